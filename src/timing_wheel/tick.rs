@@ -1,0 +1,85 @@
+//! Ticks and nanoseconds of wheel time. All rounding of the crate happens here.
+
+use std::{num::NonZeroU64, time::Duration};
+
+/// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
+///
+/// 64 bits of nanoseconds last 584 years; a [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to it, so sums of an
+/// instant and a span never overflow in practice, and saturate where they would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Nanos(pub(crate) u64);
+
+impl Nanos {
+    pub(crate) const ZERO: Nanos = Nanos(0);
+    /// 30 years, roughly: what Tokio takes for a deadline that overflows the clock.
+    pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
+
+    /// `Duration::as_nanos` works in 128 bits; this works in 64.
+    #[inline]
+    pub(crate) fn from_duration(duration: Duration) -> Nanos {
+        if duration.as_secs() >= Nanos::FAR_FUTURE.0 / 1_000_000_000 {
+            return Nanos::FAR_FUTURE;
+        }
+        Nanos(duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos()))
+    }
+
+    pub(crate) fn to_duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
+    #[inline]
+    pub(crate) fn saturating_add(self, span: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(span.0))
+    }
+
+    #[inline]
+    pub(crate) fn saturating_sub(self, span: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(span.0))
+    }
+}
+
+/// One tick of wheel time: tick `n` begins `n` tick durations after the wheel's origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tick(pub(crate) u64);
+
+impl Tick {
+    pub(crate) const ZERO: Tick = Tick(0);
+    pub(crate) const MAX: Tick = Tick(u64::MAX);
+
+    pub(crate) fn next(self) -> Tick {
+        Tick(self.0.saturating_add(1))
+    }
+}
+
+/// How long a tick is, and with it the two ways to round: a reading of the clock down, a deadline up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TickDuration(NonZeroU64);
+
+impl TickDuration {
+    /// A zero duration is taken as one nanosecond; the builder refuses it long before.
+    pub(crate) fn new(duration: Duration) -> TickDuration {
+        let nanos = Nanos::from_duration(duration).0;
+        TickDuration(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+    }
+
+    pub(crate) fn as_nanos(self) -> Nanos {
+        Nanos(self.0.get())
+    }
+
+    /// The tick in progress when the clock reads `now`: rounded down, so that a sweep never runs ahead of the clock.
+    #[inline]
+    pub(crate) fn tick_at(self, now: Nanos) -> Tick {
+        Tick(now.0 / self.0)
+    }
+
+    /// The first tick that begins at or after `deadline`: rounded up, so that no timer is early.
+    #[inline]
+    pub(crate) fn deadline_tick(self, deadline: Nanos) -> Tick {
+        Tick(deadline.0.div_ceil(self.0.get()))
+    }
+
+    /// When `tick` begins.
+    pub(crate) fn start_of(self, tick: Tick) -> Nanos {
+        Nanos(tick.0.saturating_mul(self.0.get()))
+    }
+}

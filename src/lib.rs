@@ -1,3 +1,24 @@
+//! A hashed timing wheel timer for Tokio.
 #![forbid(unsafe_code)]
-#![allow(missing_docs, dead_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod builder;
+mod clock;
+mod driver;
+mod error;
+mod interval;
+mod metrics;
+mod shard;
+mod sleep;
+mod sync;
+mod timeout;
 mod timing_wheel;
+mod wheel;
+
+pub use builder::{BuildError, Builder};
+pub use error::{ScheduleError, SleepError, TimeoutError};
+pub use interval::Interval;
+pub use metrics::Metrics;
+pub use sleep::Sleep;
+pub use timeout::Timeout;
+pub use wheel::Wheel;

@@ -48,11 +48,13 @@
 
 mod bucket;
 mod level;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;
 mod tick;
 
-use std::mem;
+use std::{collections::TryReserveError, mem};
 
 use slab::Slab;
 
@@ -144,9 +146,12 @@ impl<T> TimingWheel<T> {
         self.len
     }
 
-    /// Makes room for `additional` more entries.
-    pub(crate) fn reserve(&mut self, additional: usize) {
+    /// Makes room for `additional` more entries, if the memory can be had.
+    pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
+        // A slab can only abort where this can fail.
+        Vec::<Entry<T>>::new().try_reserve_exact(additional)?;
         self.entries.reserve(additional);
+        Ok(())
     }
 
     /// Bytes held by the arena, used or not.
@@ -199,6 +204,12 @@ impl<T> TimingWheel<T> {
         self.entries[key.index() as usize].value.as_mut()
     }
 
+    /// The deadline of a timer, pending or expired; [`Tick::MAX`] once abandoned.
+    #[inline]
+    pub(crate) fn deadline(&self, key: &Key) -> Tick {
+        self.entries[key.index() as usize].deadline
+    }
+
     /// Moves a timer, pending or expired, to another deadline, and gives back the value it had.
     pub(crate) fn reinsert(&mut self, key: &Key, deadline: Tick, value: T) -> Option<T> {
         let index = key.index();
@@ -210,6 +221,20 @@ impl<T> TimingWheel<T> {
         self.entries[index as usize].deadline = deadline;
         self.hang(index, self.now);
         old
+    }
+
+    /// Moves a pending timer to an earlier deadline; false when it has expired or its deadline is no later. One that is
+    /// incoming has no deadline yet, and takes this one.
+    pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
+        let index = key.index();
+        let entry = &self.entries[index as usize];
+        if entry.value.is_none() || entry.place != Place::INCOMING && entry.deadline <= deadline {
+            return false;
+        }
+        self.unlink(index);
+        self.entries[index as usize].deadline = deadline;
+        self.hang(index, self.now);
+        true
     }
 
     /// Ends a timer and frees its cell; `None` when it had expired.
@@ -263,12 +288,13 @@ impl<T> TimingWheel<T> {
         self.entries.iter_mut().filter_map(|(_, entry)| entry.value.as_mut())
     }
 
-    /// Expires everything at once, whatever its deadline.
-    pub(crate) fn expire_all(&mut self, expired: &mut Vec<T>) {
-        expired.reserve(self.len);
+    /// Takes every pending value at once, in no particular order; the entries stay, with a deadline that never came.
+    pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
+        abandoned.reserve(self.len);
         for index in 0..self.entries.capacity() {
             if self.entries.get(index).is_some_and(|entry| entry.value.is_some()) {
-                self.expire(index as u32, expired);
+                self.expire(index as u32, abandoned);
+                self.entries[index].deadline = Tick::MAX;
             }
         }
     }
@@ -358,7 +384,8 @@ impl<T> TimingWheel<T> {
             return self.overdue.push_back(&mut self.entries, index);
         }
         let level = self.level_of(deadline, now);
-        let digit = (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
+        let digit =
+            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
         let place = self.place(level, digit);
         self.entries[index as usize].place = place;
         let ring = &mut self.levels[level];

@@ -1,0 +1,560 @@
+use std::{collections::BTreeSet, mem, ptr, task::Waker, time::Duration};
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{
+    Key, Nanos, Tick, TickDuration, TimingWheel, Turn,
+    bucket::Entry,
+    level::Level,
+    model::{self, Op, When},
+};
+
+const NO_LIMIT: usize = usize::MAX;
+
+/// A wheel that holds its deadlines as its values, each numbered by the order of insertion.
+fn wheel_of(ticks_per_wheel: usize, levels: usize, deadlines: &[u64]) -> TimingWheel<(u64, usize)> {
+    let mut wheel = TimingWheel::new(ticks_per_wheel, levels);
+    for (number, deadline) in deadlines.iter().enumerate() {
+        wheel.insert(Tick(*deadline), (*deadline, number));
+    }
+    wheel.assert_consistent();
+    wheel
+}
+
+impl<T> TimingWheel<T> {
+    fn expire_until(&mut self, now: u64) -> Vec<T> {
+        let mut expired = Vec::new();
+        let turn = self.advance(Tick(now), NO_LIMIT, &mut expired);
+        self.assert_consistent();
+        assert!(!turn.more);
+        expired
+    }
+
+    /// How many timers advancing to `now` looks at: no visit is without one, so it makes no more visits than that.
+    fn looks_until(&mut self, now: u64) -> usize {
+        let mut looks = 0;
+        while self.advance(Tick(now), 1, &mut Vec::new()).more {
+            looks += 1;
+            self.assert_consistent();
+        }
+        looks + 1
+    }
+}
+
+// The model.
+
+fn when() -> impl Strategy<Value = When> {
+    let ahead = (any::<u8>(), 0..10_u8, any::<bool>(), -2..=2_i8)
+        .prop_map(|(level, buckets, aligned, skew)| When::Ahead { level, buckets, aligned, skew });
+    prop_oneof![
+        2 => Just(When::Now),
+        2 => (1..20_u8).prop_map(When::Past),
+        20 => ahead,
+        1 => any::<u64>().prop_map(When::At),
+        1 => (0..4_u64).prop_map(|before| When::At(u64::MAX - before)),
+        1 => Just(When::Max),
+    ]
+}
+
+fn limit() -> impl Strategy<Value = u8> {
+    prop_oneof![0..6_u8, Just(u8::MAX)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let small_step = (0..5_u8, limit(), 0..3_u8).prop_map(|(buckets, limit, calls)| Op::Advance {
+        to: When::Ahead { level: 0, buckets, aligned: false, skew: 0 },
+        limit,
+        calls,
+    });
+    let step = (when(), limit(), 0..20_u8).prop_map(|(to, limit, calls)| Op::Advance { to, limit, calls });
+    prop_oneof![
+        10 => when().prop_map(Op::Insert),
+        3 => (0..200_u16).prop_map(Op::InsertIncoming),
+        3 => (when(), limit()).prop_map(|(from, limit)| Op::SettleIncoming { from, limit }),
+        4 => (any::<u8>(), when()).prop_map(|(timer, deadline)| Op::Reinsert { timer, deadline }),
+        3 => (any::<u8>(), when()).prop_map(|(timer, deadline)| Op::BringForward { timer, deadline }),
+        5 => any::<u8>().prop_map(|timer| Op::Remove { timer }),
+        1 => any::<u8>().prop_map(|timer| Op::GetMut { timer }),
+        6 => small_step,
+        4 => step,
+        1 => Just(Op::AbandonAll),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_small_wheel_does_as_the_model(
+        ticks_per_wheel in 2..=8_usize,
+        levels in 1..=4_usize,
+        ops in vec(op(), 1..120),
+    ) {
+        model::run(ticks_per_wheel, levels, &ops);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_default_wheel_does_as_the_model(ops in vec(op(), 1..60)) {
+        model::run(512, 4, &ops);
+    }
+}
+
+// The shape.
+
+#[test]
+fn ticks_per_wheel_are_rounded_up_to_a_power_of_two() {
+    for (asked, got) in
+        [(0, 2), (1, 2), (2, 2), (3, 4), (4, 4), (5, 8), (512, 512), (513, 1024), (1 << 20, 1 << 20)]
+    {
+        let wheel = TimingWheel::<()>::new(asked, 1);
+        assert_eq!(wheel.levels[0].buckets.len(), got, "{asked} ticks per wheel");
+    }
+}
+
+#[test]
+fn levels_that_no_deadline_could_reach_are_left_out() {
+    for (ticks_per_wheel, asked, got) in [(512, 0, 1), (512, 8, 8), (1 << 20, 8, 4), (2, 8, 8), (2, 100, 64)] {
+        let mut wheel = TimingWheel::new(ticks_per_wheel, asked);
+        assert_eq!(wheel.levels.len(), got, "{asked} levels of {ticks_per_wheel}");
+        wheel.insert(Tick::MAX, ());
+        wheel.insert(Tick(u64::MAX - 1), ());
+        wheel.assert_consistent();
+    }
+}
+
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_cell_takes_at_most_40_bytes() {
+    // slab's own enum is private, but a copy of it is laid out alike ...
+    #[expect(dead_code, reason = "only its size matters")]
+    enum Cell<T> {
+        Vacant(usize),
+        Occupied(T),
+    }
+    let cell = size_of::<Cell<Entry<Waker>>>();
+    assert!(cell <= 40, "{cell} bytes");
+
+    // ... as the distance between two neighbours shows.
+    let mut wheel = TimingWheel::new(2, 1);
+    wheel.insert(Tick(1), Waker::noop().clone());
+    wheel.insert(Tick(1), Waker::noop().clone());
+    let [first, second] = [0, 1].map(|index| ptr::from_ref(&wheel.entries[index]).addr());
+    assert_eq!(second - first, cell);
+    assert_eq!(wheel.arena_bytes(), wheel.entries.capacity() * cell);
+    assert_eq!(size_of::<Option<Key>>(), 4);
+}
+
+#[test]
+fn the_worked_example_of_the_essay() {
+    let mut wheel = TimingWheel::new(4, 3);
+    wheel.expire_until(6);
+    for (deadline, name) in [(7, "7"), (9, "9"), (9, "9'"), (10, "10")] {
+        wheel.insert(Tick(deadline), name);
+    }
+    for (tick, names, cascaded) in [(7, &["7"][..], 0), (8, &[], 3), (9, &["9", "9'"], 0), (10, &["10"], 0)] {
+        assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
+        let mut expired = Vec::new();
+        let turn = wheel.advance(Tick(tick), NO_LIMIT, &mut expired);
+        wheel.assert_consistent();
+        assert_eq!(expired, names);
+        assert_eq!(turn, Turn { expired: names.len(), cascaded, more: false });
+    }
+    assert_eq!(wheel.next_deadline(), None);
+}
+
+#[test]
+fn the_next_used_bucket_is_found_across_words_and_their_summaries() {
+    const LEN: usize = 1 << 20;
+    let edges =
+        [0, 1, 63, 64, 65, 127, 128, 4095, 4096, 4097, 8191, 8192, LEN / 2, LEN - 4097, LEN - 4096, LEN - 65];
+    let edges = BTreeSet::from_iter(edges.into_iter().chain([LEN - 64, LEN - 63, LEN - 2, LEN - 1]));
+    let mut used = Level::new(LEN).used;
+
+    assert_eq!(used.next(0), None);
+    for &member in &edges {
+        used.insert(member);
+        for from in edges.iter().copied().filter(|from| *from <= member) {
+            assert_eq!(used.next(from), Some(member), "from {from} to the only one, {member}");
+        }
+        assert_eq!(used.next(member + 1), None, "past the only one, {member}");
+        used.remove(member);
+        assert_eq!(used.next(0), None, "{member} was removed");
+    }
+
+    let mut members = BTreeSet::new();
+    for &member in edges.iter().step_by(2).chain(edges.iter().skip(1).step_by(2)) {
+        used.insert(member);
+        members.insert(member);
+        for &from in &edges {
+            assert_eq!(used.next(from), members.range(from..).next().copied(), "from {from} in {members:?}");
+            assert_eq!(used.contains(from), members.contains(&from));
+        }
+    }
+    for member in edges.iter().copied() {
+        used.remove(member);
+        members.remove(&member);
+        for &from in &edges {
+            assert_eq!(used.next(from), members.range(from..).next().copied(), "from {from} in {members:?}");
+        }
+    }
+}
+
+// The next deadline.
+
+#[test]
+fn a_later_timer_does_not_hide_an_earlier_one_on_a_coarser_level() {
+    for levels in 1..=3 {
+        for early in 1..=70 {
+            for now in 0..early {
+                for late in [early + 1, early + 2, early + 3, early + 4, early + 5, early + 16, early + 64] {
+                    let mut wheel = wheel_of(4, levels, &[early]);
+                    wheel.advance(Tick(now), NO_LIMIT, &mut Vec::new());
+                    wheel.insert(Tick(late), (late, 1));
+                    let next = wheel.next_deadline().unwrap();
+                    assert!(now < next.0 && next.0 <= early, "{levels} levels, {early} {now} {late}: {next:?}");
+                    assert_eq!(wheel.expire_until(late), [(early, 0), (late, 1)]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_next_deadline_is_found_without_a_look_at_any_entry() {
+    let later_rounds: Vec<u64> = (1..1_000).map(|round| 5 + 8 * round).collect();
+    let one_coarse_bucket: Vec<u64> = (64..128).chain([127, 100, 64]).collect();
+    for (levels, deadlines, next) in [(1, later_rounds, 5), (4, one_coarse_bucket, 64), (2, vec![500, 99], 32)] {
+        let mut wheel = wheel_of(8, levels, &deadlines);
+        // Without its arena the wheel has but heads and bits: any step along a list would panic.
+        let entries = mem::take(&mut wheel.entries);
+        assert_eq!(wheel.next_deadline(), Some(Tick(next)));
+        wheel.entries = entries;
+        assert_eq!(wheel.len(), deadlines.len());
+    }
+}
+
+#[test]
+fn an_empty_wheel_has_no_next_deadline() {
+    let mut wheel = TimingWheel::new(4, 2);
+    assert_eq!(wheel.next_deadline(), None);
+    let keys = [3, 9, 500].map(|deadline| wheel.insert(Tick(deadline), ()));
+    for key in keys {
+        assert_eq!(wheel.remove(key), Some(()));
+    }
+    assert_eq!(wheel.next_deadline(), None);
+    wheel.insert_incoming(Nanos(7), ());
+    assert_eq!(wheel.next_deadline(), None);
+    assert_eq!(wheel.len(), 1);
+}
+
+// Jumps.
+
+#[test]
+fn a_jump_costs_the_timers_on_its_way_and_no_empty_tick() {
+    let far = u64::MAX / 2;
+    for jump in [1, 1_000_000, far, u64::MAX] {
+        let mut wheel = TimingWheel::<()>::new(512, 4);
+        let turn = wheel.advance(Tick(jump), 0, &mut Vec::new());
+        assert_eq!((turn, wheel.now()), (Turn::default(), Tick(jump)), "an empty wheel has nothing to look at");
+    }
+    for (levels, deadline) in [(4, 1_000_000), (4, (1 << 36) - 1), (8, far), (8, u64::MAX)] {
+        let mut wheel = wheel_of(512, levels, &[deadline]);
+        assert!(wheel.looks_until(deadline - 1) < levels);
+        assert_eq!(wheel.looks_until(deadline), 1);
+        assert_eq!(wheel.len(), 0);
+    }
+    let mut wheel = wheel_of(512, 4, &[1_000_000, 1 << 35]);
+    assert!(wheel.looks_until((1 << 35) + 5) <= 8);
+    assert_eq!((wheel.len(), wheel.now()), (0, Tick((1 << 35) + 5)));
+}
+
+#[test]
+fn a_jump_expires_in_order_of_deadline() {
+    let deadlines = [70, 3, 17, 16, 1_000, 15, 4, 64, 3, 63, 5_000, 1_000, 1];
+    for (ticks_per_wheel, levels) in [(2, 1), (2, 4), (4, 1), (4, 3), (8, 2), (512, 4)] {
+        let mut wheel = wheel_of(ticks_per_wheel, levels, &deadlines);
+        let expired = wheel.expire_until(1_000_000);
+        assert!(expired.is_sorted(), "{ticks_per_wheel} ticks, {levels} levels: {expired:?}");
+        assert_eq!(expired.len(), deadlines.len());
+    }
+}
+
+#[test]
+fn the_last_tick_of_all_is_a_deadline_like_any_other() {
+    for (ticks_per_wheel, levels) in [(2, 1), (2, 64), (4, 3), (512, 4), (512, 8), (1 << 20, 4)] {
+        let mut wheel = TimingWheel::new(ticks_per_wheel, levels);
+        wheel.advance(Tick(u64::MAX - 3), NO_LIMIT, &mut Vec::new());
+        for before in [0, 2, 1] {
+            wheel.insert(Tick(u64::MAX - before), before);
+        }
+        assert_eq!(wheel.expire_until(u64::MAX - 1), [2, 1]);
+        assert_eq!(wheel.expire_until(u64::MAX), [0]);
+        wheel.insert(Tick::MAX, 7);
+        assert_eq!(wheel.next_deadline(), Some(Tick::MAX));
+        assert_eq!(wheel.expire_until(u64::MAX), [7]);
+    }
+}
+
+#[test]
+fn one_level_works_in_rounds() {
+    let mut wheel = wheel_of(8, 1, &[3 + 2 * 8, 3, 3 + 8]);
+    for (tick, looks, left) in [(3, 3, 2), (11, 2, 1), (19, 1, 0)] {
+        assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
+        assert_eq!(wheel.looks_until(tick), looks);
+        assert_eq!(wheel.len(), left);
+    }
+    let turn = wheel_of(8, 1, &[3 + 2 * 8]).advance(Tick(19), NO_LIMIT, &mut Vec::new());
+    assert_eq!(turn.cascaded, 0, "a timer of a later round stays where it is");
+}
+
+// Order.
+
+#[test]
+fn timers_of_one_tick_expire_first_in_first_out_across_cascades() {
+    for (ticks_per_wheel, levels) in [(2, 1), (2, 8), (4, 2), (4, 4), (8, 3), (512, 4)] {
+        let deadline = 321;
+        let mut wheel = TimingWheel::new(ticks_per_wheel, levels);
+        let mut expired = Vec::new();
+        for now in 0..deadline {
+            assert!(!wheel.advance(Tick(now), NO_LIMIT, &mut expired).more);
+            wheel.insert(Tick(deadline), now);
+            wheel.assert_consistent();
+        }
+        assert_eq!(expired, []);
+        assert!(
+            wheel.expire_until(deadline).into_iter().eq(0..deadline),
+            "{ticks_per_wheel} ticks, {levels} levels"
+        );
+    }
+}
+
+#[test]
+fn incoming_timers_line_up_when_they_are_settled() {
+    let mut wheel = TimingWheel::new(4, 2);
+    wheel.insert_incoming(Nanos(5), "incoming 5");
+    wheel.insert_incoming(Nanos(0), "incoming 0");
+    let key = wheel.insert_incoming(Nanos(5), "removed");
+    wheel.insert_incoming(Nanos(5), "incoming 5'");
+    wheel.insert(Tick(5), "direct 5");
+    assert_eq!(wheel.remove(key), Some("removed"));
+    assert_eq!(wheel.expire_until(9), ["direct 5"]);
+
+    assert!(!wheel.settle_incoming(2, |delay| Tick(10 + delay.0)));
+    assert!(wheel.settle_incoming(1, |delay| Tick(10 + delay.0)));
+    assert!(wheel.settle_incoming(0, |delay| Tick(10 + delay.0)));
+    wheel.insert(Tick(10), "direct 10");
+    assert_eq!(wheel.expire_until(20), ["incoming 0", "direct 10", "incoming 5", "incoming 5'"]);
+}
+
+#[test]
+fn a_timer_can_only_be_brought_forward() {
+    let mut wheel = TimingWheel::new(4, 2);
+    let [moved, stays, _] = ["moved", "stays", "third"].map(|name| wheel.insert(Tick(9), name));
+    // What waits to be settled has no deadline yet, only a delay, that no tick compares with.
+    let incoming = wheel.insert_incoming(Nanos(2), "incoming");
+    for (key, deadline, forward) in [(&moved, 5, true), (&stays, 9, false), (&stays, 10, false), (&incoming, 6, true)] {
+        assert_eq!(wheel.bring_forward(key, Tick(deadline)), forward);
+        wheel.assert_consistent();
+    }
+    assert_eq!(wheel.expire_until(20), ["moved", "incoming", "stays", "third"]);
+    assert!(!wheel.bring_forward(&moved, Tick(1)), "it has expired");
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_due_before_later_ones() {
+    let mut wheel = TimingWheel::new(4, 2);
+    wheel.expire_until(10);
+    for deadline in [11, 10, 3, 12, 9] {
+        wheel.insert(Tick(deadline), deadline);
+    }
+    assert_eq!(wheel.next_deadline(), Some(Tick(10)));
+    assert_eq!(wheel.expire_until(0), [10, 3, 9], "a step back still expires what is overdue");
+    assert_eq!(wheel.now(), Tick(10));
+    assert_eq!(wheel.expire_until(12), [11, 12]);
+}
+
+// The limit.
+
+#[test]
+fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
+    let mut wheel = wheel_of(4, 2, &[2, 2, 2, 5, 6]);
+    let mut expired = Vec::new();
+    let mut turns = Vec::new();
+    for limit in [0, 2, 2, 1] {
+        turns.push(wheel.advance(Tick(6), limit, &mut expired));
+        wheel.assert_consistent();
+    }
+    let turn = |expired, cascaded| Turn { expired, cascaded, more: true };
+    assert_eq!(turns, [turn(0, 0), turn(2, 0), turn(1, 1), turn(0, 1)]);
+    assert_eq!(wheel.now(), Tick(4));
+    assert_eq!(wheel.advance(Tick(6), 2, &mut expired), Turn { expired: 2, cascaded: 0, more: false });
+    assert_eq!(expired, [(2, 0), (2, 1), (2, 2), (5, 3), (6, 4)]);
+}
+
+#[test]
+fn whatever_comes_and_goes_during_an_unfinished_visit_keeps_its_order() {
+    let mut wheel = TimingWheel::new(4, 2);
+    let mut expired = Vec::new();
+    let [_, gone, moved] = ["first", "gone", "moved"].map(|name| wheel.insert(Tick(4), name));
+    assert!(wheel.advance(Tick(9), 1, &mut expired).more);
+
+    assert_eq!(wheel.now(), Tick(3), "tick 4 is not over");
+    assert_eq!(wheel.remove(gone), Some("gone"));
+    assert_eq!(wheel.reinsert(&moved, Tick(5), "five"), Some("moved"));
+    wheel.assert_consistent();
+    for (deadline, name) in [(4, "fourth"), (5, "five'"), (4, "fourth'"), (3, "overdue")] {
+        wheel.insert(Tick(deadline), name);
+        wheel.assert_consistent();
+    }
+    while wheel.advance(Tick(9), 1, &mut expired).more {
+        wheel.assert_consistent();
+    }
+    assert_eq!(expired, ["first", "overdue", "fourth", "fourth'", "five", "five'"]);
+}
+
+// Keys and memory.
+
+#[test]
+fn an_expired_entry_keeps_its_cell_until_its_key_comes_back() {
+    let mut wheel = TimingWheel::new(4, 2);
+    let expired = wheel.insert(Tick(1), "old");
+    assert_eq!(wheel.expire_until(1), ["old"]);
+    assert_eq!(wheel.len(), 0);
+
+    let others: Vec<Key> = (0..100).map(|_| wheel.insert(Tick(2), "new")).collect();
+    assert!(!others.contains(&expired));
+    assert_eq!(wheel.get_mut(&expired), None);
+    assert_eq!(wheel.reinsert(&expired, Tick(3), "again"), None);
+    assert_eq!(wheel.get_mut(&expired), Some(&mut "again"));
+    assert_eq!(wheel.expire_until(3).last(), Some(&"again"));
+
+    let cell = expired.index();
+    assert_eq!(wheel.remove(expired), None);
+    assert_eq!(wheel.insert(Tick(4), "heir").index(), cell, "only now is the cell free");
+}
+
+#[test]
+fn the_memory_of_an_emptied_wheel_goes_back() {
+    let mut wheel = TimingWheel::new(512, 4);
+    wheel.try_reserve(16).unwrap();
+    assert!(wheel.release_arena(1_000).is_none(), "16 cells are worth keeping");
+
+    let keys: Vec<Key> = (0..10_000).map(|deadline| wheel.insert(Tick(deadline), deadline)).collect();
+    let bytes = wheel.arena_bytes();
+    assert!(bytes >= 10_000 * size_of::<Entry<u64>>());
+    assert_eq!(wheel.expire_until(20_000).len(), 10_000);
+    assert!(wheel.release_arena(1_000).is_none(), "the keys are still out");
+    for key in keys {
+        assert_eq!(wheel.remove(key), None);
+    }
+    assert_eq!(wheel.arena_bytes(), bytes);
+    assert!(wheel.release_arena(1_000).is_some());
+    assert!(wheel.arena_bytes() < bytes / 5);
+    assert!(wheel.release_arena(1_000).is_none(), "nothing is left to give back");
+
+    wheel.insert(Tick(20_001), 1);
+    assert_eq!(wheel.expire_until(20_001), [1]);
+}
+
+#[test]
+fn an_arena_given_back_in_the_middle_of_a_visit_leaves_nothing_dangling() {
+    let mut wheel = TimingWheel::new(4, 2);
+    let keys = [4, 4, 6].map(|deadline| wheel.insert(Tick(deadline), deadline));
+    assert!(wheel.advance(Tick(4), 1, &mut Vec::new()).more);
+    for key in keys {
+        wheel.remove(key);
+    }
+    assert!(wheel.release_arena(0).is_some());
+    wheel.assert_consistent();
+    for deadline in [4, 6, 5] {
+        wheel.insert(Tick(deadline), deadline);
+        wheel.assert_consistent();
+    }
+    assert_eq!(wheel.expire_until(6), [4, 5, 6]);
+}
+
+#[test]
+fn everything_can_be_abandoned_at_once() {
+    let mut wheel = wheel_of(4, 2, &[0, 1, 7, 500, u64::MAX]);
+    let incoming = wheel.insert_incoming(Nanos(3), (3, 5));
+    let mut pending: Vec<_> = wheel.values_mut().map(|value| *value).collect();
+    let mut abandoned = Vec::new();
+    wheel.abandon_all(&mut abandoned);
+    wheel.assert_consistent();
+    pending.sort_unstable();
+    abandoned.sort_unstable();
+    assert_eq!((abandoned.len(), wheel.len(), wheel.next_deadline()), (6, 0, None));
+    assert_eq!(abandoned, pending);
+    assert_eq!(wheel.deadline(&incoming), Tick::MAX, "so that its holder can tell");
+    assert_eq!(wheel.remove(incoming), None);
+}
+
+// Rounding.
+
+#[test]
+fn a_deadline_is_rounded_up_and_the_clock_down() {
+    let tick = TickDuration::new(Duration::from_millis(10));
+    for (nanos, deadline, now) in [
+        (0, 0, 0),
+        (1, 1, 0),
+        (9_999_999, 1, 0),
+        (10_000_000, 1, 1),
+        (10_000_001, 2, 1),
+        (u64::MAX, u64::MAX / 10_000_000 + 1, u64::MAX / 10_000_000),
+    ] {
+        assert_eq!(tick.deadline_tick(Nanos(nanos)), Tick(deadline), "the deadline {nanos} ns");
+        assert_eq!(tick.tick_at(Nanos(nanos)), Tick(now), "the clock at {nanos} ns");
+    }
+    assert_eq!(tick.start_of(Tick(3)), Nanos(30_000_000));
+    assert_eq!(tick.start_of(Tick::MAX), Nanos(u64::MAX));
+    assert_eq!(TickDuration::new(Duration::ZERO).as_nanos(), Nanos(1));
+    assert_eq!((Tick::ZERO.next(), Tick::MAX.next()), (Tick(1), Tick::MAX));
+}
+
+#[test]
+fn durations_beyond_the_far_future_are_cut_to_it() {
+    let far = Nanos::FAR_FUTURE;
+    let years_30 = far.to_duration();
+    assert_eq!(years_30, Duration::from_secs(60 * 60 * 24 * 365 * 30));
+    for beyond in [years_30, years_30 + Duration::from_nanos(1), Duration::from_secs(u64::MAX), Duration::MAX] {
+        assert_eq!(Nanos::from_duration(beyond), far);
+    }
+    let just_before = years_30 - Duration::from_nanos(1);
+    assert_eq!(Nanos::from_duration(just_before), Nanos(far.0 - 1));
+    assert_eq!(Nanos(u64::MAX - 1).saturating_add(far), Nanos(u64::MAX));
+    assert_eq!(Nanos(5).saturating_sub(Nanos(7)), Nanos::ZERO);
+}
+
+fn tick_duration() -> impl Strategy<Value = TickDuration> {
+    prop_oneof![1..100_u64, 1_000_000..3_600_000_000_001_u64]
+        .prop_map(|nanos| TickDuration::new(Duration::from_nanos(nanos)))
+}
+
+fn nanos() -> impl Strategy<Value = Nanos> {
+    prop_oneof![0..1_000_u64, 0..=Nanos::FAR_FUTURE.0, any::<u64>()].prop_map(Nanos)
+}
+
+proptest! {
+    /// A timer is expired by a sweep up to the tick the clock is in: never before its deadline, and at once in the first
+    /// tick that begins at or after it.
+    #[test]
+    fn no_deadline_is_early_nor_a_tick_late(tick in tick_duration(), deadline in nanos(), clock in nanos()) {
+        let due = tick.deadline_tick(deadline);
+        if tick.tick_at(clock) >= due {
+            prop_assert!(clock >= deadline);
+        }
+        prop_assert!(tick.start_of(due) >= deadline);
+        prop_assert!(tick.start_of(due).saturating_sub(deadline) < tick.as_nanos());
+        prop_assert!(tick.start_of(tick.tick_at(clock)) <= clock);
+        prop_assert!(tick.deadline_tick(clock).0 - tick.tick_at(clock).0 <= 1);
+    }
+
+    #[test]
+    fn nanos_and_back_lose_nothing(nanos in 0..=Nanos::FAR_FUTURE.0) {
+        let duration = Duration::from_nanos(nanos);
+        prop_assert_eq!(Nanos::from_duration(duration), Nanos(nanos));
+        prop_assert_eq!(Nanos(nanos).to_duration(), duration);
+    }
+}

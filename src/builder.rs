@@ -1,0 +1,329 @@
+//! The settings of a wheel, and every limit on them.
+
+use std::{error::Error, fmt, sync::Arc, thread, time::Duration};
+
+use tokio::runtime::Handle;
+
+use crate::{
+    driver::Link,
+    shard::{Limit, Shard},
+    timing_wheel::TimingWheel,
+    wheel::{Settings, Wheel},
+};
+
+const TICK_DURATION: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+const TICKS_PER_WHEEL: std::ops::RangeInclusive<usize> = 1..=1 << 20;
+const LEVELS: std::ops::RangeInclusive<usize> = 1..=8;
+const SHARDS: std::ops::RangeInclusive<usize> = 1..=1024;
+const TIMERS: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
+
+/// The settings of a wheel to be built.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// let wheel = Wheel::builder()
+///     .tick_duration(Duration::from_millis(100))
+///     .ticks_per_wheel(1024)
+///     .levels(2)
+///     .max_pending(1_000_000)
+///     .name("leases")
+///     .build()?;
+/// # Ok::<(), tickwheel::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    tick_duration: Duration,
+    ticks_per_wheel: usize,
+    levels: usize,
+    shards: Option<usize>,
+    capacity: Option<usize>,
+    max_pending: Option<usize>,
+    handle: Option<Handle>,
+    name: Option<String>,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            tick_duration: Duration::from_millis(10),
+            ticks_per_wheel: 512,
+            levels: 4,
+            shards: None,
+            capacity: None,
+            max_pending: None,
+            handle: None,
+            name: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Sets how long a tick is: the precision of every timer, and how often a busy wheel turns.
+    ///
+    /// From 1 ms to 1 h; 10 ms unless set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn tick_duration(self, tick_duration: Duration) -> Builder {
+        Builder { tick_duration, ..self }
+    }
+
+    /// Sets how many buckets one level has, rounded up to a power of two.
+    ///
+    /// From 1 (taken as 2) to 2^20; 512 unless set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().ticks_per_wheel(1000).build()?;
+    /// assert_eq!(wheel.ticks_per_wheel(), 1024);
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn ticks_per_wheel(self, ticks_per_wheel: usize) -> Builder {
+        Builder { ticks_per_wheel, ..self }
+    }
+
+    /// Sets how many levels the wheel has: with 1 it is Netty's wheel, with more Kafka's hierarchy.
+    ///
+    /// From 1 to 8; 4 unless set. However few, no deadline is too far: beyond the last level a timer is looked at once a
+    /// round.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().levels(1).build()?;
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn levels(self, levels: usize) -> Builder {
+        Builder { levels, ..self }
+    }
+
+    /// Sets how many shards the wheel has, rounded up to a power of two: as many threads start timers without meeting.
+    ///
+    /// From 1 to 1024; as many as the machine has cores unless set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().shards(1).build()?;
+    /// assert_eq!(wheel.shards(), 1);
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn shards(self, shards: usize) -> Builder {
+        Builder { shards: Some(shards), ..self }
+    }
+
+    /// Makes room for so many timers from the start, shared out evenly over the shards.
+    ///
+    /// From 1 to `u32::MAX`; none unless set, and the arenas grow as they are used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().capacity(10_000).build()?;
+    /// assert!(wheel.metrics().arena_bytes >= 10_000 * 40);
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn capacity(self, capacity: usize) -> Builder {
+        Builder { capacity: Some(capacity), ..self }
+    }
+
+    /// Limits how many timers may wait in the wheel at once; further ones are refused with `AtCapacity`.
+    ///
+    /// From 1 to `u32::MAX`; no limit unless set. The count is exact, and shared by all shards: it is the one thing that
+    /// makes workers meet.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().max_pending(100).build()?;
+    /// assert_eq!(wheel.max_pending(), Some(100));
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn max_pending(self, max_pending: usize) -> Builder {
+        Builder { max_pending: Some(max_pending), ..self }
+    }
+
+    /// Has the wheel driven by this runtime, whichever polls its timers: they may then be awaited from any executor.
+    ///
+    /// Unless set, the runtime that polls the first timer drives the wheel, and when it is gone the next that polls one.
+    /// A runtime that is alive but not driven (a current-thread one between two `block_on`s) stops the wheel it drives.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    /// let wheel = tickwheel::Wheel::builder().handle(runtime.handle().clone()).build()?;
+    ///
+    /// futures::executor::block_on(wheel.sleep(Duration::from_millis(10))).unwrap();
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn handle(self, handle: Handle) -> Builder {
+        Builder { handle: Some(handle), ..self }
+    }
+
+    /// Names the wheel, for its `Debug` output and its `tracing` events.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().name("requests").build()?;
+    /// assert!(format!("{wheel:?}").contains("requests"));
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn name(self, name: impl Into<String>) -> Builder {
+        Builder { name: Some(name.into()), ..self }
+    }
+
+    /// Builds the wheel. It starts nothing yet: the driver comes with the first timer.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] that names the first setting out of its limits, the value given and the values allowed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let error = tickwheel::Wheel::builder().levels(9).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
+    /// ```
+    pub fn build(self) -> Result<Wheel, BuildError> {
+        if !TICK_DURATION.contains(&self.tick_duration) {
+            return Err(BuildError::TickDuration { given: self.tick_duration });
+        }
+        if !TICKS_PER_WHEEL.contains(&self.ticks_per_wheel) {
+            return Err(BuildError::TicksPerWheel { given: self.ticks_per_wheel });
+        }
+        if !LEVELS.contains(&self.levels) {
+            return Err(BuildError::Levels { given: self.levels });
+        }
+        let shards = self.shards.unwrap_or_else(|| cores().min(*SHARDS.end()));
+        if !SHARDS.contains(&shards) {
+            return Err(BuildError::Shards { given: shards });
+        }
+        if let Some(given) = self.max_pending.filter(|max_pending| !TIMERS.contains(max_pending)) {
+            return Err(BuildError::MaxPending { given });
+        }
+        if let Some(given) = self.capacity.filter(|capacity| !TIMERS.contains(capacity)) {
+            return Err(BuildError::Capacity { given });
+        }
+
+        let shards = shards.next_power_of_two();
+        let link = Arc::new(Link::new(self.tick_duration, self.handle));
+        let limit = self.max_pending.map(|max| Arc::new(Limit::new(max)));
+        let capacity = self.capacity.unwrap_or(0).div_ceil(shards);
+        let shards = (0..shards)
+            .map(|_| {
+                let mut wheel = TimingWheel::new(self.ticks_per_wheel, self.levels);
+                wheel.try_reserve(capacity).map_err(|_| BuildError::Memory { given: capacity * shards })?;
+                let clock = Link::undriven_clock(self.tick_duration);
+                Ok(Arc::new(Shard::new(wheel, clock, capacity, limit.clone(), link.clone())))
+            })
+            .collect::<Result<_, BuildError>>()?;
+        let settings = Settings {
+            name: self.name,
+            tick_duration: self.tick_duration,
+            ticks_per_wheel: self.ticks_per_wheel.max(2).next_power_of_two(),
+            levels: self.levels,
+            max_pending: self.max_pending,
+        };
+        Ok(Wheel::assemble(shards, link, settings))
+    }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get())
+}
+
+/// Why a wheel could not be built: one variant for each mistake.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{BuildError, Wheel};
+///
+/// let error = Wheel::builder().shards(0).build().unwrap_err();
+/// assert!(matches!(error, BuildError::Shards { given: 0, .. }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A tick of less than 1 ms or more than 1 h.
+    TickDuration {
+        /// The value given.
+        given: Duration,
+    },
+    /// No tick per wheel, or more than 2^20.
+    TicksPerWheel {
+        /// The value given.
+        given: usize,
+    },
+    /// No level, or more than 8.
+    Levels {
+        /// The value given.
+        given: usize,
+    },
+    /// No shard, or more than 1024.
+    Shards {
+        /// The value given.
+        given: usize,
+    },
+    /// A limit of no pending timer, or of more than `u32::MAX`.
+    MaxPending {
+        /// The value given.
+        given: usize,
+    },
+    /// A capacity of no timer, or of more than `u32::MAX`.
+    Capacity {
+        /// The value given.
+        given: usize,
+    },
+    /// A capacity that is allowed, but for which the memory could not be had.
+    Memory {
+        /// The capacity given.
+        given: usize,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::TickDuration { given } => {
+                let (least, most) = (TICK_DURATION.start(), TICK_DURATION.end());
+                write!(f, "a tick duration of {given:?}: a tick lasts from {least:?} to {most:?}")
+            }
+            BuildError::TicksPerWheel { given } => {
+                write!(f, "{given} ticks per wheel: a wheel has from {} to {}", TICKS_PER_WHEEL.start(), TICKS_PER_WHEEL.end())
+            }
+            BuildError::Levels { given } => {
+                write!(f, "{given} levels: a wheel has from {} to {}", LEVELS.start(), LEVELS.end())
+            }
+            BuildError::Shards { given } => {
+                write!(f, "{given} shards: a wheel has from {} to {}", SHARDS.start(), SHARDS.end())
+            }
+            BuildError::MaxPending { given } => {
+                write!(f, "a limit of {given} pending timers: it is from {} to {}", TIMERS.start(), TIMERS.end())
+            }
+            BuildError::Capacity { given } => {
+                write!(f, "a capacity of {given} timers: it is from {} to {}", TIMERS.start(), TIMERS.end())
+            }
+            BuildError::Memory { given } => {
+                write!(f, "a capacity of {given} timers: there is not enough memory for them")
+            }
+        }
+    }
+}
+
+impl Error for BuildError {}

@@ -1,0 +1,87 @@
+//! Instants to wheel time and back, and whether the clock they are read from is the real one or a test's.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::timing_wheel::{Nanos, Tick, TickDuration};
+
+/// Which driver's clock an instant was read from: drivers are counted as their clocks change, from 1.
+///
+/// A wheel that outlives a runtime goes on under another, whose clock may be a day ahead (a paused one that jumped). An
+/// instant keeps its meaning by the clock of its own epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(pub(crate) u32);
+
+impl Epoch {
+    /// No driver ran when the instant was read: it counts by the clock of whichever comes next.
+    pub(crate) const UNDRIVEN: Epoch = Epoch(0);
+
+    pub(crate) fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+}
+
+/// An instant that knows by which clock it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) instant: Instant,
+    pub(crate) epoch: Epoch,
+}
+
+/// How instants of a driver's clock map to wheel time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    anchor: Instant,
+    /// What wheel time it was at the anchor.
+    elapsed: Nanos,
+    tick: TickDuration,
+    /// The clock is the machine's, not one that a test has paused or moved.
+    pub(crate) real: bool,
+}
+
+impl Clock {
+    pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, real: bool) -> Clock {
+        Clock { anchor, elapsed, tick, real }
+    }
+
+    pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
+        let after = Nanos::from_duration(instant.saturating_duration_since(self.anchor));
+        if after > Nanos::ZERO {
+            return self.elapsed.saturating_add(after);
+        }
+        let before = Nanos::from_duration(self.anchor.saturating_duration_since(instant));
+        self.elapsed.saturating_sub(before)
+    }
+
+    /// The tick in progress at `now`.
+    pub(crate) fn tick_at(&self, now: Nanos) -> Tick {
+        self.tick.tick_at(now)
+    }
+
+    /// The first tick at which a timer for `deadline` may expire.
+    pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
+        self.tick.deadline_tick(deadline)
+    }
+
+    /// When `tick` begins, by this clock.
+    pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
+        let start = self.tick.start_of(tick);
+        let after = start.saturating_sub(self.elapsed).to_duration();
+        let before = self.elapsed.saturating_sub(start).to_duration();
+        saturating_add(self.anchor.checked_sub(before).unwrap_or(self.anchor), after)
+    }
+}
+
+/// Whether the clock of the current context is the machine's: its reading falls between two of the machine's.
+pub(crate) fn is_real() -> bool {
+    let before = std::time::Instant::now();
+    let reading = Instant::now().into_std();
+    (before..=std::time::Instant::now()).contains(&reading)
+}
+
+/// `instant + duration`, or 30 years from it where that overflows the clock, as Tokio does.
+#[inline]
+pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
+    instant.checked_add(duration).unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
+}

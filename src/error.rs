@@ -1,0 +1,201 @@
+//! The errors of the futures.
+
+use std::{error::Error, fmt, io};
+
+/// Why a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer) failed.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{SleepError, Wheel};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// wheel.shutdown();
+/// assert_eq!(wheel.sleep(Duration::from_secs(1)).await, Err(SleepError::Shutdown));
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SleepError {
+    /// As many timers were pending as the wheel's `max_pending` allows.
+    AtCapacity {
+        /// The wheel's `max_pending`.
+        limit: usize,
+    },
+    /// The wheel was shut down, or the runtime that was to drive it was.
+    Shutdown,
+}
+
+/// Why a [`Timeout`](crate::Timeout) did not return its future's output.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::{future::pending, io, time::Duration};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let error = Wheel::new().timeout(Duration::from_millis(10), pending::<()>()).await.unwrap_err();
+/// assert!(error.is_elapsed());
+/// assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TimeoutError {
+    /// The time ran out before the future completed.
+    Elapsed,
+    /// As many timers were pending as the wheel's `max_pending` allows.
+    AtCapacity {
+        /// The wheel's `max_pending`.
+        limit: usize,
+    },
+    /// The wheel was shut down, or the runtime that was to drive it was.
+    Shutdown,
+}
+
+impl TimeoutError {
+    /// Tells whether the time ran out, rather than the wheel refusing the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::TimeoutError;
+    ///
+    /// assert!(TimeoutError::Elapsed.is_elapsed());
+    /// assert!(!TimeoutError::Shutdown.is_elapsed());
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        matches!(self, TimeoutError::Elapsed)
+    }
+}
+
+/// Why a scheduled task, or a series of periodic runs, gave no result.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{ScheduleError, Wheel};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let report = wheel.schedule(Duration::from_secs(60), async { "done" });
+/// assert!(report.cancel());
+/// assert!(matches!(report.await, Err(ScheduleError::Cancelled)));
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// As many timers were pending as the wheel's `max_pending` allows.
+    AtCapacity {
+        /// The wheel's `max_pending`.
+        limit: usize,
+    },
+    /// The wheel was shut down before the task started, or the task's runtime was.
+    Shutdown,
+    /// The task was cancelled before it started.
+    Cancelled,
+    /// The task panicked; the message of its panic.
+    Panicked(String),
+}
+
+/// What every refusal of a wheel comes down to; each future's error is made from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    AtCapacity { limit: usize },
+    Shutdown,
+}
+
+macro_rules! from_refusal {
+    ($($error:ident),*) => {$(
+        impl From<Refusal> for $error {
+            fn from(refusal: Refusal) -> $error {
+                match refusal {
+                    Refusal::AtCapacity { limit } => $error::AtCapacity { limit },
+                    Refusal::Shutdown => $error::Shutdown,
+                }
+            }
+        }
+    )*};
+}
+from_refusal!(SleepError, TimeoutError, ScheduleError);
+
+impl From<SleepError> for TimeoutError {
+    fn from(error: SleepError) -> TimeoutError {
+        match error {
+            SleepError::AtCapacity { limit } => TimeoutError::AtCapacity { limit },
+            SleepError::Shutdown => TimeoutError::Shutdown,
+        }
+    }
+}
+
+impl From<SleepError> for ScheduleError {
+    fn from(error: SleepError) -> ScheduleError {
+        match error {
+            SleepError::AtCapacity { limit } => ScheduleError::AtCapacity { limit },
+            SleepError::Shutdown => ScheduleError::Shutdown,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::AtCapacity { limit } => {
+                write!(f, "the wheel is at its capacity of {limit} pending timers")
+            }
+            Refusal::Shutdown => f.write_str("the wheel has been shut down"),
+        }
+    }
+}
+
+impl fmt::Display for SleepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            SleepError::AtCapacity { limit } => Refusal::AtCapacity { limit }.fmt(f),
+            SleepError::Shutdown => Refusal::Shutdown.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for TimeoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            TimeoutError::Elapsed => f.write_str("deadline has elapsed"),
+            TimeoutError::AtCapacity { limit } => Refusal::AtCapacity { limit }.fmt(f),
+            TimeoutError::Shutdown => Refusal::Shutdown.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ScheduleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScheduleError::AtCapacity { limit } => Refusal::AtCapacity { limit: *limit }.fmt(f),
+            ScheduleError::Shutdown => Refusal::Shutdown.fmt(f),
+            ScheduleError::Cancelled => f.write_str("the task was cancelled before it started"),
+            ScheduleError::Panicked(message) => write!(f, "the task panicked: {message}"),
+        }
+    }
+}
+
+impl Error for SleepError {}
+impl Error for TimeoutError {}
+impl Error for ScheduleError {}
+
+impl From<TimeoutError> for io::Error {
+    /// `TimedOut` for an elapsed timeout, `Other` for one the wheel refused.
+    fn from(error: TimeoutError) -> io::Error {
+        match error {
+            TimeoutError::Elapsed => io::Error::new(io::ErrorKind::TimedOut, error),
+            refused => io::Error::other(refused),
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! `Interval`.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures_core::Stream;
+use tokio::{
+    task::coop,
+    time::{Instant, MissedTickBehavior},
+};
+
+use crate::{
+    clock,
+    error::SleepError,
+    sleep::Sleep,
+    timing_wheel::Nanos,
+    wheel::Wheel,
+};
+
+/// Lateness up to which a tick never counts as missed, as in Tokio.
+const PUNCTUAL: Duration = Duration::from_millis(5);
+
+impl Wheel {
+    /// Creates an interval that ticks every `period`, as `tokio::time::interval` does: the first tick completes at once.
+    ///
+    /// A tick completes at the first tick of the wheel that begins at or after its instant: never early, and less than one
+    /// tick of the wheel late plus what the runtime adds. A period shorter than that of the wheel keeps its rate: as many
+    /// ticks complete at once as have come due.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep).
+    ///
+    /// # Errors
+    ///
+    /// A tick fails with [`SleepError`] when the wheel is full or has been shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = Wheel::new().interval(Duration::from_millis(10));
+    /// interval.tick().await.unwrap(); // at once
+    /// interval.tick().await.unwrap(); // 10 ms later
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn interval(&self, period: Duration) -> Interval {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        let now = self.shard().now();
+        Interval::new(Sleep::immediate(self.shard(), now), period, self.tick_duration())
+    }
+
+    /// Creates an interval that ticks first at `start` and then every `period`, as `tokio::time::interval_at` does.
+    ///
+    /// Ticks are as precise as those of [`interval`](Wheel::interval); where `start` is in the past, the first completes by
+    /// the next tick of the wheel.
+    ///
+    /// # Panics
+    ///
+    /// As [`interval`](Wheel::interval) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`interval`](Wheel::interval) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let start = Instant::now() + Duration::from_millis(20);
+    /// let mut interval = Wheel::new().interval_at(start, Duration::from_millis(10));
+    /// assert_eq!(interval.tick().await, Ok(start));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn interval_at(&self, start: Instant, period: Duration) -> Interval {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        Interval::new(self.sleep_until(start), period, self.tick_duration())
+    }
+}
+
+/// Ticks at a steady rate; made by [`Wheel::interval`] and [`Wheel::interval_at`].
+///
+/// A tick that completes more than 5 ms and more than one tick of the wheel after its instant was missed. What then
+/// becomes of those after it is up to the [`MissedTickBehavior`]. With a period of 100 ms, and the second tick taken only
+/// at 350 ms:
+///
+/// ```text
+/// Burst    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
+/// (default)  actual  |  0  |            350 350 350 400 500      what was missed comes at once, then the old rate
+///
+/// Delay    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
+///            actual  |  0  |            350      450      550    one period after the late one, and so on
+///
+/// Skip     expected  |  0  | 100 | 200 | 300 | 400 | 500 |
+///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
+/// ```
+///
+/// As a [`Stream`] it yields the instants of its ticks, and ends when the wheel shuts down or refuses it.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use futures::StreamExt;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let ticks = Wheel::new().interval(Duration::from_millis(10)).take(3);
+/// assert_eq!(ticks.count().await, 3);
+/// # }
+/// ```
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed_tick_behavior: MissedTickBehavior,
+    /// Lateness from which a tick counts as missed.
+    missed_after: Duration,
+}
+
+impl Interval {
+    fn new(sleep: Sleep, period: Duration, tick: Duration) -> Interval {
+        let missed_tick_behavior = MissedTickBehavior::default();
+        Interval { sleep, period, missed_tick_behavior, missed_after: tick.max(PUNCTUAL) }
+    }
+
+    /// Completes at the next tick and returns its instant.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped before it completes, it has consumed no tick.
+    ///
+    /// # Errors
+    ///
+    /// [`SleepError`] when the wheel is full or has been shut down. A refused tick can be tried again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
+    /// let first = interval.tick().await.unwrap();
+    /// let second = interval.tick().await.unwrap();
+    /// assert_eq!(second - first, interval.period());
+    /// # }
+    /// ```
+    pub async fn tick(&mut self) -> Result<Instant, SleepError> {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// Polls for the next tick; while it is pending, the task that polled last is woken for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`tick`](Interval::tick).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
+    /// std::future::poll_fn(|cx| interval.poll_tick(cx)).await.unwrap();
+    /// # }
+    /// ```
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
+        let coop = ready!(coop::poll_proceed(cx));
+        let elapsed = ready!(self.sleep.poll_elapsed(cx.waker()));
+        coop.made_progress();
+        elapsed?;
+        let tick = self.sleep.deadline();
+        let now = self.sleep.shard().now();
+        let next = if now > clock::saturating_add(tick, self.missed_after) {
+            self.after_missed(tick, now)
+        } else {
+            clock::saturating_add(tick, self.period)
+        };
+        self.move_to(next, now);
+        Poll::Ready(Ok(tick))
+    }
+
+    /// Resets the interval to tick one period from now.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
+    /// interval.reset();
+    /// interval.tick().await.unwrap(); // 10 ms later
+    /// # }
+    /// ```
+    pub fn reset(&mut self) {
+        self.reset_after(self.period);
+    }
+
+    /// Resets the interval to tick at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_secs(60));
+    /// interval.tick().await.unwrap();
+    /// interval.reset_immediately();
+    /// interval.tick().await.unwrap(); // at once
+    /// # }
+    /// ```
+    pub fn reset_immediately(&mut self) {
+        self.reset_after(Duration::ZERO);
+    }
+
+    /// Resets the interval to tick `after` from now, and then every period.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
+    /// interval.reset_after(Duration::from_millis(10));
+    /// interval.tick().await.unwrap(); // 10 ms later
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, after: Duration) {
+        let now = self.sleep.shard().now();
+        self.move_to(clock::saturating_add(now, after), now);
+    }
+
+    /// Resets the interval to tick at `deadline`, and then every period.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tokio::time::{Duration, Instant};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
+    /// let deadline = Instant::now() + Duration::from_millis(10);
+    /// interval.reset_at(deadline);
+    /// assert_eq!(interval.tick().await, Ok(deadline));
+    /// # }
+    /// ```
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.sleep.reset(deadline);
+    }
+
+    /// Returns the period of the interval.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let interval = tickwheel::Wheel::new().interval(Duration::from_secs(1));
+    /// assert_eq!(interval.period(), Duration::from_secs(1));
+    /// ```
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Returns what becomes of the ticks after a missed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tokio::time::MissedTickBehavior;
+    ///
+    /// let interval = tickwheel::Wheel::new().interval(Duration::from_secs(1));
+    /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
+    /// ```
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed_tick_behavior
+    }
+
+    /// Sets what becomes of the ticks after a missed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tokio::time::MissedTickBehavior;
+    ///
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(1));
+    /// interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    /// ```
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed_tick_behavior = behavior;
+    }
+
+    /// The tick after `missed`, which was taken only `now`.
+    fn after_missed(&self, missed: Instant, now: Instant) -> Instant {
+        match self.missed_tick_behavior {
+            MissedTickBehavior::Burst => clock::saturating_add(missed, self.period),
+            MissedTickBehavior::Delay => clock::saturating_add(now, self.period),
+            MissedTickBehavior::Skip => {
+                let late = Nanos::from_duration(now - missed).0 % Nanos::from_duration(self.period).0;
+                clock::saturating_add(now, self.period - Duration::from_nanos(late))
+            }
+        }
+    }
+
+    /// Waits for `next`; one that has come already needs no turn of the wheel.
+    fn move_to(&mut self, next: Instant, now: Instant) {
+        if next <= now {
+            self.sleep.reset_immediately(next);
+        } else {
+            self.sleep.reset(next);
+        }
+    }
+}
+
+impl Stream for Interval {
+    type Item = Instant;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        self.get_mut().poll_tick(cx).map(Result::ok)
+    }
+}
+
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interval")
+            .field("next", &self.sleep.deadline())
+            .field("period", &self.period)
+            .field("missed_tick_behavior", &self.missed_tick_behavior)
+            .finish()
+    }
+}

@@ -1,0 +1,56 @@
+//! What [`Wheel::metrics`](crate::Wheel::metrics) reports.
+
+use std::time::Duration;
+
+/// What a wheel has done so far, summed over its shards.
+///
+/// At every quiet point, when no call to the wheel is under way,
+/// `registered == expired + cancelled + pending as u64`.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// wheel.sleep(Duration::from_millis(20)).await.unwrap();
+///
+/// let metrics = wheel.metrics();
+/// assert_eq!(metrics.registered, 1);
+/// assert_eq!(metrics.expired, 1);
+/// assert_eq!(metrics.pending, 0);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Timers that wait in the wheel now.
+    pub pending: usize,
+    /// Timers that entered the wheel; one that re-arms when its old deadline comes enters anew.
+    pub registered: u64,
+    /// Timers whose deadline came while they waited in the wheel.
+    pub expired: u64,
+    /// Timers that left the wheel before their deadline: dropped, moved into the past, or handed back by a shutdown.
+    pub cancelled: u64,
+    /// Timers refused because `max_pending` others were waiting.
+    pub rejected: u64,
+    /// Moves of a timer from a coarser level to a finer one.
+    pub cascaded: u64,
+    /// Visits in which the driver found that wheel time had moved on, however many ticks at once.
+    pub ticks: u64,
+    /// Times the driver woke, for a tick, a deadline or a registration.
+    pub wakeups: u64,
+    /// Times a shard went from being visited at every tick to dozing.
+    pub dozes: u64,
+    /// Panics caught in wakers.
+    pub panics: u64,
+    /// How late the driver came to its last deadline or tick.
+    pub last_lag: Duration,
+    /// The latest it ever came.
+    pub max_lag: Duration,
+    /// Bytes held by the arenas, used or not.
+    pub arena_bytes: usize,
+}

@@ -1,0 +1,269 @@
+//! `Sleep`.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use tokio::{task::coop, time::Instant};
+
+use crate::{
+    clock::{self, Deadline, Epoch},
+    error::{Refusal, SleepError},
+    shard::{Due, Shard, Standing, Timer},
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Waits until `duration` has elapsed, as `tokio::time::sleep` does.
+    ///
+    /// The sleep completes at the first tick that begins at or after its deadline: never early, and less than one tick
+    /// late plus what the runtime adds. A zero duration completes at the first poll. A duration that overflows the clock
+    /// is taken as 30 years.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    ///
+    /// # Panics
+    ///
+    /// The first poll panics outside a Tokio runtime, unless the wheel is driven already or was given a
+    /// [`handle`](crate::Builder::handle). Making the future needs no runtime.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to [`SleepError`] when the wheel is full or has been shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.sleep(Duration::from_millis(20)).await.unwrap();
+    /// # }
+    /// ```
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        let shard = self.shard();
+        let deadline = clock::saturating_add(shard.now(), duration);
+        let progress = if duration.is_zero() { Progress::Immediate } else { Progress::Waiting };
+        Sleep::new(shard, deadline, progress)
+    }
+
+    /// Waits until `deadline`, as `tokio::time::sleep_until` does.
+    ///
+    /// The sleep completes at the first tick that begins at or after `deadline`: never early, and less than one tick late
+    /// plus what the runtime adds. A deadline in the past completes at the first poll or the next tick.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    ///
+    /// # Panics
+    ///
+    /// As [`sleep`](Wheel::sleep) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Wheel::sleep) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.sleep_until(Instant::now() + Duration::from_millis(20)).await.unwrap();
+    /// # }
+    /// ```
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::new(self.shard(), deadline, Progress::Waiting)
+    }
+}
+
+/// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`].
+///
+/// It is `Unpin`, and cancelled by dropping.
+///
+/// # Examples
+///
+/// An idle deadline, pushed back by traffic:
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use tokio::time::{Duration, Instant};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let (sender, mut traffic) = tokio::sync::mpsc::channel(1);
+/// tokio::spawn(async move { sender.send("hello").await });
+///
+/// let mut idle = wheel.sleep(Duration::from_millis(30));
+/// loop {
+///     tokio::select! {
+///         _ = &mut idle => break,
+///         Some(_) = traffic.recv() => idle.reset(Instant::now() + Duration::from_millis(30)),
+///     }
+/// }
+/// # }
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct Sleep {
+    timer: Timer,
+    deadline: Instant,
+    epoch: Epoch,
+    progress: Progress,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Waiting,
+    /// Elapses at the next poll, whatever the deadline.
+    Immediate,
+    Elapsed,
+}
+
+impl Sleep {
+    fn new(shard: &Arc<Shard>, deadline: Instant, progress: Progress) -> Sleep {
+        let Deadline { instant, epoch } = shard.stamp(deadline);
+        Sleep { timer: Timer::new(shard.clone()), deadline: instant, epoch, progress, standing: Standing::New }
+    }
+
+    /// One that completes at the first poll, whatever its deadline.
+    pub(crate) fn immediate(shard: &Arc<Shard>, deadline: Instant) -> Sleep {
+        Sleep::new(shard, deadline, Progress::Immediate)
+    }
+
+    /// Returns the instant at which the sleep is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(Wheel::new().sleep_until(deadline).deadline(), deadline);
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled has not elapsed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().sleep(Duration::from_millis(10));
+    /// assert!(!sleep.is_elapsed());
+    /// (&mut sleep).await.unwrap();
+    /// assert!(sleep.is_elapsed());
+    /// # }
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        self.progress == Progress::Elapsed || self.timer.has_expired(self.due())
+    }
+
+    /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
+    ///
+    /// A later deadline costs a store: the timer stays where it is, and re-arms when its old deadline comes. An earlier one
+    /// moves it at once. The task that polled the sleep last is woken for the new deadline. After completion, the sleep has
+    /// to be polled again to wait for the new one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().sleep(Duration::from_secs(3600));
+    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// sleep.await.unwrap();
+    /// # }
+    /// ```
+    #[inline]
+    pub fn reset(&mut self, deadline: Instant) {
+        let Deadline { instant, epoch } = self.timer.shard().stamp(deadline);
+        let later = instant >= self.deadline && epoch == self.epoch;
+        self.deadline = instant;
+        self.epoch = epoch;
+        self.progress = Progress::Waiting;
+        if !later {
+            self.timer.bring_forward(self.due());
+        }
+    }
+
+    /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
+    pub(crate) fn reset_immediately(&mut self, deadline: Instant) {
+        self.reset(deadline);
+        self.progress = Progress::Immediate;
+    }
+
+    /// Polls without regard to the task's budget.
+    #[inline]
+    pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        let outcome = match self.progress {
+            Progress::Waiting => match self.timer.poll(Due::At(self.due()), self.standing, waker) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    self.standing = Standing::Admitted;
+                    return Poll::Pending;
+                }
+            },
+            Progress::Immediate => {
+                self.timer.cancel();
+                if self.timer.shard().is_shutdown() { Err(Refusal::Shutdown) } else { Ok(()) }
+            }
+            Progress::Elapsed => Ok(()),
+        };
+        if outcome.is_ok() {
+            self.progress = Progress::Elapsed;
+        }
+        Poll::Ready(outcome.map_err(SleepError::from))
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        self.timer.shard()
+    }
+
+    #[inline]
+    fn due(&self) -> Deadline {
+        Deadline { instant: self.deadline, epoch: self.epoch }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let coop = ready!(coop::poll_proceed(cx));
+        let outcome = ready!(self.poll_elapsed(cx.waker()));
+        coop.made_progress();
+        Poll::Ready(outcome)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).field("progress", &self.progress).finish()
+    }
+}

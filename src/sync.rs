@@ -1,0 +1,20 @@
+//! The lock and the atomics of the wheel: the standard library's, or loom's when its protocol is model-checked.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+
+use std::sync::PoisonError;
+
+/// Locks, whatever became of the last holder: what is behind the wheel's locks is whole at every point that can panic.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,218 @@
+//! `Timeout`.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::{task::coop, time::Instant};
+
+use crate::{
+    error::{Refusal, TimeoutError},
+    shard::{Due, Standing, Timer},
+    timing_wheel::Nanos,
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
+    ///
+    /// The future is polled first: one that is ready at once costs neither a lock nor a clock reading, and succeeds
+    /// whatever the duration. The duration counts from the first poll that finds it pending. The timeout elapses never
+    /// early, and less than two ticks late plus what the runtime adds; a zero duration elapses at that first pending poll.
+    /// A duration that overflows the clock is taken as 30 years.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the timeout drops the future and cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// The first pending poll panics outside a Tokio runtime, unless the wheel is driven already or was given a
+    /// [`handle`](crate::Builder::handle). Making the timeout needs no runtime.
+    ///
+    /// # Errors
+    ///
+    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out, and to the other [`TimeoutError`]s when
+    /// the future is pending and the wheel is full or has been shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
+    ///
+    /// if let Err(error) = wheel.timeout(Duration::from_millis(10), receiver).await {
+    ///     assert!(error.is_elapsed());
+    /// }
+    /// # drop(sender);
+    /// # }
+    /// ```
+    #[inline]
+    pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+        Timeout::new(self, Due::After(Nanos::from_duration(duration)), future)
+    }
+
+    /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
+    ///
+    /// The future is polled first, and one that is ready succeeds even past the deadline. The timeout elapses never early,
+    /// and less than one tick late plus what the runtime adds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the timeout drops the future and cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// As [`timeout`](Wheel::timeout) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`timeout`](Wheel::timeout) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// assert!(wheel.timeout_at(deadline, std::future::pending::<()>()).await.is_err());
+    /// assert!(Instant::now() >= deadline);
+    /// # }
+    /// ```
+    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+        Timeout::new(self, Due::At(self.shard().stamp(deadline)), future)
+    }
+}
+
+pin_project! {
+    /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
+    ///
+    /// It is `Unpin` where the future inside is, and cancelled by dropping.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Timeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        timer: Timer,
+        due: Due,
+        elapsed: bool,
+    }
+}
+
+impl<F> Timeout<F> {
+    #[inline]
+    fn new(wheel: &Wheel, due: Due, future: impl IntoFuture<IntoFuture = F>) -> Timeout<F>
+    where
+        F: Future,
+    {
+        Timeout { future: future.into_future(), timer: Timer::new(wheel.shard().clone()), due, elapsed: false }
+    }
+
+    /// Returns the future inside.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{future::ready, time::Duration};
+    /// let timeout = tickwheel::Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
+    /// ```
+    pub fn get_ref(&self) -> &F {
+        &self.future
+    }
+
+    /// Returns the future inside, to be changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{future::ready, time::Duration};
+    /// let mut timeout = tickwheel::Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// *timeout.get_mut() = ready(8);
+    /// ```
+    pub fn get_mut(&mut self) -> &mut F {
+        &mut self.future
+    }
+
+    /// Gives back the future inside, and cancels the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{future::ready, time::Duration};
+    /// let timeout = tickwheel::Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    pub fn into_inner(self) -> F {
+        self.future
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, TimeoutError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.timer.cancel();
+            return Poll::Ready(Ok(output));
+        }
+        // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
+        let coop = match had_budget && !coop::has_budget_remaining() {
+            true => None,
+            false => Some(ready!(coop::poll_proceed(cx))),
+        };
+        let error = ready!(poll_timer(this.timer, *this.due, this.elapsed, cx.waker()));
+        if let Some(coop) = coop {
+            coop.made_progress();
+        }
+        Poll::Ready(Err(error))
+    }
+}
+
+#[inline]
+fn poll_timer(timer: &mut Timer, due: Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
+    if matches!(due, Due::After(Nanos::ZERO)) && !*elapsed {
+        if timer.shard().is_shutdown() {
+            return Poll::Ready(TimeoutError::Shutdown);
+        }
+        *elapsed = true;
+    }
+    if *elapsed {
+        return Poll::Ready(TimeoutError::Elapsed);
+    }
+    let outcome: Result<(), Refusal> = ready!(timer.poll(due, Standing::New, waker));
+    *elapsed = outcome.is_ok();
+    Poll::Ready(outcome.map_or_else(TimeoutError::from, |()| TimeoutError::Elapsed))
+}
+
+impl<F: fmt::Debug> fmt::Debug for Timeout<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timeout").field("future", &self.future).field("due", &self.due).finish()
+    }
+}

@@ -1,0 +1,411 @@
+//! The wheel beside a `BTreeMap` that is too plain to be wrong: any operations in any order, and after each of them all
+//! that can be seen from outside and every invariant inside. tests.rs runs it under proptest, fuzz/ under libFuzzer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::bucket::{Bucket, NIL, Place};
+use super::{Key, Nanos, Tick, TimingWheel, Turn};
+
+/// A tick told from where the wheel stands, so that small numbers reach every level and every edge.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
+pub(crate) enum When {
+    Now,
+    Past(u8),
+    /// So many buckets of a level ahead, counted from now or from the start of the bucket now is in; off by one or two.
+    Ahead {
+        level: u8,
+        buckets: u8,
+        aligned: bool,
+        skew: i8,
+    },
+    At(u64),
+    Max,
+}
+
+/// `timer` picks one of those whose keys are held, expired ones included.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
+pub(crate) enum Op {
+    Insert(When),
+    InsertIncoming(u16),
+    SettleIncoming { from: When, limit: u8 },
+    Reinsert { timer: u8, deadline: When },
+    BringForward { timer: u8, deadline: When },
+    Remove { timer: u8 },
+    GetMut { timer: u8 },
+    Advance { to: When, limit: u8, calls: u8 },
+    AbandonAll,
+}
+
+/// Runs `ops` on a new wheel, then empties it, and panics at the first thing that is not as promised.
+pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
+    let mut model = Model::new(ticks_per_wheel, levels);
+    model.check();
+    for op in ops {
+        model.step(*op);
+        model.check();
+    }
+    model.finish();
+}
+
+struct Model {
+    wheel: TimingWheel<u64>,
+    timers: Vec<Timer>,
+    /// In the order in which they must expire. A deadline that had passed at insertion counts as the tick of then: all
+    /// the others are later, and those overdue before it were so at that tick or before.
+    due: BTreeMap<(Tick, u64), u64>,
+    incoming: VecDeque<(Nanos, u64)>,
+    values: u64,
+    placed: u64,
+    cascaded: usize,
+}
+
+struct Timer {
+    key: Key,
+    value: u64,
+    /// As given, past or not; none while it is incoming.
+    deadline: Option<Tick>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Incoming,
+    Due(Tick, u64),
+    Expired,
+}
+
+impl Model {
+    fn new(ticks_per_wheel: usize, levels: usize) -> Model {
+        Model {
+            wheel: TimingWheel::new(ticks_per_wheel, levels),
+            timers: Vec::new(),
+            due: BTreeMap::new(),
+            incoming: VecDeque::new(),
+            values: 0,
+            placed: 0,
+            cascaded: 0,
+        }
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Insert(deadline) => {
+                let deadline = self.resolve(deadline);
+                let value = self.new_value();
+                let key = self.wheel.insert(deadline, value);
+                let state = self.place(deadline, value);
+                self.hold(Timer { key, value, deadline: Some(deadline), state });
+            }
+            Op::InsertIncoming(delay) => {
+                let delay = Nanos(u64::from(delay));
+                let value = self.new_value();
+                let key = self.wheel.insert_incoming(delay, value);
+                self.incoming.push_back((delay, value));
+                self.hold(Timer { key, value, deadline: None, state: State::Incoming });
+            }
+            Op::SettleIncoming { from, limit } => {
+                let from = self.resolve(from);
+                let deadline_of = |delay: Nanos| Tick(from.0.saturating_add(delay.0));
+                let settled = self.wheel.settle_incoming(limit.into(), deadline_of);
+                for _ in 0..limit {
+                    let Some((delay, value)) = self.incoming.pop_front() else {
+                        break;
+                    };
+                    let deadline = deadline_of(delay);
+                    let state = self.place(deadline, value);
+                    let timer = self.timer_of(value);
+                    (timer.deadline, timer.state) = (Some(deadline), state);
+                }
+                assert_eq!(settled, self.incoming.is_empty());
+            }
+            Op::Reinsert { timer, deadline } => {
+                let Some(index) = self.pick(timer) else { return };
+                let deadline = self.resolve(deadline);
+                let value = self.new_value();
+                let old = self.wheel.reinsert(&self.timers[index].key, deadline, value);
+                assert_eq!(old, self.forget(index));
+                let state = self.place(deadline, value);
+                let timer = &mut self.timers[index];
+                (timer.value, timer.deadline, timer.state) = (value, Some(deadline), state);
+            }
+            Op::BringForward { timer, deadline } => {
+                let Some(index) = self.pick(timer) else { return };
+                let deadline = self.resolve(deadline);
+                let Timer { ref key, value, deadline: old, state } = self.timers[index];
+                let forward = state != State::Expired && old.is_none_or(|old| deadline < old);
+                assert_eq!(self.wheel.bring_forward(key, deadline), forward);
+                if forward {
+                    self.forget(index);
+                    let state = self.place(deadline, value);
+                    let timer = &mut self.timers[index];
+                    (timer.deadline, timer.state) = (Some(deadline), state);
+                }
+            }
+            Op::Remove { timer } => {
+                let Some(index) = self.pick(timer) else { return };
+                let pending = self.forget(index);
+                assert_eq!(self.wheel.remove(self.timers.swap_remove(index).key), pending);
+            }
+            Op::GetMut { timer } => {
+                let Some(index) = self.pick(timer) else { return };
+                let timer = &self.timers[index];
+                let pending = (timer.state != State::Expired).then_some(timer.value);
+                assert_eq!(self.wheel.get_mut(&timer.key).copied(), pending);
+                if let Some(deadline) = timer.deadline {
+                    assert_eq!(self.wheel.deadline(&timer.key), deadline);
+                }
+            }
+            Op::Advance { to, limit, calls } => {
+                let to = self.resolve(to);
+                for _ in 0..=calls {
+                    if !self.advance(to, limit.into()).more {
+                        break;
+                    }
+                    self.check();
+                }
+            }
+            Op::AbandonAll => {
+                let mut abandoned = Vec::new();
+                self.wheel.abandon_all(&mut abandoned);
+                let mut pending = Vec::new();
+                for index in 0..self.timers.len() {
+                    if let Some(value) = self.forget(index) {
+                        pending.push(value);
+                        self.timers[index].deadline = Some(Tick::MAX);
+                        self.timers[index].state = State::Expired;
+                    }
+                }
+                abandoned.sort_unstable();
+                pending.sort_unstable();
+                assert_eq!(abandoned, pending);
+            }
+        }
+    }
+
+    /// What holds whatever the limit: the values that come out are the next ones due, in the very order of the model.
+    fn advance(&mut self, to: Tick, limit: usize) -> Turn {
+        let from = self.wheel.now();
+        let mut expired = Vec::new();
+        let turn = self.wheel.advance(to, limit, &mut expired);
+        let now = self.wheel.now();
+
+        assert_eq!(turn.expired, expired.len());
+        assert!(turn.expired + turn.cascaded <= limit, "{turn:?} passes the limit of {limit}");
+        for value in expired {
+            let ((deadline, _), next) = self.due.pop_first().expect("nothing was left to expire");
+            assert_eq!(value, next, "expired out of order");
+            assert!(deadline <= to.max(from), "expired {deadline:?} at {to:?}");
+            self.timer_of(value).state = State::Expired;
+        }
+        let next = self.due.keys().next().map(|(deadline, _)| *deadline);
+        if turn.more {
+            assert!(from <= now && (now < to || next <= Some(from)), "arrived at {now:?}, and yet: {turn:?}");
+            assert!(next.is_none_or(|next| next > now || now == from), "passed {next:?} on the way to {now:?}");
+        } else {
+            assert_eq!(now, to.max(from));
+            assert!(next.is_none_or(|next| next > now), "passed {next:?} on the way to {now:?}");
+        }
+        self.cascaded += turn.cascaded;
+        turn
+    }
+
+    fn check(&self) {
+        self.wheel.assert_consistent();
+        assert_eq!(self.wheel.len(), self.due.len() + self.incoming.len());
+        let (now, next) = (self.wheel.now(), self.wheel.next_deadline());
+        match self.due.keys().next() {
+            Some((earliest, _)) if *earliest <= now => assert_eq!(next, Some(now), "something is overdue"),
+            Some((earliest, _)) => {
+                let next = next.expect("something is due");
+                assert!(
+                    now < next && next <= *earliest,
+                    "at {now:?} the next visit is at {next:?}, not {earliest:?}"
+                );
+            }
+            // The visit that everything left in its midst still has to end.
+            None if self.wheel.unfinished.is_some() => assert!(next > Some(now)),
+            None => assert_eq!(next, None),
+        }
+    }
+
+    /// Empties the wheel, half by time and half by hand.
+    fn finish(mut self) {
+        self.step(Op::SettleIncoming { from: When::Now, limit: 255 });
+        self.step(Op::Advance { to: When::Max, limit: 64, calls: 16 });
+        self.check();
+        while !self.timers.is_empty() {
+            self.step(Op::Remove { timer: 0 });
+        }
+        self.check();
+        assert!(self.wheel.entries.is_empty());
+        let cascades = self.placed * (self.wheel.levels.len() as u64 - 1);
+        assert!(self.cascaded as u64 <= cascades, "more than one cascade for each level and timer");
+    }
+
+    fn resolve(&self, when: When) -> Tick {
+        let now = self.wheel.now().0;
+        match when {
+            When::Now => Tick(now),
+            When::Past(ticks) => Tick(now.saturating_sub(ticks.into())),
+            When::Ahead { level, buckets, aligned, skew } => {
+                let level = u32::from(level) % (self.wheel.levels.len() as u32 + 2);
+                let span = 1_i128 << (level * self.wheel.bits_per_level).min(64);
+                let now = i128::from(now);
+                let start = if aligned { now / span * span } else { now };
+                let tick = start + i128::from(buckets) * span + i128::from(skew % 3);
+                Tick(tick.clamp(0, u64::MAX.into()) as u64)
+            }
+            When::At(tick) => Tick(tick),
+            When::Max => Tick::MAX,
+        }
+    }
+
+    fn new_value(&mut self) -> u64 {
+        self.values += 1;
+        self.values
+    }
+
+    fn place(&mut self, deadline: Tick, value: u64) -> State {
+        self.placed += 1;
+        let deadline = deadline.max(self.wheel.now());
+        self.due.insert((deadline, self.placed), value);
+        State::Due(deadline, self.placed)
+    }
+
+    fn hold(&mut self, timer: Timer) {
+        assert!(self.timers.iter().all(|other| other.key != timer.key), "{:?} names two timers", timer.key);
+        self.timers.push(timer);
+    }
+
+    fn pick(&self, timer: u8) -> Option<usize> {
+        usize::from(timer).checked_rem(self.timers.len())
+    }
+
+    fn timer_of(&mut self, value: u64) -> &mut Timer {
+        self.timers.iter_mut().find(|timer| timer.value == value).expect("a value of some timer")
+    }
+
+    /// Takes a timer off the model's lists; its value if it was pending.
+    fn forget(&mut self, index: usize) -> Option<u64> {
+        let Timer { value, state, .. } = self.timers[index];
+        match state {
+            State::Incoming => self.incoming.retain(|(_, other)| *other != value),
+            State::Due(deadline, placed) => drop(self.due.remove(&(deadline, placed))),
+            State::Expired => return None,
+        }
+        Some(value)
+    }
+}
+
+impl<T> TimingWheel<T> {
+    /// Panics unless every invariant of the module's essay holds, and names the one that does not.
+    pub(super) fn assert_consistent(&self) {
+        let visited = self.unfinished.map(|visit| visit.place);
+        // Whatever has left the bucket in the middle of its visit, and whatever is in none the visit touches, hangs
+        // where the visit's tick says; in the visited bucket itself new ones still come in as of the tick before.
+        let placed_at = self.unfinished.map_or(self.now, |visit| visit.tick);
+        if let Some(visit) = self.unfinished {
+            assert_eq!(Some(self.now.0), visit.tick.0.checked_sub(1), "3: {visit:?} is not at the tick after now");
+        }
+        let mut listed = vec![0_u32; self.entries.capacity()];
+        let mut pending = 0;
+        let mut home = BTreeMap::new();
+        let mut next_visit = self.unfinished.map(|visit| visit.tick);
+
+        for index in self.assert_linked(self.incoming, Place::INCOMING) {
+            listed[index as usize] += 1;
+        }
+        for index in self.assert_linked(self.overdue, Place::OVERDUE) {
+            listed[index as usize] += 1;
+            let deadline = self.entries[index as usize].deadline;
+            assert!(deadline <= self.now, "5: {deadline:?} hangs in overdue at {:?}", self.now);
+        }
+        for (level, ring) in self.levels.iter().enumerate() {
+            let mut used = Vec::new();
+            for (digit, bucket) in ring.buckets.iter().enumerate() {
+                let place = self.place(level, digit);
+                let entries = self.assert_linked(*bucket, place);
+                if !entries.is_empty() {
+                    used.push(digit);
+                }
+                let placed_at = if visited == Some(place) { self.now } else { placed_at };
+                let cursor = match self.unfinished {
+                    Some(visit) if visit.place == place => {
+                        assert_eq!(visit.level, level, "3: {visit:?} is in a bucket of level {level}");
+                        let cursor = entries.iter().position(|index| *index == visit.cursor);
+                        assert!(
+                            cursor.is_some() || visit.cursor == NIL,
+                            "1: {visit:?} is not at an entry of its bucket"
+                        );
+                        cursor.unwrap_or(entries.len())
+                    }
+                    _ => 0,
+                };
+                for (position, index) in entries.into_iter().enumerate() {
+                    listed[index as usize] += 1;
+                    let deadline = self.entries[index as usize].deadline;
+                    assert!(deadline > placed_at, "5: {deadline:?} hangs on level {level} at {placed_at:?}");
+                    let (its_level, its_digit, visit) = self.belongs(deadline, placed_at);
+                    assert_eq!(
+                        (level, digit),
+                        (its_level, its_digit),
+                        "3: place of {deadline:?} at {placed_at:?}"
+                    );
+                    if position < cursor {
+                        let left =
+                            self.unfinished.is_some_and(|visit| self.belongs(deadline, visit.tick).0 == level);
+                        assert!(left, "3: {deadline:?} was visited and left behind on level {level}");
+                    }
+                    if self.unfinished.is_none() {
+                        next_visit = Some(next_visit.map_or(visit, |earlier| visit.min(earlier)));
+                    }
+                    let first = *home.entry(deadline).or_insert(place);
+                    let split = first != place && visited != Some(first) && visited != Some(place);
+                    assert!(!split, "8: entries for {deadline:?} hang in {first:?} and {place:?}");
+                }
+            }
+            let told: Vec<usize> =
+                std::iter::successors(ring.used.next(0), |digit| ring.used.next(digit + 1)).collect();
+            assert_eq!(told, used, "2: bits and buckets in use of level {level}");
+        }
+        for (index, entry) in &self.entries {
+            pending += usize::from(entry.value.is_some());
+            let expired = entry.value.is_none();
+            assert_eq!(expired, entry.place == Place::EXPIRED, "6: value and place of entry {index}");
+            assert_eq!(listed[index], u32::from(!expired), "6: lists in which entry {index} hangs");
+        }
+        assert_eq!(self.len, pending, "7: len");
+        let next_deadline = if self.overdue.is_empty() { next_visit } else { Some(self.now) };
+        assert_eq!(self.next_deadline(), next_deadline, "4: the next visit is to the earliest bucket of all");
+    }
+
+    /// The entries of a list, which must be linked both ways and know the list.
+    fn assert_linked(&self, bucket: Bucket, place: Place) -> Vec<u32> {
+        let mut entries = Vec::new();
+        let (mut prev, mut index) = (NIL, bucket.head);
+        while index != NIL {
+            let entry = self.entries.get(index as usize);
+            let entry = entry.unwrap_or_else(|| panic!("1: {place:?} links to the empty cell {index}"));
+            assert_eq!((entry.prev, entry.place), (prev, place), "1: prev and place of entry {index}");
+            entries.push(index);
+            assert!(entries.len() <= self.entries.len(), "1: {place:?} is linked in a circle");
+            (prev, index) = (index, entry.next);
+        }
+        assert_eq!(bucket.tail, prev, "1: the tail of {place:?}");
+        entries
+    }
+
+    /// Level and bucket of a deadline to come, digit by digit, and the tick at which that bucket is visited next.
+    fn belongs(&self, deadline: Tick, now: Tick) -> (usize, usize, Tick) {
+        let ticks_per_wheel = 1_u64 << self.bits_per_level;
+        let digits = |tick: Tick, level: usize| tick.0 >> (level as u32 * self.bits_per_level);
+        let top = self.levels.len() - 1;
+        let level = (0..top).find(|level| digits(deadline, level + 1) == digits(now, level + 1)).unwrap_or(top);
+        let (mut start, hand) = (digits(deadline, level), digits(now, level));
+        let digit = start % ticks_per_wheel;
+        start -= (start - hand - 1) / ticks_per_wheel * ticks_per_wheel;
+        (level, digit as usize, Tick(start << (level as u32 * self.bits_per_level)))
+    }
+}

@@ -1,0 +1,256 @@
+//! The handle.
+
+use std::{
+    cell::Cell,
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    builder::Builder,
+    driver::Link,
+    metrics::Metrics,
+    shard::Shard,
+    sync::{AtomicUsize, Ordering},
+};
+
+/// A hashed timing wheel for Tokio: the handle by which timers are started.
+///
+/// Cloning it is cheap, and every clone is the same wheel. One wheel serves a whole process; it starts no task and costs no
+/// tick until its first timer is polled.
+///
+/// Timers are precise to one tick: see [`Builder::tick_duration`].
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let answer = wheel.timeout(Duration::from_secs(1), async { 42 }).await;
+/// assert_eq!(answer, Ok(42));
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Wheel {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    shards: Box<[Arc<Shard>]>,
+    link: Arc<Link>,
+    settings: Settings,
+}
+
+/// What a wheel was built with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) name: Option<String>,
+    pub(crate) tick_duration: Duration,
+    pub(crate) ticks_per_wheel: usize,
+    pub(crate) levels: usize,
+    pub(crate) max_pending: Option<usize>,
+}
+
+impl Wheel {
+    /// Creates a wheel with 10 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::new();
+    /// assert_eq!(wheel.tick_duration().as_millis(), 10);
+    /// ```
+    pub fn new() -> Wheel {
+        Builder::default().build().expect("the defaults are within every limit")
+    }
+
+    /// Starts a [`Builder`], for a wheel with other than the default settings.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn assemble(shards: Box<[Arc<Shard>]>, link: Arc<Link>, settings: Settings) -> Wheel {
+        debug_assert!(shards.len().is_power_of_two());
+        link.connect(shards.iter().map(Arc::downgrade));
+        Wheel { shared: Arc::new(Shared { shards, link, settings }) }
+    }
+
+    /// Returns how long a tick is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// assert_eq!(tickwheel::Wheel::new().tick_duration(), Duration::from_millis(10));
+    /// ```
+    pub fn tick_duration(&self) -> Duration {
+        self.shared.settings.tick_duration
+    }
+
+    /// Returns how many buckets one level has, a power of two.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().ticks_per_wheel(500).build()?;
+    /// assert_eq!(wheel.ticks_per_wheel(), 512);
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn ticks_per_wheel(&self) -> usize {
+        self.shared.settings.ticks_per_wheel
+    }
+
+    /// Returns how many levels the wheel has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().levels(), 4);
+    /// ```
+    pub fn levels(&self) -> usize {
+        self.shared.settings.levels
+    }
+
+    /// Returns how many shards the wheel has, a power of two.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().shards(3).build()?;
+    /// assert_eq!(wheel.shards(), 4);
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn shards(&self) -> usize {
+        self.shared.shards.len()
+    }
+
+    /// Returns the limit on pending timers, if there is one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().max_pending(), None);
+    /// ```
+    pub fn max_pending(&self) -> Option<usize> {
+        self.shared.settings.max_pending
+    }
+
+    /// Returns how many timers wait in the wheel.
+    ///
+    /// A timer whose deadline has come has left the wheel, whether or not its future has been polled since.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let sleep = wheel.sleep(Duration::from_secs(60));
+    /// assert_eq!(wheel.pending(), 0, "a timer is registered by its first poll");
+    /// # drop(sleep);
+    /// # }
+    /// ```
+    pub fn pending(&self) -> usize {
+        self.shared.shards.iter().map(|shard| shard.pending()).sum()
+    }
+
+    /// Returns what the wheel has done so far.
+    ///
+    /// It takes each shard's lock for a moment: cheap enough for every second under full load.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().metrics().registered, 0);
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        for shard in &self.shared.shards {
+            shard.add_metrics(&mut metrics);
+        }
+        self.shared.link.add_metrics(&mut metrics);
+        metrics
+    }
+
+    /// Tells whether the wheel has been shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::new();
+    /// assert!(!wheel.is_shutdown());
+    /// wheel.shutdown();
+    /// assert!(wheel.is_shutdown());
+    /// ```
+    pub fn is_shutdown(&self) -> bool {
+        self.shared.shards.iter().all(|shard| shard.is_shutdown())
+    }
+
+    /// The shard of the current thread.
+    #[inline]
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        let shards = &self.shared.shards;
+        &shards[thread_number() & (shards.len() - 1)]
+    }
+
+    pub(crate) fn shard_list(&self) -> &[Arc<Shard>] {
+        &self.shared.shards
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.shared.link
+    }
+}
+
+impl Default for Wheel {
+    /// The same as [`Wheel::new`].
+    fn default() -> Wheel {
+        Wheel::new()
+    }
+}
+
+impl fmt::Debug for Wheel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { name, tick_duration, ticks_per_wheel, levels, max_pending } = &self.shared.settings;
+        f.debug_struct("Wheel")
+            .field("name", name)
+            .field("tick_duration", tick_duration)
+            .field("ticks_per_wheel", ticks_per_wheel)
+            .field("levels", levels)
+            .field("shards", &self.shards())
+            .field("max_pending", max_pending)
+            .field("pending", &self.pending())
+            .finish()
+    }
+}
+
+/// A number of the current thread's own, given out in the order in which threads first ask.
+#[inline]
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    const UNNUMBERED: usize = usize::MAX;
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == UNNUMBERED {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}

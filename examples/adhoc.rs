@@ -1,6 +1,15 @@
-use std::{future::{pending, ready, Future}, pin::pin, task::{Context, Waker}, time::{Duration, Instant}};
+use std::{
+    future::{Future, pending, ready},
+    pin::pin,
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
 use tickwheel::Wheel;
-fn per(n: u64, f: impl FnOnce()) -> f64 { let t = Instant::now(); f(); t.elapsed().as_nanos() as f64 / n as f64 }
+fn per(n: u64, f: impl FnOnce()) -> f64 {
+    let t = Instant::now();
+    f();
+    t.elapsed().as_nanos() as f64 / n as f64
+}
 #[tokio::main]
 async fn main() {
     let wheel = Wheel::new();

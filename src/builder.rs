@@ -11,7 +11,8 @@ use crate::{
     wheel::{Settings, Wheel},
 };
 
-const TICK_DURATION: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+const TICK_DURATION: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3600);
 const TICKS_PER_WHEEL: std::ops::RangeInclusive<usize> = 1..=1 << 20;
 const LEVELS: std::ops::RangeInclusive<usize> = 1..=8;
 const SHARDS: std::ops::RangeInclusive<usize> = 1..=1024;
@@ -75,7 +76,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn tick_duration(self, tick_duration: Duration) -> Builder {
-        Builder { tick_duration, ..self }
+        Builder {
+            tick_duration,
+            ..self
+        }
     }
 
     /// Sets how many buckets one level has, rounded up to a power of two.
@@ -90,7 +94,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn ticks_per_wheel(self, ticks_per_wheel: usize) -> Builder {
-        Builder { ticks_per_wheel, ..self }
+        Builder {
+            ticks_per_wheel,
+            ..self
+        }
     }
 
     /// Sets how many levels the wheel has: with 1 it is Netty's wheel, with more Kafka's hierarchy.
@@ -120,7 +127,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn shards(self, shards: usize) -> Builder {
-        Builder { shards: Some(shards), ..self }
+        Builder {
+            shards: Some(shards),
+            ..self
+        }
     }
 
     /// Makes room for so many timers from the start, shared out evenly over the shards.
@@ -135,7 +145,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn capacity(self, capacity: usize) -> Builder {
-        Builder { capacity: Some(capacity), ..self }
+        Builder {
+            capacity: Some(capacity),
+            ..self
+        }
     }
 
     /// Limits how many timers may wait in the wheel at once; further ones are refused with `AtCapacity`.
@@ -151,7 +164,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn max_pending(self, max_pending: usize) -> Builder {
-        Builder { max_pending: Some(max_pending), ..self }
+        Builder {
+            max_pending: Some(max_pending),
+            ..self
+        }
     }
 
     /// Has the wheel driven by this runtime, whichever polls its timers: they may then be awaited from any executor.
@@ -171,7 +187,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn handle(self, handle: Handle) -> Builder {
-        Builder { handle: Some(handle), ..self }
+        Builder {
+            handle: Some(handle),
+            ..self
+        }
     }
 
     /// Names the wheel, for its `Debug` output and its `tracing` events.
@@ -184,7 +203,10 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn name(self, name: impl Into<String>) -> Builder {
-        Builder { name: Some(name.into()), ..self }
+        Builder {
+            name: Some(name.into()),
+            ..self
+        }
     }
 
     /// Builds the wheel. It starts nothing yet: the driver comes with the first timer.
@@ -201,10 +223,14 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<Wheel, BuildError> {
         if !TICK_DURATION.contains(&self.tick_duration) {
-            return Err(BuildError::TickDuration { given: self.tick_duration });
+            return Err(BuildError::TickDuration {
+                given: self.tick_duration,
+            });
         }
         if !TICKS_PER_WHEEL.contains(&self.ticks_per_wheel) {
-            return Err(BuildError::TicksPerWheel { given: self.ticks_per_wheel });
+            return Err(BuildError::TicksPerWheel {
+                given: self.ticks_per_wheel,
+            });
         }
         if !LEVELS.contains(&self.levels) {
             return Err(BuildError::Levels { given: self.levels });
@@ -213,7 +239,10 @@ impl Builder {
         if !SHARDS.contains(&shards) {
             return Err(BuildError::Shards { given: shards });
         }
-        if let Some(given) = self.max_pending.filter(|max_pending| !TIMERS.contains(max_pending)) {
+        if let Some(given) = self
+            .max_pending
+            .filter(|max_pending| !TIMERS.contains(max_pending))
+        {
             return Err(BuildError::MaxPending { given });
         }
         if let Some(given) = self.capacity.filter(|capacity| !TIMERS.contains(capacity)) {
@@ -227,9 +256,19 @@ impl Builder {
         let shards = (0..shards)
             .map(|_| {
                 let mut wheel = TimingWheel::new(self.ticks_per_wheel, self.levels);
-                wheel.try_reserve(capacity).map_err(|_| BuildError::Memory { given: capacity * shards })?;
+                wheel
+                    .try_reserve(capacity)
+                    .map_err(|_| BuildError::Memory {
+                        given: capacity * shards,
+                    })?;
                 let clock = Link::undriven_clock(self.tick_duration);
-                Ok(Arc::new(Shard::new(wheel, clock, capacity, limit.clone(), link.clone())))
+                Ok(Arc::new(Shard::new(
+                    wheel,
+                    clock,
+                    capacity,
+                    limit.clone(),
+                    link.clone(),
+                )))
             })
             .collect::<Result<_, BuildError>>()?;
         let settings = Settings {
@@ -302,25 +341,56 @@ impl fmt::Display for BuildError {
         match self {
             BuildError::TickDuration { given } => {
                 let (least, most) = (TICK_DURATION.start(), TICK_DURATION.end());
-                write!(f, "a tick duration of {given:?}: a tick lasts from {least:?} to {most:?}")
+                write!(
+                    f,
+                    "a tick duration of {given:?}: a tick lasts from {least:?} to {most:?}"
+                )
             }
             BuildError::TicksPerWheel { given } => {
-                write!(f, "{given} ticks per wheel: a wheel has from {} to {}", TICKS_PER_WHEEL.start(), TICKS_PER_WHEEL.end())
+                write!(
+                    f,
+                    "{given} ticks per wheel: a wheel has from {} to {}",
+                    TICKS_PER_WHEEL.start(),
+                    TICKS_PER_WHEEL.end()
+                )
             }
             BuildError::Levels { given } => {
-                write!(f, "{given} levels: a wheel has from {} to {}", LEVELS.start(), LEVELS.end())
+                write!(
+                    f,
+                    "{given} levels: a wheel has from {} to {}",
+                    LEVELS.start(),
+                    LEVELS.end()
+                )
             }
             BuildError::Shards { given } => {
-                write!(f, "{given} shards: a wheel has from {} to {}", SHARDS.start(), SHARDS.end())
+                write!(
+                    f,
+                    "{given} shards: a wheel has from {} to {}",
+                    SHARDS.start(),
+                    SHARDS.end()
+                )
             }
             BuildError::MaxPending { given } => {
-                write!(f, "a limit of {given} pending timers: it is from {} to {}", TIMERS.start(), TIMERS.end())
+                write!(
+                    f,
+                    "a limit of {given} pending timers: it is from {} to {}",
+                    TIMERS.start(),
+                    TIMERS.end()
+                )
             }
             BuildError::Capacity { given } => {
-                write!(f, "a capacity of {given} timers: it is from {} to {}", TIMERS.start(), TIMERS.end())
+                write!(
+                    f,
+                    "a capacity of {given} timers: it is from {} to {}",
+                    TIMERS.start(),
+                    TIMERS.end()
+                )
             }
             BuildError::Memory { given } => {
-                write!(f, "a capacity of {given} timers: there is not enough memory for them")
+                write!(
+                    f,
+                    "a capacity of {given} timers: there is not enough memory for them"
+                )
             }
         }
     }

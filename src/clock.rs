@@ -42,7 +42,12 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, real: bool) -> Clock {
-        Clock { anchor, elapsed, tick, real }
+        Clock {
+            anchor,
+            elapsed,
+            tick,
+            real,
+        }
     }
 
     pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
@@ -69,7 +74,10 @@ impl Clock {
         let start = self.tick.start_of(tick);
         let after = start.saturating_sub(self.elapsed).to_duration();
         let before = self.elapsed.saturating_sub(start).to_duration();
-        saturating_add(self.anchor.checked_sub(before).unwrap_or(self.anchor), after)
+        saturating_add(
+            self.anchor.checked_sub(before).unwrap_or(self.anchor),
+            after,
+        )
     }
 }
 
@@ -83,5 +91,7 @@ pub(crate) fn is_real() -> bool {
 /// `instant + duration`, or 30 years from it where that overflows the clock, as Tokio does.
 #[inline]
 pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
-    instant.checked_add(duration).unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
+    instant
+        .checked_add(duration)
+        .unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
 }

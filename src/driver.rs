@@ -132,7 +132,11 @@ impl Link {
     }
 
     fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
-        self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
+        self.shards
+            .get()
+            .into_iter()
+            .flatten()
+            .filter_map(Weak::upgrade)
     }
 
     /// Puts a driver on `runtime`, unless there is one. `Err` when that runtime has been shut down.
@@ -158,8 +162,17 @@ impl Link {
             for shard in self.shards() {
                 shard.drive(seat.clock, seat.epoch);
             }
-            let guard = Guard { link: self.clone(), driver: seat.driver };
-            Driver { guard, clock: seat.clock, interval, armed: None, wakers: Vec::new() }
+            let guard = Guard {
+                link: self.clone(),
+                driver: seat.driver,
+            };
+            Driver {
+                guard,
+                clock: seat.clock,
+                interval,
+                armed: None,
+                wakers: Vec::new(),
+            }
         };
         // With no lock held: a runtime that has been shut down drops the task, and with it the guard, here and now.
         if runtime.spawn(task.run()).is_finished() {
@@ -179,10 +192,14 @@ impl Link {
             seat.taken = false;
             let turned = Nanos(self.figures.turned.load(Ordering::Relaxed));
             let runtime = lock(&self.runtime).take();
-            let in_context = Handle::try_current().is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
+            let in_context = Handle::try_current()
+                .is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
             seat.stood = match (in_context, seat.clock.real) {
                 (true, _) => seat.clock.nanos_of(Instant::now()).max(turned),
-                (false, true) => seat.clock.nanos_of(std::time::Instant::now().into()).max(turned),
+                (false, true) => seat
+                    .clock
+                    .nanos_of(std::time::Instant::now().into())
+                    .max(turned),
                 (false, false) => turned,
             };
             for shard in self.shards() {
@@ -195,7 +212,8 @@ impl Link {
     /// Wakes, with no lock held, and survives whatever the wakers do.
     pub(crate) fn wake(&self, wakers: &mut Vec<Waker>) {
         let mut due = wakers.drain(..);
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| due.by_ref().for_each(Waker::wake))) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| due.by_ref().for_each(Waker::wake)))
+        {
             self.figures.panics.fetch_add(1, Ordering::Relaxed);
             // What it carries may panic when dropped.
             mem::forget(panic);
@@ -209,11 +227,14 @@ impl shard::Driver for Link {
     }
 
     fn start(self: Arc<Self>) -> Result<(), Refusal> {
-        let Some(handle) = &self.handle else { return self.start_on(current_runtime()) };
-        self.start_on(handle.clone()).or_else(|refusal| match Handle::try_current() {
-            Ok(current) => self.start_on(current),
-            Err(_) => Err(refusal),
-        })
+        let Some(handle) = &self.handle else {
+            return self.start_on(current_runtime());
+        };
+        self.start_on(handle.clone())
+            .or_else(|refusal| match Handle::try_current() {
+                Ok(current) => self.start_on(current),
+                Err(_) => Err(refusal),
+            })
     }
 
     fn now(&self) -> Instant {
@@ -258,7 +279,11 @@ impl Driver {
     async fn run(mut self) {
         while let Some(wake_at) = self.turn().await {
             self.wait(wake_at).await;
-            self.guard.link.figures.wakeups.fetch_add(1, Ordering::Relaxed);
+            self.guard
+                .link
+                .figures
+                .wakeups
+                .fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -276,7 +301,10 @@ impl Driver {
         let mut woken = 0;
         for shard in link.shards.get().into_iter().flatten() {
             // Held only for the visit: when the last future and the last handle go meanwhile, so does the shard.
-            while let Some(visit) = shard.upgrade().map(|shard| shard.visit(now, real, BATCH, &mut self.wakers)) {
+            while let Some(visit) = shard
+                .upgrade()
+                .map(|shard| shard.visit(now, real, BATCH, &mut self.wakers))
+            {
                 woken += self.wakers.len();
                 link.wake(&mut self.wakers);
                 if woken >= WAKES_PER_YIELD {
@@ -284,7 +312,11 @@ impl Driver {
                     tokio::task::yield_now().await;
                 }
                 if !visit.more {
-                    wake_at = if visit.shutdown { wake_at } else { Some(visit.wake_at.min(wake_at.unwrap_or(NEVER))) };
+                    wake_at = if visit.shutdown {
+                        wake_at
+                    } else {
+                        Some(visit.wake_at.min(wake_at.unwrap_or(NEVER)))
+                    };
                     break;
                 }
             }

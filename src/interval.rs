@@ -14,13 +14,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use crate::{
-    clock,
-    error::SleepError,
-    sleep::Sleep,
-    timing_wheel::Nanos,
-    wheel::Wheel,
-};
+use crate::{clock, error::SleepError, sleep::Sleep, timing_wheel::Nanos, wheel::Wheel};
 
 /// Lateness up to which a tick never counts as missed, as in Tokio.
 const PUNCTUAL: Duration = Duration::from_millis(5);
@@ -57,7 +51,11 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let now = self.shard().now();
-        Interval::new(Sleep::immediate(self.shard(), now), period, self.tick_duration())
+        Interval::new(
+            Sleep::immediate(self.shard(), now),
+            period,
+            self.tick_duration(),
+        )
     }
 
     /// Creates an interval that ticks first at `start` and then every `period`, as `tokio::time::interval_at` does.
@@ -136,7 +134,12 @@ pub struct Interval {
 impl Interval {
     fn new(sleep: Sleep, period: Duration, tick: Duration) -> Interval {
         let missed_tick_behavior = MissedTickBehavior::default();
-        Interval { sleep, period, missed_tick_behavior, missed_after: tick.max(PUNCTUAL) }
+        Interval {
+            sleep,
+            period,
+            missed_tick_behavior,
+            missed_after: tick.max(PUNCTUAL),
+        }
     }
 
     /// Completes at the next tick and returns its instant.
@@ -313,7 +316,8 @@ impl Interval {
             MissedTickBehavior::Burst => clock::saturating_add(missed, self.period),
             MissedTickBehavior::Delay => clock::saturating_add(now, self.period),
             MissedTickBehavior::Skip => {
-                let late = Nanos::from_duration(now - missed).0 % Nanos::from_duration(self.period).0;
+                let late =
+                    Nanos::from_duration(now - missed).0 % Nanos::from_duration(self.period).0;
                 clock::saturating_add(now, self.period - Duration::from_nanos(late))
             }
         }

@@ -85,7 +85,10 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(crate) fn new(max: usize) -> Limit {
-        Limit { max, pending: AtomicUsize::new(0) }
+        Limit {
+            max,
+            pending: AtomicUsize::new(0),
+        }
     }
 
     fn admit(&self, standing: Standing) -> Result<(), Refusal> {
@@ -94,7 +97,9 @@ impl Limit {
             return Ok(());
         }
         self.pending
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| (pending < self.max).then_some(pending + 1))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| {
+                (pending < self.max).then_some(pending + 1)
+            })
             .map(|_| ())
             .map_err(|_| Refusal::AtCapacity { limit: self.max })
     }
@@ -155,7 +160,10 @@ impl Shard {
     /// Notes by which clock an instant was just read.
     #[inline]
     pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
-        Deadline { instant, epoch: Epoch(self.reading.load(Ordering::Relaxed) >> Reading::BITS) }
+        Deadline {
+            instant,
+            epoch: Epoch(self.reading.load(Ordering::Relaxed) >> Reading::BITS),
+        }
     }
 
     #[inline]
@@ -206,9 +214,16 @@ impl Shard {
             return;
         }
         let clock = state.clock;
-        state.wheel.settle_incoming(usize::MAX, |delay| clock.deadline_tick(stood.saturating_add(delay)));
+        state.wheel.settle_incoming(usize::MAX, |delay| {
+            clock.deadline_tick(stood.saturating_add(delay))
+        });
         wakers.reserve(state.wheel.len());
-        wakers.extend(state.wheel.values_mut().map(|waker| std::mem::replace(waker, Waker::noop().clone())));
+        wakers.extend(
+            state
+                .wheel
+                .values_mut()
+                .map(|waker| std::mem::replace(waker, Waker::noop().clone())),
+        );
         state.mode = Mode::Driverless;
         self.publish(&state);
     }
@@ -226,11 +241,21 @@ impl Shard {
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers, to be woken by the caller.
-    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Vec<Waker>) -> Visit {
+    pub(crate) fn visit(
+        &self,
+        now: Nanos,
+        real: bool,
+        batch: usize,
+        wakers: &mut Vec<Waker>,
+    ) -> Visit {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
-            return Visit { wake_at: NEVER, more: false, shutdown: state.mode == Mode::Shutdown };
+            return Visit {
+                wake_at: NEVER,
+                more: false,
+                shutdown: state.mode == Mode::Shutdown,
+            };
         }
         if state.clock.real != real {
             state.clock.real = real;
@@ -243,20 +268,34 @@ impl Shard {
         };
         let tick = state.clock.tick_at(now);
         if tick < state.wake_at {
-            return Visit { wake_at: state.wake_at, more: false, shutdown: false };
+            return Visit {
+                wake_at: state.wake_at,
+                more: false,
+                shutdown: false,
+            };
         }
         let clock = state.clock;
-        let settled = state.wheel.settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
+        let settled = state.wheel.settle_incoming(batch, |delay| {
+            clock.deadline_tick(now.saturating_add(delay))
+        });
         let turn = state.wheel.advance(tick, batch, wakers);
         state.counters.expired += turn.expired as u64;
         state.counters.cascaded += turn.cascaded as u64;
         self.release(turn.expired);
         if turn.more || !settled {
             state.wake_at = tick;
-            return Visit { wake_at: tick, more: true, shutdown: false };
+            return Visit {
+                wake_at: tick,
+                more: true,
+                shutdown: false,
+            };
         }
         state.settle_mode(tick);
-        let visit = Visit { wake_at: state.wake_at, more: false, shutdown: false };
+        let visit = Visit {
+            wake_at: state.wake_at,
+            more: false,
+            shutdown: false,
+        };
         let arena = state.wheel.release_arena(self.retained);
         drop(guard);
         drop(arena);
@@ -271,8 +310,13 @@ impl Shard {
             _ if state.clock.real => Reading::REAL,
             _ => Reading::TEST,
         };
-        let epoch = if kind == Reading::UNDRIVEN { Epoch::UNDRIVEN } else { state.epoch };
-        self.reading.store(epoch.0 << Reading::BITS | kind, Ordering::Relaxed);
+        let epoch = if kind == Reading::UNDRIVEN {
+            Epoch::UNDRIVEN
+        } else {
+            state.epoch
+        };
+        self.reading
+            .store(epoch.0 << Reading::BITS | kind, Ordering::Relaxed);
     }
 
     /// Locks a shard that has a driver, starting one if need be.
@@ -293,7 +337,10 @@ impl Shard {
         if state.clock.real || matches!(state.mode, Mode::Driverless) {
             return state.wheel.now();
         }
-        state.clock.tick_at(state.clock.nanos_of(self.driver.now())).max(state.wheel.now())
+        state
+            .clock
+            .tick_at(state.clock.nanos_of(self.driver.now()))
+            .max(state.wheel.now())
     }
 
     /// Has the driver come by `tick`.
@@ -314,7 +361,10 @@ impl Shard {
     }
 
     fn admit(&self, state: &mut State, standing: Standing) -> Result<(), Refusal> {
-        let admission = self.limit.as_ref().map_or(Ok(()), |limit| limit.admit(standing));
+        let admission = self
+            .limit
+            .as_ref()
+            .map_or(Ok(()), |limit| limit.admit(standing));
         match admission {
             Ok(()) => state.counters.registered += 1,
             Err(_) => state.counters.rejected += 1,
@@ -332,7 +382,10 @@ impl Drop for Shard {
 impl State {
     /// From now on the driver comes at the next deadline only.
     fn doze(&mut self) {
-        self.mode = Mode::Dozing { at: Tick::ZERO, busy: 0 };
+        self.mode = Mode::Dozing {
+            at: Tick::ZERO,
+            busy: 0,
+        };
         self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
     }
 
@@ -343,19 +396,28 @@ impl State {
             return;
         };
         let registered = self.counters.registered;
-        let quiet = if registered - seen < u64::from(BUSY) { quiet + 1 } else { 0 };
+        let quiet = if registered - seen < u64::from(BUSY) {
+            quiet + 1
+        } else {
+            0
+        };
         if quiet == QUIET_TICKS || !self.clock.real {
             self.counters.dozes += 1;
             self.doze();
         } else {
-            self.mode = Mode::Ticking { quiet, seen: registered };
+            self.mode = Mode::Ticking {
+                quiet,
+                seen: registered,
+            };
             self.wake_at = tick.next();
         }
     }
 
     /// Counts a clock reading at `tick`; true when there have been so many of late that ticking is cheaper.
     fn is_busy(&mut self, tick: Tick) -> bool {
-        let Mode::Dozing { at, busy } = &mut self.mode else { return false };
+        let Mode::Dozing { at, busy } = &mut self.mode else {
+            return false;
+        };
         *busy = if *at == tick { *busy + 1 } else { 1 };
         *at = tick;
         *busy >= BUSY && self.clock.real

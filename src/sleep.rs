@@ -53,7 +53,11 @@ impl Wheel {
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let shard = self.shard();
         let deadline = clock::saturating_add(shard.now(), duration);
-        let progress = if duration.is_zero() { Progress::Immediate } else { Progress::Waiting };
+        let progress = if duration.is_zero() {
+            Progress::Immediate
+        } else {
+            Progress::Waiting
+        };
         Sleep::new(shard, deadline, progress)
     }
 
@@ -138,7 +142,13 @@ enum Progress {
 impl Sleep {
     fn new(shard: &Arc<Shard>, deadline: Instant, progress: Progress) -> Sleep {
         let Deadline { instant, epoch } = shard.stamp(deadline);
-        Sleep { timer: Timer::new(shard.clone()), deadline: instant, epoch, progress, standing: Standing::New }
+        Sleep {
+            timer: Timer::new(shard.clone()),
+            deadline: instant,
+            epoch,
+            progress,
+            standing: Standing::New,
+        }
     }
 
     /// One that completes at the first poll, whatever its deadline.
@@ -202,7 +212,12 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        let Deadline { instant, epoch } = self.timer.shard().stamp(deadline);
+        self.reset_to(self.timer.shard().stamp(deadline));
+    }
+
+    /// Moves the sleep to a deadline that knows its clock.
+    #[inline]
+    pub(crate) fn reset_to(&mut self, Deadline { instant, epoch }: Deadline) {
         let later = instant >= self.deadline && epoch == self.epoch;
         self.deadline = instant;
         self.epoch = epoch;
@@ -231,7 +246,11 @@ impl Sleep {
             },
             Progress::Immediate => {
                 self.timer.cancel();
-                if self.timer.shard().is_shutdown() { Err(Refusal::Shutdown) } else { Ok(()) }
+                if self.timer.shard().is_shutdown() {
+                    Err(Refusal::Shutdown)
+                } else {
+                    Ok(())
+                }
             }
             Progress::Elapsed => Ok(()),
         };
@@ -241,13 +260,20 @@ impl Sleep {
         Poll::Ready(outcome.map_err(SleepError::from))
     }
 
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         self.timer.shard()
     }
 
     #[inline]
     fn due(&self) -> Deadline {
-        Deadline { instant: self.deadline, epoch: self.epoch }
+        Deadline {
+            instant: self.deadline,
+            epoch: self.epoch,
+        }
     }
 }
 
@@ -264,6 +290,9 @@ impl Future for Sleep {
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("deadline", &self.deadline).field("progress", &self.progress).finish()
+        f.debug_struct("Sleep")
+            .field("deadline", &self.deadline)
+            .field("progress", &self.progress)
+            .finish()
     }
 }

@@ -93,7 +93,11 @@ impl Wheel {
     /// assert!(Instant::now() >= deadline);
     /// # }
     /// ```
-    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    pub fn timeout_at<F: IntoFuture>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> Timeout<F::IntoFuture> {
         Timeout::new(self, Due::At(self.shard().stamp(deadline)), future)
     }
 }
@@ -128,7 +132,12 @@ impl<F> Timeout<F> {
     where
         F: Future,
     {
-        Timeout { future: future.into_future(), timer: Timer::new(wheel.shard().clone()), due, elapsed: false }
+        Timeout {
+            future: future.into_future(),
+            timer: Timer::new(wheel.shard().clone()),
+            due,
+            elapsed: false,
+        }
     }
 
     /// Returns the future inside.
@@ -196,7 +205,12 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 #[inline]
-fn poll_timer(timer: &mut Timer, due: Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
+fn poll_timer(
+    timer: &mut Timer,
+    due: Due,
+    elapsed: &mut bool,
+    waker: &Waker,
+) -> Poll<TimeoutError> {
     if matches!(due, Due::After(Nanos::ZERO)) && !*elapsed {
         if timer.shard().is_shutdown() {
             return Poll::Ready(TimeoutError::Shutdown);
@@ -213,6 +227,9 @@ fn poll_timer(timer: &mut Timer, due: Due, elapsed: &mut bool, waker: &Waker) ->
 
 impl<F: fmt::Debug> fmt::Debug for Timeout<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timeout").field("future", &self.future).field("due", &self.due).finish()
+        f.debug_struct("Timeout")
+            .field("future", &self.future)
+            .field("due", &self.due)
+            .finish()
     }
 }

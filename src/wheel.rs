@@ -1,16 +1,12 @@
 //! The handle.
 
-use std::{
-    cell::Cell,
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
 use crate::{
     builder::Builder,
     driver::Link,
     metrics::Metrics,
+    schedule::Roster,
     shard::Shard,
     sync::{AtomicUsize, Ordering},
 };
@@ -42,6 +38,8 @@ pub struct Wheel {
 
 struct Shared {
     shards: Box<[Arc<Shard>]>,
+    /// One for each shard.
+    rosters: Box<[Arc<Roster>]>,
     link: Arc<Link>,
     settings: Settings,
 }
@@ -66,7 +64,9 @@ impl Wheel {
     /// assert_eq!(wheel.tick_duration().as_millis(), 10);
     /// ```
     pub fn new() -> Wheel {
-        Builder::default().build().expect("the defaults are within every limit")
+        Builder::default()
+            .build()
+            .expect("the defaults are within every limit")
     }
 
     /// Starts a [`Builder`], for a wheel with other than the default settings.
@@ -83,10 +83,22 @@ impl Wheel {
         Builder::default()
     }
 
-    pub(crate) fn assemble(shards: Box<[Arc<Shard>]>, link: Arc<Link>, settings: Settings) -> Wheel {
+    pub(crate) fn assemble(
+        shards: Box<[Arc<Shard>]>,
+        link: Arc<Link>,
+        settings: Settings,
+    ) -> Wheel {
         debug_assert!(shards.len().is_power_of_two());
         link.connect(shards.iter().map(Arc::downgrade));
-        Wheel { shared: Arc::new(Shared { shards, link, settings }) }
+        let rosters = shards.iter().map(|_| Arc::new(Roster::new())).collect();
+        Wheel {
+            shared: Arc::new(Shared {
+                shards,
+                rosters,
+                link,
+                settings,
+            }),
+        }
     }
 
     /// Returns how long a tick is.
@@ -208,6 +220,14 @@ impl Wheel {
         &shards[thread_number() & (shards.len() - 1)]
     }
 
+    pub(crate) fn roster(&self) -> &Arc<Roster> {
+        &self.shared.rosters[thread_number() & (self.shared.rosters.len() - 1)]
+    }
+
+    pub(crate) fn rosters(&self) -> impl Iterator<Item = &Roster> {
+        self.shared.rosters.iter().map(|roster| &**roster)
+    }
+
     pub(crate) fn shard_list(&self) -> &[Arc<Shard>] {
         &self.shared.shards
     }
@@ -226,7 +246,13 @@ impl Default for Wheel {
 
 impl fmt::Debug for Wheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { name, tick_duration, ticks_per_wheel, levels, max_pending } = &self.shared.settings;
+        let Settings {
+            name,
+            tick_duration,
+            ticks_per_wheel,
+            levels,
+            max_pending,
+        } = &self.shared.settings;
         f.debug_struct("Wheel")
             .field("name", name)
             .field("tick_duration", tick_duration)

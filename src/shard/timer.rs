@@ -47,7 +47,12 @@ impl Timer {
     /// Waits until the timer is due. The first poll registers it. One that expires before it is due, because what it
     /// waits for has moved on, is registered anew.
     #[inline]
-    pub(crate) fn poll(&mut self, due: Due, standing: Standing, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(crate) fn poll(
+        &mut self,
+        due: Due,
+        standing: Standing,
+        waker: &Waker,
+    ) -> Poll<Result<(), Refusal>> {
         match &self.key {
             None => self.register(due, standing, waker.clone()),
             Some(_) => self.poll_registered(due, waker),
@@ -55,7 +60,12 @@ impl Timer {
     }
 
     #[inline]
-    fn register(&mut self, due: Due, standing: Standing, waker: Waker) -> Poll<Result<(), Refusal>> {
+    fn register(
+        &mut self,
+        due: Due,
+        standing: Standing,
+        waker: Waker,
+    ) -> Poll<Result<(), Refusal>> {
         let mut state = lock(&self.shard.state);
         if let (Mode::Ticking { .. }, Due::After(delay)) = (state.mode, due) {
             self.shard.admit(&mut state, standing)?;
@@ -68,7 +78,12 @@ impl Timer {
 
     /// Registers straight into a bucket, whatever the mode.
     #[inline(never)]
-    fn register_exact(&mut self, due: Due, standing: Standing, waker: Waker) -> Poll<Result<(), Refusal>> {
+    fn register_exact(
+        &mut self,
+        due: Due,
+        standing: Standing,
+        waker: Waker,
+    ) -> Poll<Result<(), Refusal>> {
         let mut state = self.shard.driven()?;
         let (deadline, wake_by) = match due {
             Due::At(deadline) => {
@@ -83,7 +98,10 @@ impl Timer {
                 let deadline = state.clock.deadline_tick(now.saturating_add(delay));
                 let tick = state.clock.tick_at(now);
                 if state.is_busy(tick) {
-                    state.mode = Mode::Ticking { quiet: 0, seen: state.counters.registered };
+                    state.mode = Mode::Ticking {
+                        quiet: 0,
+                        seen: state.counters.registered,
+                    };
                     (deadline, tick.next())
                 } else {
                     (deadline, deadline)
@@ -101,7 +119,12 @@ impl Timer {
         if let Some(key) = &self.key {
             let mut state = lock(&self.shard.state);
             let ticking = matches!(state.mode, Mode::Ticking { .. });
-            if ticking && state.wheel.get_mut(key).is_some_and(|registered| registered.will_wake(waker)) {
+            if ticking
+                && state
+                    .wheel
+                    .get_mut(key)
+                    .is_some_and(|registered| registered.will_wake(waker))
+            {
                 return Poll::Pending;
             }
         }
@@ -113,7 +136,9 @@ impl Timer {
     fn poll_exact(&mut self, due: Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let mut spare = None;
         loop {
-            let Some(key) = &self.key else { return Poll::Pending };
+            let Some(key) = &self.key else {
+                return Poll::Pending;
+            };
             let mut state = lock(&self.shard.state);
             let reached = self.shard.reached(&state);
             let deadline = match due {
@@ -190,6 +215,13 @@ impl Timer {
         let Some(key) = &self.key else { return false };
         let mut state = lock(&self.shard.state);
         state.wheel.get_mut(key).is_none() && state.tick_of(deadline) <= state.wheel.now()
+    }
+
+    /// Whether the shard was shut down while the timer waited in it.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let Some(key) = &self.key else { return false };
+        let mut state = lock(&self.shard.state);
+        state.wheel.get_mut(key).is_none() && state.wheel.deadline(key) > state.wheel.now()
     }
 
     /// Ends the timer.

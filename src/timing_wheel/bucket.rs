@@ -20,7 +20,9 @@ impl Key {
     /// Past four billion entries in one arena.
     #[inline]
     pub(super) fn new(index: usize) -> Key {
-        let ordinal = u32::try_from(index).ok().and_then(|index| NonZeroU32::new(index.wrapping_add(1)));
+        let ordinal = u32::try_from(index)
+            .ok()
+            .and_then(|index| NonZeroU32::new(index.wrapping_add(1)));
         Key(ordinal.expect("a timing wheel holds at most u32::MAX timers"))
     }
 
@@ -74,7 +76,10 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) const EMPTY: Bucket = Bucket { head: NIL, tail: NIL };
+    pub(super) const EMPTY: Bucket = Bucket {
+        head: NIL,
+        tail: NIL,
+    };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

@@ -128,7 +128,9 @@ impl<T> TimingWheel<T> {
             len: 0,
             incoming: Bucket::EMPTY,
             overdue: Bucket::EMPTY,
-            levels: (0..levels.clamp(1, reachable)).map(|_| Level::new(ticks_per_wheel)).collect(),
+            levels: (0..levels.clamp(1, reachable))
+                .map(|_| Level::new(ticks_per_wheel))
+                .collect(),
             bits_per_level,
             unfinished: None,
         }
@@ -179,12 +181,22 @@ impl<T> TimingWheel<T> {
     #[inline]
     fn occupy(&mut self, deadline: Tick, value: T) -> usize {
         self.len += 1;
-        self.entries.insert(Entry { deadline, value: Some(value), prev: NIL, next: NIL, place: Place::INCOMING })
+        self.entries.insert(Entry {
+            deadline,
+            value: Some(value),
+            prev: NIL,
+            next: NIL,
+            place: Place::INCOMING,
+        })
     }
 
     /// Gives up to `limit` incoming timers the deadline that `deadline_of` makes of their delay, oldest first; true when
     /// none is left.
-    pub(crate) fn settle_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
+    pub(crate) fn settle_incoming(
+        &mut self,
+        limit: usize,
+        deadline_of: impl Fn(Nanos) -> Tick,
+    ) -> bool {
         for _ in 0..limit {
             let index = self.incoming.head;
             if index == NIL {
@@ -252,7 +264,10 @@ impl<T> TimingWheel<T> {
     /// within a tick, of insertion. Looks at no more than `limit` timers: while `more` is set, the wheel has not arrived.
     /// It never goes back: a `now` in its past expires only what is overdue.
     pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
-        let mut work = Work { limit, turn: Turn::default() };
+        let mut work = Work {
+            limit,
+            turn: Turn::default(),
+        };
         loop {
             while !self.overdue.is_empty() {
                 if !work.proceed() {
@@ -280,19 +295,27 @@ impl<T> TimingWheel<T> {
         if !self.overdue.is_empty() {
             return Some(self.now);
         }
-        self.unfinished.or_else(|| self.next_visit()).map(|visit| visit.tick)
+        self.unfinished
+            .or_else(|| self.next_visit())
+            .map(|visit| visit.tick)
     }
 
     /// Every value still pending, in no particular order.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().filter_map(|(_, entry)| entry.value.as_mut())
+        self.entries
+            .iter_mut()
+            .filter_map(|(_, entry)| entry.value.as_mut())
     }
 
     /// Takes every pending value at once, in no particular order; the entries stay, with a deadline that never came.
     pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
         abandoned.reserve(self.len);
         for index in 0..self.entries.capacity() {
-            if self.entries.get(index).is_some_and(|entry| entry.value.is_some()) {
+            if self
+                .entries
+                .get(index)
+                .is_some_and(|entry| entry.value.is_some())
+            {
                 self.expire(index as u32, abandoned);
                 self.entries[index].deadline = Tick::MAX;
             }
@@ -342,7 +365,11 @@ impl<T> TimingWheel<T> {
             let shift = level as u32 * self.bits_per_level;
             let span = self.now.0 >> shift;
             let hand = span as usize & (ticks_per_wheel - 1);
-            let ahead = if hand + 1 < ticks_per_wheel { ring.used.next(hand + 1) } else { None };
+            let ahead = if hand + 1 < ticks_per_wheel {
+                ring.used.next(hand + 1)
+            } else {
+                None
+            };
             let distance = match ahead {
                 Some(digit) => digit - hand,
                 None if level == top => match ring.used.next(0) {
@@ -384,8 +411,8 @@ impl<T> TimingWheel<T> {
             return self.overdue.push_back(&mut self.entries, index);
         }
         let level = self.level_of(deadline, now);
-        let digit =
-            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
+        let digit = (deadline.0 >> (level as u32 * self.bits_per_level)) as usize
+            & ((1 << self.bits_per_level) - 1);
         let place = self.place(level, digit);
         self.entries[index as usize].place = place;
         let ring = &mut self.levels[level];
@@ -401,7 +428,9 @@ impl<T> TimingWheel<T> {
     /// Takes an entry out of the list it hangs in.
     #[inline]
     fn unlink(&mut self, index: u32) {
-        let Entry { prev, next, place, .. } = self.entries[index as usize];
+        let Entry {
+            prev, next, place, ..
+        } = self.entries[index as usize];
         match place {
             Place::EXPIRED => {}
             Place::INCOMING => self.incoming.unlink(&mut self.entries, prev, next),

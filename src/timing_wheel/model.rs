@@ -96,14 +96,24 @@ impl Model {
                 let value = self.new_value();
                 let key = self.wheel.insert(deadline, value);
                 let state = self.place(deadline, value);
-                self.hold(Timer { key, value, deadline: Some(deadline), state });
+                self.hold(Timer {
+                    key,
+                    value,
+                    deadline: Some(deadline),
+                    state,
+                });
             }
             Op::InsertIncoming(delay) => {
                 let delay = Nanos(u64::from(delay));
                 let value = self.new_value();
                 let key = self.wheel.insert_incoming(delay, value);
                 self.incoming.push_back((delay, value));
-                self.hold(Timer { key, value, deadline: None, state: State::Incoming });
+                self.hold(Timer {
+                    key,
+                    value,
+                    deadline: None,
+                    state: State::Incoming,
+                });
             }
             Op::SettleIncoming { from, limit } => {
                 let from = self.resolve(from);
@@ -121,19 +131,30 @@ impl Model {
                 assert_eq!(settled, self.incoming.is_empty());
             }
             Op::Reinsert { timer, deadline } => {
-                let Some(index) = self.pick(timer) else { return };
+                let Some(index) = self.pick(timer) else {
+                    return;
+                };
                 let deadline = self.resolve(deadline);
                 let value = self.new_value();
-                let old = self.wheel.reinsert(&self.timers[index].key, deadline, value);
+                let old = self
+                    .wheel
+                    .reinsert(&self.timers[index].key, deadline, value);
                 assert_eq!(old, self.forget(index));
                 let state = self.place(deadline, value);
                 let timer = &mut self.timers[index];
                 (timer.value, timer.deadline, timer.state) = (value, Some(deadline), state);
             }
             Op::BringForward { timer, deadline } => {
-                let Some(index) = self.pick(timer) else { return };
+                let Some(index) = self.pick(timer) else {
+                    return;
+                };
                 let deadline = self.resolve(deadline);
-                let Timer { ref key, value, deadline: old, state } = self.timers[index];
+                let Timer {
+                    ref key,
+                    value,
+                    deadline: old,
+                    state,
+                } = self.timers[index];
                 let forward = state != State::Expired && old.is_none_or(|old| deadline < old);
                 assert_eq!(self.wheel.bring_forward(key, deadline), forward);
                 if forward {
@@ -144,12 +165,19 @@ impl Model {
                 }
             }
             Op::Remove { timer } => {
-                let Some(index) = self.pick(timer) else { return };
+                let Some(index) = self.pick(timer) else {
+                    return;
+                };
                 let pending = self.forget(index);
-                assert_eq!(self.wheel.remove(self.timers.swap_remove(index).key), pending);
+                assert_eq!(
+                    self.wheel.remove(self.timers.swap_remove(index).key),
+                    pending
+                );
             }
             Op::GetMut { timer } => {
-                let Some(index) = self.pick(timer) else { return };
+                let Some(index) = self.pick(timer) else {
+                    return;
+                };
                 let timer = &self.timers[index];
                 let pending = (timer.state != State::Expired).then_some(timer.value);
                 assert_eq!(self.wheel.get_mut(&timer.key).copied(), pending);
@@ -192,7 +220,10 @@ impl Model {
         let now = self.wheel.now();
 
         assert_eq!(turn.expired, expired.len());
-        assert!(turn.expired + turn.cascaded <= limit, "{turn:?} passes the limit of {limit}");
+        assert!(
+            turn.expired + turn.cascaded <= limit,
+            "{turn:?} passes the limit of {limit}"
+        );
         for value in expired {
             let ((deadline, _), next) = self.due.pop_first().expect("nothing was left to expire");
             assert_eq!(value, next, "expired out of order");
@@ -201,11 +232,20 @@ impl Model {
         }
         let next = self.due.keys().next().map(|(deadline, _)| *deadline);
         if turn.more {
-            assert!(from <= now && (now < to || next <= Some(from)), "arrived at {now:?}, and yet: {turn:?}");
-            assert!(next.is_none_or(|next| next > now || now == from), "passed {next:?} on the way to {now:?}");
+            assert!(
+                from <= now && (now < to || next <= Some(from)),
+                "arrived at {now:?}, and yet: {turn:?}"
+            );
+            assert!(
+                next.is_none_or(|next| next > now || now == from),
+                "passed {next:?} on the way to {now:?}"
+            );
         } else {
             assert_eq!(now, to.max(from));
-            assert!(next.is_none_or(|next| next > now), "passed {next:?} on the way to {now:?}");
+            assert!(
+                next.is_none_or(|next| next > now),
+                "passed {next:?} on the way to {now:?}"
+            );
         }
         self.cascaded += turn.cascaded;
         turn
@@ -216,7 +256,9 @@ impl Model {
         assert_eq!(self.wheel.len(), self.due.len() + self.incoming.len());
         let (now, next) = (self.wheel.now(), self.wheel.next_deadline());
         match self.due.keys().next() {
-            Some((earliest, _)) if *earliest <= now => assert_eq!(next, Some(now), "something is overdue"),
+            Some((earliest, _)) if *earliest <= now => {
+                assert_eq!(next, Some(now), "something is overdue")
+            }
             Some((earliest, _)) => {
                 let next = next.expect("something is due");
                 assert!(
@@ -232,8 +274,15 @@ impl Model {
 
     /// Empties the wheel, half by time and half by hand.
     fn finish(mut self) {
-        self.step(Op::SettleIncoming { from: When::Now, limit: 255 });
-        self.step(Op::Advance { to: When::Max, limit: 64, calls: 16 });
+        self.step(Op::SettleIncoming {
+            from: When::Now,
+            limit: 255,
+        });
+        self.step(Op::Advance {
+            to: When::Max,
+            limit: 64,
+            calls: 16,
+        });
         self.check();
         while !self.timers.is_empty() {
             self.step(Op::Remove { timer: 0 });
@@ -241,7 +290,10 @@ impl Model {
         self.check();
         assert!(self.wheel.entries.is_empty());
         let cascades = self.placed * (self.wheel.levels.len() as u64 - 1);
-        assert!(self.cascaded as u64 <= cascades, "more than one cascade for each level and timer");
+        assert!(
+            self.cascaded as u64 <= cascades,
+            "more than one cascade for each level and timer"
+        );
     }
 
     fn resolve(&self, when: When) -> Tick {
@@ -249,7 +301,12 @@ impl Model {
         match when {
             When::Now => Tick(now),
             When::Past(ticks) => Tick(now.saturating_sub(ticks.into())),
-            When::Ahead { level, buckets, aligned, skew } => {
+            When::Ahead {
+                level,
+                buckets,
+                aligned,
+                skew,
+            } => {
                 let level = u32::from(level) % (self.wheel.levels.len() as u32 + 2);
                 let span = 1_i128 << (level * self.wheel.bits_per_level).min(64);
                 let now = i128::from(now);
@@ -275,7 +332,11 @@ impl Model {
     }
 
     fn hold(&mut self, timer: Timer) {
-        assert!(self.timers.iter().all(|other| other.key != timer.key), "{:?} names two timers", timer.key);
+        assert!(
+            self.timers.iter().all(|other| other.key != timer.key),
+            "{:?} names two timers",
+            timer.key
+        );
         self.timers.push(timer);
     }
 
@@ -284,7 +345,10 @@ impl Model {
     }
 
     fn timer_of(&mut self, value: u64) -> &mut Timer {
-        self.timers.iter_mut().find(|timer| timer.value == value).expect("a value of some timer")
+        self.timers
+            .iter_mut()
+            .find(|timer| timer.value == value)
+            .expect("a value of some timer")
     }
 
     /// Takes a timer off the model's lists; its value if it was pending.
@@ -307,7 +371,11 @@ impl<T> TimingWheel<T> {
         // where the visit's tick says; in the visited bucket itself new ones still come in as of the tick before.
         let placed_at = self.unfinished.map_or(self.now, |visit| visit.tick);
         if let Some(visit) = self.unfinished {
-            assert_eq!(Some(self.now.0), visit.tick.0.checked_sub(1), "3: {visit:?} is not at the tick after now");
+            assert_eq!(
+                Some(self.now.0),
+                visit.tick.0.checked_sub(1),
+                "3: {visit:?} is not at the tick after now"
+            );
         }
         let mut listed = vec![0_u32; self.entries.capacity()];
         let mut pending = 0;
@@ -320,7 +388,11 @@ impl<T> TimingWheel<T> {
         for index in self.assert_linked(self.overdue, Place::OVERDUE) {
             listed[index as usize] += 1;
             let deadline = self.entries[index as usize].deadline;
-            assert!(deadline <= self.now, "5: {deadline:?} hangs in overdue at {:?}", self.now);
+            assert!(
+                deadline <= self.now,
+                "5: {deadline:?} hangs in overdue at {:?}",
+                self.now
+            );
         }
         for (level, ring) in self.levels.iter().enumerate() {
             let mut used = Vec::new();
@@ -330,10 +402,17 @@ impl<T> TimingWheel<T> {
                 if !entries.is_empty() {
                     used.push(digit);
                 }
-                let placed_at = if visited == Some(place) { self.now } else { placed_at };
+                let placed_at = if visited == Some(place) {
+                    self.now
+                } else {
+                    placed_at
+                };
                 let cursor = match self.unfinished {
                     Some(visit) if visit.place == place => {
-                        assert_eq!(visit.level, level, "3: {visit:?} is in a bucket of level {level}");
+                        assert_eq!(
+                            visit.level, level,
+                            "3: {visit:?} is in a bucket of level {level}"
+                        );
                         let cursor = entries.iter().position(|index| *index == visit.cursor);
                         assert!(
                             cursor.is_some() || visit.cursor == NIL,
@@ -346,7 +425,10 @@ impl<T> TimingWheel<T> {
                 for (position, index) in entries.into_iter().enumerate() {
                     listed[index as usize] += 1;
                     let deadline = self.entries[index as usize].deadline;
-                    assert!(deadline > placed_at, "5: {deadline:?} hangs on level {level} at {placed_at:?}");
+                    assert!(
+                        deadline > placed_at,
+                        "5: {deadline:?} hangs on level {level} at {placed_at:?}"
+                    );
                     let (its_level, its_digit, visit) = self.belongs(deadline, placed_at);
                     assert_eq!(
                         (level, digit),
@@ -354,31 +436,55 @@ impl<T> TimingWheel<T> {
                         "3: place of {deadline:?} at {placed_at:?}"
                     );
                     if position < cursor {
-                        let left =
-                            self.unfinished.is_some_and(|visit| self.belongs(deadline, visit.tick).0 == level);
-                        assert!(left, "3: {deadline:?} was visited and left behind on level {level}");
+                        let left = self
+                            .unfinished
+                            .is_some_and(|visit| self.belongs(deadline, visit.tick).0 == level);
+                        assert!(
+                            left,
+                            "3: {deadline:?} was visited and left behind on level {level}"
+                        );
                     }
                     if self.unfinished.is_none() {
                         next_visit = Some(next_visit.map_or(visit, |earlier| visit.min(earlier)));
                     }
                     let first = *home.entry(deadline).or_insert(place);
                     let split = first != place && visited != Some(first) && visited != Some(place);
-                    assert!(!split, "8: entries for {deadline:?} hang in {first:?} and {place:?}");
+                    assert!(
+                        !split,
+                        "8: entries for {deadline:?} hang in {first:?} and {place:?}"
+                    );
                 }
             }
             let told: Vec<usize> =
-                std::iter::successors(ring.used.next(0), |digit| ring.used.next(digit + 1)).collect();
+                std::iter::successors(ring.used.next(0), |digit| ring.used.next(digit + 1))
+                    .collect();
             assert_eq!(told, used, "2: bits and buckets in use of level {level}");
         }
         for (index, entry) in &self.entries {
             pending += usize::from(entry.value.is_some());
             let expired = entry.value.is_none();
-            assert_eq!(expired, entry.place == Place::EXPIRED, "6: value and place of entry {index}");
-            assert_eq!(listed[index], u32::from(!expired), "6: lists in which entry {index} hangs");
+            assert_eq!(
+                expired,
+                entry.place == Place::EXPIRED,
+                "6: value and place of entry {index}"
+            );
+            assert_eq!(
+                listed[index],
+                u32::from(!expired),
+                "6: lists in which entry {index} hangs"
+            );
         }
         assert_eq!(self.len, pending, "7: len");
-        let next_deadline = if self.overdue.is_empty() { next_visit } else { Some(self.now) };
-        assert_eq!(self.next_deadline(), next_deadline, "4: the next visit is to the earliest bucket of all");
+        let next_deadline = if self.overdue.is_empty() {
+            next_visit
+        } else {
+            Some(self.now)
+        };
+        assert_eq!(
+            self.next_deadline(),
+            next_deadline,
+            "4: the next visit is to the earliest bucket of all"
+        );
     }
 
     /// The entries of a list, which must be linked both ways and know the list.
@@ -387,10 +493,18 @@ impl<T> TimingWheel<T> {
         let (mut prev, mut index) = (NIL, bucket.head);
         while index != NIL {
             let entry = self.entries.get(index as usize);
-            let entry = entry.unwrap_or_else(|| panic!("1: {place:?} links to the empty cell {index}"));
-            assert_eq!((entry.prev, entry.place), (prev, place), "1: prev and place of entry {index}");
+            let entry =
+                entry.unwrap_or_else(|| panic!("1: {place:?} links to the empty cell {index}"));
+            assert_eq!(
+                (entry.prev, entry.place),
+                (prev, place),
+                "1: prev and place of entry {index}"
+            );
             entries.push(index);
-            assert!(entries.len() <= self.entries.len(), "1: {place:?} is linked in a circle");
+            assert!(
+                entries.len() <= self.entries.len(),
+                "1: {place:?} is linked in a circle"
+            );
             (prev, index) = (index, entry.next);
         }
         assert_eq!(bucket.tail, prev, "1: the tail of {place:?}");
@@ -402,10 +516,16 @@ impl<T> TimingWheel<T> {
         let ticks_per_wheel = 1_u64 << self.bits_per_level;
         let digits = |tick: Tick, level: usize| tick.0 >> (level as u32 * self.bits_per_level);
         let top = self.levels.len() - 1;
-        let level = (0..top).find(|level| digits(deadline, level + 1) == digits(now, level + 1)).unwrap_or(top);
+        let level = (0..top)
+            .find(|level| digits(deadline, level + 1) == digits(now, level + 1))
+            .unwrap_or(top);
         let (mut start, hand) = (digits(deadline, level), digits(now, level));
         let digit = start % ticks_per_wheel;
         start -= (start - hand - 1) / ticks_per_wheel * ticks_per_wheel;
-        (level, digit as usize, Tick(start << (level as u32 * self.bits_per_level)))
+        (
+            level,
+            digit as usize,
+            Tick(start << (level as u32 * self.bits_per_level)),
+        )
     }
 }

@@ -44,8 +44,14 @@ impl<T> TimingWheel<T> {
 // The model.
 
 fn when() -> impl Strategy<Value = When> {
-    let ahead = (any::<u8>(), 0..10_u8, any::<bool>(), -2..=2_i8)
-        .prop_map(|(level, buckets, aligned, skew)| When::Ahead { level, buckets, aligned, skew });
+    let ahead = (any::<u8>(), 0..10_u8, any::<bool>(), -2..=2_i8).prop_map(
+        |(level, buckets, aligned, skew)| When::Ahead {
+            level,
+            buckets,
+            aligned,
+            skew,
+        },
+    );
     prop_oneof![
         2 => Just(When::Now),
         2 => (1..20_u8).prop_map(When::Past),
@@ -62,11 +68,17 @@ fn limit() -> impl Strategy<Value = u8> {
 
 fn op() -> impl Strategy<Value = Op> {
     let small_step = (0..5_u8, limit(), 0..3_u8).prop_map(|(buckets, limit, calls)| Op::Advance {
-        to: When::Ahead { level: 0, buckets, aligned: false, skew: 0 },
+        to: When::Ahead {
+            level: 0,
+            buckets,
+            aligned: false,
+            skew: 0,
+        },
         limit,
         calls,
     });
-    let step = (when(), limit(), 0..20_u8).prop_map(|(to, limit, calls)| Op::Advance { to, limit, calls });
+    let step =
+        (when(), limit(), 0..20_u8).prop_map(|(to, limit, calls)| Op::Advance { to, limit, calls });
     prop_oneof![
         10 => when().prop_map(Op::Insert),
         3 => (0..200_u16).prop_map(Op::InsertIncoming),
@@ -105,19 +117,41 @@ proptest! {
 
 #[test]
 fn ticks_per_wheel_are_rounded_up_to_a_power_of_two() {
-    for (asked, got) in
-        [(0, 2), (1, 2), (2, 2), (3, 4), (4, 4), (5, 8), (512, 512), (513, 1024), (1 << 20, 1 << 20)]
-    {
+    for (asked, got) in [
+        (0, 2),
+        (1, 2),
+        (2, 2),
+        (3, 4),
+        (4, 4),
+        (5, 8),
+        (512, 512),
+        (513, 1024),
+        (1 << 20, 1 << 20),
+    ] {
         let wheel = TimingWheel::<()>::new(asked, 1);
-        assert_eq!(wheel.levels[0].buckets.len(), got, "{asked} ticks per wheel");
+        assert_eq!(
+            wheel.levels[0].buckets.len(),
+            got,
+            "{asked} ticks per wheel"
+        );
     }
 }
 
 #[test]
 fn levels_that_no_deadline_could_reach_are_left_out() {
-    for (ticks_per_wheel, asked, got) in [(512, 0, 1), (512, 8, 8), (1 << 20, 8, 4), (2, 8, 8), (2, 100, 64)] {
+    for (ticks_per_wheel, asked, got) in [
+        (512, 0, 1),
+        (512, 8, 8),
+        (1 << 20, 8, 4),
+        (2, 8, 8),
+        (2, 100, 64),
+    ] {
         let mut wheel = TimingWheel::new(ticks_per_wheel, asked);
-        assert_eq!(wheel.levels.len(), got, "{asked} levels of {ticks_per_wheel}");
+        assert_eq!(
+            wheel.levels.len(),
+            got,
+            "{asked} levels of {ticks_per_wheel}"
+        );
         wheel.insert(Tick::MAX, ());
         wheel.insert(Tick(u64::MAX - 1), ());
         wheel.assert_consistent();
@@ -153,13 +187,25 @@ fn the_worked_example_of_the_essay() {
     for (deadline, name) in [(7, "7"), (9, "9"), (9, "9'"), (10, "10")] {
         wheel.insert(Tick(deadline), name);
     }
-    for (tick, names, cascaded) in [(7, &["7"][..], 0), (8, &[], 3), (9, &["9", "9'"], 0), (10, &["10"], 0)] {
+    for (tick, names, cascaded) in [
+        (7, &["7"][..], 0),
+        (8, &[], 3),
+        (9, &["9", "9'"], 0),
+        (10, &["10"], 0),
+    ] {
         assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
         let mut expired = Vec::new();
         let turn = wheel.advance(Tick(tick), NO_LIMIT, &mut expired);
         wheel.assert_consistent();
         assert_eq!(expired, names);
-        assert_eq!(turn, Turn { expired: names.len(), cascaded, more: false });
+        assert_eq!(
+            turn,
+            Turn {
+                expired: names.len(),
+                cascaded,
+                more: false
+            }
+        );
     }
     assert_eq!(wheel.next_deadline(), None);
 }
@@ -167,16 +213,41 @@ fn the_worked_example_of_the_essay() {
 #[test]
 fn the_next_used_bucket_is_found_across_words_and_their_summaries() {
     const LEN: usize = 1 << 20;
+    let edges = [
+        0,
+        1,
+        63,
+        64,
+        65,
+        127,
+        128,
+        4095,
+        4096,
+        4097,
+        8191,
+        8192,
+        LEN / 2,
+        LEN - 4097,
+        LEN - 4096,
+        LEN - 65,
+    ];
     let edges =
-        [0, 1, 63, 64, 65, 127, 128, 4095, 4096, 4097, 8191, 8192, LEN / 2, LEN - 4097, LEN - 4096, LEN - 65];
-    let edges = BTreeSet::from_iter(edges.into_iter().chain([LEN - 64, LEN - 63, LEN - 2, LEN - 1]));
+        BTreeSet::from_iter(
+            edges
+                .into_iter()
+                .chain([LEN - 64, LEN - 63, LEN - 2, LEN - 1]),
+        );
     let mut used = Level::new(LEN).used;
 
     assert_eq!(used.next(0), None);
     for &member in &edges {
         used.insert(member);
         for from in edges.iter().copied().filter(|from| *from <= member) {
-            assert_eq!(used.next(from), Some(member), "from {from} to the only one, {member}");
+            assert_eq!(
+                used.next(from),
+                Some(member),
+                "from {from} to the only one, {member}"
+            );
         }
         assert_eq!(used.next(member + 1), None, "past the only one, {member}");
         used.remove(member);
@@ -184,11 +255,19 @@ fn the_next_used_bucket_is_found_across_words_and_their_summaries() {
     }
 
     let mut members = BTreeSet::new();
-    for &member in edges.iter().step_by(2).chain(edges.iter().skip(1).step_by(2)) {
+    for &member in edges
+        .iter()
+        .step_by(2)
+        .chain(edges.iter().skip(1).step_by(2))
+    {
         used.insert(member);
         members.insert(member);
         for &from in &edges {
-            assert_eq!(used.next(from), members.range(from..).next().copied(), "from {from} in {members:?}");
+            assert_eq!(
+                used.next(from),
+                members.range(from..).next().copied(),
+                "from {from} in {members:?}"
+            );
             assert_eq!(used.contains(from), members.contains(&from));
         }
     }
@@ -196,7 +275,11 @@ fn the_next_used_bucket_is_found_across_words_and_their_summaries() {
         used.remove(member);
         members.remove(&member);
         for &from in &edges {
-            assert_eq!(used.next(from), members.range(from..).next().copied(), "from {from} in {members:?}");
+            assert_eq!(
+                used.next(from),
+                members.range(from..).next().copied(),
+                "from {from} in {members:?}"
+            );
         }
     }
 }
@@ -208,12 +291,23 @@ fn a_later_timer_does_not_hide_an_earlier_one_on_a_coarser_level() {
     for levels in 1..=3 {
         for early in 1..=70 {
             for now in 0..early {
-                for late in [early + 1, early + 2, early + 3, early + 4, early + 5, early + 16, early + 64] {
+                for late in [
+                    early + 1,
+                    early + 2,
+                    early + 3,
+                    early + 4,
+                    early + 5,
+                    early + 16,
+                    early + 64,
+                ] {
                     let mut wheel = wheel_of(4, levels, &[early]);
                     wheel.advance(Tick(now), NO_LIMIT, &mut Vec::new());
                     wheel.insert(Tick(late), (late, 1));
                     let next = wheel.next_deadline().unwrap();
-                    assert!(now < next.0 && next.0 <= early, "{levels} levels, {early} {now} {late}: {next:?}");
+                    assert!(
+                        now < next.0 && next.0 <= early,
+                        "{levels} levels, {early} {now} {late}: {next:?}"
+                    );
                     assert_eq!(wheel.expire_until(late), [(early, 0), (late, 1)]);
                 }
             }
@@ -225,7 +319,11 @@ fn a_later_timer_does_not_hide_an_earlier_one_on_a_coarser_level() {
 fn the_next_deadline_is_found_without_a_look_at_any_entry() {
     let later_rounds: Vec<u64> = (1..1_000).map(|round| 5 + 8 * round).collect();
     let one_coarse_bucket: Vec<u64> = (64..128).chain([127, 100, 64]).collect();
-    for (levels, deadlines, next) in [(1, later_rounds, 5), (4, one_coarse_bucket, 64), (2, vec![500, 99], 32)] {
+    for (levels, deadlines, next) in [
+        (1, later_rounds, 5),
+        (4, one_coarse_bucket, 64),
+        (2, vec![500, 99], 32),
+    ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
         // Without its arena the wheel has but heads and bits: any step along a list would panic.
         let entries = mem::take(&mut wheel.entries);
@@ -257,7 +355,11 @@ fn a_jump_costs_the_timers_on_its_way_and_no_empty_tick() {
     for jump in [1, 1_000_000, far, u64::MAX] {
         let mut wheel = TimingWheel::<()>::new(512, 4);
         let turn = wheel.advance(Tick(jump), 0, &mut Vec::new());
-        assert_eq!((turn, wheel.now()), (Turn::default(), Tick(jump)), "an empty wheel has nothing to look at");
+        assert_eq!(
+            (turn, wheel.now()),
+            (Turn::default(), Tick(jump)),
+            "an empty wheel has nothing to look at"
+        );
     }
     for (levels, deadline) in [(4, 1_000_000), (4, (1 << 36) - 1), (8, far), (8, u64::MAX)] {
         let mut wheel = wheel_of(512, levels, &[deadline]);
@@ -276,7 +378,10 @@ fn a_jump_expires_in_order_of_deadline() {
     for (ticks_per_wheel, levels) in [(2, 1), (2, 4), (4, 1), (4, 3), (8, 2), (512, 4)] {
         let mut wheel = wheel_of(ticks_per_wheel, levels, &deadlines);
         let expired = wheel.expire_until(1_000_000);
-        assert!(expired.is_sorted(), "{ticks_per_wheel} ticks, {levels} levels: {expired:?}");
+        assert!(
+            expired.is_sorted(),
+            "{ticks_per_wheel} ticks, {levels} levels: {expired:?}"
+        );
         assert_eq!(expired.len(), deadlines.len());
     }
 }
@@ -306,7 +411,10 @@ fn one_level_works_in_rounds() {
         assert_eq!(wheel.len(), left);
     }
     let turn = wheel_of(8, 1, &[3 + 2 * 8]).advance(Tick(19), NO_LIMIT, &mut Vec::new());
-    assert_eq!(turn.cascaded, 0, "a timer of a later round stays where it is");
+    assert_eq!(
+        turn.cascaded, 0,
+        "a timer of a later round stays where it is"
+    );
 }
 
 // Order.
@@ -345,7 +453,10 @@ fn incoming_timers_line_up_when_they_are_settled() {
     assert!(wheel.settle_incoming(1, |delay| Tick(10 + delay.0)));
     assert!(wheel.settle_incoming(0, |delay| Tick(10 + delay.0)));
     wheel.insert(Tick(10), "direct 10");
-    assert_eq!(wheel.expire_until(20), ["incoming 0", "direct 10", "incoming 5", "incoming 5'"]);
+    assert_eq!(
+        wheel.expire_until(20),
+        ["incoming 0", "direct 10", "incoming 5", "incoming 5'"]
+    );
 }
 
 #[test]
@@ -354,11 +465,19 @@ fn a_timer_can_only_be_brought_forward() {
     let [moved, stays, _] = ["moved", "stays", "third"].map(|name| wheel.insert(Tick(9), name));
     // What waits to be settled has no deadline yet, only a delay, that no tick compares with.
     let incoming = wheel.insert_incoming(Nanos(2), "incoming");
-    for (key, deadline, forward) in [(&moved, 5, true), (&stays, 9, false), (&stays, 10, false), (&incoming, 6, true)] {
+    for (key, deadline, forward) in [
+        (&moved, 5, true),
+        (&stays, 9, false),
+        (&stays, 10, false),
+        (&incoming, 6, true),
+    ] {
         assert_eq!(wheel.bring_forward(key, Tick(deadline)), forward);
         wheel.assert_consistent();
     }
-    assert_eq!(wheel.expire_until(20), ["moved", "incoming", "stays", "third"]);
+    assert_eq!(
+        wheel.expire_until(20),
+        ["moved", "incoming", "stays", "third"]
+    );
     assert!(!wheel.bring_forward(&moved, Tick(1)), "it has expired");
 }
 
@@ -370,7 +489,11 @@ fn a_deadline_that_has_passed_is_due_before_later_ones() {
         wheel.insert(Tick(deadline), deadline);
     }
     assert_eq!(wheel.next_deadline(), Some(Tick(10)));
-    assert_eq!(wheel.expire_until(0), [10, 3, 9], "a step back still expires what is overdue");
+    assert_eq!(
+        wheel.expire_until(0),
+        [10, 3, 9],
+        "a step back still expires what is overdue"
+    );
     assert_eq!(wheel.now(), Tick(10));
     assert_eq!(wheel.expire_until(12), [11, 12]);
 }
@@ -386,10 +509,21 @@ fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
         turns.push(wheel.advance(Tick(6), limit, &mut expired));
         wheel.assert_consistent();
     }
-    let turn = |expired, cascaded| Turn { expired, cascaded, more: true };
+    let turn = |expired, cascaded| Turn {
+        expired,
+        cascaded,
+        more: true,
+    };
     assert_eq!(turns, [turn(0, 0), turn(2, 0), turn(1, 1), turn(0, 1)]);
     assert_eq!(wheel.now(), Tick(4));
-    assert_eq!(wheel.advance(Tick(6), 2, &mut expired), Turn { expired: 2, cascaded: 0, more: false });
+    assert_eq!(
+        wheel.advance(Tick(6), 2, &mut expired),
+        Turn {
+            expired: 2,
+            cascaded: 0,
+            more: false
+        }
+    );
     assert_eq!(expired, [(2, 0), (2, 1), (2, 2), (5, 3), (6, 4)]);
 }
 
@@ -411,7 +545,10 @@ fn whatever_comes_and_goes_during_an_unfinished_visit_keeps_its_order() {
     while wheel.advance(Tick(9), 1, &mut expired).more {
         wheel.assert_consistent();
     }
-    assert_eq!(expired, ["first", "overdue", "fourth", "fourth'", "five", "five'"]);
+    assert_eq!(
+        expired,
+        ["first", "overdue", "fourth", "fourth'", "five", "five'"]
+    );
 }
 
 // Keys and memory.
@@ -432,27 +569,42 @@ fn an_expired_entry_keeps_its_cell_until_its_key_comes_back() {
 
     let cell = expired.index();
     assert_eq!(wheel.remove(expired), None);
-    assert_eq!(wheel.insert(Tick(4), "heir").index(), cell, "only now is the cell free");
+    assert_eq!(
+        wheel.insert(Tick(4), "heir").index(),
+        cell,
+        "only now is the cell free"
+    );
 }
 
 #[test]
 fn the_memory_of_an_emptied_wheel_goes_back() {
     let mut wheel = TimingWheel::new(512, 4);
     wheel.try_reserve(16).unwrap();
-    assert!(wheel.release_arena(1_000).is_none(), "16 cells are worth keeping");
+    assert!(
+        wheel.release_arena(1_000).is_none(),
+        "16 cells are worth keeping"
+    );
 
-    let keys: Vec<Key> = (0..10_000).map(|deadline| wheel.insert(Tick(deadline), deadline)).collect();
+    let keys: Vec<Key> = (0..10_000)
+        .map(|deadline| wheel.insert(Tick(deadline), deadline))
+        .collect();
     let bytes = wheel.arena_bytes();
     assert!(bytes >= 10_000 * size_of::<Entry<u64>>());
     assert_eq!(wheel.expire_until(20_000).len(), 10_000);
-    assert!(wheel.release_arena(1_000).is_none(), "the keys are still out");
+    assert!(
+        wheel.release_arena(1_000).is_none(),
+        "the keys are still out"
+    );
     for key in keys {
         assert_eq!(wheel.remove(key), None);
     }
     assert_eq!(wheel.arena_bytes(), bytes);
     assert!(wheel.release_arena(1_000).is_some());
     assert!(wheel.arena_bytes() < bytes / 5);
-    assert!(wheel.release_arena(1_000).is_none(), "nothing is left to give back");
+    assert!(
+        wheel.release_arena(1_000).is_none(),
+        "nothing is left to give back"
+    );
 
     wheel.insert(Tick(20_001), 1);
     assert_eq!(wheel.expire_until(20_001), [1]);
@@ -485,9 +637,16 @@ fn everything_can_be_abandoned_at_once() {
     wheel.assert_consistent();
     pending.sort_unstable();
     abandoned.sort_unstable();
-    assert_eq!((abandoned.len(), wheel.len(), wheel.next_deadline()), (6, 0, None));
+    assert_eq!(
+        (abandoned.len(), wheel.len(), wheel.next_deadline()),
+        (6, 0, None)
+    );
     assert_eq!(abandoned, pending);
-    assert_eq!(wheel.deadline(&incoming), Tick::MAX, "so that its holder can tell");
+    assert_eq!(
+        wheel.deadline(&incoming),
+        Tick::MAX,
+        "so that its holder can tell"
+    );
     assert_eq!(wheel.remove(incoming), None);
 }
 
@@ -504,8 +663,16 @@ fn a_deadline_is_rounded_up_and_the_clock_down() {
         (10_000_001, 2, 1),
         (u64::MAX, u64::MAX / 10_000_000 + 1, u64::MAX / 10_000_000),
     ] {
-        assert_eq!(tick.deadline_tick(Nanos(nanos)), Tick(deadline), "the deadline {nanos} ns");
-        assert_eq!(tick.tick_at(Nanos(nanos)), Tick(now), "the clock at {nanos} ns");
+        assert_eq!(
+            tick.deadline_tick(Nanos(nanos)),
+            Tick(deadline),
+            "the deadline {nanos} ns"
+        );
+        assert_eq!(
+            tick.tick_at(Nanos(nanos)),
+            Tick(now),
+            "the clock at {nanos} ns"
+        );
     }
     assert_eq!(tick.start_of(Tick(3)), Nanos(30_000_000));
     assert_eq!(tick.start_of(Tick::MAX), Nanos(u64::MAX));
@@ -518,7 +685,12 @@ fn durations_beyond_the_far_future_are_cut_to_it() {
     let far = Nanos::FAR_FUTURE;
     let years_30 = far.to_duration();
     assert_eq!(years_30, Duration::from_secs(60 * 60 * 24 * 365 * 30));
-    for beyond in [years_30, years_30 + Duration::from_nanos(1), Duration::from_secs(u64::MAX), Duration::MAX] {
+    for beyond in [
+        years_30,
+        years_30 + Duration::from_nanos(1),
+        Duration::from_secs(u64::MAX),
+        Duration::MAX,
+    ] {
         assert_eq!(Nanos::from_duration(beyond), far);
     }
     let just_before = years_30 - Duration::from_nanos(1);

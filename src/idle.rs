@@ -1,0 +1,259 @@
+//! `IdleTimer`.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use tokio::{task::coop, time::Instant};
+
+use crate::{
+    clock::{self, Deadline, Epoch},
+    error::SleepError,
+    shard::Shard,
+    sleep::Sleep,
+    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    timing_wheel::Nanos,
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Waits until nobody has touched the timer, since it was made, for `duration`: idle detection after Netty's
+    /// `IdleStateHandler`.
+    ///
+    /// It completes at the first tick that begins `duration` or more after the last [`touch`](IdleHandle::touch): never
+    /// early, and less than one tick late plus what the runtime adds. A touch costs a clock reading and a store, however
+    /// many there are; the timer re-arms itself only when its old deadline comes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the timer cancels it at once; handles of it then touch nothing.
+    ///
+    /// # Panics
+    ///
+    /// As [`sleep`](Wheel::sleep) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Wheel::sleep) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let idle = Wheel::new().idle_timer(Duration::from_millis(30));
+    /// let traffic = idle.handle();
+    /// tokio::spawn(async move { traffic.touch() });
+    /// idle.await.unwrap(); // 30 ms after the touch
+    /// # }
+    /// ```
+    pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
+        let shard = self.shard();
+        let Deadline {
+            instant: start,
+            epoch,
+        } = shard.stamp(shard.now());
+        let sleep = self.sleep_until(clock::saturating_add(start, duration));
+        let (shard, epoch) = (shard.clone(), AtomicU32::new(epoch.0));
+        let (touched, touched_since) = (AtomicU64::new(0), AtomicBool::new(false));
+        let activity = Activity {
+            shard,
+            start,
+            epoch,
+            touched,
+            touched_since,
+        };
+        IdleTimer {
+            sleep,
+            duration,
+            activity: Arc::new(activity),
+        }
+    }
+}
+
+/// The future returned by [`Wheel::idle_timer`].
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_millis(20));
+/// idle.await.unwrap();
+/// # }
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct IdleTimer {
+    sleep: Sleep,
+    duration: Duration,
+    activity: Arc<Activity>,
+}
+
+/// Touches an [`IdleTimer`], from any task.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+/// let handle = idle.handle();
+/// handle.clone().touch();
+/// ```
+#[derive(Clone)]
+pub struct IdleHandle {
+    activity: Arc<Activity>,
+}
+
+struct Activity {
+    shard: Arc<Shard>,
+    start: Instant,
+    /// By whose clock `start` and `touched` are read; undriven until the timer has met its driver.
+    epoch: AtomicU32,
+    /// Nanoseconds from `start` to the last touch.
+    touched: AtomicU64,
+    /// Touched by the clock of another epoch, which does not tell when.
+    touched_since: AtomicBool,
+}
+
+impl IdleTimer {
+    /// Returns a handle that touches this timer; make as many as there are tasks to watch.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+    /// idle.handle().touch();
+    /// ```
+    pub fn handle(&self) -> IdleHandle {
+        IdleHandle {
+            activity: self.activity.clone(),
+        }
+    }
+
+    /// Polls without regard to the task's budget.
+    pub(crate) fn poll_idle(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        self.push_back();
+        loop {
+            ready!(self.sleep.poll_elapsed(waker))?;
+            // A touch may have come since, and before the deadline.
+            if !self.push_back() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Moves the sleep to the duration's end after the last touch; true when that is later than it was.
+    fn push_back(&mut self) -> bool {
+        let Activity {
+            shard,
+            epoch,
+            touched_since,
+            ..
+        } = &*self.activity;
+        if touched_since.swap(false, Ordering::Relaxed) {
+            let now = shard.stamp(shard.now());
+            self.sleep.reset_to(Deadline {
+                instant: clock::saturating_add(now.instant, self.duration),
+                ..now
+            });
+            return true;
+        }
+        let last = self.activity.last_touch();
+        if epoch.load(Ordering::Relaxed) == Epoch::UNDRIVEN.0 {
+            epoch.store(shard.stamp(last).epoch.0, Ordering::Relaxed);
+        }
+        let deadline = clock::saturating_add(last, self.duration);
+        let later = deadline > self.sleep.deadline();
+        if later {
+            self.sleep.reset_to(Deadline {
+                instant: deadline,
+                epoch: self.sleep.epoch(),
+            });
+        }
+        later
+    }
+}
+
+impl Activity {
+    fn last_touch(&self) -> Instant {
+        clock::saturating_add(
+            self.start,
+            Duration::from_nanos(self.touched.load(Ordering::Relaxed)),
+        )
+    }
+}
+
+impl IdleHandle {
+    /// Notes that there was activity just now: the timer starts its duration over.
+    ///
+    /// Lock-free; it costs one clock reading and a store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+    /// let handle = idle.handle();
+    /// tokio::spawn(async move { handle.touch() }).await.unwrap();
+    /// # }
+    /// ```
+    pub fn touch(&self) {
+        let Activity {
+            shard,
+            start,
+            epoch,
+            touched,
+            touched_since,
+        } = &*self.activity;
+        let now = shard.stamp(shard.now());
+        let epoch = epoch.load(Ordering::Relaxed);
+        if epoch != now.epoch.0 && epoch != Epoch::UNDRIVEN.0 && now.epoch != Epoch::UNDRIVEN {
+            touched_since.store(true, Ordering::Relaxed);
+            return;
+        }
+        let nanos = Nanos::from_duration(now.instant.saturating_duration_since(*start)).0;
+        // Two touches may come in either order; the later one counts.
+        touched.fetch_max(nanos, Ordering::Relaxed);
+    }
+}
+
+impl Future for IdleTimer {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let coop = ready!(coop::poll_proceed(cx));
+        let outcome = ready!(self.poll_idle(cx.waker()));
+        coop.made_progress();
+        Poll::Ready(outcome)
+    }
+}
+
+impl fmt::Debug for IdleTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last_touch = self.activity.last_touch();
+        f.debug_struct("IdleTimer")
+            .field("duration", &self.duration)
+            .field("last_touch", &last_touch)
+            .finish()
+    }
+}
+
+impl fmt::Debug for IdleHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleHandle")
+            .field("last_touch", &self.activity.last_touch())
+            .finish()
+    }
+}

@@ -1,0 +1,418 @@
+//! `Periodic`: heartbeats, at a fixed rate or with a fixed delay.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    hash::{BuildHasher, Hasher, RandomState},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    task::JoinHandle,
+    time::{Instant, MissedTickBehavior},
+};
+
+use crate::{
+    clock,
+    error::{ScheduleError, SleepError},
+    interval::Interval,
+    sleep::Sleep,
+    sync::{AtomicU64, Mutex, Ordering, lock},
+    timing_wheel::Nanos,
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Starts to build a series of runs, one every `period`: heartbeats, as the JDK's `scheduleAtFixedRate` and
+    /// `scheduleWithFixedDelay` make them.
+    ///
+    /// A run starts never early, and less than one tick late plus what the runtime adds. A series costs one Tokio task,
+    /// and one timer in the wheel while it waits.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `period` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let heartbeat = wheel
+    ///     .periodic(Duration::from_millis(20))
+    ///     .jitter(Duration::from_millis(10))
+    ///     .spawn_at_fixed_rate(|| async { println!("still here") });
+    ///
+    /// wheel.sleep(Duration::from_millis(60)).await.unwrap();
+    /// heartbeat.stop();
+    /// assert!(heartbeat.runs() > 0);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn periodic(&self, period: Duration) -> PeriodicBuilder {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        PeriodicBuilder {
+            wheel: self.clone(),
+            period,
+            first_after: period,
+            jitter: Duration::ZERO,
+            missed_tick_behavior: MissedTickBehavior::Skip,
+        }
+    }
+}
+
+/// A series of runs to be started; made by [`Wheel::periodic`].
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let series = tickwheel::Wheel::new()
+///     .periodic(Duration::from_secs(30))
+///     .first_after(Duration::ZERO)
+///     .spawn_with_fixed_delay(|| async { println!("swept") });
+/// # series.stop();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs until the series is spawned"]
+pub struct PeriodicBuilder {
+    wheel: Wheel,
+    period: Duration,
+    first_after: Duration,
+    jitter: Duration,
+    missed_tick_behavior: MissedTickBehavior,
+}
+
+impl PeriodicBuilder {
+    /// Sets how long after the call that spawns it the series runs first; one period unless set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let at_once = wheel.periodic(Duration::from_secs(30)).first_after(Duration::ZERO);
+    /// ```
+    pub fn first_after(self, first_after: Duration) -> PeriodicBuilder {
+        PeriodicBuilder {
+            first_after,
+            ..self
+        }
+    }
+
+    /// Delays the first run, and with it the whole series, by a random part of `jitter`, so that a thousand peers do not
+    /// beat as one; none unless set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let spread = wheel.periodic(Duration::from_secs(30)).jitter(Duration::from_secs(30));
+    /// ```
+    pub fn jitter(self, jitter: Duration) -> PeriodicBuilder {
+        PeriodicBuilder { jitter, ..self }
+    }
+
+    /// Sets what becomes of the runs of a fixed rate that were missed, while a run took too long or the process stalled;
+    /// [`Skip`](MissedTickBehavior::Skip) unless set: one late run makes up for all of them. A fixed delay misses none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tokio::time::MissedTickBehavior;
+    ///
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let burst = wheel.periodic(Duration::from_secs(30)).missed_tick_behavior(MissedTickBehavior::Burst);
+    /// ```
+    pub fn missed_tick_behavior(self, missed_tick_behavior: MissedTickBehavior) -> PeriodicBuilder {
+        PeriodicBuilder {
+            missed_tick_behavior,
+            ..self
+        }
+    }
+
+    /// Runs `run` once a period, counted from start to start. A run that takes longer never overlaps the next.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the handle detaches the series; [`Periodic::stop`] ends it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle).
+    ///
+    /// # Errors
+    ///
+    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the series or is shut down, or a run panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let heartbeat = wheel.periodic(Duration::from_millis(10)).spawn_at_fixed_rate(|| async {});
+    /// wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    /// heartbeat.stop();
+    /// heartbeat.await.unwrap();
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn spawn_at_fixed_rate<F, R>(self, run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future + Send + 'static,
+    {
+        let mut interval = self.wheel.interval_at(self.first(), self.period);
+        interval.set_missed_tick_behavior(self.missed_tick_behavior);
+        self.spawn(Pace::Rate(interval), run)
+    }
+
+    /// Runs `run` again and again, with one period from the end of each run to the start of the next.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the handle detaches the series; [`Periodic::stop`] ends it.
+    ///
+    /// # Panics
+    ///
+    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let sweep = wheel.periodic(Duration::from_millis(10)).spawn_with_fixed_delay(|| async {});
+    /// wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    /// sweep.stop();
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn spawn_with_fixed_delay<F, R>(self, run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future + Send + 'static,
+    {
+        let sleep = self.wheel.sleep_until(self.first());
+        let period = self.period;
+        self.spawn(
+            Pace::Delay {
+                sleep,
+                period,
+                started: false,
+            },
+            run,
+        )
+    }
+
+    /// When the series runs first.
+    fn first(&self) -> Instant {
+        let first = clock::saturating_add(self.wheel.shard().now(), self.first_after);
+        // The standard library's only source of randomness; a spread needs no better one.
+        let random = RandomState::new().build_hasher().finish();
+        let jitter = Nanos::from_duration(self.jitter).0;
+        clock::saturating_add(
+            first,
+            Duration::from_nanos(random.checked_rem(jitter).unwrap_or(0)),
+        )
+    }
+
+    #[track_caller]
+    fn spawn<F, R>(self, mut pace: Pace, mut run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future + Send + 'static,
+    {
+        let runtime = self.wheel.link().runtime();
+        let series = Arc::new(Series::default());
+        let stopped = series.clone();
+        let task = runtime.spawn(async move {
+            while stopped.wait(&mut pace).await? {
+                run().await;
+                stopped.finish_run();
+            }
+            Ok(())
+        });
+        Periodic { series, task }
+    }
+}
+
+/// What decides when the next run starts.
+enum Pace {
+    Rate(Interval),
+    Delay {
+        sleep: Sleep,
+        period: Duration,
+        started: bool,
+    },
+}
+
+impl Pace {
+    async fn next(&mut self) -> Result<(), SleepError> {
+        match self {
+            Pace::Rate(interval) => interval.tick().await.map(|_| ()),
+            Pace::Delay {
+                sleep,
+                period,
+                started,
+            } => {
+                if std::mem::replace(started, true) {
+                    sleep.reset(clock::saturating_add(sleep.shard().now(), *period));
+                }
+                sleep.await
+            }
+        }
+    }
+}
+
+/// What a series and its handle share.
+#[derive(Default)]
+struct Series {
+    state: Mutex<SeriesState>,
+    stopped: Notify,
+    runs: AtomicU64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct SeriesState {
+    running: bool,
+    stopped: bool,
+}
+
+impl Series {
+    /// Waits for the next run; false when there is to be none.
+    async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
+        let mut stopped = pin!(self.stopped.notified());
+        let mut next = pin!(pace.next());
+        poll_fn(|cx| match stopped.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => next.as_mut().poll(cx),
+        })
+        .await?;
+        let mut state = lock(&self.state);
+        state.running = !state.stopped;
+        Ok(state.running)
+    }
+
+    fn finish_run(&self) {
+        lock(&self.state).running = false;
+        self.runs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The handle of a series of runs: a future of its end.
+///
+/// Dropping it detaches the series.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = tickwheel::Wheel::new();
+/// let heartbeat = wheel.periodic(Duration::from_millis(10)).spawn_at_fixed_rate(|| async {});
+/// heartbeat.stop();
+/// assert_eq!(heartbeat.await, Ok(()));
+/// # }
+/// ```
+#[must_use = "dropping it detaches the series: say so with `drop`, or keep it to stop or await the series"]
+pub struct Periodic {
+    series: Arc<Series>,
+    task: JoinHandle<Result<(), ScheduleError>>,
+}
+
+impl Periodic {
+    /// Ends the series: at once, or when the run in progress has finished.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let heartbeat = wheel.periodic(Duration::from_secs(30)).spawn_at_fixed_rate(|| async {});
+    /// heartbeat.stop();
+    /// assert!(heartbeat.is_finished());
+    /// # }
+    /// ```
+    pub fn stop(&self) {
+        lock(&self.series.state).stopped = true;
+        self.series.stopped.notify_one();
+    }
+
+    /// Returns how many runs have completed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let heartbeat = wheel.periodic(Duration::from_secs(30)).spawn_at_fixed_rate(|| async {});
+    /// assert_eq!(heartbeat.runs(), 0);
+    /// # }
+    /// ```
+    pub fn runs(&self) -> u64 {
+        self.series.runs.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether the series has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let heartbeat = wheel.periodic(Duration::from_secs(30)).spawn_at_fixed_rate(|| async {});
+    /// assert!(!heartbeat.is_finished());
+    /// # }
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        let SeriesState { running, stopped } = *lock(&self.series.state);
+        stopped && !running || self.task.is_finished()
+    }
+}
+
+impl Future for Periodic {
+    type Output = Result<(), ScheduleError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let ended = ready!(Pin::new(&mut self.task).poll(cx));
+        Poll::Ready(ended.unwrap_or_else(|error| Err(error.into())))
+    }
+}
+
+impl fmt::Debug for Periodic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Periodic")
+            .field("runs", &self.runs())
+            .field("is_finished", &self.is_finished())
+            .finish()
+    }
+}

@@ -1,0 +1,629 @@
+//! `Scheduled`, and what a shutdown hands back.
+
+use std::{
+    any::Any,
+    fmt,
+    future::{Future, IntoFuture},
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker, ready},
+    time::Duration,
+};
+
+use slab::Slab;
+use tokio::{
+    runtime::Handle,
+    task::{JoinError, JoinHandle},
+    time::Instant,
+};
+
+use crate::{
+    clock::{self, Deadline},
+    error::{Refusal, ScheduleError},
+    shard::{Driver, Due, Standing, Timer},
+    sync::{Mutex, lock},
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
+    ///
+    /// The task costs one allocation, and no Tokio task until it is due; then it is spawned on the runtime this is called
+    /// on, or that the builder was given. It starts never early, and less than one tick late plus what the runtime adds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle).
+    ///
+    /// # Errors
+    ///
+    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the task, or the task panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let answer = wheel.schedule(Duration::from_millis(20), async { 42 });
+    /// assert_eq!(answer.await, Ok(42));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn schedule<F>(&self, delay: Duration, task: F) -> Scheduled<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.schedule_at(clock::saturating_add(self.shard().now(), delay), task)
+    }
+
+    /// Runs `task` at `deadline`; otherwise the same as [`schedule`](Wheel::schedule).
+    ///
+    /// A deadline in the past starts the task at once or by the next tick.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it.
+    ///
+    /// # Panics
+    ///
+    /// As [`schedule`](Wheel::schedule) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Wheel::schedule) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// let started = Wheel::new().schedule_at(deadline, async { Instant::now() });
+    /// assert!(started.await.unwrap() >= deadline);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn schedule_at<F>(&self, deadline: Instant, task: F) -> Scheduled<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let shard = self.shard();
+        let timer = Timer::new(shard.clone());
+        let task = Arc::new(Task {
+            deadline: shard.stamp(deadline),
+            runtime: self.link().runtime(),
+            roster: self.roster().clone(),
+            state: Mutex::new(State::Waiting {
+                future: task,
+                timer,
+                admitted: false,
+                place: None,
+            }),
+            awaiting: Mutex::new(None),
+        });
+        task.enrol();
+        Scheduled { task }
+    }
+
+    /// Stops the wheel once and for all, and hands back what it will not do.
+    ///
+    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one at its first poll. A
+    /// task that has started runs on. Whatever is returned counts as cancelled. A second call returns nothing more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{ScheduleError, Wheel};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let flush = wheel.schedule(Duration::from_secs(60), async { println!("flushed") });
+    ///
+    /// for task in wheel.shutdown().tasks {
+    ///     task.await; // run it now, or drop it
+    /// }
+    /// assert_eq!(flush.await, Err(ScheduleError::Shutdown));
+    /// # }
+    /// ```
+    #[must_use = "it holds the scheduled tasks that had not started; dropping it drops them"]
+    pub fn shutdown(&self) -> Unprocessed {
+        let mut unprocessed = Unprocessed::default();
+        let mut wakers = Vec::new();
+        for shard in self.shard_list() {
+            unprocessed.timers += shard.shutdown(&mut wakers);
+        }
+        for task in self.rosters().flat_map(Roster::close) {
+            let Some((task, abandoned)) = task.hand_back() else {
+                continue;
+            };
+            unprocessed.timers -= usize::from(abandoned);
+            unprocessed.tasks.push(task);
+        }
+        self.link().wake(&mut wakers);
+        self.link().notify();
+        unprocessed
+    }
+}
+
+/// The handle of a task scheduled by [`Wheel::schedule`] or [`Wheel::schedule_at`]: a future of its result.
+///
+/// Dropping it detaches the task.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let retry = wheel.schedule(Duration::from_secs(5), async { "retried" });
+/// assert!(retry.cancel());
+/// assert_eq!(wheel.pending(), 0);
+/// # }
+/// ```
+#[must_use = "dropping it detaches the task: say so with `drop`, or keep it to cancel or await the task"]
+pub struct Scheduled<T> {
+    task: Arc<dyn Outcome<T>>,
+}
+
+impl<T> Scheduled<T> {
+    /// Cancels the task; true exactly when it had not started and now never will.
+    ///
+    /// The task's future is dropped before this returns.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let task = tickwheel::Wheel::new().schedule(Duration::from_secs(5), async {});
+    /// assert!(task.cancel());
+    /// assert!(!task.cancel());
+    /// # }
+    /// ```
+    pub fn cancel(&self) -> bool {
+        self.task.cancel()
+    }
+
+    /// Tells whether the task will never start: it was cancelled, refused, or handed back by a shutdown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let task = tickwheel::Wheel::new().schedule(Duration::from_secs(5), async {});
+    /// assert!(!task.is_cancelled());
+    /// task.cancel();
+    /// assert!(task.is_cancelled());
+    /// # }
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.task.stage() == Stage::Never
+    }
+
+    /// Tells whether the task's time came and it started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut task = tickwheel::Wheel::new().schedule(Duration::from_millis(10), async {});
+    /// assert!(!task.is_expired());
+    /// (&mut task).await.unwrap();
+    /// assert!(task.is_expired());
+    /// # }
+    /// ```
+    pub fn is_expired(&self) -> bool {
+        matches!(self.task.stage(), Stage::Started | Stage::Finished)
+    }
+
+    /// Tells whether awaiting the handle would resolve at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let task = tickwheel::Wheel::new().schedule(Duration::from_secs(5), async {});
+    /// assert!(!task.is_finished());
+    /// task.cancel();
+    /// assert!(task.is_finished());
+    /// # }
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        matches!(self.task.stage(), Stage::Never | Stage::Finished)
+    }
+
+    /// Returns the instant at which the task is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tokio::time::{Duration, Instant};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// let task = tickwheel::Wheel::new().schedule_at(deadline, async {});
+    /// assert_eq!(task.deadline(), deadline);
+    /// # }
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.task.deadline()
+    }
+}
+
+impl<T> Future for Scheduled<T> {
+    type Output = Result<T, ScheduleError>;
+
+    /// # Panics
+    ///
+    /// When polled again after the result of a started task was returned.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.task.poll_outcome(cx)
+    }
+}
+
+impl<T> fmt::Debug for Scheduled<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduled")
+            .field("deadline", &self.deadline())
+            .field("stage", &self.task.stage())
+            .finish()
+    }
+}
+
+/// What [`Wheel::shutdown`] hands back.
+///
+/// # Examples
+///
+/// ```
+/// let unprocessed = tickwheel::Wheel::new().shutdown();
+/// assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (0, 0));
+/// ```
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Unprocessed {
+    /// How many sleeps, timeouts, intervals and idle timers were pending.
+    pub timers: usize,
+    /// Every scheduled task that had not started.
+    pub tasks: Vec<ScheduledTask>,
+}
+
+/// A scheduled task handed back before it started: awaiting it runs it, dropping it drops it.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = tickwheel::Wheel::new();
+/// drop(wheel.schedule(Duration::from_secs(60), async { println!("at last") }));
+/// for task in wheel.shutdown().tasks {
+///     task.await;
+/// }
+/// # }
+/// ```
+#[must_use = "dropping it drops a task that never ran"]
+pub struct ScheduledTask {
+    deadline: Instant,
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl ScheduledTask {
+    /// Returns the instant at which the task would have been due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tokio::time::{Duration, Instant};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// drop(wheel.schedule(Duration::from_secs(60), async {}));
+    /// assert!(wheel.shutdown().tasks[0].deadline() > Instant::now());
+    /// # }
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl IntoFuture for ScheduledTask {
+    type Output = ();
+    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.future
+    }
+}
+
+impl fmt::Debug for ScheduledTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduledTask")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The scheduled tasks that have not started: what a shutdown hands back. One for each shard.
+#[derive(Default)]
+pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
+
+impl Roster {
+    pub(crate) fn new() -> Roster {
+        Roster(Mutex::new(Some(Slab::new())))
+    }
+
+    /// Puts a task down; `None` when the roster has been closed.
+    fn enlist(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
+        lock(&self.0).as_mut().map(|tasks| tasks.insert(task))
+    }
+
+    fn strike(&self, place: usize) {
+        let struck = lock(&self.0).as_mut().map(|tasks| tasks.remove(place));
+        drop(struck);
+    }
+
+    fn close(&self) -> impl Iterator<Item = Arc<dyn Unstarted>> + use<> {
+        let tasks = lock(&self.0).take();
+        tasks.into_iter().flatten().map(|(_, task)| task)
+    }
+}
+
+/// What a shutdown can do with a task, whatever the task's future.
+trait Unstarted: Send + Sync {
+    /// The task, unless it has started or been cancelled; and whether it was still in the wheel when that was shut down.
+    fn hand_back(&self) -> Option<(ScheduledTask, bool)>;
+}
+
+/// The one allocation of a scheduled task; as a waker, it is what the wheel wakes when the task is due.
+struct Task<F: Future> {
+    deadline: Deadline,
+    runtime: Handle,
+    roster: Arc<Roster>,
+    state: Mutex<State<F>>,
+    /// Who awaits the handle.
+    awaiting: Mutex<Option<Waker>>,
+}
+
+enum State<F: Future> {
+    /// In the wheel since it was admitted there, and at `place` on the roster.
+    Waiting {
+        future: F,
+        timer: Timer,
+        admitted: bool,
+        place: Option<usize>,
+    },
+    /// Its time has come; about to be spawned.
+    Starting,
+    Started(JoinHandle<F::Output>),
+    /// Its result has been given out.
+    Reported,
+    /// It will not start.
+    Never(ScheduleError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Started,
+    Finished,
+    Never,
+}
+
+/// What a handle can do with its task, whatever the task's future.
+trait Outcome<T>: Send + Sync {
+    fn deadline(&self) -> Instant;
+    fn stage(&self) -> Stage;
+    fn cancel(&self) -> bool;
+    fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<T, ScheduleError>>;
+}
+
+impl<F> Task<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    /// Puts a new task on the roster, then into the wheel.
+    fn enrol(self: &Arc<Self>) {
+        if let State::Waiting { place, .. } = &mut *lock(&self.state) {
+            *place = self.roster.enlist(self.clone());
+        }
+        self.clone().wake();
+    }
+
+    /// Ends the wait: takes the task out of the wheel and off the roster. `None` when the wait had ended before.
+    fn end_wait(&self, next: State<F>) -> Option<F> {
+        let mut state = lock(&self.state);
+        if !matches!(*state, State::Waiting { .. }) {
+            return None;
+        }
+        let State::Waiting {
+            future,
+            timer,
+            place,
+            ..
+        } = mem::replace(&mut *state, next)
+        else {
+            return None;
+        };
+        drop(state);
+        drop(timer);
+        if let Some(place) = place {
+            self.roster.strike(place);
+        }
+        Some(future)
+    }
+
+    /// Ends the wait of a task that will not start, and tells whoever awaits it.
+    fn give_up(&self, error: ScheduleError) -> Option<F> {
+        let future = self.end_wait(State::Never(error))?;
+        self.tell();
+        Some(future)
+    }
+
+    fn tell(&self) {
+        let awaiting = lock(&self.awaiting).take();
+        awaiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<F> Wake for Task<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let due = {
+            let mut state = lock(&self.state);
+            let State::Waiting {
+                timer,
+                admitted,
+                place,
+                ..
+            } = &mut *state
+            else {
+                return;
+            };
+            // Where the driver's runtime is gone, the task's own will do.
+            let _entered = self.runtime.enter();
+            let due = timer.poll(Due::At(self.deadline), Standing::New, &waker);
+            *admitted |= due.is_pending();
+            if due == Poll::Ready(Err(Refusal::Shutdown))
+                && timer.shard().is_shutdown()
+                && place.is_some()
+            {
+                // Whoever shut the wheel down is about to hand the task back.
+                return;
+            }
+            due
+        };
+        match due {
+            Poll::Pending => {}
+            Poll::Ready(Err(refusal)) => drop(self.give_up(refusal.into())),
+            Poll::Ready(Ok(())) => {
+                let Some(future) = self.end_wait(State::Starting) else {
+                    return;
+                };
+                let started = self.runtime.spawn(future);
+                *lock(&self.state) = State::Started(started);
+                self.tell();
+            }
+        }
+    }
+}
+
+impl<F> Unstarted for Task<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn hand_back(&self) -> Option<(ScheduledTask, bool)> {
+        let abandoned = match &*lock(&self.state) {
+            State::Waiting {
+                timer, admitted, ..
+            } => timer.is_abandoned() || *admitted && !timer.is_registered(),
+            _ => return None,
+        };
+        let future = self.give_up(ScheduleError::Shutdown)?;
+        let future = Box::pin(async {
+            future.await;
+        });
+        Some((
+            ScheduledTask {
+                deadline: self.deadline.instant,
+                future,
+            },
+            abandoned,
+        ))
+    }
+}
+
+impl<F> Outcome<F::Output> for Task<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn deadline(&self) -> Instant {
+        self.deadline.instant
+    }
+
+    fn stage(&self) -> Stage {
+        match &*lock(&self.state) {
+            State::Waiting { .. } => Stage::Waiting,
+            State::Starting => Stage::Started,
+            State::Started(task) if !task.is_finished() => Stage::Started,
+            State::Started(_) | State::Reported => Stage::Finished,
+            State::Never(_) => Stage::Never,
+        }
+    }
+
+    fn cancel(&self) -> bool {
+        self.give_up(ScheduleError::Cancelled).is_some()
+    }
+
+    fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<F::Output, ScheduleError>> {
+        let awaiting = cx.waker().clone();
+        let mut state = lock(&self.state);
+        match &mut *state {
+            State::Never(error) => Poll::Ready(Err(error.clone())),
+            State::Started(task) => {
+                let result = ready!(Pin::new(task).poll(cx));
+                *state = State::Reported;
+                Poll::Ready(result.map_err(ScheduleError::from))
+            }
+            State::Reported => panic!("`Scheduled` polled after completion"),
+            State::Waiting { .. } | State::Starting => {
+                let outdated = lock(&self.awaiting).replace(awaiting);
+                drop(state);
+                drop(outdated);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl From<JoinError> for ScheduleError {
+    fn from(error: JoinError) -> ScheduleError {
+        match error.try_into_panic() {
+            Ok(panic) => ScheduleError::Panicked(message(panic)),
+            Err(_) => ScheduleError::Shutdown,
+        }
+    }
+}
+
+fn message(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => panic
+            .downcast_ref::<&str>()
+            .unwrap_or(&"no message")
+            .to_string(),
+    }
+}

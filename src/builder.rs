@@ -256,11 +256,9 @@ impl Builder {
         let shards = (0..shards)
             .map(|_| {
                 let mut wheel = TimingWheel::new(self.ticks_per_wheel, self.levels);
-                wheel
-                    .try_reserve(capacity)
-                    .map_err(|_| BuildError::Memory {
-                        given: capacity * shards,
-                    })?;
+                wheel.try_reserve(capacity).map_err(|_| BuildError::Memory {
+                    given: capacity * shards,
+                })?;
                 let clock = Link::undriven_clock(self.tick_duration);
                 Ok(Arc::new(Shard::new(
                     wheel,

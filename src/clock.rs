@@ -74,10 +74,7 @@ impl Clock {
         let start = self.tick.start_of(tick);
         let after = start.saturating_sub(self.elapsed).to_duration();
         let before = self.elapsed.saturating_sub(start).to_duration();
-        saturating_add(
-            self.anchor.checked_sub(before).unwrap_or(self.anchor),
-            after,
-        )
+        saturating_add(self.anchor.checked_sub(before).unwrap_or(self.anchor), after)
     }
 }
 

@@ -132,11 +132,7 @@ impl Link {
     }
 
     fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
-        self.shards
-            .get()
-            .into_iter()
-            .flatten()
-            .filter_map(Weak::upgrade)
+        self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
     /// Puts a driver on `runtime`, unless there is one. `Err` when that runtime has been shut down.
@@ -192,14 +188,11 @@ impl Link {
             seat.taken = false;
             let turned = Nanos(self.figures.turned.load(Ordering::Relaxed));
             let runtime = lock(&self.runtime).take();
-            let in_context = Handle::try_current()
-                .is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
+            let in_context =
+                Handle::try_current().is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
             seat.stood = match (in_context, seat.clock.real) {
                 (true, _) => seat.clock.nanos_of(Instant::now()).max(turned),
-                (false, true) => seat
-                    .clock
-                    .nanos_of(std::time::Instant::now().into())
-                    .max(turned),
+                (false, true) => seat.clock.nanos_of(std::time::Instant::now().into()).max(turned),
                 (false, false) => turned,
             };
             for shard in self.shards() {
@@ -212,8 +205,7 @@ impl Link {
     /// Wakes, with no lock held, and survives whatever the wakers do.
     pub(crate) fn wake(&self, wakers: &mut Vec<Waker>) {
         let mut due = wakers.drain(..);
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| due.by_ref().for_each(Waker::wake)))
-        {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| due.by_ref().for_each(Waker::wake))) {
             self.figures.panics.fetch_add(1, Ordering::Relaxed);
             // What it carries may panic when dropped.
             mem::forget(panic);
@@ -279,11 +271,7 @@ impl Driver {
     async fn run(mut self) {
         while let Some(wake_at) = self.turn().await {
             self.wait(wake_at).await;
-            self.guard
-                .link
-                .figures
-                .wakeups
-                .fetch_add(1, Ordering::Relaxed);
+            self.guard.link.figures.wakeups.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -51,11 +51,7 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let now = self.shard().now();
-        Interval::new(
-            Sleep::immediate(self.shard(), now),
-            period,
-            self.tick_duration(),
-        )
+        Interval::new(Sleep::immediate(self.shard(), now), period, self.tick_duration())
     }
 
     /// Creates an interval that ticks first at `start` and then every `period`, as `tokio::time::interval_at` does.
@@ -316,8 +312,7 @@ impl Interval {
             MissedTickBehavior::Burst => clock::saturating_add(missed, self.period),
             MissedTickBehavior::Delay => clock::saturating_add(now, self.period),
             MissedTickBehavior::Skip => {
-                let late =
-                    Nanos::from_duration(now - missed).0 % Nanos::from_duration(self.period).0;
+                let late = Nanos::from_duration(now - missed).0 % Nanos::from_duration(self.period).0;
                 clock::saturating_add(now, self.period - Duration::from_nanos(late))
             }
         }

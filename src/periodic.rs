@@ -105,10 +105,7 @@ impl PeriodicBuilder {
     /// let at_once = wheel.periodic(Duration::from_secs(30)).first_after(Duration::ZERO);
     /// ```
     pub fn first_after(self, first_after: Duration) -> PeriodicBuilder {
-        PeriodicBuilder {
-            first_after,
-            ..self
-        }
+        PeriodicBuilder { first_after, ..self }
     }
 
     /// Delays the first run, and with it the whole series, by a random part of `jitter`, so that a thousand peers do not

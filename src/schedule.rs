@@ -464,10 +464,7 @@ where
             return None;
         }
         let State::Waiting {
-            future,
-            timer,
-            place,
-            ..
+            future, timer, place, ..
         } = mem::replace(&mut *state, next)
         else {
             return None;
@@ -515,10 +512,7 @@ where
             let _entered = self.runtime.enter();
             let due = timer.poll(Due::At(self.deadline), Standing::New, &waker);
             *admitted |= due.is_pending();
-            if due == Poll::Ready(Err(Refusal::Shutdown))
-                && timer.shard().is_shutdown()
-                && place.is_some()
-            {
+            if due == Poll::Ready(Err(Refusal::Shutdown)) && timer.shard().is_shutdown() && place.is_some() {
                 // Whoever shut the wheel down is about to hand the task back.
                 return;
             }
@@ -546,9 +540,9 @@ where
 {
     fn hand_back(&self) -> Option<(ScheduledTask, bool)> {
         let abandoned = match &*lock(&self.state) {
-            State::Waiting {
-                timer, admitted, ..
-            } => timer.is_abandoned() || *admitted && !timer.is_registered(),
+            State::Waiting { timer, admitted, .. } => {
+                timer.is_abandoned() || *admitted && !timer.is_registered()
+            }
             _ => return None,
         };
         let future = self.give_up(ScheduleError::Shutdown)?;
@@ -621,9 +615,6 @@ impl From<JoinError> for ScheduleError {
 fn message(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<String>() {
         Ok(message) => *message,
-        Err(panic) => panic
-            .downcast_ref::<&str>()
-            .unwrap_or(&"no message")
-            .to_string(),
+        Err(panic) => panic.downcast_ref::<&str>().unwrap_or(&"no message").to_string(),
     }
 }

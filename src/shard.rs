@@ -241,13 +241,7 @@ impl Shard {
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers, to be woken by the caller.
-    pub(crate) fn visit(
-        &self,
-        now: Nanos,
-        real: bool,
-        batch: usize,
-        wakers: &mut Vec<Waker>,
-    ) -> Visit {
+    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Vec<Waker>) -> Visit {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
@@ -275,9 +269,9 @@ impl Shard {
             };
         }
         let clock = state.clock;
-        let settled = state.wheel.settle_incoming(batch, |delay| {
-            clock.deadline_tick(now.saturating_add(delay))
-        });
+        let settled = state
+            .wheel
+            .settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
         let turn = state.wheel.advance(tick, batch, wakers);
         state.counters.expired += turn.expired as u64;
         state.counters.cascaded += turn.cascaded as u64;
@@ -361,10 +355,7 @@ impl Shard {
     }
 
     fn admit(&self, state: &mut State, standing: Standing) -> Result<(), Refusal> {
-        let admission = self
-            .limit
-            .as_ref()
-            .map_or(Ok(()), |limit| limit.admit(standing));
+        let admission = self.limit.as_ref().map_or(Ok(()), |limit| limit.admit(standing));
         match admission {
             Ok(()) => state.counters.registered += 1,
             Err(_) => state.counters.rejected += 1,

@@ -93,11 +93,7 @@ impl Wheel {
     /// assert!(Instant::now() >= deadline);
     /// # }
     /// ```
-    pub fn timeout_at<F: IntoFuture>(
-        &self,
-        deadline: Instant,
-        future: F,
-    ) -> Timeout<F::IntoFuture> {
+    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(self, Due::At(self.shard().stamp(deadline)), future)
     }
 }
@@ -205,12 +201,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 #[inline]
-fn poll_timer(
-    timer: &mut Timer,
-    due: Due,
-    elapsed: &mut bool,
-    waker: &Waker,
-) -> Poll<TimeoutError> {
+fn poll_timer(timer: &mut Timer, due: Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
     if matches!(due, Due::After(Nanos::ZERO)) && !*elapsed {
         if timer.shard().is_shutdown() {
             return Poll::Ready(TimeoutError::Shutdown);

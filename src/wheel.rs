@@ -83,11 +83,7 @@ impl Wheel {
         Builder::default()
     }
 
-    pub(crate) fn assemble(
-        shards: Box<[Arc<Shard>]>,
-        link: Arc<Link>,
-        settings: Settings,
-    ) -> Wheel {
+    pub(crate) fn assemble(shards: Box<[Arc<Shard>]>, link: Arc<Link>, settings: Settings) -> Wheel {
         debug_assert!(shards.len().is_power_of_two());
         link.connect(shards.iter().map(Arc::downgrade));
         let rosters = shards.iter().map(|_| Arc::new(Roster::new())).collect();

@@ -47,12 +47,7 @@ impl Timer {
     /// Waits until the timer is due. The first poll registers it. One that expires before it is due, because what it
     /// waits for has moved on, is registered anew.
     #[inline]
-    pub(crate) fn poll(
-        &mut self,
-        due: Due,
-        standing: Standing,
-        waker: &Waker,
-    ) -> Poll<Result<(), Refusal>> {
+    pub(crate) fn poll(&mut self, due: Due, standing: Standing, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match &self.key {
             None => self.register(due, standing, waker.clone()),
             Some(_) => self.poll_registered(due, waker),
@@ -60,12 +55,7 @@ impl Timer {
     }
 
     #[inline]
-    fn register(
-        &mut self,
-        due: Due,
-        standing: Standing,
-        waker: Waker,
-    ) -> Poll<Result<(), Refusal>> {
+    fn register(&mut self, due: Due, standing: Standing, waker: Waker) -> Poll<Result<(), Refusal>> {
         let mut state = lock(&self.shard.state);
         if let (Mode::Ticking { .. }, Due::After(delay)) = (state.mode, due) {
             self.shard.admit(&mut state, standing)?;
@@ -78,12 +68,7 @@ impl Timer {
 
     /// Registers straight into a bucket, whatever the mode.
     #[inline(never)]
-    fn register_exact(
-        &mut self,
-        due: Due,
-        standing: Standing,
-        waker: Waker,
-    ) -> Poll<Result<(), Refusal>> {
+    fn register_exact(&mut self, due: Due, standing: Standing, waker: Waker) -> Poll<Result<(), Refusal>> {
         let mut state = self.shard.driven()?;
         let (deadline, wake_by) = match due {
             Due::At(deadline) => {
@@ -147,12 +132,13 @@ impl Timer {
             };
             match (state.mode, state.wheel.get_mut(key)) {
                 (mode, None) => {
-                    let abandoned = state.wheel.deadline(key) > state.wheel.now();
-                    if abandoned || mode == Mode::Shutdown && deadline > reached {
+                    // While a visit is under way, what it expired is due a tick before the wheel gets there.
+                    let due = deadline <= reached.max(state.wheel.deadline(key));
+                    if state.wheel.is_abandoned(key) || mode == Mode::Shutdown && !due {
                         self.key.take().map(|key| state.wheel.remove(key));
                         return Poll::Ready(Err(Refusal::Shutdown));
                     }
-                    if deadline <= reached {
+                    if due {
                         self.key.take().map(|key| state.wheel.remove(key));
                         return Poll::Ready(Ok(()));
                     }
@@ -213,15 +199,15 @@ impl Timer {
     /// Whether the timer's deadline has come, and the wheel knows.
     pub(crate) fn has_expired(&self, deadline: Deadline) -> bool {
         let Some(key) = &self.key else { return false };
-        let mut state = lock(&self.shard.state);
-        state.wheel.get_mut(key).is_none() && state.tick_of(deadline) <= state.wheel.now()
+        let state = lock(&self.shard.state);
+        state.wheel.has_expired(key)
+            && state.tick_of(deadline) <= state.wheel.now().max(state.wheel.deadline(key))
     }
 
     /// Whether the shard was shut down while the timer waited in it.
     pub(crate) fn is_abandoned(&self) -> bool {
         let Some(key) = &self.key else { return false };
-        let mut state = lock(&self.shard.state);
-        state.wheel.get_mut(key).is_none() && state.wheel.deadline(key) > state.wheel.now()
+        lock(&self.shard.state).wheel.is_abandoned(key)
     }
 
     /// Ends the timer.

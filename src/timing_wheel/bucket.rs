@@ -76,10 +76,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) const EMPTY: Bucket = Bucket {
-        head: NIL,
-        tail: NIL,
-    };
+    pub(super) const EMPTY: Bucket = Bucket { head: NIL, tail: NIL };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

@@ -192,11 +192,7 @@ impl<T> TimingWheel<T> {
 
     /// Gives up to `limit` incoming timers the deadline that `deadline_of` makes of their delay, oldest first; true when
     /// none is left.
-    pub(crate) fn settle_incoming(
-        &mut self,
-        limit: usize,
-        deadline_of: impl Fn(Nanos) -> Tick,
-    ) -> bool {
+    pub(crate) fn settle_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
         for _ in 0..limit {
             let index = self.incoming.head;
             if index == NIL {
@@ -214,6 +210,17 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
         self.entries[key.index() as usize].value.as_mut()
+    }
+
+    /// Whether a timer's deadline came.
+    pub(crate) fn has_expired(&self, key: &Key) -> bool {
+        self.entries[key.index() as usize].place == Place::EXPIRED && !self.is_abandoned(key)
+    }
+
+    /// Whether a timer was given up before its deadline came.
+    pub(crate) fn is_abandoned(&self, key: &Key) -> bool {
+        let entry = &self.entries[key.index() as usize];
+        entry.place == Place::EXPIRED && entry.deadline == Tick::MAX
     }
 
     /// The deadline of a timer, pending or expired; [`Tick::MAX`] once abandoned.
@@ -311,11 +318,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
         abandoned.reserve(self.len);
         for index in 0..self.entries.capacity() {
-            if self
-                .entries
-                .get(index)
-                .is_some_and(|entry| entry.value.is_some())
-            {
+            if self.entries.get(index).is_some_and(|entry| entry.value.is_some()) {
                 self.expire(index as u32, abandoned);
                 self.entries[index].deadline = Tick::MAX;
             }
@@ -411,8 +414,8 @@ impl<T> TimingWheel<T> {
             return self.overdue.push_back(&mut self.entries, index);
         }
         let level = self.level_of(deadline, now);
-        let digit = (deadline.0 >> (level as u32 * self.bits_per_level)) as usize
-            & ((1 << self.bits_per_level) - 1);
+        let digit =
+            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
         let place = self.place(level, digit);
         self.entries[index as usize].place = place;
         let ring = &mut self.levels[level];

@@ -136,9 +136,7 @@ impl Model {
                 };
                 let deadline = self.resolve(deadline);
                 let value = self.new_value();
-                let old = self
-                    .wheel
-                    .reinsert(&self.timers[index].key, deadline, value);
+                let old = self.wheel.reinsert(&self.timers[index].key, deadline, value);
                 assert_eq!(old, self.forget(index));
                 let state = self.place(deadline, value);
                 let timer = &mut self.timers[index];
@@ -169,10 +167,7 @@ impl Model {
                     return;
                 };
                 let pending = self.forget(index);
-                assert_eq!(
-                    self.wheel.remove(self.timers.swap_remove(index).key),
-                    pending
-                );
+                assert_eq!(self.wheel.remove(self.timers.swap_remove(index).key), pending);
             }
             Op::GetMut { timer } => {
                 let Some(index) = self.pick(timer) else {
@@ -409,10 +404,7 @@ impl<T> TimingWheel<T> {
                 };
                 let cursor = match self.unfinished {
                     Some(visit) if visit.place == place => {
-                        assert_eq!(
-                            visit.level, level,
-                            "3: {visit:?} is in a bucket of level {level}"
-                        );
+                        assert_eq!(visit.level, level, "3: {visit:?} is in a bucket of level {level}");
                         let cursor = entries.iter().position(|index| *index == visit.cursor);
                         assert!(
                             cursor.is_some() || visit.cursor == NIL,
@@ -456,8 +448,7 @@ impl<T> TimingWheel<T> {
                 }
             }
             let told: Vec<usize> =
-                std::iter::successors(ring.used.next(0), |digit| ring.used.next(digit + 1))
-                    .collect();
+                std::iter::successors(ring.used.next(0), |digit| ring.used.next(digit + 1)).collect();
             assert_eq!(told, used, "2: bits and buckets in use of level {level}");
         }
         for (index, entry) in &self.entries {
@@ -493,8 +484,7 @@ impl<T> TimingWheel<T> {
         let (mut prev, mut index) = (NIL, bucket.head);
         while index != NIL {
             let entry = self.entries.get(index as usize);
-            let entry =
-                entry.unwrap_or_else(|| panic!("1: {place:?} links to the empty cell {index}"));
+            let entry = entry.unwrap_or_else(|| panic!("1: {place:?} links to the empty cell {index}"));
             assert_eq!(
                 (entry.prev, entry.place),
                 (prev, place),

@@ -233,9 +233,8 @@ impl Future for IdleTimer {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let coop = ready!(coop::poll_proceed(cx));
         let outcome = ready!(self.poll_idle(cx.waker()));
-        coop.made_progress();
+        ready!(coop::poll_proceed(cx)).made_progress();
         Poll::Ready(outcome)
     }
 }

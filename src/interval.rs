@@ -179,9 +179,8 @@ impl Interval {
     /// # }
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
-        let coop = ready!(coop::poll_proceed(cx));
         let elapsed = ready!(self.sleep.poll_elapsed(cx.waker()));
-        coop.made_progress();
+        ready!(coop::poll_proceed(cx)).made_progress();
         elapsed?;
         let tick = self.sleep.deadline();
         let now = self.sleep.shard().now();

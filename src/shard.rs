@@ -354,13 +354,13 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn admit(&self, state: &mut State, standing: Standing) -> Result<(), Refusal> {
-        let admission = self.limit.as_ref().map_or(Ok(()), |limit| limit.admit(standing));
-        match admission {
-            Ok(()) => state.counters.registered += 1,
-            Err(_) => state.counters.rejected += 1,
+        if let Some(limit) = &self.limit {
+            limit.admit(standing).inspect_err(|_| state.counters.rejected += 1)?;
         }
-        admission
+        state.counters.registered += 1;
+        Ok(())
     }
 }
 

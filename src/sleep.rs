@@ -281,9 +281,8 @@ impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let coop = ready!(coop::poll_proceed(cx));
         let outcome = ready!(self.poll_elapsed(cx.waker()));
-        coop.made_progress();
+        ready!(coop::poll_proceed(cx)).made_progress();
         Poll::Ready(outcome)
     }
 }

@@ -14,7 +14,6 @@ use tokio::{task::coop, time::Instant};
 use crate::{
     error::{Refusal, TimeoutError},
     shard::{Due, Standing, Timer},
-    timing_wheel::Nanos,
     wheel::Wheel,
 };
 
@@ -59,7 +58,7 @@ impl Wheel {
     /// ```
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self, Due::After(Nanos::from_duration(duration)), future)
+        Timeout::new(self, Due::After(duration), future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -187,14 +186,11 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
-        let coop = match had_budget && !coop::has_budget_remaining() {
-            true => None,
-            false => Some(ready!(coop::poll_proceed(cx))),
-        };
         let error = ready!(poll_timer(this.timer, *this.due, this.elapsed, cx.waker()));
-        if let Some(coop) = coop {
-            coop.made_progress();
+        // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
+        let used_up = had_budget && !coop::has_budget_remaining();
+        if !used_up {
+            ready!(coop::poll_proceed(cx)).made_progress();
         }
         Poll::Ready(Err(error))
     }
@@ -202,7 +198,7 @@ impl<F: Future> Future for Timeout<F> {
 
 #[inline]
 fn poll_timer(timer: &mut Timer, due: Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
-    if matches!(due, Due::After(Nanos::ZERO)) && !*elapsed {
+    if matches!(due, Due::After(Duration::ZERO)) && !*elapsed {
         if timer.shard().is_shutdown() {
             return Poll::Ready(TimeoutError::Shutdown);
         }

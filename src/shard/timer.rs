@@ -3,6 +3,7 @@
 use std::{
     sync::Arc,
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use super::{Mode, Shard, Standing};
@@ -17,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Due {
     /// So long after it is registered.
-    After(Nanos),
+    After(Duration),
     At(Deadline),
 }
 
@@ -54,12 +55,12 @@ impl Timer {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn register(&mut self, due: Due, standing: Standing, waker: Waker) -> Poll<Result<(), Refusal>> {
         let mut state = lock(&self.shard.state);
         if let (Mode::Ticking { .. }, Due::After(delay)) = (state.mode, due) {
             self.shard.admit(&mut state, standing)?;
-            self.key = Some(state.wheel.insert_incoming(delay, waker));
+            self.key = Some(state.wheel.insert_incoming(Nanos::from_duration(delay), waker));
             return Poll::Pending;
         }
         drop(state);
@@ -80,7 +81,7 @@ impl Timer {
             }
             Due::After(delay) => {
                 let now = state.clock.nanos_of(self.shard.now());
-                let deadline = state.clock.deadline_tick(now.saturating_add(delay));
+                let deadline = state.clock.deadline_tick(now.saturating_add(Nanos::from_duration(delay)));
                 let tick = state.clock.tick_at(now);
                 if state.is_busy(tick) {
                     state.mode = Mode::Ticking {
@@ -213,14 +214,21 @@ impl Timer {
     /// Ends the timer.
     #[inline]
     pub(crate) fn cancel(&mut self) {
-        let Some(key) = self.key.take() else { return };
-        let mut state = lock(&self.shard.state);
+        if let Some(key) = self.key.take() {
+            self.shard.cancel(key);
+        }
+    }
+}
+
+impl Shard {
+    fn cancel(&self, key: Key) {
+        let mut state = lock(&self.state);
         let waker = state.wheel.remove(key);
         if waker.is_some() {
             state.counters.cancelled += 1;
-            self.shard.release(1);
+            self.release(1);
         }
-        let arena = state.wheel.release_arena(self.shard.retained);
+        let arena = state.wheel.release_arena(self.retained);
         drop(state);
         drop((waker, arena));
     }

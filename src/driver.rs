@@ -20,8 +20,8 @@ use crate::{
     clock::{self, Clock, Epoch},
     error::Refusal,
     metrics::Metrics,
-    shard::{self, NEVER, Shard},
-    sync::{AtomicU64, Mutex, Ordering, lock},
+    shard::{self, NEVER, Shard, Visit},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
     timing_wheel::{Nanos, Tick, TickDuration},
 };
 
@@ -44,6 +44,8 @@ pub(crate) struct Link {
     seat: Mutex<Seat>,
     /// The runtime that drives now: whose clock counts.
     runtime: Mutex<Option<Handle>>,
+    /// Every handle of the wheel is gone.
+    forsaken: AtomicBool,
     figures: Figures,
 }
 
@@ -100,6 +102,7 @@ impl Link {
                 stood: Nanos::ZERO,
             }),
             runtime: Mutex::new(None),
+            forsaken: AtomicBool::new(false),
             figures: Figures::default(),
         }
     }
@@ -155,7 +158,8 @@ impl Link {
             seat.taken = true;
             seat.driver += 1;
             *lock(&self.runtime) = Some(runtime.clone());
-            for shard in self.shards() {
+            let shards: Box<[_]> = self.shards().collect();
+            for shard in &shards {
                 shard.drive(seat.clock, seat.epoch);
             }
             let guard = Guard {
@@ -164,6 +168,7 @@ impl Link {
             };
             Driver {
                 guard,
+                shards,
                 clock: seat.clock,
                 interval,
                 armed: None,
@@ -175,6 +180,28 @@ impl Link {
             return Err(Refusal::Shutdown);
         }
         Ok(())
+    }
+
+    /// Every handle is gone.
+    pub(crate) fn forsake(&self) {
+        self.forsaken.store(true, Ordering::Relaxed);
+        self.shards().for_each(|shard| shard.forsake());
+        self.notify.notify_one();
+    }
+
+    /// Ends the driver's work, if no shard has a timer left. A timer of a future not yet polled then starts another driver.
+    fn retire(&self, shards: &[Arc<Shard>]) -> bool {
+        let mut seat = lock(&self.seat);
+        seat.taken = !shards.iter().all(|shard| shard.undrive_if_vacant());
+        if seat.taken {
+            shards
+                .iter()
+                .for_each(|shard| shard.drive(seat.clock, seat.epoch));
+        } else {
+            seat.stood = Nanos(self.figures.turned.load(Ordering::Relaxed));
+            lock(&self.runtime).take();
+        }
+        !seat.taken
     }
 
     /// Driver number `driver` has gone: unless another has come since, every pending future is to look for a new one.
@@ -248,6 +275,7 @@ fn current_runtime() -> Handle {
 /// The driver.
 struct Driver {
     guard: Guard,
+    shards: Box<[Arc<Shard>]>,
     clock: Clock,
     interval: Interval,
     /// The tick that the interval waits for, where that is known.
@@ -275,7 +303,8 @@ impl Driver {
         }
     }
 
-    /// Visits every shard and wakes what is due. Returns when to come back; `None` when there is nobody left to drive for.
+    /// Visits every shard and wakes what is due. Returns when to come back; `None` when there is nothing
+    /// left to drive for.
     async fn turn(&mut self) -> Option<Tick> {
         let link = &*self.guard.link;
         let real = clock::is_real();
@@ -287,29 +316,28 @@ impl Driver {
         link.figures.turned_to(now, &self.clock);
         let mut wake_at = None;
         let mut woken = 0;
-        for shard in link.shards.get().into_iter().flatten() {
-            // Held only for the visit: when the last future and the last handle go meanwhile, so does the shard.
-            while let Some(visit) = shard
-                .upgrade()
-                .map(|shard| shard.visit(now, real, BATCH, &mut self.wakers))
-            {
+        for shard in &self.shards {
+            loop {
+                let visit = shard.visit(now, real, BATCH, &mut self.wakers);
                 woken += self.wakers.len();
                 link.wake(&mut self.wakers);
                 if woken >= WAKES_PER_YIELD {
                     woken = 0;
                     tokio::task::yield_now().await;
                 }
-                if !visit.more {
-                    wake_at = if visit.shutdown {
-                        wake_at
-                    } else {
-                        Some(visit.wake_at.min(wake_at.unwrap_or(NEVER)))
-                    };
-                    break;
+                match visit {
+                    Visit::Unfinished => continue,
+                    Visit::Finished { next } => wake_at = Some(next.min(wake_at.unwrap_or(NEVER))),
+                    Visit::Shutdown => {}
                 }
+                break;
             }
         }
-        wake_at
+        if link.forsaken.load(Ordering::Relaxed) && link.retire(&self.shards) {
+            None
+        } else {
+            wake_at
+        }
     }
 
     /// Waits for the beginning of tick `wake_at`, or for a shard that wants to be visited earlier.

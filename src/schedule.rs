@@ -102,7 +102,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         let shard = self.shard();
-        let timer = Timer::new(shard.clone());
+        let timer = Timer::new(shard);
         let task = Arc::new(Task {
             deadline: shard.stamp(deadline),
             runtime: self.link().runtime(),

@@ -2,7 +2,10 @@
 //!
 //! No user code runs under the lock: wakers are cloned before it is taken, woken and dropped after it is released.
 
+mod hold;
+mod limit;
 mod timer;
+mod visit;
 
 use std::{sync::Arc, task::Waker};
 
@@ -12,11 +15,14 @@ use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
     metrics::Metrics,
-    sync::{AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, lock},
-    timing_wheel::{Nanos, Tick, TimingWheel},
+    sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock},
+    timing_wheel::{Key, Tick, TimingWheel},
 };
 
+pub(crate) use hold::Hold;
+pub(crate) use limit::{Limit, Standing};
 pub(crate) use timer::{Due, Timer};
+pub(crate) use visit::Visit;
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
 const QUIET_TICKS: u32 = 16;
@@ -32,7 +38,7 @@ pub(crate) const NEVER: Tick = Tick::MAX;
 
 /// What a shard asks of whoever drives it.
 pub(crate) trait Driver: Send + Sync {
-    /// Has the driver look again: a shard wants it earlier than it planned, or is gone.
+    /// Has the driver look again: a shard wants it earlier than it planned, or not at all.
     fn notify(&self);
 
     /// Starts a driver if there is none. `Err` when its runtime is gone too.
@@ -48,9 +54,19 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// The epoch of the driver's clock, and whether that is the real one: see [`Shard::now`].
     reading: AtomicU32,
+    /// Every handle of the wheel is gone.
+    forsaken: AtomicBool,
     limit: Option<Arc<Limit>>,
     driver: Arc<dyn Driver>,
+    /// Cells that an emptied arena keeps.
     retained: usize,
+}
+
+/// How a pending timer comes to give its cell back.
+#[derive(Clone, Copy, Debug)]
+enum Leaving {
+    Cancelled,
+    Expired,
 }
 
 struct State {
@@ -77,51 +93,6 @@ enum Mode {
     Shutdown,
 }
 
-/// The one count that all shards share, and only under `max_pending`.
-pub(crate) struct Limit {
-    max: usize,
-    pending: AtomicUsize,
-}
-
-impl Limit {
-    pub(crate) fn new(max: usize) -> Limit {
-        Limit {
-            max,
-            pending: AtomicUsize::new(0),
-        }
-    }
-
-    fn admit(&self, standing: Standing) -> Result<(), Refusal> {
-        if standing == Standing::Admitted {
-            self.pending.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        self.pending
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| {
-                (pending < self.max).then_some(pending + 1)
-            })
-            .map(|_| ())
-            .map_err(|_| Refusal::AtCapacity { limit: self.max })
-    }
-}
-
-/// Whether a timer still has to pass the limit, or did once and may pass it for a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    New,
-    Admitted,
-}
-
-/// What the driver finds on a visit.
-pub(crate) struct Visit {
-    /// When to come back; [`NEVER`] for not before a notification.
-    pub(crate) wake_at: Tick,
-    /// The batch was full: come back at once.
-    pub(crate) more: bool,
-    /// The shard has been shut down.
-    pub(crate) shutdown: bool,
-}
-
 impl Shard {
     pub(crate) fn new(
         wheel: TimingWheel<Waker>,
@@ -141,6 +112,7 @@ impl Shard {
                 counters: Metrics::default(),
             }),
             reading: AtomicU32::new(Reading::UNDRIVEN),
+            forsaken: AtomicBool::new(false),
             limit,
             driver,
             retained: capacity.max(RETAINED),
@@ -171,6 +143,11 @@ impl Shard {
         self.reading.load(Ordering::Relaxed) & Reading::KIND == Reading::SHUTDOWN
     }
 
+    /// Every handle of the wheel is gone: the driver may go when the last timer has.
+    pub(crate) fn forsake(&self) {
+        self.forsaken.store(true, Ordering::Relaxed);
+    }
+
     /// How many timers wait here.
     pub(crate) fn pending(&self) -> usize {
         lock(&self.state).wheel.len()
@@ -187,113 +164,6 @@ impl Shard {
         total.cascaded += state.counters.cascaded;
         total.dozes += state.counters.dozes;
         total.arena_bytes += state.wheel.arena_bytes();
-    }
-
-    // What the driver does.
-
-    /// A driver has come, with its clock.
-    pub(crate) fn drive(&self, clock: Clock, epoch: Epoch) {
-        let mut state = lock(&self.state);
-        if state.mode != Mode::Driverless {
-            return;
-        }
-        if epoch != state.epoch && state.epoch != Epoch::UNDRIVEN {
-            let former = state.clock;
-            state.former.push(former);
-        }
-        state.clock = clock;
-        state.epoch = epoch;
-        state.doze();
-        self.publish(&state);
-    }
-
-    /// The driver has gone, at `stood`: every pending future is to be polled, so that one starts another driver.
-    pub(crate) fn undrive(&self, stood: Nanos, wakers: &mut Vec<Waker>) {
-        let mut state = lock(&self.state);
-        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
-            return;
-        }
-        let clock = state.clock;
-        state.wheel.settle_incoming(usize::MAX, |delay| {
-            clock.deadline_tick(stood.saturating_add(delay))
-        });
-        wakers.reserve(state.wheel.len());
-        wakers.extend(
-            state
-                .wheel
-                .values_mut()
-                .map(|waker| std::mem::replace(waker, Waker::noop().clone())),
-        );
-        state.mode = Mode::Driverless;
-        self.publish(&state);
-    }
-
-    /// Ends every timer, and the shard, for good; returns how many timers there were.
-    pub(crate) fn shutdown(&self, wakers: &mut Vec<Waker>) -> usize {
-        let mut state = lock(&self.state);
-        let pending = state.wheel.len();
-        state.wheel.abandon_all(wakers);
-        state.counters.cancelled += pending as u64;
-        state.mode = Mode::Shutdown;
-        self.release(pending);
-        self.publish(&state);
-        pending
-    }
-
-    /// Moves the shard on to `now` and takes up to `batch` wakers of due timers, to be woken by the caller.
-    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Vec<Waker>) -> Visit {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
-        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
-            return Visit {
-                wake_at: NEVER,
-                more: false,
-                shutdown: state.mode == Mode::Shutdown,
-            };
-        }
-        if state.clock.real != real {
-            state.clock.real = real;
-            self.publish(state);
-        }
-        let now = match state.mode {
-            // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
-            Mode::Ticking { .. } => state.clock.nanos_of(self.now()).max(now),
-            _ => now,
-        };
-        let tick = state.clock.tick_at(now);
-        if tick < state.wake_at {
-            return Visit {
-                wake_at: state.wake_at,
-                more: false,
-                shutdown: false,
-            };
-        }
-        let clock = state.clock;
-        let settled = state
-            .wheel
-            .settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
-        let turn = state.wheel.advance(tick, batch, wakers);
-        state.counters.expired += turn.expired as u64;
-        state.counters.cascaded += turn.cascaded as u64;
-        self.release(turn.expired);
-        if turn.more || !settled {
-            state.wake_at = tick;
-            return Visit {
-                wake_at: tick,
-                more: true,
-                shutdown: false,
-            };
-        }
-        state.settle_mode(tick);
-        let visit = Visit {
-            wake_at: state.wake_at,
-            more: false,
-            shutdown: false,
-        };
-        let arena = state.wheel.release_arena(self.retained);
-        drop(guard);
-        drop(arena);
-        visit
     }
 
     /// Tells [`Shard::now`] and [`Shard::stamp`] what the state says.
@@ -313,16 +183,17 @@ impl Shard {
             .store(epoch.0 << Reading::BITS | kind, Ordering::Relaxed);
     }
 
-    /// Locks a shard that has a driver, starting one if need be.
-    fn driven(&self) -> Result<MutexGuard<'_, State>, Refusal> {
-        loop {
-            let state = lock(&self.state);
-            match state.mode {
-                Mode::Shutdown => return Err(Refusal::Shutdown),
-                Mode::Driverless => drop(state),
-                _ => return Ok(state),
-            }
+    /// Makes sure that a locked shard has a driver, starting one if need be.
+    fn driven<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>, Refusal> {
+        while state.mode == Mode::Driverless {
+            drop(state);
             self.driver.clone().start()?;
+            state = lock(&self.state);
+        }
+        if state.mode == Mode::Shutdown {
+            Err(Refusal::Shutdown)
+        } else {
+            Ok(state)
         }
     }
 
@@ -346,27 +217,53 @@ impl Shard {
         }
     }
 
+    /// Gives a timer's cell back, and counts the timer out if it was pending. The waker, if there was one, is for the caller
+    /// to drop, now that the lock is released.
+    #[inline]
+    fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, leaving: Leaving) -> Option<Waker> {
+        let waker = state.wheel.remove(key);
+        if waker.is_some() {
+            match leaving {
+                Leaving::Cancelled => state.counters.cancelled += 1,
+                Leaving::Expired => state.counters.expired += 1,
+            }
+            self.release(1);
+        }
+        if state.wheel.is_vacant() {
+            self.vacated(state);
+        }
+        waker
+    }
+
+    /// After the last cell was given back: a grown arena goes back to the machine, and a driver that nobody else needs
+    /// hears of it.
+    #[inline]
+    fn vacated(&self, mut state: MutexGuard<'_, State>) {
+        let arena = state.wheel.release_arena(self.retained);
+        drop(state);
+        drop(arena);
+        if self.forsaken.load(Ordering::Relaxed) {
+            self.driver.notify();
+        }
+    }
+
     /// Counts `timers` out of the limit.
     #[inline]
     fn release(&self, timers: usize) {
         if let Some(limit) = &self.limit {
-            limit.pending.fetch_sub(timers, Ordering::Relaxed);
+            limit.release(timers);
         }
     }
 
     #[inline]
     fn admit(&self, state: &mut State, standing: Standing) -> Result<(), Refusal> {
         if let Some(limit) = &self.limit {
-            limit.admit(standing).inspect_err(|_| state.counters.rejected += 1)?;
+            limit
+                .admit(standing)
+                .inspect_err(|_| state.counters.rejected += 1)?;
         }
         state.counters.registered += 1;
         Ok(())
-    }
-}
-
-impl Drop for Shard {
-    fn drop(&mut self) {
-        self.driver.notify();
     }
 }
 
@@ -404,14 +301,22 @@ impl State {
         }
     }
 
-    /// Counts a clock reading at `tick`; true when there have been so many of late that ticking is cheaper.
-    fn is_busy(&mut self, tick: Tick) -> bool {
+    /// Counts a registration that had to read the clock, at `tick`; true when there have been so many in this tick that the
+    /// shard, from now on, ticks.
+    fn ticks_from_now_on(&mut self, tick: Tick) -> bool {
         let Mode::Dozing { at, busy } = &mut self.mode else {
             return false;
         };
         *busy = if *at == tick { *busy + 1 } else { 1 };
         *at = tick;
-        *busy >= BUSY && self.clock.real
+        let ticks = *busy >= BUSY && self.clock.real;
+        if ticks {
+            self.mode = Mode::Ticking {
+                quiet: 0,
+                seen: self.counters.registered,
+            };
+        }
+        ticks
     }
 
     /// The first tick at which a timer for `deadline` may expire.

@@ -143,7 +143,7 @@ impl Sleep {
     fn new(shard: &Arc<Shard>, deadline: Instant, progress: Progress) -> Sleep {
         let Deadline { instant, epoch } = shard.stamp(deadline);
         Sleep {
-            timer: Timer::new(shard.clone()),
+            timer: Timer::new(shard),
             deadline: instant,
             epoch,
             progress,
@@ -264,7 +264,7 @@ impl Sleep {
         self.epoch
     }
 
-    pub(crate) fn shard(&self) -> &Arc<Shard> {
+    pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
     }
 

@@ -129,7 +129,7 @@ impl<F> Timeout<F> {
     {
         Timeout {
             future: future.into_future(),
-            timer: Timer::new(wheel.shard().clone()),
+            timer: Timer::new(wheel.shard()),
             due,
             elapsed: false,
         }

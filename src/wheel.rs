@@ -44,6 +44,12 @@ struct Shared {
     settings: Settings,
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.link.forsake();
+    }
+}
+
 /// What a wheel was built with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {

@@ -148,6 +148,12 @@ impl<T> TimingWheel<T> {
         self.len
     }
 
+    /// Whether not even an expired entry is left.
+    #[inline]
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Makes room for `additional` more entries, if the memory can be had.
     pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
         // A slab can only abort where this can fail.

@@ -1,0 +1,12 @@
+//! What the benchmarks and the programs share: the peers, the work they are given, and how it is measured.
+
+pub mod children;
+pub mod peer;
+pub mod process;
+pub mod random;
+pub mod stage;
+pub mod work;
+
+pub use peer::Peer;
+pub use random::Random;
+pub use stage::Stage;

@@ -1,0 +1,79 @@
+//! Who is measured.
+
+use std::fmt;
+
+/// A timer, ours or another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    Tickwheel,
+    /// `tokio::time`.
+    Tokio,
+    /// `tokio::time` on a runtime with `enable_alt_timer`, under `--cfg tokio_unstable` only.
+    TokioAlt,
+    /// `pingora_timeout::fast_timeout`.
+    Pingora,
+    /// `tokio_util::time::DelayQueue`: one owner, so never more than one worker.
+    DelayQueue,
+    /// `kestrel_timer::TimerWheel`, registered without a callback.
+    Kestrel,
+    /// `futures_timer::Delay`.
+    FuturesTimer,
+    /// `async_io::Timer`.
+    AsyncIo,
+}
+
+impl Peer {
+    /// Those present in this build.
+    pub fn all() -> impl Iterator<Item = Peer> {
+        [
+            Peer::Tickwheel,
+            Peer::Tokio,
+            Peer::TokioAlt,
+            Peer::Pingora,
+            Peer::DelayQueue,
+            Peer::Kestrel,
+            Peer::FuturesTimer,
+            Peer::AsyncIo,
+        ]
+        .into_iter()
+        .filter(|peer| cfg!(tokio_unstable) || *peer != Peer::TokioAlt)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Tickwheel => "tickwheel",
+            Peer::Tokio => "tokio",
+            Peer::TokioAlt => "tokio-alt",
+            Peer::Pingora => "pingora-timeout",
+            Peer::DelayQueue => "DelayQueue",
+            Peer::Kestrel => "kestrel-timer",
+            Peer::FuturesTimer => "futures-timer",
+            Peer::AsyncIo => "async-io",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Peer> {
+        Peer::all().find(|peer| peer.name() == name)
+    }
+
+    /// Whether it has a `timeout` around a future, or something one would put together as one.
+    pub fn wraps_futures(self) -> bool {
+        !matches!(self, Peer::DelayQueue | Peer::Kestrel)
+    }
+
+    /// Whether several workers can share it.
+    pub fn is_shared(self) -> bool {
+        self != Peer::DelayQueue
+    }
+
+    /// Whether a pending timer of it can be moved.
+    pub fn resets(self) -> bool {
+        self != Peer::Pingora
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

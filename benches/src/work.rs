@@ -1,0 +1,493 @@
+//! The work that peers are given: each kind in the peer's own words, and as alike as those allow.
+//!
+//! Futures are polled by hand inside a task of a multi-thread runtime, with that task's waker: what is measured is the
+//! timer, not the scheduler.
+
+use std::{
+    future::{Future, poll_fn, ready},
+    hint::black_box,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use async_io::Timer;
+use futures_timer::Delay;
+use kestrel_timer::{TimerHandleWithCompletion, TimerTask, TimerWheel};
+use pingora_timeout::{fast_sleep, fast_timeout};
+use tickwheel::Wheel;
+use tokio_util::time::{DelayQueue, delay_queue};
+
+pub use crate::random::Durations;
+use crate::{
+    peer::Peer,
+    process,
+    random::Random,
+    stage::{Stage, quiesce},
+};
+
+/// Operations between two visits to the scheduler, some tens of microseconds.
+const STRETCH: u64 = 512;
+
+/// Pending at its first poll, ready at its second: a request that has to wait once.
+#[derive(Debug, Default)]
+pub struct Once(bool);
+
+impl Future for Once {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        match std::mem::replace(&mut self.0, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// Does `operation` so many times, and lets the scheduler in between times.
+pub async fn repeat(times: u64, mut operation: impl FnMut(&mut Context<'_>)) {
+    let mut left = times;
+    while left > 0 {
+        let stretch = left.min(STRETCH);
+        poll_fn(|cx| {
+            for _ in 0..stretch {
+                operation(cx);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        left -= stretch;
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A timeout around a future that is ready at once.
+#[inline]
+pub fn poll_ready(cx: &mut Context<'_>, timeout: impl Future) {
+    assert!(black_box(pin!(timeout).poll(cx)).is_ready());
+}
+
+/// A timeout around a future that waits once: it registers a timer, and cancels it.
+#[inline]
+pub fn poll_once(cx: &mut Context<'_>, timeout: impl Future) {
+    let mut timeout = pin!(timeout);
+    assert!(black_box(timeout.as_mut().poll(cx)).is_pending());
+    assert!(black_box(timeout.as_mut().poll(cx)).is_ready());
+}
+
+/// The timeout one writes where there is none: the future first, then the timer.
+struct Race<F, D> {
+    future: F,
+    delay: D,
+}
+
+impl<F: Future + Unpin, D: Future + Unpin> Future for Race<F, D> {
+    type Output = Option<F::Output>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        Pin::new(&mut self.delay).poll(cx).map(|_| None)
+    }
+}
+
+/// A peer ready to be used, on a stage.
+#[derive(Clone)]
+enum Timers {
+    Tickwheel(Wheel),
+    Tokio,
+    Pingora,
+    DelayQueue(Arc<tokio::sync::Mutex<DelayQueue<()>>>),
+    Kestrel(Arc<TimerWheel>),
+    FuturesTimer,
+    AsyncIo,
+}
+
+impl Timers {
+    fn new(peer: Peer, stage: &Stage) -> Timers {
+        let _entered = stage.runtime(peer).enter();
+        match peer {
+            Peer::Tickwheel => Timers::Tickwheel(Wheel::new()),
+            Peer::Tokio | Peer::TokioAlt => Timers::Tokio,
+            Peer::Pingora => Timers::Pingora,
+            Peer::DelayQueue => {
+                let mut queue = DelayQueue::new();
+                // An empty queue would make and drop a Tokio sleep each time.
+                queue.insert((), Duration::from_secs(60));
+                Timers::DelayQueue(Arc::new(tokio::sync::Mutex::new(queue)))
+            }
+            Peer::Kestrel => Timers::Kestrel(Arc::new(TimerWheel::with_defaults())),
+            Peer::FuturesTimer => Timers::FuturesTimer,
+            Peer::AsyncIo => Timers::AsyncIo,
+        }
+    }
+
+    /// Timeouts around a ready future.
+    async fn ready(self, times: u64) {
+        let duration = Duration::from_secs(600);
+        match self {
+            Timers::Tickwheel(wheel) => {
+                repeat(times, |cx| poll_ready(cx, wheel.timeout(black_box(duration), ready(())))).await;
+            }
+            Timers::Tokio => {
+                repeat(times, |cx| {
+                    poll_ready(cx, tokio::time::timeout(black_box(duration), ready(())));
+                })
+                .await;
+            }
+            Timers::Pingora => {
+                repeat(times, |cx| poll_ready(cx, fast_timeout(black_box(duration), ready(())))).await;
+            }
+            Timers::FuturesTimer => {
+                repeat(times, |cx| {
+                    let delay = Delay::new(black_box(duration));
+                    poll_ready(cx, Race { future: ready(()), delay });
+                })
+                .await;
+            }
+            Timers::AsyncIo => {
+                repeat(times, |cx| {
+                    let delay = Timer::after(black_box(duration));
+                    poll_ready(cx, Race { future: ready(()), delay });
+                })
+                .await;
+            }
+            Timers::DelayQueue(_) | Timers::Kestrel(_) => unreachable!("it does not wrap futures"),
+        }
+    }
+
+    /// Timeouts around a future that waits once; where there are none, a timer registered and cancelled.
+    async fn churn(self, times: u64, durations: Durations) {
+        let mut random = Random::default();
+        let mut draw = || durations.draw(&mut random);
+        match self {
+            Timers::Tickwheel(wheel) => {
+                repeat(times, |cx| poll_once(cx, wheel.timeout(draw(), Once::default()))).await;
+            }
+            Timers::Tokio => {
+                repeat(times, |cx| poll_once(cx, tokio::time::timeout(draw(), Once::default()))).await;
+            }
+            Timers::Pingora => {
+                repeat(times, |cx| poll_once(cx, fast_timeout(draw(), Once::default()))).await;
+            }
+            Timers::DelayQueue(queue) => {
+                let mut queue = queue.lock().await;
+                repeat(times, |_| {
+                    let key = queue.insert((), draw());
+                    queue.remove(&black_box(key));
+                })
+                .await;
+            }
+            Timers::Kestrel(wheel) => {
+                repeat(times, |_| {
+                    let task = TimerTask::new_oneshot(draw(), None);
+                    let timer = wheel.register(wheel.allocate_handle(), task);
+                    let cancelled = timer.and_then(|timer| timer.cancel());
+                    assert!(black_box(cancelled).is_ok());
+                })
+                .await;
+            }
+            Timers::FuturesTimer => {
+                repeat(times, |cx| {
+                    let delay = Delay::new(draw());
+                    poll_once(cx, Race { future: Once::default(), delay });
+                })
+                .await;
+            }
+            Timers::AsyncIo => {
+                repeat(times, |cx| {
+                    let delay = Timer::after(draw());
+                    poll_once(cx, Race { future: Once::default(), delay });
+                })
+                .await;
+            }
+        }
+    }
+
+    /// So many timers, started.
+    async fn hold(&self, timers: usize, durations: Durations) -> Pending {
+        let mut random = Random::default();
+        let mut draw = || durations.draw(&mut random);
+        match self {
+            Timers::Tickwheel(wheel) => Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await),
+            Timers::Tokio => Pending::Tokio(start(timers, || tokio::time::sleep(draw())).await),
+            Timers::Pingora => {
+                let boxed = start(timers, || -> Pin<Box<dyn Future<Output = ()>>> {
+                    Box::pin(fast_sleep(draw()))
+                });
+                Pending::Pingora(boxed.await)
+            }
+            Timers::DelayQueue(queue) => {
+                let mut queue = queue.lock().await;
+                Pending::DelayQueue((0..timers).map(|_| queue.insert((), draw())).collect())
+            }
+            Timers::Kestrel(wheel) => {
+                let register = |_| {
+                    let task = TimerTask::new_oneshot(draw(), None);
+                    wheel.register(wheel.allocate_handle(), task).expect("room in the wheel")
+                };
+                Pending::Kestrel((0..timers).map(register).collect())
+            }
+            Timers::FuturesTimer => Pending::FuturesTimer(start(timers, || Delay::new(draw())).await),
+            Timers::AsyncIo => Pending::AsyncIo(start(timers, || Timer::after(draw())).await),
+        }
+    }
+}
+
+type Boxes<F> = Vec<Pin<Box<F>>>;
+
+async fn start<F: Future>(timers: usize, mut make: impl FnMut() -> F) -> Boxes<F> {
+    let mut started = Vec::with_capacity(timers);
+    repeat(timers as u64, |cx| {
+        let mut timer = Box::pin(make());
+        assert!(timer.as_mut().poll(cx).is_pending());
+        started.push(timer);
+    })
+    .await;
+    started
+}
+
+/// Timers that wait.
+enum Pending {
+    Tickwheel(Boxes<tickwheel::Sleep>),
+    Tokio(Boxes<tokio::time::Sleep>),
+    #[allow(dead_code)]
+    Pingora(Boxes<Pin<Box<dyn Future<Output = ()>>>>),
+    DelayQueue(Vec<delay_queue::Key>),
+    Kestrel(Vec<TimerHandleWithCompletion>),
+    FuturesTimer(Boxes<Delay>),
+    AsyncIo(Boxes<Timer>),
+}
+
+/// A peer with timers pending.
+pub struct Held<'a> {
+    stage: &'a Stage,
+    peer: Peer,
+    timers: Timers,
+    pending: Pending,
+    /// Every reset is to a later instant than the one before.
+    latest: tokio::time::Instant,
+}
+
+impl Held<'_> {
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Registers and cancels one more timer, so many times, on the thread that started the pending ones: they share a
+    /// shard.
+    pub fn churn(&self, times: u64, durations: Durations) -> Duration {
+        self.stage.runtime(self.peer).block_on(async {
+            let began = Instant::now();
+            self.timers.clone().churn(times, durations).await;
+            began.elapsed()
+        })
+    }
+
+    /// Moves pending timers to later instants: the first one over and over, or any at random.
+    pub fn reset(&mut self, times: u64, at_random: bool) -> Duration {
+        let mut random = Random::default();
+        let runtime = self.stage.runtime(self.peer);
+        let latest = &mut self.latest;
+        let mut later = move || {
+            *latest += Duration::from_micros(1);
+            *latest
+        };
+        let minutes = Duration::from_secs(840);
+        runtime.block_on(async {
+            let mut pick = |timers: usize| match at_random {
+                true => random.below(timers as u64) as usize,
+                false => 0,
+            };
+            let began = Instant::now();
+            match (&mut self.pending, &self.timers) {
+                (Pending::Tickwheel(sleeps), _) => {
+                    repeat(times, |_| {
+                        let index = pick(sleeps.len());
+                        sleeps[index].as_mut().reset(later());
+                    })
+                    .await;
+                }
+                (Pending::Tokio(sleeps), _) => {
+                    repeat(times, |_| {
+                        let index = pick(sleeps.len());
+                        sleeps[index].as_mut().reset(later());
+                    })
+                    .await;
+                }
+                (Pending::DelayQueue(keys), Timers::DelayQueue(queue)) => {
+                    let mut queue = queue.lock().await;
+                    repeat(times, |_| queue.reset_at(&keys[pick(keys.len())], later())).await;
+                }
+                (Pending::Kestrel(handles), _) => {
+                    repeat(times, |_| {
+                        let moved = handles[pick(handles.len())].postpone(black_box(minutes), None);
+                        assert!(black_box(moved).is_ok());
+                    })
+                    .await;
+                }
+                (Pending::FuturesTimer(delays), _) => {
+                    repeat(times, |_| {
+                        let index = pick(delays.len());
+                        delays[index].reset(black_box(minutes));
+                    })
+                    .await;
+                }
+                (Pending::AsyncIo(timers), _) => {
+                    repeat(times, |_| {
+                        let index = pick(timers.len());
+                        timers[index].set_at(later().into_std());
+                    })
+                    .await;
+                }
+                (Pending::Pingora(_) | Pending::DelayQueue(_), _) => unreachable!("it does not reset"),
+            }
+            began.elapsed()
+        })
+    }
+}
+
+impl Stage {
+    /// Timeouts around a ready future, so many of them: how long they took.
+    pub fn ready(&self, peer: Peer, times: u64) -> Duration {
+        let timers = Timers::new(peer, self);
+        self.runtime(peer).block_on(async {
+            timers.clone().ready(STRETCH).await;
+            let began = Instant::now();
+            timers.ready(times).await;
+            began.elapsed()
+        })
+    }
+
+    /// `workers` tasks at once, each with so many timeouts around a future that waits once: how long all of it took.
+    pub fn churn(&self, peer: Peer, workers: usize, times: u64) -> Duration {
+        let timers = Timers::new(peer, self);
+        let runtime = self.runtime(peer);
+        let churn = |times| {
+            let tasks = (0..workers).map(|_| runtime.spawn(timers.clone().churn(times, Durations::Random)));
+            tasks.collect::<Vec<_>>()
+        };
+        runtime.block_on(async {
+            // The driver starts, and a busy shard begins to tick.
+            for task in churn(STRETCH) {
+                task.await.expect("no panic");
+            }
+            let began = Instant::now();
+            for task in churn(times) {
+                task.await.expect("no panic");
+            }
+            began.elapsed()
+        })
+    }
+
+    /// Starts timers, and waits until the machine is quiet again.
+    pub fn hold(&self, peer: Peer, timers: usize, durations: Durations) -> Held<'_> {
+        let with = Timers::new(peer, self);
+        let pending = self.runtime(peer).block_on(with.hold(timers, durations));
+        quiesce();
+        Held {
+            stage: self,
+            peer,
+            timers: with,
+            pending,
+            latest: tokio::time::Instant::now() + Duration::from_secs(3600),
+        }
+    }
+
+    /// Starts timers for durations spread over `spread`, waits for all of them, and polls each to its end: CPU time.
+    pub fn expire(&self, peer: Peer, timers: usize, spread: Duration) -> Duration {
+        let with = Timers::new(peer, self);
+        let runtime = self.runtime(peer);
+        let mut random = Random::default();
+        let least = Duration::from_millis(50) + Duration::from_nanos(500) * timers as u32;
+        let mut draw = || random.between(least, least + spread);
+        // Polled by hand, outside any task: no budget runs out.
+        let _entered = runtime.enter();
+        let before = process::cpu_time();
+        match with {
+            Timers::Tickwheel(wheel) => expire(timers, || wheel.sleep(draw())),
+            Timers::Tokio => expire(timers, || tokio::time::sleep(draw())),
+            Timers::Pingora => expire(timers, || fast_sleep(draw())),
+            Timers::FuturesTimer => expire(timers, || Delay::new(draw())),
+            Timers::AsyncIo => expire(timers, || Timer::after(draw())),
+            Timers::Kestrel(wheel) => expire(timers, || {
+                let task = TimerTask::new_oneshot(draw(), None);
+                let timer = wheel.register(wheel.allocate_handle(), task).expect("room in the wheel");
+                let (receiver, _) = timer.into_parts();
+                async move {
+                    match receiver {
+                        kestrel_timer::CompletionReceiver::OneShot(receiver) => drop(receiver.recv().await),
+                        kestrel_timer::CompletionReceiver::Periodic(_) => unreachable!("it was one-shot"),
+                    }
+                }
+            }),
+            Timers::DelayQueue(_) => {
+                let mut queue = DelayQueue::new();
+                for _ in 0..timers {
+                    queue.insert((), draw());
+                }
+                let all = poll_fn(|cx| {
+                    while let Some(expired) = std::task::ready!(queue.poll_expired(cx)) {
+                        black_box(expired);
+                    }
+                    Poll::Ready(())
+                });
+                runtime.block_on(tokio::task::unconstrained(all));
+            }
+        }
+        process::cpu_time() - before
+    }
+}
+
+/// Counts wakes, and tells the main thread of the last.
+struct Count {
+    woken: AtomicUsize,
+    wanted: usize,
+    waiting: Thread,
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.woken.fetch_add(1, Ordering::AcqRel) + 1 >= self.wanted {
+            self.waiting.unpark();
+        }
+    }
+}
+
+fn expire<F: Future>(timers: usize, mut make: impl FnMut() -> F) {
+    let count = Arc::new(Count {
+        woken: AtomicUsize::new(0),
+        wanted: timers,
+        waiting: thread::current(),
+    });
+    let waker = Waker::from(count.clone());
+    let cx = &mut Context::from_waker(&waker);
+    let mut sleeping: Boxes<F> = Vec::with_capacity(timers);
+    for _ in 0..timers {
+        let mut timer = Box::pin(make());
+        match timer.as_mut().poll(cx) {
+            Poll::Ready(_) => count.wake_by_ref(),
+            Poll::Pending => sleeping.push(timer),
+        }
+    }
+    while count.woken.load(Ordering::Acquire) < timers {
+        thread::park_timeout(Duration::from_millis(100));
+    }
+    for timer in &mut sleeping {
+        while timer.as_mut().poll(cx).is_pending() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A future's hold on its shard.
+//!
+//! It is an `Arc`, but one that a future in good health neither clones nor drops: a thread keeps the last one it was done
+//! with for the next future, so that a timer costs no reference count at all. What a thread keeps outlives its wheel until
+//! that thread is done with a future of another; so the driver goes by handles and timers, not by reference counts.
+
+use std::{cell::Cell, ops::Deref, sync::Arc};
+
+use super::Shard;
+
+thread_local! {
+    static SPARE: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+}
+
+/// A hold on a shard.
+pub(crate) struct Hold(Option<Arc<Shard>>);
+
+impl Hold {
+    #[inline]
+    pub(crate) fn new(shard: &Arc<Shard>) -> Hold {
+        // No spare, neither, in a thread whose locals are gone.
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        match spare {
+            Some(spare) if Arc::ptr_eq(&spare, shard) => Hold(Some(spare)),
+            spare => {
+                keep(spare);
+                Hold(Some(shard.clone()))
+            }
+        }
+    }
+}
+
+/// Keeps a hold for the next future of this thread.
+#[inline]
+fn keep(hold: Option<Arc<Shard>>) {
+    // What it takes the place of, or what cannot be kept, is dropped here, after the cell has been left.
+    let _former = SPARE.try_with(|spare| spare.replace(hold));
+}
+
+impl Drop for Hold {
+    #[inline]
+    fn drop(&mut self) {
+        keep(self.0.take());
+    }
+}
+
+impl Deref for Hold {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        self.0.as_deref().expect("a hold lasts until it is dropped")
+    }
+}

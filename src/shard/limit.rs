@@ -1,0 +1,45 @@
+//! The limit on pending timers: the one count that all shards share, and only under `max_pending`.
+
+use crate::{
+    error::Refusal,
+    sync::{AtomicUsize, Ordering},
+};
+
+/// A count that never passes its maximum, but for those who were admitted before.
+pub(crate) struct Limit {
+    max: usize,
+    pending: AtomicUsize,
+}
+
+impl Limit {
+    pub(crate) fn new(max: usize) -> Limit {
+        Limit {
+            max,
+            pending: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn admit(&self, standing: Standing) -> Result<(), Refusal> {
+        if standing == Standing::Admitted {
+            self.pending.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| {
+                (pending < self.max).then_some(pending + 1)
+            })
+            .map(|_| ())
+            .map_err(|_| Refusal::AtCapacity { limit: self.max })
+    }
+
+    pub(super) fn release(&self, timers: usize) {
+        self.pending.fetch_sub(timers, Ordering::Relaxed);
+    }
+}
+
+/// Whether a timer still has to pass the limit, or did once and may pass it for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    New,
+    Admitted,
+}

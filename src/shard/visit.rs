@@ -1,0 +1,124 @@
+//! What the driver does with a shard: take it over, visit it, leave it.
+
+use std::task::Waker;
+
+use super::{Mode, NEVER, Shard};
+use crate::{
+    clock::{Clock, Epoch},
+    sync::lock,
+    timing_wheel::{Nanos, Tick},
+};
+
+/// How a visit ended.
+pub(crate) enum Visit {
+    /// The batch was full: come back at once.
+    Unfinished,
+    /// Come back at tick `next`; at [`NEVER`], not before a notification.
+    Finished { next: Tick },
+    /// The shard needs nothing any more.
+    Shutdown,
+}
+
+impl Shard {
+    /// A driver has come, with its clock.
+    pub(crate) fn drive(&self, clock: Clock, epoch: Epoch) {
+        let mut state = lock(&self.state);
+        if state.mode != Mode::Driverless {
+            return;
+        }
+        if epoch != state.epoch && state.epoch != Epoch::UNDRIVEN {
+            let former = state.clock;
+            state.former.push(former);
+        }
+        state.clock = clock;
+        state.epoch = epoch;
+        state.doze();
+        self.publish(&state);
+    }
+
+    /// The driver has gone, at `stood`: every pending future is to be polled, so that one starts another driver.
+    pub(crate) fn undrive(&self, stood: Nanos, wakers: &mut Vec<Waker>) {
+        let mut state = lock(&self.state);
+        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
+            return;
+        }
+        let clock = state.clock;
+        state.wheel.settle_incoming(usize::MAX, |delay| {
+            clock.deadline_tick(stood.saturating_add(delay))
+        });
+        wakers.reserve(state.wheel.len());
+        wakers.extend(
+            state
+                .wheel
+                .values_mut()
+                .map(|waker| std::mem::replace(waker, Waker::noop().clone())),
+        );
+        state.mode = Mode::Driverless;
+        self.publish(&state);
+    }
+
+    /// Lets the driver go, if nothing is left here to drive for.
+    pub(crate) fn undrive_if_vacant(&self) -> bool {
+        let mut state = lock(&self.state);
+        let vacant = state.wheel.is_vacant();
+        if vacant && state.mode != Mode::Shutdown {
+            state.mode = Mode::Driverless;
+            self.publish(&state);
+        }
+        vacant || state.mode == Mode::Shutdown
+    }
+
+    /// Ends every timer, and the shard, for good; returns how many timers there were.
+    pub(crate) fn shutdown(&self, wakers: &mut Vec<Waker>) -> usize {
+        let mut state = lock(&self.state);
+        let pending = state.wheel.len();
+        state.wheel.abandon_all(wakers);
+        state.counters.cancelled += pending as u64;
+        state.mode = Mode::Shutdown;
+        self.release(pending);
+        self.publish(&state);
+        pending
+    }
+
+    /// Moves the shard on to `now` and takes up to `batch` wakers of due timers, to be woken by the caller.
+    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Vec<Waker>) -> Visit {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        match state.mode {
+            Mode::Shutdown => return Visit::Shutdown,
+            Mode::Driverless => return Visit::Finished { next: NEVER },
+            Mode::Dozing { .. } | Mode::Ticking { .. } => {}
+        }
+        if state.clock.real != real {
+            state.clock.real = real;
+            self.publish(state);
+        }
+        let now = match state.mode {
+            // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
+            Mode::Ticking { .. } => state.clock.nanos_of(self.now()).max(now),
+            _ => now,
+        };
+        let tick = state.clock.tick_at(now);
+        if tick < state.wake_at {
+            return Visit::Finished { next: state.wake_at };
+        }
+        let clock = state.clock;
+        let settled = state
+            .wheel
+            .settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
+        let turn = state.wheel.advance(tick, batch, wakers);
+        state.counters.expired += turn.expired as u64;
+        state.counters.cascaded += turn.cascaded as u64;
+        self.release(turn.expired);
+        if turn.more || !settled {
+            state.wake_at = tick;
+            return Visit::Unfinished;
+        }
+        state.settle_mode(tick);
+        let next = state.wake_at;
+        let arena = state.wheel.release_arena(self.retained);
+        drop(guard);
+        drop(arena);
+        Visit::Finished { next }
+    }
+}

@@ -5,7 +5,7 @@ use std::{error::Error, fmt, sync::Arc, thread, time::Duration};
 use tokio::runtime::Handle;
 
 use crate::{
-    driver::Link,
+    link::Link,
     shard::{Limit, Shard},
     timing_wheel::TimingWheel,
     wheel::{Settings, Wheel},
@@ -250,7 +250,11 @@ impl Builder {
         }
 
         let shards = shards.next_power_of_two();
-        let link = Arc::new(Link::new(self.tick_duration, self.handle));
+        let link = Arc::new(Link::new(
+            self.name.unwrap_or_default(),
+            self.tick_duration,
+            self.handle,
+        ));
         let limit = self.max_pending.map(|max| Arc::new(Limit::new(max)));
         let capacity = self.capacity.unwrap_or(0).div_ceil(shards);
         let shards = (0..shards)
@@ -270,7 +274,6 @@ impl Builder {
             })
             .collect::<Result<_, BuildError>>()?;
         let settings = Settings {
-            name: self.name,
             tick_duration: self.tick_duration,
             ticks_per_wheel: self.ticks_per_wheel.max(2).next_power_of_two(),
             levels: self.levels,

@@ -1,15 +1,16 @@
 //! The handle.
 
-use std::{cell::Cell, fmt, sync::Arc, time::Duration};
-
-use crate::{
-    builder::Builder,
-    driver::Link,
-    metrics::Metrics,
-    schedule::Roster,
-    shard::Shard,
-    sync::{AtomicUsize, Ordering},
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
+
+use crate::{builder::Builder, events, link::Link, metrics::Metrics, schedule::Roster, shard::Shard};
 
 /// A hashed timing wheel for Tokio: the handle by which timers are started.
 ///
@@ -36,6 +37,12 @@ pub struct Wheel {
     shared: Arc<Shared>,
 }
 
+/// Wheels alive.
+static WHEELS: AtomicUsize = AtomicUsize::new(0);
+/// As many as Netty warns of.
+const MANY_WHEELS: usize = 64;
+static WARNED: AtomicBool = AtomicBool::new(false);
+
 struct Shared {
     shards: Box<[Arc<Shard>]>,
     /// One for each shard.
@@ -47,13 +54,13 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.link.forsake();
+        WHEELS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// What a wheel was built with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) name: Option<String>,
     pub(crate) tick_duration: Duration,
     pub(crate) ticks_per_wheel: usize,
     pub(crate) levels: usize,
@@ -92,6 +99,10 @@ impl Wheel {
     pub(crate) fn assemble(shards: Box<[Arc<Shard>]>, link: Arc<Link>, settings: Settings) -> Wheel {
         debug_assert!(shards.len().is_power_of_two());
         link.connect(shards.iter().map(Arc::downgrade));
+        let wheels = WHEELS.fetch_add(1, Ordering::Relaxed) + 1;
+        if wheels > MANY_WHEELS && !WARNED.swap(true, Ordering::Relaxed) {
+            events::too_many_wheels(wheels);
+        }
         let rosters = shards.iter().map(|_| Arc::new(Roster::new())).collect();
         Wheel {
             shared: Arc::new(Shared {
@@ -249,14 +260,13 @@ impl Default for Wheel {
 impl fmt::Debug for Wheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings {
-            name,
             tick_duration,
             ticks_per_wheel,
             levels,
             max_pending,
         } = &self.shared.settings;
         f.debug_struct("Wheel")
-            .field("name", name)
+            .field("name", &self.shared.link.name)
             .field("tick_duration", tick_duration)
             .field("ticks_per_wheel", ticks_per_wheel)
             .field("levels", levels)

@@ -19,7 +19,7 @@ use std::{
 use async_io::Timer;
 use futures_timer::Delay;
 use kestrel_timer::{TimerHandleWithCompletion, TimerTask, TimerWheel};
-use pingora_timeout::{fast_sleep, fast_timeout};
+use pingora_timeout::fast_timeout::{fast_sleep, fast_timeout};
 use tickwheel::Wheel;
 use tokio_util::time::{DelayQueue, delay_queue};
 

@@ -1,0 +1,60 @@
+//! What a wheel tells `tracing`: its driver's life, never that of a timer. Without the feature, nothing.
+
+use std::time::Duration;
+
+#[cfg(feature = "tracing")]
+macro_rules! event {
+    ($level:ident, $($event:tt)*) => { tracing::$level!($($event)*) };
+}
+#[cfg(not(feature = "tracing"))]
+macro_rules! event {
+    ($level:ident, $($field:ident = $value:expr,)* $message:literal) => {{ $(let _ = $value;)* }};
+}
+
+pub(crate) fn driver_started(wheel: &str, driver: u64) {
+    match driver {
+        1 => event!(
+            debug,
+            wheel = wheel,
+            driver = driver,
+            "timing wheel driver started"
+        ),
+        _ => event!(
+            debug,
+            wheel = wheel,
+            driver = driver,
+            "timing wheel driver replaced"
+        ),
+    }
+}
+
+pub(crate) fn driver_stopped(wheel: &str, driver: u64) {
+    event!(
+        debug,
+        wheel = wheel,
+        driver = driver,
+        "timing wheel driver stopped"
+    );
+}
+
+pub(crate) fn driver_late(wheel: &str, lag: Duration) {
+    let lag_ms = lag.as_millis() as u64;
+    event!(
+        warn,
+        wheel = wheel,
+        lag_ms = lag_ms,
+        "timing wheel driver came late: its runtime was stalled"
+    );
+}
+
+pub(crate) fn waker_panicked(wheel: &str) {
+    event!(error, wheel = wheel, "a waker panicked; the timing wheel goes on");
+}
+
+pub(crate) fn too_many_wheels(wheels: usize) {
+    event!(
+        warn,
+        wheels = wheels,
+        "so many timing wheels are nearly always a mistake: share one, by cloning it"
+    );
+}

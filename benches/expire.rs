@@ -8,7 +8,7 @@ use tickwheel_benches::{Peer, Stage};
 const TIMERS: usize = 100_000;
 
 fn expire(c: &mut Criterion) {
-    let stage = Stage::new(2);
+    let stage = Stage::new(1);
     for (name, spread) in [("expire-equal", 0), ("expire-random", 200)] {
         let mut group = c.benchmark_group(name);
         group
@@ -19,7 +19,9 @@ fn expire(c: &mut Criterion) {
             group.bench_function(peer.name(), |b| {
                 b.iter_custom(|times| {
                     let spread = Duration::from_millis(spread);
-                    (0..times).map(|_| stage.expire(black_box(peer), TIMERS, spread)).sum()
+                    (0..times)
+                        .map(|_| stage.expire(black_box(peer), TIMERS, spread))
+                        .sum()
                 });
             });
         }

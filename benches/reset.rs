@@ -6,7 +6,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use tickwheel_benches::{Peer, Stage, work::Durations};
 
 fn reset(c: &mut Criterion) {
-    let stage = Stage::new(2);
+    let stage = Stage::new(1);
     for (name, timers, at_random) in [("reset-hot", 1, false), ("reset-random", 1_000_000, true)] {
         let mut group = c.benchmark_group(name);
         for peer in Peer::all().filter(|peer| peer.resets()) {

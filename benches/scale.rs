@@ -8,8 +8,9 @@ use tickwheel_benches::{Peer, Stage, work::Durations};
 const PENDING: [usize; 4] = [1_000, 100_000, 1_000_000, 10_000_000];
 
 fn scale(c: &mut Criterion) {
-    let most = env::var("SCALE_MOST").map_or(usize::MAX, |most| most.parse().expect("SCALE_MOST is a number"));
-    let stage = Stage::new(2);
+    let most =
+        env::var("SCALE_MOST").map_or(usize::MAX, |most| most.parse().expect("SCALE_MOST is a number"));
+    let stage = Stage::new(1);
     for durations in [Durations::Equal, Durations::Random] {
         let mut group = c.benchmark_group(format!("scale-{}", durations.name()));
         for pending in PENDING.into_iter().filter(|pending| *pending <= most) {

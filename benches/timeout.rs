@@ -6,10 +6,12 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tickwheel_benches::{Peer, Stage};
 
 fn ready(c: &mut Criterion) {
-    let stage = Stage::new(2);
+    let stage = Stage::new(1);
     let mut group = c.benchmark_group("timeout-ready");
     for peer in Peer::all().filter(|peer| peer.wraps_futures()) {
-        group.bench_function(peer.name(), |b| b.iter_custom(|times| stage.ready(black_box(peer), times)));
+        group.bench_function(peer.name(), |b| {
+            b.iter_custom(|times| stage.ready(black_box(peer), times))
+        });
     }
 }
 

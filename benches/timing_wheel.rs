@@ -5,13 +5,11 @@ use std::{hint::black_box, rc::Rc, task::Waker, time::Duration};
 
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use criterion::{SamplingMode, measurement::WallTime};
-use hierarchical_hash_wheel_timer::{
-    IdOnlyTimerEntry,
-    wheels::cancellable::QuadWheelWithOverflow,
-};
+use hierarchical_hash_wheel_timer::{IdOnlyTimerEntry, wheels::cancellable::QuadWheelWithOverflow};
 use tickwheel_benches::Random;
 
-#[allow(dead_code, unused, unreachable_pub)]
+// Checked where it belongs.
+#[allow(clippy::all, unused)]
 #[path = "../src/timing_wheel/mod.rs"]
 mod timing_wheel;
 
@@ -50,7 +48,8 @@ impl Structure for Ours {
 
     #[inline]
     fn insert(&mut self, delay: u64) -> Key {
-        self.wheel.insert(Tick(self.wheel.now().0 + delay), Waker::noop().clone())
+        self.wheel
+            .insert(Tick(self.wheel.now().0 + delay), Waker::noop().clone())
     }
 
     #[inline]
@@ -181,7 +180,11 @@ fn insert<S: Structure>(
     distance: Distance,
 ) {
     group.bench_function(name, |b| {
-        b.iter_batched(&new, |structure| filled_in_order(structure, distance), BatchSize::PerIteration);
+        b.iter_batched(
+            &new,
+            |structure| filled_in_order(structure, distance),
+            BatchSize::PerIteration,
+        );
     });
 }
 
@@ -245,8 +248,12 @@ fn structure(c: &mut Criterion) {
             .throughput(Throughput::Elements(TIMERS as u64));
         for_each(&mut group, run);
     };
-    each(c, "wheel-insert", |group, name, which| with!(which, insert(group, name, Distance::Far)));
-    each(c, "wheel-remove", |group, name, which| with!(which, remove(group, name, Distance::Far)));
+    each(c, "wheel-insert", |group, name, which| {
+        with!(which, insert(group, name, Distance::Far))
+    });
+    each(c, "wheel-remove", |group, name, which| {
+        with!(which, remove(group, name, Distance::Far))
+    });
     each(c, "wheel-advance-near", |group, name, which| {
         with!(which, advance(group, name, Distance::Near));
     });

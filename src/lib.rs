@@ -2,22 +2,37 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "backon", feature = "hyper", feature = "stream"))]
+mod assured;
+#[cfg(feature = "backon")]
+mod backon;
 mod builder;
 mod clock;
 mod driver;
 mod error;
 mod events;
+#[cfg(feature = "hyper")]
+mod hyper;
 mod idle;
 mod interval;
+#[cfg(feature = "io")]
+#[cfg_attr(docsrs, doc(cfg(feature = "io")))]
+pub mod io;
 mod link;
 mod metrics;
 mod periodic;
 mod schedule;
 mod shard;
 mod sleep;
+#[cfg(feature = "stream")]
+#[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
+pub mod stream;
 mod sync;
 mod timeout;
 mod timing_wheel;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub mod tower;
 mod wheel;
 
 pub use builder::{BuildError, Builder};

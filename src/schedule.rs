@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     clock::{self, Deadline},
-    error::{Refusal, ScheduleError},
+    error::ScheduleError,
     shard::{Driver, Due, Standing, Timer},
     sync::{Mutex, lock},
     wheel::Wheel,
@@ -110,7 +110,6 @@ impl Wheel {
             state: Mutex::new(State::Waiting {
                 future: task,
                 timer,
-                admitted: false,
                 place: None,
             }),
             awaiting: Mutex::new(None),
@@ -145,15 +144,18 @@ impl Wheel {
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
         let mut wakers = Vec::new();
-        for shard in self.shard_list() {
-            unprocessed.timers += shard.shutdown(&mut wakers);
-        }
-        for task in self.rosters().flat_map(Roster::close) {
-            let Some((task, abandoned)) = task.hand_back() else {
-                continue;
-            };
-            unprocessed.timers -= usize::from(abandoned);
-            unprocessed.tasks.push(task);
+        // Dropped, like woken, with no lock held: with a task that started meanwhile may go its result.
+        let enlisted: Vec<_>;
+        {
+            let _closing = self.closing();
+            enlisted = self.rosters().flat_map(Roster::close).collect();
+            // Before the shards: what they then count as pending is no task's.
+            for task in &enlisted {
+                unprocessed.tasks.extend(task.hand_back(&mut wakers));
+            }
+            for shard in self.shard_list() {
+                unprocessed.timers += shard.shutdown(&mut wakers);
+            }
         }
         self.link().wake(&mut wakers);
         self.link().notify();
@@ -307,7 +309,7 @@ impl<T> fmt::Debug for Scheduled<T> {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Unprocessed {
-    /// How many sleeps, timeouts, intervals and idle timers were pending.
+    /// How many sleeps, timeouts, intervals, idle timers and periodic series were pending.
     pub timers: usize,
     /// Every scheduled task that had not started.
     pub tasks: Vec<ScheduledTask>,
@@ -370,8 +372,10 @@ impl fmt::Debug for ScheduledTask {
     }
 }
 
+/// Places an emptied roster keeps.
+const RETAINED: usize = 1024;
+
 /// The scheduled tasks that have not started: what a shutdown hands back. One for each shard.
-#[derive(Default)]
 pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
 
 impl Roster {
@@ -385,7 +389,12 @@ impl Roster {
     }
 
     fn strike(&self, place: usize) {
-        let struck = lock(&self.0).as_mut().map(|tasks| tasks.remove(place));
+        let struck = lock(&self.0).as_mut().map(|tasks| {
+            let task = tasks.remove(place);
+            // A burst is not paid for ever.
+            let emptied = tasks.is_empty() && tasks.capacity() > RETAINED;
+            (task, emptied.then(|| mem::take(tasks)))
+        });
         drop(struck);
     }
 
@@ -397,8 +406,8 @@ impl Roster {
 
 /// What a shutdown can do with a task, whatever the task's future.
 trait Unstarted: Send + Sync {
-    /// The task, unless it has started or been cancelled; and whether it was still in the wheel when that was shut down.
-    fn hand_back(&self) -> Option<(ScheduledTask, bool)>;
+    /// Takes the task out of the wheel, unless it has started or been cancelled. Whoever awaits it is for the caller to wake.
+    fn hand_back(&self, wakers: &mut Vec<Waker>) -> Option<ScheduledTask>;
 }
 
 /// The one allocation of a scheduled task; as a waker, it is what the wheel wakes when the task is due.
@@ -412,11 +421,10 @@ struct Task<F: Future> {
 }
 
 enum State<F: Future> {
-    /// In the wheel since it was admitted there, and at `place` on the roster.
+    /// At `place` on the roster, and then in the wheel.
     Waiting {
         future: F,
         timer: Timer,
-        admitted: bool,
         place: Option<usize>,
     },
     /// Its time has come; about to be spawned.
@@ -451,26 +459,31 @@ where
 {
     /// Puts a new task on the roster, then into the wheel.
     fn enrol(self: &Arc<Self>) {
-        if let State::Waiting { place, .. } = &mut *lock(&self.state) {
-            *place = self.roster.enlist(self.clone());
+        let place = self.roster.enlist(self.clone());
+        let enlisted = place.is_some();
+        // Unless a shutdown has handed it back meanwhile.
+        if let State::Waiting { place: kept, .. } = &mut *lock(&self.state) {
+            *kept = place;
         }
-        self.clone().wake();
+        if enlisted {
+            self.clone().wake();
+        } else {
+            drop(self.give_up(ScheduleError::Shutdown));
+        }
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. `None` when the wait had ended before.
     fn end_wait(&self, next: State<F>) -> Option<F> {
         let mut state = lock(&self.state);
-        if !matches!(*state, State::Waiting { .. }) {
-            return None;
+        // With the state still locked: a task that no longer waits is not in the wheel either.
+        match &mut *state {
+            State::Waiting { timer, .. } => timer.cancel(),
+            _ => return None,
         }
-        let State::Waiting {
-            future, timer, place, ..
-        } = mem::replace(&mut *state, next)
-        else {
+        let State::Waiting { future, place, .. } = mem::replace(&mut *state, next) else {
             return None;
         };
         drop(state);
-        drop(timer);
         if let Some(place) = place {
             self.roster.strike(place);
         }
@@ -497,26 +510,13 @@ where
 {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
-        let due = {
-            let mut state = lock(&self.state);
-            let State::Waiting {
-                timer,
-                admitted,
-                place,
-                ..
-            } = &mut *state
-            else {
-                return;
-            };
-            // Where the driver's runtime is gone, the task's own will do.
-            let _entered = self.runtime.enter();
-            let due = timer.poll(Due::At(self.deadline), Standing::New, &waker);
-            *admitted |= due.is_pending();
-            if due == Poll::Ready(Err(Refusal::Shutdown)) && timer.shard().is_shutdown() && place.is_some() {
-                // Whoever shut the wheel down is about to hand the task back.
-                return;
+        let due = match &mut *lock(&self.state) {
+            State::Waiting { timer, .. } => {
+                // Where the driver's runtime is gone, the task's own will do.
+                let _entered = self.runtime.enter();
+                timer.poll(Due::At(self.deadline), Standing::New, &waker)
             }
-            due
+            _ => return,
         };
         match due {
             Poll::Pending => {}
@@ -538,24 +538,15 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    fn hand_back(&self) -> Option<(ScheduledTask, bool)> {
-        let abandoned = match &*lock(&self.state) {
-            State::Waiting { timer, admitted, .. } => {
-                timer.is_abandoned() || *admitted && !timer.is_registered()
-            }
-            _ => return None,
-        };
-        let future = self.give_up(ScheduleError::Shutdown)?;
-        let future = Box::pin(async {
-            future.await;
-        });
-        Some((
-            ScheduledTask {
-                deadline: self.deadline.instant,
-                future,
-            },
-            abandoned,
-        ))
+    fn hand_back(&self, wakers: &mut Vec<Waker>) -> Option<ScheduledTask> {
+        let future = self.end_wait(State::Never(ScheduleError::Shutdown))?;
+        wakers.extend(lock(&self.awaiting).take());
+        Some(ScheduledTask {
+            deadline: self.deadline.instant,
+            future: Box::pin(async {
+                future.await;
+            }),
+        })
     }
 }
 

@@ -227,6 +227,17 @@ impl Sleep {
         }
     }
 
+    /// Moves the sleep to `duration` from now.
+    #[cfg(feature = "stream")]
+    pub(crate) fn reset_after(&mut self, duration: Duration) {
+        let deadline = clock::saturating_add(self.timer.shard().now(), duration);
+        if duration.is_zero() {
+            self.reset_immediately(deadline);
+        } else {
+            self.reset(deadline);
+        }
+    }
+
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Instant) {
         self.reset(deadline);

@@ -10,7 +10,15 @@ use std::{
     time::Duration,
 };
 
-use crate::{builder::Builder, events, link::Link, metrics::Metrics, schedule::Roster, shard::Shard};
+use crate::{
+    builder::Builder,
+    events,
+    link::Link,
+    metrics::Metrics,
+    schedule::Roster,
+    shard::Shard,
+    sync::{Mutex, MutexGuard, lock},
+};
 
 /// A hashed timing wheel for Tokio: the handle by which timers are started.
 ///
@@ -47,6 +55,8 @@ struct Shared {
     shards: Box<[Arc<Shard>]>,
     /// One for each shard.
     rosters: Box<[Arc<Roster>]>,
+    /// Held by a shutdown, so that a second one finds nothing left.
+    closing: Mutex<()>,
     link: Arc<Link>,
     settings: Settings,
 }
@@ -108,6 +118,7 @@ impl Wheel {
             shared: Arc::new(Shared {
                 shards,
                 rosters,
+                closing: Mutex::new(()),
                 link,
                 settings,
             }),
@@ -226,6 +237,12 @@ impl Wheel {
         self.shared.shards.iter().all(|shard| shard.is_shutdown())
     }
 
+    /// Reads the clock that the wheel's timers go by.
+    #[cfg(any(feature = "hyper", feature = "io"))]
+    pub(crate) fn now(&self) -> tokio::time::Instant {
+        self.shard().now()
+    }
+
     /// The shard of the current thread.
     #[inline]
     pub(crate) fn shard(&self) -> &Arc<Shard> {
@@ -239,6 +256,10 @@ impl Wheel {
 
     pub(crate) fn rosters(&self) -> impl Iterator<Item = &Roster> {
         self.shared.rosters.iter().map(|roster| &**roster)
+    }
+
+    pub(crate) fn closing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.shared.closing)
     }
 
     pub(crate) fn shard_list(&self) -> &[Arc<Shard>] {

@@ -4,7 +4,10 @@ use std::{fs, time::Duration};
 
 /// CPU time used so far, by all threads.
 pub fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a valid timespec for the kernel to fill.
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     assert_eq!(outcome, 0, "CLOCK_PROCESS_CPUTIME_ID cannot fail on Linux");
@@ -14,7 +17,11 @@ pub fn cpu_time() -> Duration {
 /// Resident bytes.
 pub fn resident_bytes() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").expect("/proc is mounted");
-    let resident: u64 = pages.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("statm");
+    let resident: u64 = pages
+        .split(' ')
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .expect("statm");
     // SAFETY: no memory is involved.
     resident * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
@@ -28,7 +35,9 @@ pub fn context_switches() -> u64 {
         .filter(|task| task.file_name() != *main)
         .filter_map(|task| fs::read_to_string(task.path().join("status")).ok())
         .filter_map(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             line.trim().parse::<u64>().ok()
         })
         .sum()

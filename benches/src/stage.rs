@@ -6,8 +6,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{peer::Peer, process};
 
-/// A runtime of Tokio's multi-thread kind, and never one of a single worker: a benchmark that keeps the only worker busy
-/// would keep Tokio's own timer and the wheel's driver from running at all.
+/// A runtime of Tokio's multi-thread kind, with one worker more than a benchmark keeps busy: Tokio's timer driver and the
+/// wheel's would otherwise not run at all.
 pub struct Stage {
     runtime: Runtime,
     #[cfg(tokio_unstable)]
@@ -15,14 +15,14 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A runtime with `workers` workers, or two.
+    /// A runtime on which `workers` tasks can each have a worker, and the drivers another.
     pub fn new(workers: usize) -> Stage {
         Stage {
-            runtime: raise(Builder::new_multi_thread().worker_threads(workers.max(2))),
+            runtime: raise(Builder::new_multi_thread().worker_threads(workers + 1)),
             #[cfg(tokio_unstable)]
             alt: raise(
                 Builder::new_multi_thread()
-                    .worker_threads(workers.max(2))
+                    .worker_threads(workers + 1)
                     .enable_alt_timer(),
             ),
         }

@@ -1,14 +1,15 @@
 //! The work that peers are given: each kind in the peer's own words, and as alike as those allow.
 //!
 //! Futures are polled by hand inside a task of a multi-thread runtime, with that task's waker: what is measured is the
-//! timer, not the scheduler.
+//! timer, not the scheduler. A task keeps its worker until it is done; there is always one worker more than there are
+//! tasks, and it runs Tokio's timer driver and the wheel's.
 
 use std::{
     future::{Future, poll_fn, ready},
     hint::black_box,
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -31,8 +32,8 @@ use crate::{
     stage::{Stage, quiesce},
 };
 
-/// Operations between two visits to the scheduler, some tens of microseconds.
-const STRETCH: u64 = 512;
+/// Operations enough for the driver to start, and for a busy shard to begin to tick.
+const PRELUDE: u64 = 1_000;
 
 /// Pending at its first poll, ready at its second: a request that has to wait once.
 #[derive(Debug, Default)]
@@ -50,21 +51,15 @@ impl Future for Once {
     }
 }
 
-/// Does `operation` so many times, and lets the scheduler in between times.
+/// Does `operation` so many times, in one poll.
 pub async fn repeat(times: u64, mut operation: impl FnMut(&mut Context<'_>)) {
-    let mut left = times;
-    while left > 0 {
-        let stretch = left.min(STRETCH);
-        poll_fn(|cx| {
-            for _ in 0..stretch {
-                operation(cx);
-            }
-            Poll::Ready(())
-        })
-        .await;
-        left -= stretch;
-        tokio::task::yield_now().await;
-    }
+    poll_fn(|cx| {
+        for _ in 0..times {
+            operation(cx);
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// A timeout around a future that is ready at once.
@@ -135,7 +130,10 @@ impl Timers {
         let duration = Duration::from_secs(600);
         match self {
             Timers::Tickwheel(wheel) => {
-                repeat(times, |cx| poll_ready(cx, wheel.timeout(black_box(duration), ready(())))).await;
+                repeat(times, |cx| {
+                    poll_ready(cx, wheel.timeout(black_box(duration), ready(())))
+                })
+                .await;
             }
             Timers::Tokio => {
                 repeat(times, |cx| {
@@ -144,19 +142,34 @@ impl Timers {
                 .await;
             }
             Timers::Pingora => {
-                repeat(times, |cx| poll_ready(cx, fast_timeout(black_box(duration), ready(())))).await;
+                repeat(times, |cx| {
+                    poll_ready(cx, fast_timeout(black_box(duration), ready(())))
+                })
+                .await;
             }
             Timers::FuturesTimer => {
                 repeat(times, |cx| {
                     let delay = Delay::new(black_box(duration));
-                    poll_ready(cx, Race { future: ready(()), delay });
+                    poll_ready(
+                        cx,
+                        Race {
+                            future: ready(()),
+                            delay,
+                        },
+                    );
                 })
                 .await;
             }
             Timers::AsyncIo => {
                 repeat(times, |cx| {
                     let delay = Timer::after(black_box(duration));
-                    poll_ready(cx, Race { future: ready(()), delay });
+                    poll_ready(
+                        cx,
+                        Race {
+                            future: ready(()),
+                            delay,
+                        },
+                    );
                 })
                 .await;
             }
@@ -173,7 +186,10 @@ impl Timers {
                 repeat(times, |cx| poll_once(cx, wheel.timeout(draw(), Once::default()))).await;
             }
             Timers::Tokio => {
-                repeat(times, |cx| poll_once(cx, tokio::time::timeout(draw(), Once::default()))).await;
+                repeat(times, |cx| {
+                    poll_once(cx, tokio::time::timeout(draw(), Once::default()))
+                })
+                .await;
             }
             Timers::Pingora => {
                 repeat(times, |cx| poll_once(cx, fast_timeout(draw(), Once::default()))).await;
@@ -198,14 +214,26 @@ impl Timers {
             Timers::FuturesTimer => {
                 repeat(times, |cx| {
                     let delay = Delay::new(draw());
-                    poll_once(cx, Race { future: Once::default(), delay });
+                    poll_once(
+                        cx,
+                        Race {
+                            future: Once::default(),
+                            delay,
+                        },
+                    );
                 })
                 .await;
             }
             Timers::AsyncIo => {
                 repeat(times, |cx| {
                     let delay = Timer::after(draw());
-                    poll_once(cx, Race { future: Once::default(), delay });
+                    poll_once(
+                        cx,
+                        Race {
+                            future: Once::default(),
+                            delay,
+                        },
+                    );
                 })
                 .await;
             }
@@ -232,7 +260,9 @@ impl Timers {
             Timers::Kestrel(wheel) => {
                 let register = |_| {
                     let task = TimerTask::new_oneshot(draw(), None);
-                    wheel.register(wheel.allocate_handle(), task).expect("room in the wheel")
+                    wheel
+                        .register(wheel.allocate_handle(), task)
+                        .expect("room in the wheel")
                 };
                 Pending::Kestrel((0..timers).map(register).collect())
             }
@@ -286,6 +316,7 @@ impl Held<'_> {
     /// shard.
     pub fn churn(&self, times: u64, durations: Durations) -> Duration {
         self.stage.runtime(self.peer).block_on(async {
+            self.timers.clone().churn(PRELUDE, durations).await;
             let began = Instant::now();
             self.timers.clone().churn(times, durations).await;
             began.elapsed()
@@ -360,31 +391,42 @@ impl Stage {
     pub fn ready(&self, peer: Peer, times: u64) -> Duration {
         let timers = Timers::new(peer, self);
         self.runtime(peer).block_on(async {
-            timers.clone().ready(STRETCH).await;
+            timers.clone().ready(PRELUDE).await;
             let began = Instant::now();
             timers.ready(times).await;
             began.elapsed()
         })
     }
 
-    /// `workers` tasks at once, each with so many timeouts around a future that waits once: how long all of it took.
+    /// `workers` tasks at once, each on a worker of its own, each with so many timeouts around a future that waits once:
+    /// how long all of it took.
     pub fn churn(&self, peer: Peer, workers: usize, times: u64) -> Duration {
         let timers = Timers::new(peer, self);
         let runtime = self.runtime(peer);
-        let churn = |times| {
-            let tasks = (0..workers).map(|_| runtime.spawn(timers.clone().churn(times, Durations::Random)));
-            tasks.collect::<Vec<_>>()
-        };
+        let started = Arc::new(Barrier::new(workers));
+        let tasks = (0..workers).map(|_| {
+            let (timers, started) = (timers.clone(), started.clone());
+            runtime.spawn(async move {
+                // A worker that waits here can take no second task: the tasks are spread over all.
+                started.wait();
+                timers.clone().churn(PRELUDE, Durations::Equal).await;
+                started.wait();
+                let began = Instant::now();
+                timers.churn(times, Durations::Equal).await;
+                (began, Instant::now())
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
         runtime.block_on(async {
-            // The driver starts, and a busy shard begins to tick.
-            for task in churn(STRETCH) {
-                task.await.expect("no panic");
+            let mut spans = Vec::new();
+            for task in tasks {
+                spans.push(task.await.expect("no panic"));
             }
-            let began = Instant::now();
-            for task in churn(times) {
-                task.await.expect("no panic");
-            }
-            began.elapsed()
+            let began = spans.iter().map(|(began, _)| *began).min();
+            let ended = spans.iter().map(|(_, ended)| *ended).max();
+            began
+                .zip(ended)
+                .map_or(Duration::ZERO, |(began, ended)| ended - began)
         })
     }
 
@@ -420,7 +462,9 @@ impl Stage {
             Timers::AsyncIo => expire(timers, || Timer::after(draw())),
             Timers::Kestrel(wheel) => expire(timers, || {
                 let task = TimerTask::new_oneshot(draw(), None);
-                let timer = wheel.register(wheel.allocate_handle(), task).expect("room in the wheel");
+                let timer = wheel
+                    .register(wheel.allocate_handle(), task)
+                    .expect("room in the wheel");
                 let (receiver, _) = timer.into_parts();
                 async move {
                     match receiver {

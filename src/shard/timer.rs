@@ -43,12 +43,6 @@ impl Timer {
         &self.shard
     }
 
-    /// Whether the timer has a cell in the wheel, expired or not.
-    #[inline]
-    pub(crate) fn is_registered(&self) -> bool {
-        self.key.is_some()
-    }
-
     /// Waits until the timer is due. The first poll registers it. One that expires before it is due, because what it
     /// waits for has moved on, is registered anew.
     #[inline]
@@ -66,11 +60,8 @@ impl Timer {
 
     /// Moves a registered timer to an earlier deadline at once; a later one is left to [`Timer::poll`].
     pub(crate) fn bring_forward(&mut self, deadline: Deadline) {
-        let Some(key) = &self.key else { return };
-        let mut state = lock(&self.shard.state);
-        let tick = state.tick_of(deadline);
-        if state.wheel.bring_forward(key, tick) {
-            self.shard.wake_by(state, tick);
+        if let Some(key) = &self.key {
+            self.shard.bring_forward(key, deadline);
         }
     }
 
@@ -80,13 +71,6 @@ impl Timer {
         let state = lock(&self.shard.state);
         state.wheel.has_expired(key)
             && state.tick_of(deadline) <= state.wheel.now().max(state.wheel.deadline(key))
-    }
-
-    /// Whether the shard was shut down while the timer waited in it.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.key
-            .as_ref()
-            .is_some_and(|key| lock(&self.shard.state).wheel.is_abandoned(key))
     }
 
     /// Ends the timer.
@@ -107,7 +91,12 @@ impl Drop for Timer {
 
 impl Shard {
     /// Puts a timer into the wheel; `None` when it is due already.
-    fn register(&self, due: Due, standing: Standing, waker: Waker) -> Result<Option<Key>, Refusal> {
+    pub(super) fn register(
+        &self,
+        due: Due,
+        standing: Standing,
+        waker: Waker,
+    ) -> Result<Option<Key>, Refusal> {
         let mut state = lock(&self.state);
         if let (Mode::Ticking { .. }, Due::After(delay)) = (state.mode, due) {
             self.admit(&mut state, standing)?;
@@ -145,7 +134,7 @@ impl Shard {
     }
 
     /// Looks after a registered timer, and takes its key once it is done.
-    fn poll(&self, key: &mut Option<Key>, due: Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(super) fn poll(&self, key: &mut Option<Key>, due: Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let mut spare = None;
         loop {
             let Some(timer) = key else { return Poll::Pending };
@@ -216,7 +205,15 @@ impl Shard {
         }
     }
 
-    fn cancel(&self, key: Key) {
+    pub(super) fn bring_forward(&self, key: &Key, deadline: Deadline) {
+        let mut state = lock(&self.state);
+        let tick = state.tick_of(deadline);
+        if state.wheel.bring_forward(key, tick) {
+            self.wake_by(state, tick);
+        }
+    }
+
+    pub(super) fn cancel(&self, key: Key) {
         let state = lock(&self.state);
         drop(self.remove(state, key, Leaving::Cancelled));
     }

@@ -48,9 +48,9 @@
 
 mod bucket;
 mod level;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod tick;
 

@@ -4,6 +4,8 @@
 
 mod hold;
 mod limit;
+#[cfg(all(test, loom))]
+mod loom;
 mod timer;
 mod visit;
 
@@ -25,10 +27,10 @@ pub(crate) use timer::{Due, Timer};
 pub(crate) use visit::Visit;
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
-const QUIET_TICKS: u32 = 16;
+const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 16 };
 
 /// Registrations in one tick from which a shard ticks: about as many clock readings as a visit of the driver costs.
-const BUSY: u32 = 64;
+const BUSY: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Cells an emptied arena keeps.
 const RETAINED: usize = 1024;
@@ -123,7 +125,9 @@ impl Shard {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self.reading.load(Ordering::Relaxed) & Reading::KIND {
-            Reading::REAL => Instant::from_std(std::time::Instant::now()),
+            // A model's time is its own.
+            Reading::REAL if cfg!(not(loom)) => Instant::from_std(std::time::Instant::now()),
+            Reading::REAL => self.driver.now(),
             Reading::TEST => self.driver.now(),
             _ => Instant::now(),
         }
@@ -211,7 +215,9 @@ impl Shard {
     /// Has the driver come by `tick`.
     fn wake_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
         if tick < state.wake_at {
-            state.wake_at = tick;
+            if cfg!(not(plant_wake_at)) {
+                state.wake_at = tick;
+            }
             drop(state);
             self.driver.notify();
         }

@@ -1,0 +1,132 @@
+//! The ratios of DESIGN.md, section 9, peers in turn slice by slice so that a change in the machine's mood meets all of
+//! them: `figures [--rounds N] [--slice-ms N] [--most N]`.
+
+use std::time::Duration;
+
+use tickwheel_benches::{
+    Peer, Stage,
+    children::{Arguments, Line, median},
+    work::Durations,
+};
+
+fn main() {
+    let arguments = Arguments::read();
+    let table = Table {
+        rounds: arguments.number("rounds", 21),
+        slice: Duration::from_millis(arguments.number("slice-ms", 50)),
+    };
+    let most = arguments.number("most", 10_000_000) as usize;
+    let stage = &Stage::new(2);
+    use Peer::*;
+
+    table.measure(
+        "ready",
+        [Tickwheel, Tokio, Pingora].map(|peer| (peer, move |times| stage.ready(peer, times))),
+    );
+    table.measure(
+        "one",
+        hold(
+            stage,
+            [Tickwheel, Tokio, Pingora, DelayQueue],
+            0,
+            Durations::Equal,
+        ),
+    );
+    let two = [Tickwheel, Tokio, Pingora].map(|peer| (peer, move |times| stage.churn(peer, 2, times)));
+    table.measure("two", two);
+
+    let million = most.min(1_000_000);
+    table.measure(
+        "million",
+        hold(stage, [Tickwheel, Tokio], million, Durations::Random),
+    );
+    table.measure("reset-hot", reset(stage, 1, false));
+    table.measure("reset-random", reset(stage, million, true));
+
+    let mut flat = Vec::new();
+    for pending in [1_000, 100_000, 1_000_000, 10_000_000]
+        .into_iter()
+        .filter(|pending| *pending <= most)
+    {
+        let held = stage.hold(Tickwheel, pending, Durations::Random);
+        flat.push((pending, move |times| held.churn(times, Durations::Random)));
+    }
+    table.measure("flat", flat);
+}
+
+fn hold<'a, const N: usize>(
+    stage: &'a Stage,
+    peers: [Peer; N],
+    pending: usize,
+    durations: Durations,
+) -> [(Peer, impl FnMut(u64) -> Duration + 'a); N] {
+    peers.map(|peer| {
+        let held = stage.hold(peer, pending, durations);
+        (peer, move |times| held.churn(times, durations))
+    })
+}
+
+fn reset(stage: &Stage, timers: usize, at_random: bool) -> [(Peer, impl FnMut(u64) -> Duration + '_); 2] {
+    [Peer::Tickwheel, Peer::Tokio].map(|peer| {
+        let mut held = stage.hold(peer, timers, Durations::Random);
+        (peer, move |times| held.reset(times, at_random))
+    })
+}
+
+struct Table {
+    rounds: u64,
+    slice: Duration,
+}
+
+impl Table {
+    /// Measures each in turn, and prints a line for each with its cost and the ratio to the first: the median over the
+    /// rounds of the ratio within a round.
+    fn measure<P: ToString, R: FnMut(u64) -> Duration>(
+        &self,
+        work: &str,
+        runs: impl IntoIterator<Item = (P, R)>,
+    ) {
+        let mut runs: Vec<_> = runs
+            .into_iter()
+            .map(|(peer, mut run)| {
+                let times = 20_000;
+                run(times);
+                let took = run(times);
+                let times = (times as f64 * self.slice.as_secs_f64() / took.as_secs_f64()) as u64;
+                (peer, run, times, Vec::new())
+            })
+            .collect();
+        for _ in 0..self.rounds {
+            for (_, run, times, costs) in &mut runs {
+                costs.push(run(*times).as_secs_f64() * 1e9 / *times as f64);
+            }
+        }
+        let first = runs[0].3.clone();
+        for (peer, _, _, costs) in runs {
+            let ratios = costs
+                .iter()
+                .zip(&first)
+                .map(|(cost, first)| cost / first)
+                .collect();
+            let spread = quartiles(&costs);
+            let line = Line::new("figures")
+                .with("work", work)
+                .with("peer", peer.to_string());
+            let line = line
+                .with_number("ns", median(costs))
+                .with_number("low", spread.0)
+                .with_number("high", spread.1);
+            println!(
+                "{}",
+                line.with_number("ratio", median(ratios))
+                    .with("rounds", self.rounds)
+            );
+        }
+    }
+}
+
+fn quartiles(costs: &[f64]) -> (f64, f64) {
+    let mut costs = costs.to_vec();
+    costs.sort_by(f64::total_cmp);
+    (costs[costs.len() / 4], costs[costs.len() * 3 / 4])
+}

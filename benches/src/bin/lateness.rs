@@ -1,0 +1,126 @@
+//! CPU and lateness when 300,000 tasks sleep and expire:
+//! `lateness [--tasks N] [--spread-ms N] [--workers N] [--rounds N]`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+use tickwheel::Wheel;
+use tickwheel_benches::{
+    Random,
+    children::{Arguments, Line, in_turn},
+    process,
+};
+use tokio::time::{Instant, sleep_until};
+
+/// What a task notes that woke early.
+const EARLY: u64 = u64::MAX;
+
+fn main() {
+    let arguments = Arguments::read();
+    let Some(peer) = arguments.rest.first() else {
+        return in_turn(&arguments, &["tickwheel", "tokio"]);
+    };
+    let tasks = arguments.number("tasks", 300_000);
+    let spread = Duration::from_millis(arguments.number("spread-ms", 3_000));
+    let workers = arguments.number("workers", process::cores() as u64) as usize;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder
+        .worker_threads(workers.max(2))
+        .enable_all()
+        .build()
+        .expect("the runtime starts");
+    let notes = match peer.as_str() {
+        "tickwheel" => {
+            let wheel = Wheel::new();
+            runtime.block_on(run(tasks, spread, move |deadline| {
+                let wheel = wheel.clone();
+                async move { wheel.sleep_until(deadline).await.expect("the wheel turns") }
+            }))
+        }
+        "tokio" => runtime.block_on(run(tasks, spread, sleep_until)),
+        peer => panic!("there is no {peer}"),
+    };
+    let mut late = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are sane");
+    let mut early = 0;
+    for note in notes.lateness.iter() {
+        match note.load(Ordering::Relaxed) {
+            EARLY => early += 1,
+            nanos => late.saturating_record(nanos.max(1)),
+        }
+    }
+    let ms = |nanos: u64| nanos as f64 / 1e6;
+    let line = Line::new("lateness")
+        .with("peer", peer)
+        .with("tasks", tasks)
+        .with("workers", workers.max(2));
+    let line = line
+        .with("spread_ms", spread.as_millis())
+        .with_number("cpu_s", notes.all.as_secs_f64())
+        .with_number("cpu_expire_s", notes.expiring.as_secs_f64())
+        .with_number("p50_ms", ms(late.value_at_quantile(0.5)))
+        .with_number("p99_ms", ms(late.value_at_quantile(0.99)))
+        .with_number("p999_ms", ms(late.value_at_quantile(0.999)))
+        .with_number("max_ms", ms(late.max()))
+        .with("early", early);
+    println!("{line}");
+}
+
+struct Notes {
+    /// Nanoseconds after its deadline at which each task went on.
+    lateness: Arc<[AtomicU64]>,
+    /// CPU time from the first task's start to the last one's end.
+    all: Duration,
+    /// The same, from when all of them slept.
+    expiring: Duration,
+}
+
+async fn run<S>(tasks: u64, spread: Duration, sleep: impl Fn(Instant) -> S + Clone + Send + 'static) -> Notes
+where
+    S: Future<Output = ()> + Send + 'static,
+{
+    let lateness: Arc<[AtomicU64]> = (0..tasks).map(|_| AtomicU64::new(0)).collect();
+    let mut random = Random::default();
+    let before = process::cpu_time();
+    // Late enough for all of them to be asleep by then.
+    let first = Instant::now() + Duration::from_millis(500) + Duration::from_micros(5) * tasks as u32;
+    let sleeping: Vec<_> = (0..tasks as usize)
+        .map(|task| {
+            let deadline = first + Duration::from_nanos(random.below(spread.as_nanos() as u64 + 1));
+            let sleep = sleep.clone();
+            let lateness = lateness.clone();
+            tokio::spawn(async move {
+                // Made here, and not before: the task's own worker is to serve it.
+                sleep(deadline).await;
+                let now = Instant::now();
+                let late = now.checked_duration_since(deadline);
+                let note = late.map_or(EARLY, |late| late.as_nanos() as u64);
+                lateness[task].store(note, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    // By a thread: no timer but the one measured has a part in it.
+    let asleep = tokio::task::spawn_blocking(move || {
+        std::thread::sleep(
+            first
+                .saturating_duration_since(Instant::now())
+                .saturating_sub(Duration::from_millis(50)),
+        );
+        process::cpu_time()
+    });
+    let asleep = asleep.await.expect("no panic");
+    for task in sleeping {
+        task.await.expect("no panic");
+    }
+    let after = process::cpu_time();
+    Notes {
+        lateness,
+        all: after - before,
+        expiring: after - asleep,
+    }
+}

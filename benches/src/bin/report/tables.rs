@@ -1,0 +1,553 @@
+//! Which table and which chart shows what.
+
+use tickwheel_benches::children::Line;
+
+use crate::{
+    chart::{Bar, Chart, Group},
+    measured::Measured,
+};
+
+const PEERS: [&str; 8] = [
+    "tickwheel",
+    "tokio",
+    "tokio-alt",
+    "pingora-timeout",
+    "DelayQueue",
+    "kestrel-timer",
+    "futures-timer",
+    "async-io",
+];
+const PENDING: [(&str, &str); 4] = [
+    ("1000", "1 thousand"),
+    ("100000", "100 thousand"),
+    ("1000000", "1 million"),
+    ("10000000", "10 million"),
+];
+const STRUCTURES: [&str; 3] = ["levels(4)", "levels(1)", "hierarchical_hash_wheel_timer"];
+
+/// Peers, and how many times cheaper than each.
+type Goals = &'static [(&'static str, f64)];
+
+/// The rows of DESIGN.md, section 9, that are ratios: the name of the work, what it is, and how many times cheaper than
+/// each peer it is to be.
+const FIGURES: [(&str, &str, Goals); 6] = [
+    (
+        "ready",
+        "timeout around a ready future",
+        &[("tokio", 5.0), ("pingora-timeout", 5.0)],
+    ),
+    (
+        "one",
+        "register and cancel, one thread",
+        &[("tokio", 3.5), ("pingora-timeout", 6.0), ("DelayQueue", 4.5)],
+    ),
+    (
+        "two",
+        "the same on two workers at once",
+        &[("tokio", 12.0), ("pingora-timeout", 4.0)],
+    ),
+    (
+        "million",
+        "the same with 1,000,000 pending, random durations",
+        &[("tokio", 3.5)],
+    ),
+    ("reset-hot", "reset to a later instant, hot", &[("tokio", 4.0)]),
+    (
+        "reset-random",
+        "reset to a later instant, one of a million at random",
+        &[("tokio", 2.0)],
+    ),
+];
+
+/// A table of a page, by its name there.
+pub fn table(name: &str, measured: &Measured) -> Option<String> {
+    Some(match name {
+        "machine" => machine(measured),
+        "figures" => figures(measured),
+        "flat" => flat(measured),
+        "timeout" => timeout(measured),
+        "contention" => contention(measured),
+        "scale" => scale(measured),
+        "reset" => reset(measured),
+        "expire" => expire(measured),
+        "timing_wheel" => structure(measured),
+        "instructions" => instructions(measured),
+        "memory" => programs(
+            measured,
+            "memory",
+            &[("timers", "timers"), ("bytes", "resident bytes for each")],
+        ),
+        "idle" => programs(
+            measured,
+            "idle",
+            &[
+                ("timers", "timers pending"),
+                ("seconds", "seconds"),
+                ("cpu_ms", "CPU ms"),
+                ("switches", "context switches"),
+            ],
+        ),
+        "trickle" => programs(
+            measured,
+            "trickle",
+            &[
+                ("requests", "requests"),
+                ("cpu_ms", "CPU ms"),
+                ("switches", "context switches"),
+                ("wakeups", "wake-ups of the driver"),
+            ],
+        ),
+        "lateness" => programs(
+            measured,
+            "lateness",
+            &[
+                ("tasks", "tasks"),
+                ("spread_ms", "spread over, ms"),
+                ("cpu_s", "CPU s"),
+                ("cpu_expire_s", "of that to expire"),
+                ("p50_ms", "late p50, ms"),
+                ("p99_ms", "p99"),
+                ("p999_ms", "p99.9"),
+                ("max_ms", "max"),
+                ("early", "early"),
+            ],
+        ),
+        "http" => programs(
+            measured,
+            "http",
+            &[
+                ("connections", "connections"),
+                ("requests_per_s", "requests/s"),
+                ("server_cpu_us", "server CPU µs for a request"),
+            ],
+        ),
+        _ => return None,
+    })
+}
+
+/// Every chart, with its file's name.
+pub fn charts(measured: &Measured) -> Vec<(&'static str, String)> {
+    let per_operation = "ns for one operation, less is better";
+    let by_peer = |group: &str, suffix: &str| -> Vec<Bar> {
+        let bar = |peer: &&str| {
+            Some(Bar::new(
+                peer,
+                measured.criterion(group, &format!("{peer}{suffix}"))?,
+            ))
+        };
+        PEERS.iter().filter_map(bar).collect()
+    };
+    let program = |name: &str, key: &str, head: &str| Group {
+        head: head.to_owned(),
+        bars: measured
+            .lines(name)
+            .filter_map(|line| Some(Bar::new(line.get("peer")?, line.number(key)?)))
+            .collect(),
+    };
+    let figures = FIGURES.iter().map(|(work, head, _)| Group {
+        head: (*head).to_owned(),
+        bars: measured
+            .lines("figures")
+            .filter(|line| line.get("work") == Some(work))
+            .filter_map(|line| {
+                let bar = Bar::new(line.get("peer")?, line.number("ns")?);
+                Some(bar.with_ratio(line.number("ratio")))
+            })
+            .collect(),
+    });
+    let contention = workers(measured).into_iter().map(|workers| Group {
+        head: format!("{workers} at once"),
+        bars: measured
+            .lines("contention")
+            .filter(|line| line.get("workers") == Some(&workers))
+            .filter_map(|line| Some(Bar::new(line.get("peer")?, line.number("ns")?)))
+            .collect(),
+    });
+    let scale = PENDING.iter().map(|(pending, head)| Group {
+        head: format!("{head} pending"),
+        bars: by_peer("scale-random", &format!("/{pending}")),
+    });
+    let group = |head: &str, bars| Group {
+        head: head.to_owned(),
+        bars,
+    };
+    let expire = vec![
+        group("100,000 at once", by_peer("expire-equal", "")),
+        group("100,000 within 200 ms", by_peer("expire-random", "")),
+    ];
+    let reset = vec![
+        group("one timer, over and over", by_peer("reset-hot", "")),
+        group("one of a million, at random", by_peer("reset-random", "")),
+    ];
+    let lateness = vec![
+        program("lateness", "p50_ms", "half are later than"),
+        program("lateness", "p99_ms", "1 in 100 is later than"),
+        program("lateness", "max_ms", "the latest"),
+    ];
+    let all = [
+        (
+            "figures",
+            "Timers registered, cancelled and reset",
+            per_operation,
+            figures.collect(),
+        ),
+        (
+            "contention",
+            "Register and cancel, by the number of workers",
+            "ns for one operation of one worker, less is better",
+            contention.collect(),
+        ),
+        (
+            "scale",
+            "Register and cancel beside others, random durations",
+            per_operation,
+            scale.collect(),
+        ),
+        ("reset", "Reset to a later instant", per_operation, reset),
+        (
+            "expire",
+            "A timer that expires",
+            "CPU ns for one timer, less is better",
+            expire,
+        ),
+        (
+            "memory",
+            "A million pending boxed sleeps",
+            "resident bytes for one timer, less is better",
+            vec![program("memory", "bytes", "")],
+        ),
+        (
+            "lateness",
+            "How late 300,000 sleeping tasks wake",
+            "ms, less is better",
+            lateness,
+        ),
+        (
+            "http",
+            "HTTP/1 keep-alive, a timeout round every request",
+            "server CPU µs for one request, less is better",
+            vec![program("http", "server_cpu_us", "")],
+        ),
+    ];
+    all.into_iter()
+        .map(|(name, title, axis, groups): (_, &str, &str, Vec<Group>)| (name, Chart { title, axis, groups }))
+        .filter(|(_, chart)| chart.groups.iter().any(|group| !group.bars.is_empty()))
+        .map(|(name, chart)| (name, chart.draw()))
+        .collect()
+}
+
+/// Rows and columns as Markdown; the first column holds names, the others numbers.
+fn markdown(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut text = format!("| {} |\n|{}|\n", head.join(" | "), align(head.len()));
+    for row in rows {
+        text += &format!("| {} |\n", row.join(" | "));
+    }
+    text
+}
+
+fn align(columns: usize) -> String {
+    let columns: Vec<_> = (0..columns)
+        .map(|column| if column == 0 { " --- " } else { " ---: " })
+        .collect();
+    columns.join("|")
+}
+
+/// To three figures, and with commas.
+fn figure(number: f64) -> String {
+    if number >= 1000.0 {
+        let digits = format!("{number:.0}");
+        let mut text = String::new();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index) % 3 == 0 {
+                text.push(',');
+            }
+            text.push(digit);
+        }
+        return text;
+    }
+    let decimals = match number {
+        n if n >= 100.0 || n == n.trunc() => 0,
+        n if n >= 10.0 => 1,
+        n if n >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{number:.decimals$}")
+}
+
+fn cell(number: Option<f64>) -> String {
+    number.map_or_else(|| "–".to_owned(), figure)
+}
+
+/// A number, and how many times that of the first row it is.
+fn beside(number: Option<f64>, first: Option<f64>) -> String {
+    match (number, first) {
+        (Some(number), Some(first)) if number != first && first > 0.0 => {
+            format!("{} ({}x)", figure(number), figure(number / first))
+        }
+        (number, _) => cell(number),
+    }
+}
+
+/// A row for each name, a column for each of criterion's groups and suffixes.
+fn by_criterion(measured: &Measured, what: &str, names: &[&str], columns: &[(&str, String, &str)]) -> String {
+    let heads = columns.iter().map(|(_, _, head)| *head);
+    let head: Vec<_> = [what].into_iter().chain(heads).collect();
+    let get = |name: &str, group: &str, suffix: &str| measured.criterion(group, &format!("{name}{suffix}"));
+    let rows = names.iter().filter_map(|name| {
+        let numbers: Vec<_> = columns
+            .iter()
+            .map(|(group, suffix, _)| get(name, group, suffix))
+            .collect();
+        let cells = numbers.iter().zip(columns).map(|(number, (group, suffix, _))| {
+            let first = get(names[0], group, suffix);
+            beside(*number, first)
+        });
+        let row = [(*name).to_owned()].into_iter().chain(cells).collect();
+        numbers.iter().any(Option::is_some).then_some(row)
+    });
+    markdown(&head, rows)
+}
+
+fn timeout(measured: &Measured) -> String {
+    let mut columns = vec![("timeout-ready", String::new(), "ready at once")];
+    for (workers, head) in [
+        ("/1", "1 worker"),
+        ("/2", "2 workers"),
+        ("/4", "4 workers"),
+        ("/8", "8 workers"),
+    ] {
+        columns.push(("timeout-once", workers.to_owned(), head));
+    }
+    by_criterion(measured, "ns", &PEERS, &columns)
+}
+
+fn scale(measured: &Measured) -> String {
+    let table = |group| {
+        let columns: Vec<_> = PENDING
+            .map(|(pending, head)| (group, format!("/{pending}"), head))
+            .into();
+        by_criterion(measured, "ns", &PEERS, &columns)
+    };
+    format!(
+        "All timers for ten minutes:\n\n{}\nTimers for three to fourteen minutes, at random:\n\n{}",
+        table("scale-equal"),
+        table("scale-random")
+    )
+}
+
+fn reset(measured: &Measured) -> String {
+    let columns = [
+        ("reset-hot", String::new(), "hot"),
+        ("reset-random", String::new(), "one of a million at random"),
+    ];
+    by_criterion(measured, "ns", &PEERS, &columns)
+}
+
+fn expire(measured: &Measured) -> String {
+    let columns = [
+        ("expire-equal", String::new(), "100,000 at once"),
+        ("expire-random", String::new(), "100,000 within 200 ms"),
+    ];
+    by_criterion(measured, "CPU ns for one timer", &PEERS, &columns)
+}
+
+fn structure(measured: &Measured) -> String {
+    let columns = [
+        ("wheel-churn", String::new(), "insert and remove beside 100,000"),
+        ("wheel-insert", String::new(), "insert"),
+        ("wheel-remove", String::new(), "remove at random"),
+        (
+            "wheel-advance-near",
+            String::new(),
+            "advance to the end, within 255 ticks",
+        ),
+        ("wheel-advance-far", String::new(), "within 240,000 ticks"),
+    ];
+    let table = by_criterion(measured, "ns for one timer", &STRUCTURES, &columns);
+    let jump = |ticks| measured.criterion("wheel-jump", &format!("levels(4)/{ticks}"));
+    match (jump("1"), jump("1000000")) {
+        (Some(one), Some(million)) => format!(
+            "{table}\nA jump over one empty tick: {} ns; over a million: {} ns.\n",
+            figure(one),
+            figure(million)
+        ),
+        _ => table,
+    }
+}
+
+fn machine(measured: &Measured) -> String {
+    let line = |name: &str| measured.lines(name).next().cloned().unwrap_or_default();
+    let machine = line("machine");
+    let get = |key: &str| machine.get(key).unwrap_or("?").replace('_', " ");
+    let versions: Vec<_> = line("versions")
+        .values
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    format!(
+        "{} cores of {}, {} GiB; Linux {}; {}. Measured on {} at commit {}.\n\nVersions: {}.\n",
+        get("cores"),
+        get("cpu"),
+        get("memory_gib"),
+        get("kernel"),
+        get("rustc"),
+        get("date"),
+        get("commit"),
+        versions.join(", ")
+    )
+}
+
+fn figures(measured: &Measured) -> String {
+    let get = |work: &str, peer: &str, key: &str| {
+        measured.number("figures", &[("work", work), ("peer", peer)], key)
+    };
+    let mut rows = Vec::new();
+    for (work, what, peers) in FIGURES {
+        for (peer, reach) in peers {
+            let (Some(ours), Some(theirs)) = (get(work, "tickwheel", "ns"), get(work, peer, "ns")) else {
+                continue;
+            };
+            let ratio = get(work, peer, "ratio").unwrap_or_default();
+            rows.push(vec![
+                what.to_owned(),
+                (*peer).to_owned(),
+                figure(ours),
+                figure(theirs),
+                format!("**{ratio:.1}x**"),
+                format!("{reach}x"),
+                verdict(ratio >= *reach),
+            ]);
+        }
+    }
+    let of_tokio = |name: &str, key: &str| {
+        let get = |peer| measured.number(name, &[("peer", peer)], key);
+        Some((get("tickwheel")?, get("tokio")?))
+    };
+    let mut share = |what: &str, found: Option<(f64, f64)>, most: f64| {
+        if let Some((ours, theirs)) = found {
+            let ratio = ours / theirs;
+            rows.push(vec![
+                what.to_owned(),
+                "tokio".to_owned(),
+                figure(ours),
+                figure(theirs),
+                format!("**{ratio:.2} of it**"),
+                format!("at most {most}"),
+                verdict(ratio <= most),
+            ]);
+        }
+    };
+    share(
+        "resident bytes for a pending boxed sleep",
+        of_tokio("memory", "bytes"),
+        0.75,
+    );
+    share(
+        "CPU seconds of 300,000 sleeping tasks that expire",
+        of_tokio("lateness", "cpu_s"),
+        1.0,
+    );
+    markdown(
+        &[
+            "work, ns",
+            "against",
+            "tickwheel",
+            "peer",
+            "ratio",
+            "goal",
+            "reached",
+        ],
+        rows,
+    )
+}
+
+fn verdict(reached: bool) -> String {
+    if reached { "yes" } else { "no" }.to_owned()
+}
+
+fn flat(measured: &Measured) -> String {
+    let lines = measured
+        .lines("figures")
+        .filter(|line| line.get("work") == Some("flat"));
+    let rows = lines.map(|line| {
+        let head = PENDING
+            .iter()
+            .find(|(pending, _)| line.get("peer") == Some(pending));
+        let head = head.map_or("?", |(_, head)| head);
+        vec![
+            head.to_owned(),
+            cell(line.number("ns")),
+            format!("{:.2}x", line.number("ratio").unwrap_or_default()),
+        ]
+    });
+    markdown(&["timers pending", "ns", "beside 1 thousand"], rows)
+}
+
+fn workers(measured: &Measured) -> Vec<String> {
+    let mut all: Vec<_> = measured
+        .lines("contention")
+        .filter_map(|line| line.get("workers").map(str::to_owned))
+        .collect();
+    all.dedup();
+    all
+}
+
+fn contention(measured: &Measured) -> String {
+    let peers: Vec<_> = PEERS
+        .into_iter()
+        .filter(|peer| {
+            measured
+                .lines("contention")
+                .any(|line| line.get("peer") == Some(peer))
+        })
+        .collect();
+    let head: Vec<_> = ["workers"].into_iter().chain(peers.iter().copied()).collect();
+    let rows = workers(measured).into_iter().map(|workers| {
+        let get =
+            |peer: &str, key| measured.number("contention", &[("workers", &workers), ("peer", peer)], key);
+        let cells = peers.iter().map(|peer| {
+            let wall = beside(get(peer, "ns"), get(peers[0], "ns"));
+            let had = get(peer, "cores_had").unwrap_or_default();
+            format!("{wall}; CPU {}, {had:.1} cores", cell(get(peer, "cpu_ns")))
+        });
+        [workers.clone()].into_iter().chain(cells).collect()
+    });
+    let table = markdown(&head, rows);
+    let cores = measured
+        .lines("contention")
+        .next()
+        .and_then(|line| line.get("cores"))
+        .unwrap_or("?");
+    format!("ns for one operation of one worker, on {cores} cores:\n\n{table}")
+}
+
+fn instructions(measured: &Measured) -> String {
+    let works: Vec<&Line> = measured
+        .lines("instructions")
+        .filter(|line| line.get("peer") == Some("tickwheel"))
+        .collect();
+    let rows = works.into_iter().map(|line| {
+        let work = line.get("work").unwrap_or("?");
+        let theirs = measured.number("instructions", &[("work", work), ("peer", "tokio")], "each");
+        vec![
+            work.to_owned(),
+            cell(line.number("each")),
+            beside(theirs, line.number("each")),
+        ]
+    });
+    markdown(&["work", "tickwheel", "tokio"], rows)
+}
+
+/// A row for each line that a program printed.
+fn programs(measured: &Measured, name: &str, columns: &[(&str, &str)]) -> String {
+    let head: Vec<_> = [""]
+        .into_iter()
+        .chain(columns.iter().map(|(_, head)| *head))
+        .collect();
+    let rows = measured.lines(name).map(|line| {
+        let cells = columns.iter().map(|(key, _)| cell(line.number(key)));
+        let peer = line.get("peer").unwrap_or("?").to_owned();
+        [peer].into_iter().chain(cells).collect()
+    });
+    markdown(&head, rows)
+}

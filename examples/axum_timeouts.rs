@@ -1,0 +1,125 @@
+//! An axum server whose requests each have their time: one duration for a route, one chosen by the request, and the wheel's
+//! own figures on `/metrics`. It asks itself a few questions and ends.
+//!
+//! ```text
+//! cargo run --example axum_timeouts --features tower
+//! ```
+
+use std::{
+    error::Error,
+    future::IntoFuture,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    BoxError, Router,
+    body::Body,
+    error_handling::HandleErrorLayer,
+    extract::{Path, State},
+    http::{Request, StatusCode},
+    routing::get,
+};
+use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tower::ServiceBuilder;
+
+/// A handler that takes as long as it is told to.
+async fn work(Path(millis): Path<u64>) -> String {
+    if millis > 0 {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    format!("{millis} ms of work done")
+}
+
+/// What a client hears when a request came to nothing.
+async fn explain(error: BoxError) -> (StatusCode, String) {
+    match error.downcast_ref::<TimeoutError>() {
+        Some(TimeoutError::Elapsed) => (StatusCode::GATEWAY_TIMEOUT, "took too long".into()),
+        // The wheel is full or shut down: the server has more to do than it can.
+        Some(refused) => (StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
+        None => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// The time a client asks for, in milliseconds; half a second if it does not say.
+fn patience(request: &Request<Body>) -> Duration {
+    let asked = request.headers().get("x-timeout-ms");
+    let millis = asked.and_then(|value| value.to_str().ok()?.parse().ok());
+    Duration::from_millis(millis.unwrap_or(500))
+}
+
+/// The wheel's figures in Prometheus' text format.
+async fn metrics(State(wheel): State<Wheel>) -> String {
+    let metrics = wheel.metrics();
+    format!(
+        "tickwheel_pending {}\ntickwheel_registered_total {}\ntickwheel_expired_total {}\n\
+         tickwheel_cancelled_total {}\ntickwheel_rejected_total {}\n",
+        metrics.pending, metrics.registered, metrics.expired, metrics.cancelled, metrics.rejected,
+    )
+}
+
+fn app(wheel: &Wheel) -> Router {
+    let quick = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(explain))
+        .layer(TimeoutLayer::new(wheel, Duration::from_millis(100)));
+    let as_asked = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(explain))
+        .layer(TimeoutLayer::per_request(wheel, patience));
+    Router::new()
+        .merge(Router::new().route("/quick/{millis}", get(work)).layer(quick))
+        .merge(Router::new().route("/asked/{millis}", get(work)).layer(as_asked))
+        .route("/metrics", get(metrics))
+        .with_state(wheel.clone())
+}
+
+/// Asks the server and shows what it says, and after how long.
+async fn ask(server: SocketAddr, path: &str, timeout: Option<u64>) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let header = timeout.map_or(String::new(), |millis| format!("x-timeout-ms: {millis}\r\n"));
+    let mut stream = TcpStream::connect(server).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    let status = response
+        .lines()
+        .next()
+        .and_then(|line| line.split(' ').nth(1))
+        .unwrap_or("?");
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let asked = timeout.map_or(String::new(), |millis| format!("x-timeout-ms: {millis}"));
+    println!(
+        "{:>5} ms  GET {path:<14} {asked:<19} {status}  {}",
+        start.elapsed().as_millis(),
+        body.trim_end()
+            .replace('\n', "\n                                                     "),
+    );
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let wheel = Wheel::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let server = listener.local_addr()?;
+    println!("listening on http://{server}; /quick has 100 ms, /asked what x-timeout-ms says, or 500 ms\n");
+    tokio::spawn(axum::serve(listener, app(&wheel)).into_future());
+
+    ask(server, "/quick/0", None).await?;
+    ask(server, "/quick/50", None).await?;
+    ask(server, "/quick/5000", None).await?;
+    ask(server, "/asked/5000", Some(300)).await?;
+    ask(server, "/asked/5000", None).await?;
+    ask(server, "/asked/200", Some(10_000)).await?;
+    ask(server, "/metrics", None).await?;
+
+    println!("\nnow with the wheel shut down: what is ready at once still passes");
+    drop(wheel.shutdown());
+    ask(server, "/quick/0", None).await?;
+    ask(server, "/quick/50", None).await?;
+    Ok(())
+}

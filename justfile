@@ -1,0 +1,37 @@
+# The commands of this repository. `just --list` shows them.
+
+# List the recipes.
+default:
+    @just --list
+
+# Lint everything, all features on.
+check:
+    cargo clippy --all-targets --all-features -- -D warnings
+
+# Run every test, doctests included.
+test:
+    cargo test --all-features
+
+# Build the documentation as CI does.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --all-features --no-deps
+
+# Build every example; run one with `cargo run --release --all-features --example NAME`.
+examples:
+    cargo build --release --all-features --examples
+
+# Run the benchmarks, all or one: `just bench`, `just bench --bench timeout`.
+bench *arguments:
+    cargo bench --manifest-path benches/Cargo.toml {{ arguments }}
+
+# Model-check the shard's protocol.
+loom:
+    RUSTFLAGS="--cfg loom" cargo test --release --lib --manifest-path loom/Cargo.toml --target-dir target/loom
+
+# Fuzz the timing wheel for so many seconds.
+fuzz seconds="30":
+    cargo +nightly fuzz run timing_wheel -- -max_total_time={{ seconds }}
+
+# All that CI does.
+ci:
+    .ci/run

@@ -1,0 +1,16 @@
+//! The shard and what it is made of, to be model-checked: see `src/shard/loom.rs`.
+#![cfg(all(test, loom))]
+#![allow(dead_code, unused_imports)]
+
+#[path = "../../src/clock.rs"]
+mod clock;
+#[path = "../../src/error.rs"]
+mod error;
+#[path = "../../src/metrics.rs"]
+mod metrics;
+#[path = "../../src/shard/mod.rs"]
+mod shard;
+#[path = "../../src/sync.rs"]
+mod sync;
+#[path = "../../src/timing_wheel/mod.rs"]
+mod timing_wheel;

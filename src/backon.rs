@@ -1,0 +1,54 @@
+//! backon's sleeper on a wheel.
+
+use std::time::Duration;
+
+use backon::Sleeper;
+
+use crate::{assured::AssuredSleep, wheel::Wheel};
+
+/// Lets backon's retries wait on a wheel: `.sleep(wheel.clone())`.
+///
+/// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
+///
+/// backon has nowhere to report a refusal. Where the wheel is full or has been shut down, a pause waits on Tokio's own timer
+/// instead: no retry comes early. (On an executor other than Tokio's, a refused pause completes at once.)
+///
+/// # Cancel safety
+///
+/// Dropping the retry cancels its pause at once.
+///
+/// # Panics
+///
+/// The first pause panics outside a Tokio runtime, as [`Wheel::sleep`] does.
+///
+/// # Examples
+///
+/// ```
+/// use backon::{ExponentialBuilder, Retryable};
+/// use std::time::Duration;
+/// use tickwheel::Wheel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let mut attempts = 0;
+/// let answer = (|| {
+///     attempts += 1;
+///     std::future::ready(if attempts < 3 { Err("not yet") } else { Ok("done") })
+/// })
+/// .retry(ExponentialBuilder::default().with_min_delay(Duration::from_millis(10)))
+/// .sleep(wheel.clone())
+/// .await;
+///
+/// assert_eq!(answer, Ok("done"));
+/// assert_eq!(wheel.metrics().expired, 2);
+/// # }
+/// ```
+#[cfg_attr(docsrs, doc(cfg(feature = "backon")))]
+impl Sleeper for Wheel {
+    type Sleep = AssuredSleep;
+
+    fn sleep(&self, duration: Duration) -> AssuredSleep {
+        AssuredSleep::new(Wheel::sleep(self, duration))
+    }
+}

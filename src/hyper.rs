@@ -1,0 +1,90 @@
+//! hyper's timer on a wheel.
+
+use std::{pin::Pin, time::Duration};
+
+use hyper::rt;
+use tokio::time::Instant;
+
+use crate::{assured::AssuredSleep, wheel::Wheel};
+
+/// Gives hyper a wheel for its timers: header read timeouts, keep-alive pings, idle connections.
+///
+/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
+/// [`reset`](hyper::rt::Timer::reset) re-arms a sleep where it is, so that the next keep-alive ping needs neither an
+/// allocation nor, while the sleep is pending, a turn of the wheel; [`now`](hyper::rt::Timer::now) reads the wheel's clock,
+/// also where a test has paused it.
+///
+/// hyper has nowhere to report a refusal. Where the wheel is full or has been shut down, a sleep waits on Tokio's own timer
+/// instead: connections keep their timeouts, no more precisely and no less. (On an executor other than Tokio's, to which
+/// [`Builder::handle`](crate::Builder::handle) opens the way, a refused sleep completes at once.)
+///
+/// # Cancel safety
+///
+/// Dropping a sleep cancels it at once.
+///
+/// # Panics
+///
+/// The first poll of a sleep panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
+///
+/// # Examples
+///
+/// A server that gives clients ten seconds to send their headers:
+///
+/// ```
+/// use hyper::{Response, server::conn::http1, service::service_fn};
+/// use hyper_util::rt::TokioIo;
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::Wheel;
+/// use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::{TcpListener, TcpStream}};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let wheel = Wheel::new();
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// # let address = listener.local_addr()?;
+///
+/// tokio::spawn(async move {
+///     while let Ok((stream, _)) = listener.accept().await {
+///         let connection = http1::Builder::new()
+///             .timer(wheel.clone())
+///             .header_read_timeout(Duration::from_secs(10))
+///             .serve_connection(
+///                 TokioIo::new(stream),
+///                 service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("hello")))),
+///             );
+///         tokio::spawn(connection);
+///     }
+/// });
+/// #
+/// # let mut client = TcpStream::connect(address).await?;
+/// # client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+/// # let mut answer = String::new();
+/// # client.read_to_string(&mut answer).await?;
+/// # assert!(answer.ends_with("hello"));
+/// # Ok(())
+/// # }
+/// ```
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
+impl rt::Timer for Wheel {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(AssuredSleep::new(Wheel::sleep(self, duration)))
+    }
+
+    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(AssuredSleep::new(Wheel::sleep_until(self, deadline.into())))
+    }
+
+    fn now(&self) -> std::time::Instant {
+        Wheel::now(self).into_std()
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {
+        match sleep.as_mut().downcast_mut_pin::<AssuredSleep>() {
+            Some(sleep) => sleep.get_mut().reset(Instant::from_std(new_deadline)),
+            // Made by another timer.
+            None => *sleep = rt::Timer::sleep_until(self, new_deadline),
+        }
+    }
+}
+
+impl rt::Sleep for AssuredSleep {}

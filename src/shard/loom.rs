@@ -1,0 +1,386 @@
+//! The protocol between registration, a dozing or ticking driver, cancel, bringing forward, expiry, shutdown and a driver
+//! that goes, in every order that loom can find. A lost wake-up shows as a deadlock of the model.
+//!
+//! Time is the model's own: a driver that has nothing to do before tick n sets the clock to n.
+
+use std::{
+    sync::Arc,
+    task::{Poll, Wake, Waker},
+    time::Duration,
+};
+
+use loom::{
+    sync::{Condvar, Mutex},
+    thread,
+};
+use tokio::time::Instant;
+
+use super::{Driver, Due, Limit, NEVER, Shard, Standing, Visit};
+use crate::{
+    clock::{Clock, Deadline, Epoch},
+    error::Refusal,
+    metrics::Metrics,
+    sync::{AtomicU64, AtomicUsize, Ordering},
+    timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
+};
+
+const TICK: Duration = Duration::from_millis(1);
+
+/// A notification that waits to be taken, as `tokio::sync::Notify` keeps one.
+struct Bell {
+    rung: Mutex<bool>,
+    ringing: Condvar,
+}
+
+impl Bell {
+    fn new() -> Bell {
+        Bell { rung: Mutex::new(false), ringing: Condvar::new() }
+    }
+
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.ringing.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.ringing.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// What stands for the driver's task and its runtime.
+struct Model {
+    bell: Bell,
+    start: Instant,
+    tick: AtomicU64,
+}
+
+impl Driver for Model {
+    fn notify(&self) {
+        if cfg!(not(plant_lost_notification)) {
+            self.bell.ring();
+        }
+    }
+
+    fn start(self: Arc<Self>) -> Result<(), Refusal> {
+        // It is coming: `drive` is up to another thread.
+        thread::yield_now();
+        Ok(())
+    }
+
+    fn now(&self) -> Instant {
+        self.start + TICK * self.tick.load(Ordering::SeqCst) as u32
+    }
+}
+
+/// A task: woken, it is to be polled again.
+struct Task(Bell);
+
+impl Task {
+    fn new() -> Arc<Task> {
+        Arc::new(Task(Bell::new()))
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
+}
+
+#[derive(Clone)]
+struct World {
+    model: Arc<Model>,
+    shard: Arc<Shard>,
+    clock: Clock,
+    real: bool,
+}
+
+impl World {
+    /// A driven shard with small wheels; on a real clock it may tick.
+    fn new(real: bool, limit: Option<usize>) -> World {
+        let start = Instant::now();
+        let model = Arc::new(Model { bell: Bell::new(), start, tick: AtomicU64::new(0) });
+        let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), real);
+        let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
+        let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone());
+        shard.drive(clock, Epoch(1));
+        World {
+            model,
+            shard: Arc::new(shard),
+            clock,
+            real,
+        }
+    }
+
+    fn at(&self, tick: u32) -> Due {
+        Due::At(Deadline {
+            instant: self.model.start + TICK * tick,
+            epoch: Epoch(1),
+        })
+    }
+
+    fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        self.shard.add_metrics(&mut metrics);
+        assert_eq!(
+            metrics.registered,
+            metrics.expired + metrics.cancelled + metrics.pending as u64
+        );
+        metrics
+    }
+
+    /// Drives until `done`: visits, wakes, and waits as the driver's task does.
+    fn drive(&self, done: impl Fn() -> bool) {
+        let mut wakers = Vec::new();
+        loop {
+            let now = self.clock.nanos_of(self.model.now());
+            let visit = self.shard.visit(now, self.real, 1, &mut wakers);
+            wakers.drain(..).for_each(Waker::wake);
+            match visit {
+                Visit::Unfinished => continue,
+                Visit::Shutdown => return,
+                Visit::Finished { .. } if done() => return,
+                Visit::Finished { next: NEVER } => self.model.bell.wait(),
+                Visit::Finished { next: Tick(next) } => {
+                    self.model.tick.fetch_max(next, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    /// Polls a future's timer to its end, as its task does.
+    fn sleep(&self, due: Due) -> Result<(), Refusal> {
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let Some(key) = self.shard.register(due, Standing::New, waker.clone())? else {
+            return Ok(());
+        };
+        self.finish(key, due, &task)
+    }
+
+    fn finish(&self, key: Key, due: Due, task: &Arc<Task>) -> Result<(), Refusal> {
+        let waker = Waker::from(task.clone());
+        let mut key = Some(key);
+        loop {
+            match self.shard.poll(&mut key, due, &waker) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => task.0.wait(),
+            }
+        }
+    }
+}
+
+/// A count that lets the model's driver stop when all its sleepers have.
+#[derive(Clone)]
+struct Sleepers {
+    left: Arc<AtomicUsize>,
+    world: World,
+}
+
+impl Sleepers {
+    fn new(world: &World, sleepers: usize) -> Sleepers {
+        Sleepers {
+            left: Arc::new(AtomicUsize::new(sleepers)),
+            world: world.clone(),
+        }
+    }
+
+    fn one_is_done(&self) {
+        self.left.fetch_sub(1, Ordering::SeqCst);
+        self.world.model.bell.ring();
+    }
+
+    fn are_done(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Every order with at most three preemptions: more than that takes hours, and known bugs of this kind need no more.
+fn model(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+/// Two threads with one timer each, beside the driver.
+fn two_sleepers(real: bool, dues: [fn(&World) -> Due; 2]) {
+    model(move || {
+        let world = World::new(real, None);
+        let sleepers = Sleepers::new(&world, 2);
+        for due in dues {
+            let (world, sleepers) = (world.clone(), sleepers.clone());
+            thread::spawn(move || {
+                assert_eq!(world.sleep(due(&world)), Ok(()));
+                sleepers.one_is_done();
+            });
+        }
+        world.drive(|| sleepers.are_done());
+        let metrics = world.metrics();
+        assert_eq!((metrics.expired, metrics.pending), (metrics.registered, 0));
+    });
+}
+
+#[test]
+fn no_registration_is_slept_through_while_the_shard_dozes() {
+    two_sleepers(false, [|world| world.at(3), |world| world.at(1)]);
+}
+
+#[test]
+fn no_registration_is_slept_through_while_the_shard_goes_from_dozing_to_ticking_and_back() {
+    two_sleepers(true, [|_| Due::After(TICK), |_| Due::After(TICK)]);
+}
+
+#[test]
+fn exact_and_incoming_timers_mix() {
+    two_sleepers(true, [|_| Due::After(TICK), |world| world.at(2)]);
+}
+
+#[test]
+fn a_timer_is_cancelled_or_expires_never_both() {
+    model(|| {
+        let world = World::new(false, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            let key = world
+                .shard
+                .register(world.at(1), Standing::New, Waker::from(task))
+                .unwrap();
+            key.into_iter().for_each(|key| world.shard.cancel(key));
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        let metrics = world.metrics();
+        assert_eq!(metrics.pending, 0);
+        assert!(
+            metrics.registered <= 1,
+            "one that was due at once is not registered"
+        );
+    });
+}
+
+#[test]
+fn a_timer_brought_forward_is_not_slept_through() {
+    model(|| {
+        let world = World::new(false, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let key = world
+            .shard
+            .register(world.at(1_000), Standing::New, waker)
+            .unwrap()
+            .unwrap();
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let Due::At(deadline) = world.at(1) else {
+                unreachable!()
+            };
+            world.shard.bring_forward(&key, deadline);
+            assert_eq!(world.finish(key, world.at(1), &task), Ok(()));
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().expired, 1);
+    });
+}
+
+#[test]
+fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
+    model(|| {
+        let world = World::new(false, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let key = world
+            .shard
+            .register(world.at(1), Standing::New, waker)
+            .unwrap()
+            .unwrap();
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            assert_eq!(world.finish(key, world.at(3), &task), Ok(()));
+            assert!(world.model.tick.load(Ordering::SeqCst) >= 3, "never early");
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
+    });
+}
+
+#[test]
+fn a_shutdown_leaves_nobody_hanging() {
+    model(|| {
+        let world = World::new(true, None);
+        let sleeper = world.clone();
+        let sleeper = thread::spawn(move || sleeper.sleep(Due::After(TICK)));
+        let stopper = world.clone();
+        let stopper = thread::spawn(move || {
+            let mut wakers = Vec::new();
+            let abandoned = stopper.shard.shutdown(&mut wakers);
+            wakers.into_iter().for_each(Waker::wake);
+            stopper.model.bell.ring();
+            abandoned
+        });
+        world.drive(|| false);
+        let (outcome, abandoned) = (sleeper.join().unwrap(), stopper.join().unwrap());
+        match outcome {
+            Ok(()) => assert_eq!(abandoned, 0),
+            Err(refusal) => assert_eq!(refusal, Refusal::Shutdown),
+        }
+        assert_eq!(world.metrics().pending, 0);
+    });
+}
+
+#[test]
+fn a_limit_is_exact_and_all_room_comes_back() {
+    model(|| {
+        let world = World::new(false, Some(1));
+        let sleepers = Sleepers::new(&world, 2);
+        for _ in 0..2 {
+            let (world, sleepers) = (world.clone(), sleepers.clone());
+            thread::spawn(move || {
+                let outcome = world.sleep(world.at(1));
+                assert!(matches!(outcome, Ok(()) | Err(Refusal::AtCapacity { limit: 1 })));
+                sleepers.one_is_done();
+            });
+        }
+        world.drive(|| sleepers.are_done());
+        let metrics = world.metrics();
+        assert_eq!(metrics.pending, 0);
+        assert!(
+            world
+                .shard
+                .register(world.at(9), Standing::New, Waker::noop().clone())
+                .is_ok()
+        );
+    });
+}
+
+#[test]
+fn a_driver_that_goes_has_every_future_look_for_another() {
+    model(|| {
+        let world = World::new(false, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            assert_eq!(world.sleep(world.at(2)), Ok(()));
+            sleepers.one_is_done();
+        });
+        let mut wakers = Vec::new();
+        world.shard.undrive(Nanos::ZERO, &mut wakers);
+        wakers.drain(..).for_each(Waker::wake);
+        world.shard.drive(world.clock, Epoch(1));
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
+    });
+}

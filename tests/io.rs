@@ -1,0 +1,510 @@
+//! Read, write and idle timeouts, over pipes in paused time and over real TCP.
+
+use std::{
+    io::{self, IoSlice},
+    pin::{Pin, pin},
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tickwheel::{TimeoutError, Wheel, io::TimeoutStream};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex},
+    net::{TcpListener, TcpStream},
+    time::{Instant, sleep},
+};
+
+const TICK: Duration = Duration::from_millis(10);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A peer, and a stream of 16 bytes' room that is wrapped.
+fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
+    let (peer, stream) = duplex(16);
+    (peer, TimeoutStream::new(wheel, stream))
+}
+
+#[track_caller]
+fn assert_due(start: Instant, duration: Duration) {
+    let elapsed = start.elapsed();
+    assert!(
+        elapsed >= duration && elapsed < duration + TICK,
+        "{elapsed:?} for {duration:?}"
+    );
+}
+
+#[track_caller]
+fn assert_timed_out<T: std::fmt::Debug>(outcome: io::Result<T>) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(
+        error.get_ref().unwrap().downcast_ref(),
+        Some(&TimeoutError::Elapsed)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_timeout_nothing_is_timed() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(3600)).await;
+        peer.write_all(b"late").await.unwrap();
+    });
+    assert_eq!(stream.read_u8().await.unwrap(), b'l');
+    assert_eq!(wheel.metrics().registered, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_too_long_times_out_and_the_next_waits_anew() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    for _ in 0..2 {
+        let start = Instant::now();
+        assert_timed_out(stream.read_u8().await);
+        assert_due(start, ms(500));
+    }
+    peer.write_all(b"x").await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_byte_at_a_time_is_progress() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_idle_timeout(Some(ms(500)));
+    tokio::spawn(async move {
+        for byte in 0..100 {
+            sleep(ms(450)).await;
+            peer.write_u8(byte).await.unwrap();
+        }
+        sleep(Duration::from_secs(60)).await;
+    });
+    let mut message = [0; 100];
+    stream.read_exact(&mut message).await.unwrap();
+    assert_eq!(message[99], 99);
+    let start = Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_in_which_nobody_reads_does_not_count() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_idle_timeout(Some(ms(500)));
+    peer.write_all(b"x").await.unwrap();
+    stream.read_u8().await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    let start = Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_of_file_is_no_timeout() {
+    let (peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(ms(500)));
+    drop(peer);
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waits_too_long_times_out() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_write_timeout(Some(ms(500)));
+    let start = Instant::now();
+    assert_eq!(stream.write(&[0; 100]).await.unwrap(), 16);
+    assert_timed_out(stream.write(&[0; 100]).await);
+    assert_due(start, ms(500));
+
+    // A peer that reads a byte now and then is slow, not dead.
+    let reader = tokio::spawn(async move {
+        for _ in 0..116 {
+            sleep(ms(450)).await;
+            peer.read_u8().await.unwrap();
+        }
+        peer
+    });
+    stream.write_all(&[0; 100]).await.unwrap();
+    let mut peer = reader.await.unwrap();
+    stream.write_all(b"on").await.unwrap();
+    assert_eq!(peer.read_u16().await.unwrap(), u16::from_be_bytes(*b"on"));
+}
+
+/// Takes what is written; its flush never completes, or always does; it has vectored writes.
+#[derive(Debug, Default)]
+struct Sluggish {
+    full: bool,
+    flushes: bool,
+    vectored: AtomicUsize,
+}
+
+impl AsyncWrite for Sluggish {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        if self.full {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(buffer.len()))
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.vectored.fetch_add(1, Ordering::Relaxed);
+        if self.full {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(buffers.iter().map(|buffer| buffer.len()).sum()))
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.flushes {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl AsyncRead for Sluggish {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_and_a_shutdown_that_wait_too_long_time_out() {
+    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
+    stream.set_write_timeout(Some(ms(500)));
+    let start = Instant::now();
+    assert_timed_out(stream.flush().await);
+    assert_due(start, ms(500));
+    let start = Instant::now();
+    assert_timed_out(stream.shutdown().await);
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_of_nothing_does_not_prolong_a_write_that_waits() {
+    let sluggish = Sluggish {
+        full: true,
+        flushes: true,
+        ..Sluggish::default()
+    };
+    let mut stream = TimeoutStream::new(&Wheel::new(), sluggish);
+    stream.set_write_timeout(Some(ms(500)));
+    stream.set_idle_timeout(Some(ms(800)));
+    let start = Instant::now();
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            outcome = stream.write(b"x") => break outcome,
+            () = sleep(ms(100)) => stream.flush().await.unwrap(),
+        }
+    };
+    assert_timed_out(outcome);
+    assert_due(start, ms(500));
+
+    stream.set_write_timeout(None);
+    let start = Instant::now();
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            outcome = stream.write(b"x") => break outcome,
+            () = sleep(ms(100)) => stream.flush().await.unwrap(),
+        }
+    };
+    assert_timed_out(outcome);
+    assert_due(start, ms(800));
+}
+
+#[tokio::test(start_paused = true)]
+async fn vectored_writes_pass_through() {
+    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.is_write_vectored());
+    let buffers = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
+    assert_eq!(stream.write_vectored(&buffers).await.unwrap(), 3);
+    assert_eq!(stream.get_ref().vectored.load(Ordering::Relaxed), 1);
+    stream.get_mut().full = true;
+    assert_timed_out(stream.write_vectored(&buffers).await);
+    let plain = TimeoutStream::new(&Wheel::new(), tokio_test::io::Builder::new().build());
+    assert!(!plain.is_write_vectored());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_idle_timeout_asks_for_a_byte_in_either_direction() {
+    let (peer, mut stream) = pipe(&Wheel::new());
+    stream.set_idle_timeout(Some(ms(500)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    // The peer says nothing, but takes what is written for a while.
+    let writing = tokio::spawn(async move {
+        for _ in 0..10 {
+            sleep(ms(400)).await;
+            writer.write_u8(0).await.unwrap();
+        }
+    });
+    let start = Instant::now();
+    assert_timed_out(reader.read_u8().await);
+    assert_due(start, ms(4500));
+    writing.await.unwrap();
+    drop(peer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_idle_both_who_read_and_who_write_are_told() {
+    let (peer, mut stream) = pipe(&Wheel::new());
+    stream.set_idle_timeout(Some(ms(500)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let start = Instant::now();
+    let reading = tokio::spawn(async move { reader.read_u8().await });
+    let writing = tokio::spawn(async move { writer.write_all(&[0; 100]).await });
+    assert_timed_out(writing.await.unwrap());
+    assert_timed_out(reading.await.unwrap());
+    assert_due(start, ms(500));
+    drop(peer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earlier_of_two_timeouts_counts() {
+    for (read, idle, first) in [(300, 700, 300), (700, 300, 300)] {
+        let (_peer, mut stream) = pipe(&Wheel::new());
+        stream.set_read_timeout(Some(ms(read)));
+        stream.set_idle_timeout(Some(ms(idle)));
+        let start = Instant::now();
+        assert_timed_out(stream.read_u8().await);
+        assert_due(start, ms(first));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeouts_change_while_a_read_waits() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    let start = Instant::now();
+
+    let given_up = |stream: &mut TimeoutStream<DuplexStream>| stream.read_u8().now_or_never().is_none();
+    assert!(given_up(&mut stream));
+    sleep(ms(400)).await;
+    stream.set_read_timeout(Some(ms(2000)));
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(2000));
+
+    let start = Instant::now();
+    assert!(given_up(&mut stream));
+    stream.set_read_timeout(Some(ms(100)));
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(100));
+
+    assert!(given_up(&mut stream));
+    stream.set_read_timeout(None);
+    assert_eq!(wheel.pending(), 0, "switched off, it has no timer left");
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(3600)).await;
+        peer.write_u8(7).await.unwrap();
+        sleep(Duration::from_secs(3600)).await;
+    });
+    assert_eq!(stream.read_u8().await.unwrap(), 7);
+
+    stream.set_read_timeout(Some(ms(100)));
+    let start = Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_timeout_wakes_a_read_that_waits_in_another_task() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(Duration::from_secs(3600)));
+    let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
+    let reading = tokio::spawn({
+        let stream = stream.clone();
+        std::future::poll_fn(move |cx| {
+            let mut buffer = [0];
+            Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
+        })
+    });
+    let start = Instant::now();
+    sleep(ms(100)).await;
+    stream.lock().unwrap().set_read_timeout(Some(ms(500)));
+    assert_timed_out(reading.await.unwrap());
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_timeout_switched_on_late_counts_from_then() {
+    let (_peer, mut stream) = pipe(&Wheel::new());
+    assert!(stream.read_u8().now_or_never().is_none());
+    sleep(Duration::from_secs(60)).await;
+    stream.set_idle_timeout(Some(ms(500)));
+    let start = Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn traffic_costs_stores_not_timers() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(Duration::from_secs(60)));
+    stream.set_idle_timeout(Some(Duration::from_secs(60)));
+    tokio::spawn(async move {
+        for _ in 0..10_000 {
+            peer.write_u64(1).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    for _ in 0..10_000 {
+        stream.read_u64().await.unwrap();
+    }
+    assert_eq!(wheel.metrics().registered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_that_overflows_the_clock_never_comes() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(Duration::MAX));
+    stream.set_idle_timeout(Some(Duration::MAX));
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(86_400 * 365)).await;
+        peer.write_u8(7).await.unwrap();
+    });
+    assert_eq!(stream.read_u8().await.unwrap(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wheel_that_refuses_fails_what_would_have_to_wait() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let mut occupant = wheel.sleep(Duration::from_secs(3600));
+    assert!(futures::poll!(&mut occupant).is_pending());
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    peer.write_all(b"xy").await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+    assert_eq!(stream.read_u8().await.unwrap(), b'y');
+    let refusal = |error: io::Error| {
+        assert_eq!(error.kind(), io::ErrorKind::Other);
+        error
+            .into_inner()
+            .unwrap()
+            .downcast_ref::<TimeoutError>()
+            .copied()
+    };
+    let error = stream.read_u8().await.unwrap_err();
+    assert_eq!(refusal(error), Some(TimeoutError::AtCapacity { limit: 1 }));
+
+    drop(occupant);
+    let start = Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(500));
+
+    let reading = pin!(stream.read_u8());
+    let mut reading = tokio_test::task::spawn(reading);
+    assert!(reading.poll().is_pending());
+    drop(wheel.shutdown());
+    assert!(reading.is_woken());
+    let error = reading.await.unwrap_err();
+    assert_eq!(refusal(error), Some(TimeoutError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_and_unwrapping_cancel_the_timers() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.write_all(&[0; 100]).now_or_never().is_none());
+    assert!(stream.read_u8().now_or_never().is_none());
+    assert_eq!(wheel.pending(), 2);
+    drop(stream.into_inner());
+    assert_eq!(wheel.pending(), 0);
+}
+
+/// A real connection, the far end and the wrapped one.
+async fn connection(wheel: &Wheel) -> (TcpStream, TimeoutStream<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    (peer, TimeoutStream::new(wheel, stream))
+}
+
+#[tokio::test]
+async fn over_tcp_a_silent_peer_is_cut_off_and_a_talking_one_is_not() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = connection(&wheel).await;
+    stream.set_read_timeout(Some(Duration::from_secs(60)));
+    let talking = tokio::spawn(async move {
+        for number in 0..1000 {
+            peer.write_u32(number).await.unwrap();
+        }
+        peer
+    });
+    for number in 0..1000 {
+        assert_eq!(stream.read_u32().await.unwrap(), number);
+    }
+    let _peer = talking.await.unwrap();
+
+    stream.set_read_timeout(Some(ms(50)));
+    let start = std::time::Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert!(start.elapsed() >= ms(50));
+}
+
+#[tokio::test]
+async fn over_tcp_a_peer_that_does_not_read_is_cut_off() {
+    let (_peer, mut stream) = connection(&Wheel::new()).await;
+    stream.set_write_timeout(Some(ms(50)));
+    let block = vec![0; 1 << 20];
+    let outcome = loop {
+        let start = std::time::Instant::now();
+        if let Err(error) = stream.write(&block).await {
+            assert!(start.elapsed() >= ms(50));
+            break Err::<(), _>(error);
+        }
+    };
+    assert_timed_out(outcome);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_tcp_many_connections_idle_out_and_leave_nothing_behind() {
+    let wheel = Wheel::new();
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            let wheel = wheel.clone();
+            tokio::spawn(async move {
+                let (mut peer, mut stream) = connection(&wheel).await;
+                stream.set_idle_timeout(Some(ms(50)));
+                peer.write_all(b"hello").await.unwrap();
+                let mut hello = [0; 5];
+                stream.read_exact(&mut hello).await.unwrap();
+                stream.write_all(&hello).await.unwrap();
+                assert_timed_out(stream.read_u8().await);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(wheel.pending(), 0);
+}

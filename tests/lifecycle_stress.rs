@@ -1,0 +1,628 @@
+//! Races on several threads and the real clock: expiry, cancel, registration and shutdown, each against the others.
+//!
+//! Whatever the interleaving, a scheduled task runs, is cancelled, or is handed back: exactly once, exactly one of them.
+
+use std::{
+    hint,
+    sync::{
+        Arc, Barrier, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use futures::future::join_all;
+use tickwheel::{ScheduleError, Scheduled, SleepError, Unprocessed, Wheel};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Duration,
+};
+
+const ROUNDS: usize = 100;
+const TASKS: usize = 96;
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn wheel(shards: usize) -> Wheel {
+    let tick = Duration::from_millis(1);
+    Wheel::builder()
+        .tick_duration(tick)
+        .shards(shards)
+        .build()
+        .unwrap()
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// How often each task of a round ran, and whether its future is still there.
+struct Round {
+    ran: Vec<Arc<AtomicUsize>>,
+    total: Arc<AtomicUsize>,
+    owned: Vec<Weak<AtomicUsize>>,
+}
+
+impl Round {
+    fn new(tasks: usize) -> Round {
+        let ran: Vec<_> = (0..tasks).map(|_| Arc::<AtomicUsize>::default()).collect();
+        Round {
+            ran,
+            total: Arc::default(),
+            owned: Vec::new(),
+        }
+    }
+
+    /// Schedules task `number`.
+    fn schedule(&mut self, wheel: &Wheel, number: usize, delay: Duration) -> Scheduled<()> {
+        let (task, owned) = self.task(number);
+        self.owned.push(owned);
+        wheel.schedule(delay, task)
+    }
+
+    fn task(&self, number: usize) -> (impl Future<Output = ()> + Send + 'static, Weak<AtomicUsize>) {
+        let (ran, total) = (self.ran[number].clone(), self.total.clone());
+        let owned = Arc::new(AtomicUsize::new(0));
+        let weak = Arc::downgrade(&owned);
+        let task = async move {
+            ran.fetch_add(1, SeqCst);
+            total.fetch_add(1, SeqCst);
+            drop(owned);
+        };
+        (task, weak)
+    }
+
+    fn ran(&self, number: usize) -> usize {
+        self.ran[number].load(SeqCst)
+    }
+
+    fn spin_until_so_many_ran(&self, tasks: usize) {
+        while self.total.load(SeqCst) < tasks {
+            hint::spin_loop();
+            thread::yield_now();
+        }
+    }
+
+    #[track_caller]
+    fn assert_nothing_leaked(&self) {
+        let left = self.owned.iter().filter(|owned| owned.strong_count() > 0).count();
+        assert_eq!(left, 0, "futures still alive");
+    }
+}
+
+#[track_caller]
+fn assert_adds_up(wheel: &Wheel) {
+    let metrics = wheel.metrics();
+    assert_eq!(wheel.pending(), 0);
+    assert_eq!(
+        metrics.registered,
+        metrics.expired + metrics.cancelled,
+        "{metrics:?}"
+    );
+    assert_eq!(metrics.panics, 0);
+}
+
+async fn run_all(unprocessed: Unprocessed) -> usize {
+    let handed_back = unprocessed.tasks.len();
+    for task in unprocessed.tasks {
+        task.await;
+    }
+    handed_back
+}
+
+#[test]
+fn shutdown_racing_with_expiry_runs_or_hands_back_each_task_once() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let (mut started, mut handed_back) = (0, 0);
+    for round in 0..ROUNDS {
+        let wheel = wheel(1 + round % 2);
+        let mut tasks = Round::new(TASKS);
+        let handles: Vec<_> = (0..TASKS)
+            .map(|number| tasks.schedule(&wheel, number, millis(2 + 2 * (number as u64 % 2))))
+            .collect();
+        tasks.spin_until_so_many_ran(round % (TASKS / 2));
+        let unprocessed = wheel.shutdown();
+        assert_eq!(unprocessed.timers, 0);
+        runtime.block_on(async {
+            let back = run_all(unprocessed).await;
+            let outcomes = join_all(handles).await;
+            let ok = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+            let shutdown = outcomes
+                .iter()
+                .filter(|outcome| **outcome == Err(ScheduleError::Shutdown))
+                .count();
+            assert_eq!((ok, shutdown), (TASKS - back, back));
+            (started, handed_back) = (started + ok, handed_back + back);
+        });
+        (0..TASKS).for_each(|number| assert_eq!(tasks.ran(number), 1, "task {number} of round {round}"));
+        tasks.assert_nothing_leaked();
+        assert_adds_up(&wheel);
+    }
+    assert!(
+        started > 0 && handed_back > 0,
+        "no race: {started} started, {handed_back} handed back"
+    );
+}
+
+#[test]
+fn shutdown_racing_with_expiry_counts_each_pending_sleep_once() {
+    let runtime = runtime();
+    let (mut elapsed, mut ended) = (0, 0);
+    for round in 0..ROUNDS {
+        let wheel = wheel(2);
+        let finished = Arc::new(AtomicUsize::new(0));
+        let sleeps: Vec<_> = (0..TASKS)
+            .map(|number| {
+                let (wheel, finished) = (wheel.clone(), finished.clone());
+                runtime.spawn(async move {
+                    let outcome = wheel.sleep(millis(5 + 3 * (number as u64 % 2))).await;
+                    finished.fetch_add(1, SeqCst);
+                    outcome
+                })
+            })
+            .collect();
+        while wheel.metrics().registered < TASKS as u64 {
+            thread::yield_now();
+        }
+        while finished.load(SeqCst) < round % (TASKS / 2) {
+            thread::yield_now();
+        }
+        let unprocessed = wheel.shutdown();
+        let outcomes = runtime.block_on(join_all(sleeps));
+        let ok = outcomes
+            .iter()
+            .filter(|outcome| *outcome.as_ref().unwrap() == Ok(()))
+            .count();
+        let shutdown = Err(SleepError::Shutdown);
+        let shutdown = outcomes
+            .iter()
+            .filter(|outcome| *outcome.as_ref().unwrap() == shutdown)
+            .count();
+        assert_eq!(
+            (ok, shutdown),
+            (TASKS - unprocessed.timers, unprocessed.timers),
+            "round {round}"
+        );
+        assert_adds_up(&wheel);
+        (elapsed, ended) = (elapsed + ok, ended + shutdown);
+    }
+    assert!(
+        elapsed > 0 && ended > 0,
+        "no race: {elapsed} elapsed, {ended} ended"
+    );
+}
+
+#[test]
+fn shutdown_racing_with_cancel_cancels_or_hands_back_each_task_once() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let (mut cancelled, mut handed_back) = (0, 0);
+    for round in 0..ROUNDS {
+        let wheel = wheel(1 + round % 2);
+        let mut tasks = Round::new(TASKS);
+        let handles: Vec<_> = (0..TASKS)
+            .map(|number| tasks.schedule(&wheel, number, millis(60_000)))
+            .collect();
+        let (barrier, halfway) = (Barrier::new(2), AtomicUsize::new(0));
+        let (verdicts, unprocessed) = thread::scope(|scope| {
+            let cancels = scope.spawn(|| {
+                barrier.wait();
+                let cancel = |handle: &Scheduled<()>| {
+                    halfway.fetch_add(1, SeqCst);
+                    handle.cancel()
+                };
+                handles.iter().map(cancel).collect::<Vec<_>>()
+            });
+            barrier.wait();
+            while halfway.load(SeqCst) < round % TASKS {
+                hint::spin_loop();
+            }
+            let unprocessed = wheel.shutdown();
+            (cancels.join().unwrap(), unprocessed)
+        });
+        assert_eq!(unprocessed.timers, 0);
+        let back = runtime.block_on(run_all(unprocessed));
+        for (number, (verdict, handle)) in verdicts.iter().zip(handles).enumerate() {
+            assert!(handle.is_cancelled());
+            let outcome = runtime.block_on(handle);
+            let expected = if *verdict {
+                ScheduleError::Cancelled
+            } else {
+                ScheduleError::Shutdown
+            };
+            assert_eq!(outcome, Err(expected), "task {number} of round {round}");
+            assert_eq!(
+                tasks.ran(number),
+                usize::from(!verdict),
+                "task {number} of round {round}"
+            );
+        }
+        let truths = verdicts.iter().filter(|verdict| **verdict).count();
+        assert_eq!(truths + back, TASKS);
+        tasks.assert_nothing_leaked();
+        assert_adds_up(&wheel);
+        (cancelled, handed_back) = (cancelled + truths, handed_back + back);
+    }
+    assert!(
+        cancelled > 0 && handed_back > 0,
+        "no race: {cancelled} cancelled, {handed_back} handed back"
+    );
+}
+
+#[test]
+fn shutdown_racing_with_registration_leaves_nobody_hanging_and_loses_no_task() {
+    let runtime = runtime();
+    let (mut kept, mut refused) = (0, 0);
+    for round in 0..ROUNDS {
+        let wheel = wheel(2);
+        let tasks = Round::new(2 * TASKS);
+        let (barrier, made, shutting_down) = (Barrier::new(3), AtomicUsize::new(0), AtomicBool::new(false));
+        let register = |half: usize| {
+            let _entered = runtime.enter();
+            barrier.wait();
+            let numbers = half * TASKS..(half + 1) * TASKS;
+            let schedule = |number: usize| {
+                let (task, owned) = tasks.task(number);
+                let sleep = runtime.spawn(wheel.sleep(millis(60_000)));
+                let handle = wheel.schedule(millis([0, 1, 60_000][number % 3]), task);
+                made.fetch_add(1, SeqCst);
+                (number, handle, owned, sleep, !shutting_down.load(SeqCst))
+            };
+            numbers.map(schedule).collect::<Vec<_>>()
+        };
+        let (registered, unprocessed) = thread::scope(|scope| {
+            let halves = [0, 1].map(|half| scope.spawn(move || register(half)));
+            barrier.wait();
+            while made.load(SeqCst) < round * 2 % (2 * TASKS) {
+                hint::spin_loop();
+            }
+            shutting_down.store(true, SeqCst);
+            let unprocessed = wheel.shutdown();
+            let registered = halves.map(|half| half.join().unwrap());
+            (registered.into_iter().flatten().collect::<Vec<_>>(), unprocessed)
+        });
+        let handed_back = runtime.block_on(run_all(unprocessed));
+        let mut resolved = 0;
+        for (number, handle, owned, sleep, before) in registered {
+            let outcome = runtime.block_on(handle);
+            assert!(
+                matches!(outcome, Ok(()) | Err(ScheduleError::Shutdown)),
+                "{outcome:?}"
+            );
+            assert_eq!(runtime.block_on(sleep).unwrap(), Err(SleepError::Shutdown));
+            let ran = tasks.ran(number);
+            if before || outcome.is_ok() {
+                assert_eq!(ran, 1, "task {number} of round {round}, {outcome:?}");
+            }
+            assert!(ran <= 1, "task {number} of round {round}");
+            assert_eq!(
+                owned.strong_count(),
+                0,
+                "task {number} of round {round} is still alive"
+            );
+            resolved += usize::from(outcome.is_ok());
+            refused += usize::from(ran == 0);
+        }
+        let ran = tasks.total.load(SeqCst);
+        assert_eq!(resolved + handed_back, ran, "round {round}");
+        kept += ran;
+        assert_adds_up(&wheel);
+    }
+    assert!(kept > 0 && refused > 0, "no race: {kept} kept, {refused} refused");
+}
+
+#[test]
+fn shutdowns_racing_with_each_other_share_out_what_there_is() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    for round in 0..ROUNDS {
+        let wheel = wheel(2);
+        let mut tasks = Round::new(TASKS);
+        let handles: Vec<_> = (0..TASKS)
+            .map(|number| tasks.schedule(&wheel, number, millis(60_000)))
+            .collect();
+        let barrier = Barrier::new(3);
+        let unprocessed = thread::scope(|scope| {
+            let calls = [(); 3].map(|()| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    wheel.shutdown()
+                })
+            });
+            calls.map(|call| call.join().unwrap())
+        });
+        for unprocessed in unprocessed {
+            assert_eq!(unprocessed.timers, 0, "round {round}");
+            runtime.block_on(run_all(unprocessed));
+        }
+        (0..TASKS).for_each(|number| assert_eq!(tasks.ran(number), 1, "task {number} of round {round}"));
+        for handle in handles {
+            assert_eq!(runtime.block_on(handle), Err(ScheduleError::Shutdown));
+        }
+        tasks.assert_nothing_leaked();
+        assert_adds_up(&wheel);
+    }
+}
+
+#[test]
+fn cancel_racing_with_expiry_is_true_exactly_when_the_task_never_runs() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let (mut cancelled, mut started) = (0, 0);
+    for round in 0..ROUNDS {
+        let wheel = wheel(1 + round % 2);
+        let mut tasks = Round::new(TASKS);
+        let handles: Vec<_> = (0..TASKS)
+            .map(|number| tasks.schedule(&wheel, number, millis(2 + number as u64 % 3)))
+            .collect();
+        tasks.spin_until_so_many_ran(round % (TASKS / 3));
+        // From the end: the driver comes from the beginning, and they meet.
+        let mut verdicts: Vec<_> = handles.iter().rev().map(Scheduled::cancel).collect();
+        verdicts.reverse();
+        for (number, (verdict, handle)) in verdicts.into_iter().zip(handles).enumerate() {
+            let outcome = runtime.block_on(handle);
+            let expected = if verdict {
+                Err(ScheduleError::Cancelled)
+            } else {
+                Ok(())
+            };
+            assert_eq!(outcome, expected, "task {number} of round {round}");
+            assert_eq!(
+                tasks.ran(number),
+                usize::from(!verdict),
+                "task {number} of round {round}"
+            );
+            cancelled += usize::from(verdict);
+            started += usize::from(!verdict);
+        }
+        tasks.assert_nothing_leaked();
+        assert_adds_up(&wheel);
+    }
+    assert!(
+        cancelled > 0 && started > 0,
+        "no race: {cancelled} cancelled, {started} started"
+    );
+}
+
+#[test]
+fn of_two_cancels_at_once_exactly_one_is_true() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    for round in 0..ROUNDS {
+        let wheel = wheel(2);
+        let mut tasks = Round::new(TASKS);
+        let handles: Vec<_> = (0..TASKS)
+            .map(|number| tasks.schedule(&wheel, number, millis(60_000)))
+            .collect();
+        let barrier = Barrier::new(2);
+        let cancel_all = || {
+            barrier.wait();
+            handles.iter().map(Scheduled::cancel).collect::<Vec<_>>()
+        };
+        let [ours, theirs] = thread::scope(|scope| {
+            [(); 2]
+                .map(|()| scope.spawn(cancel_all))
+                .map(|cancels| cancels.join().unwrap())
+        });
+        for (number, (ours, theirs)) in ours.into_iter().zip(theirs).enumerate() {
+            assert!(ours != theirs, "task {number} of round {round}: {ours}, {theirs}");
+        }
+        tasks.assert_nothing_leaked();
+        assert_adds_up(&wheel);
+    }
+}
+
+/// Tasks that are expiring, being cancelled, newly registered and handed back, all at once.
+#[test]
+fn everything_at_once_accounts_for_every_task() {
+    let runtime = runtime();
+    for round in 0..ROUNDS / 4 {
+        let wheel = wheel(2);
+        let tasks = Round::new(4 * TASKS);
+        let (made, barrier) = (AtomicUsize::new(0), Barrier::new(5));
+        let work = |quarter: usize| {
+            let _entered = runtime.enter();
+            barrier.wait();
+            let mut handles = Vec::new();
+            let mut cancelled = 0;
+            for number in quarter * TASKS..(quarter + 1) * TASKS {
+                let (task, owned) = tasks.task(number);
+                let handle = wheel.schedule(millis(number as u64 % 4), task);
+                made.fetch_add(1, SeqCst);
+                if number % 2 == 0 && handle.cancel() {
+                    cancelled += 1;
+                }
+                handles.push((handle, owned));
+            }
+            (handles, cancelled)
+        };
+        let (handles, cancelled, unprocessed) = thread::scope(|scope| {
+            let quarters = [0, 1, 2, 3].map(|quarter| scope.spawn(move || work(quarter)));
+            barrier.wait();
+            while made.load(SeqCst) < (round * 16) % (4 * TASKS) {
+                thread::yield_now();
+            }
+            let unprocessed = wheel.shutdown();
+            let (mut all, mut sum) = (Vec::new(), 0);
+            for (handles, cancelled) in quarters.map(|quarter| quarter.join().unwrap()) {
+                all.extend(handles);
+                sum += cancelled;
+            }
+            (all, sum, unprocessed)
+        });
+        assert_eq!(unprocessed.timers, 0);
+        let handed_back = runtime.block_on(run_all(unprocessed));
+        let (mut ok, mut reported_cancelled) = (0, 0);
+        for (handle, owned) in handles {
+            match runtime.block_on(handle) {
+                Ok(()) => ok += 1,
+                Err(ScheduleError::Cancelled) => reported_cancelled += 1,
+                Err(error) => assert_eq!(error, ScheduleError::Shutdown),
+            }
+            assert_eq!(owned.strong_count(), 0);
+        }
+        assert_eq!(reported_cancelled, cancelled);
+        assert_eq!(tasks.total.load(SeqCst), ok + handed_back, "round {round}");
+        (0..4 * TASKS).for_each(|number| assert!(tasks.ran(number) <= 1));
+        assert_adds_up(&wheel);
+    }
+}
+
+#[test]
+fn max_pending_is_never_passed_and_all_room_is_freed() {
+    const LIMIT: usize = 16;
+    let runtime = runtime();
+    for shards in [1, 4] {
+        let wheel = Wheel::builder()
+            .tick_duration(millis(1))
+            .shards(shards)
+            .max_pending(LIMIT)
+            .build()
+            .unwrap();
+        // Counted in after a timer was admitted and out before it is dropped: never more than are pending.
+        let (surely_pending, most, refused) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let watching = AtomicBool::new(true);
+        let work = |worker: u64| {
+            let _entered = runtime.enter();
+            let mut kept = std::collections::VecDeque::new();
+            for step in 0..3_000_u64 {
+                let handle = wheel.schedule(millis(60_000), async {});
+                if handle.is_cancelled() {
+                    refused.fetch_add(1, SeqCst);
+                } else {
+                    most.fetch_max(surely_pending.fetch_add(1, SeqCst) + 1, SeqCst);
+                    kept.push_back(handle);
+                }
+                // More than the limit at times: each worker meets it, also when it has the machine to itself.
+                if kept.len() as u64 > (step * (worker + 3)) % 31 {
+                    if let Some(handle) = kept.pop_front() {
+                        surely_pending.fetch_sub(1, SeqCst);
+                        assert!(handle.cancel());
+                    }
+                }
+            }
+            for handle in kept {
+                surely_pending.fetch_sub(1, SeqCst);
+                assert!(handle.cancel());
+            }
+        };
+        thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut most = 0;
+                while watching.load(SeqCst) {
+                    most = most.max(wheel.pending());
+                    thread::yield_now();
+                }
+                most
+            });
+            let workers = [0, 1, 2, 3].map(|worker| scope.spawn(move || work(worker)));
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            watching.store(false, SeqCst);
+            let seen = watcher.join().unwrap();
+            // Several shards are not looked at all in one moment.
+            assert!(shards > 1 || seen <= LIMIT, "{seen} were pending");
+        });
+        assert!(most.load(SeqCst) <= LIMIT, "{most:?} were pending");
+        assert!(refused.load(SeqCst) > 0, "never full");
+        assert_eq!(wheel.metrics().rejected, refused.load(SeqCst) as u64);
+        assert_adds_up(&wheel);
+        assert_limit_is(&runtime, &wheel, LIMIT);
+    }
+}
+
+#[test]
+fn max_pending_refuses_nobody_while_there_is_room() {
+    const LIMIT: usize = 16;
+    let runtime = runtime();
+    let wheel = Wheel::builder()
+        .tick_duration(millis(1))
+        .shards(2)
+        .max_pending(LIMIT)
+        .build()
+        .unwrap();
+    // Four threads with four each at most: never full.
+    let work = || {
+        let _entered = runtime.enter();
+        for _ in 0..1_000 {
+            let handles: Vec<_> = (0..LIMIT / 4)
+                .map(|_| wheel.schedule(millis(60_000), async {}))
+                .collect();
+            assert!(
+                handles.iter().all(Scheduled::cancel),
+                "refused with room to spare"
+            );
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(work);
+        }
+    });
+    assert_eq!(wheel.metrics().rejected, 0);
+    assert_limit_is(&runtime, &wheel, LIMIT);
+}
+
+#[test]
+fn max_pending_keeps_count_while_timers_expire_under_those_who_cancel_them() {
+    const LIMIT: usize = 64;
+    let runtime = runtime();
+    let wheel = Wheel::builder()
+        .tick_duration(millis(1))
+        .shards(2)
+        .max_pending(LIMIT)
+        .build()
+        .unwrap();
+    let tasks: Vec<_> = (0..8_u64)
+        .map(|worker| {
+            let wheel = wheel.clone();
+            runtime.spawn(async move {
+                for step in 0..300_u64 {
+                    // Long and short by turns: some expire, some are dropped in the very tick they are due.
+                    let (short, long) = (1 + step % 2, 1 + (step + worker) % 3);
+                    tokio::select! {
+                        _ = wheel.sleep(millis(short)) => {}
+                        _ = wheel.sleep(millis(long)) => {}
+                        _ = wheel.schedule(millis(long), async {}) => {}
+                        _ = wheel.timeout(millis(short), std::future::pending::<()>()) => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    for outcome in runtime.block_on(join_all(tasks)) {
+        outcome.unwrap();
+    }
+    // The last of the detached tasks have yet to run.
+    while wheel.pending() > 0 {
+        thread::yield_now();
+    }
+    let metrics = wheel.metrics();
+    assert!(metrics.expired > 0 && metrics.cancelled > 0, "{metrics:?}");
+    assert_adds_up(&wheel);
+    assert_limit_is(&runtime, &wheel, LIMIT);
+}
+
+/// The wheel, empty now, admits `limit` timers and not one more.
+#[track_caller]
+fn assert_limit_is(runtime: &Runtime, wheel: &Wheel, limit: usize) {
+    let _entered = runtime.enter();
+    let mut handles: Vec<_> = (0..limit + 3)
+        .map(|_| wheel.schedule(millis(60_000), async {}))
+        .collect();
+    let refused = handles.split_off(limit);
+    assert!(
+        handles.iter().all(|handle| !handle.is_cancelled()),
+        "room was lost"
+    );
+    assert!(refused.iter().all(Scheduled::is_cancelled), "room was won");
+    assert!(handles.iter().all(Scheduled::cancel));
+}

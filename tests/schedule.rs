@@ -1,0 +1,464 @@
+//! `schedule`, `schedule_at` and `Scheduled`.
+
+use std::{
+    future::pending,
+    marker::PhantomPinned,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use tickwheel::{ScheduleError, Scheduled, ScheduledTask, Unprocessed, Wheel};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Duration, Instant},
+};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// Lets every task that is ready run.
+async fn settle() {
+    for _ in 0..16 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn advance(duration: Duration) {
+    tokio::time::advance(duration).await;
+    settle().await;
+}
+
+/// A future's possession, and a way to see whether it still exists.
+fn possession() -> (Arc<()>, Weak<()>) {
+    let owned = Arc::new(());
+    let seen = Arc::downgrade(&owned);
+    (owned, seen)
+}
+
+/// A waker, and how often it was woken.
+fn counting_waker() -> (Waker, Arc<AtomicUsize>) {
+    struct Counting(Arc<AtomicUsize>);
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let woken = Arc::new(AtomicUsize::new(0));
+    (Waker::from(Arc::new(Counting(woken.clone()))), woken)
+}
+
+fn alive_tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+#[test]
+fn its_types_can_go_anywhere() {
+    fn anywhere<T: Send + Sync + Unpin + 'static>() {}
+    fn sendable<T: Send + Unpin + 'static>() {}
+    anywhere::<Scheduled<Vec<u8>>>();
+    sendable::<ScheduledTask>();
+    sendable::<Unprocessed>();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_starts_never_early_and_at_the_tick_it_is_due() {
+    let wheel = Wheel::new();
+    for millis in [1, 9, 10, 11, 99, 100, 5_119, 5_120, 5_121, 3_600_000] {
+        let called = Instant::now();
+        let delay = Duration::from_millis(millis);
+        let started = wheel.schedule(delay, async { Instant::now() });
+        assert_eq!(started.deadline(), called + delay);
+        let started = started.await.unwrap();
+        assert!(
+            started >= called + delay,
+            "{delay:?}: {:?} early",
+            called + delay - started
+        );
+        assert!(
+            started < called + delay + TICK,
+            "{delay:?}: {:?} late",
+            started - called - delay
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_through_the_last_millisecond_before_its_deadline() {
+    let wheel = Wheel::new();
+    let task = wheel.schedule(Duration::from_millis(100), async {});
+    advance(Duration::from_millis(99)).await;
+    assert!(!task.is_expired());
+    advance(Duration::from_millis(1)).await;
+    assert!(task.is_expired());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zero_delay_and_a_past_instant_start_by_the_next_tick() {
+    let wheel = Wheel::new();
+    wheel.sleep(Duration::from_millis(35)).await.unwrap();
+    let past = Instant::now() - Duration::from_millis(30);
+    let at_once = wheel.schedule(Duration::ZERO, async {});
+    let overdue = wheel.schedule_at(past, async {});
+    assert_eq!(overdue.deadline(), past);
+    advance(TICK).await;
+    assert!(at_once.is_finished());
+    assert!(overdue.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_past_the_end_of_the_clock_waits_instead_of_panicking() {
+    let wheel = Wheel::new();
+    let task = wheel.schedule(Duration::MAX, async {});
+    advance(Duration::from_secs(86_400 * 365)).await;
+    assert!(!task.is_expired());
+    assert_eq!(wheel.pending(), 1);
+    assert!(task.deadline() > Instant::now() + Duration::from_secs(86_400 * 365 * 20));
+    assert!(task.cancel());
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_it_is_due_it_costs_no_tokio_task() {
+    let wheel = Wheel::new();
+    let before = alive_tasks();
+    let (release, held) = oneshot::channel::<()>();
+    let first = wheel.schedule(Duration::from_secs(1), held);
+    let _others: Vec<_> = (0..1000)
+        .map(|_| wheel.schedule(Duration::from_secs(2), async {}))
+        .collect();
+    settle().await;
+    assert_eq!(wheel.pending(), 1001);
+    assert_eq!(alive_tasks(), before + 1, "the driver, and nothing else");
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(alive_tasks(), before + 2, "the driver and the task that is due");
+    release.send(()).unwrap();
+    assert_eq!(first.await, Ok(Ok(())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handle_gives_the_result() {
+    let wheel = Wheel::new();
+    let answer = wheel.schedule(Duration::from_secs(1), async { String::from("forty-two") });
+    assert_eq!(answer.await.as_deref(), Ok("forty-two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_polled_the_handle_last_is_woken() {
+    let wheel = Wheel::new();
+    let mut handle = wheel.schedule(Duration::from_millis(20), async { 7 });
+    let (first, first_woken) = counting_waker();
+    let (second, second_woken) = counting_waker();
+    for waker in [&first, &second] {
+        assert_pending!(Pin::new(&mut handle).poll(&mut Context::from_waker(waker)));
+    }
+    advance(Duration::from_millis(20)).await;
+    assert_eq!(first_woken.load(Ordering::Relaxed), 0);
+    assert_eq!(second_woken.load(Ordering::Relaxed), 1);
+    // Started by now: the handle waits on the Tokio task.
+    assert_eq!(handle.await, Ok(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_polled_before_the_task_starts_is_woken_for_its_end() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<u8>();
+    let mut handle = task::spawn(wheel.schedule(Duration::from_millis(20), held));
+    assert_pending!(handle.poll());
+    advance(Duration::from_millis(20)).await;
+    assert_pending!(handle.poll());
+    release.send(7).unwrap();
+    settle().await;
+    assert!(handle.is_woken());
+    assert_ready_eq!(handle.poll(), Ok(Ok(7)));
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "`Scheduled` polled after completion")]
+async fn a_handle_polled_after_it_gave_its_result_panics() {
+    let mut handle = Wheel::new().schedule(Duration::from_millis(20), async {});
+    (&mut handle).await.unwrap();
+    let _ = (&mut handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_handle_detaches_the_task() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    drop(wheel.schedule(Duration::from_secs(1), async { sender.send("ran") }));
+    assert_eq!(wheel.pending(), 1);
+    advance(Duration::from_millis(999)).await;
+    assert!(receiver.try_recv().is_err());
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(receiver.try_recv(), Ok("ran"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_task_whose_handle_is_dropped_runs_on() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    let (release, held) = oneshot::channel::<()>();
+    let handle = wheel.schedule(TICK, async {
+        held.await.unwrap();
+        sender.send("ran")
+    });
+    advance(TICK).await;
+    assert!(handle.is_expired());
+    drop(handle);
+    release.send(()).unwrap();
+    settle().await;
+    assert_eq!(receiver.try_recv(), Ok("ran"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_stage_of_a_task_that_runs_can_be_told() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<()>();
+    let task = wheel.schedule(Duration::from_secs(1), held);
+    let stage = |task: &Scheduled<_>| (task.is_expired(), task.is_cancelled(), task.is_finished());
+    assert_eq!(stage(&task), (false, false, false));
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(stage(&task), (true, false, false));
+    release.send(()).unwrap();
+    settle().await;
+    assert_eq!(stage(&task), (true, false, true));
+    assert!(!task.cancel());
+    assert_eq!(stage(&task), (true, false, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_is_true_once_and_the_task_never_runs() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    let task = wheel.schedule(Duration::from_secs(1), async { sender.send(()) });
+    assert!(task.cancel());
+    assert!(!task.cancel());
+    assert_eq!(
+        (task.is_expired(), task.is_cancelled(), task.is_finished()),
+        (false, true, true)
+    );
+    assert_eq!(wheel.pending(), 0);
+    advance(Duration::from_secs(2)).await;
+    assert_eq!(receiver.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    assert_eq!(task.await.unwrap_err(), ScheduleError::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_is_false_once_the_task_has_started_and_leaves_it_alone() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<u8>();
+    let task = wheel.schedule(TICK, held);
+    advance(TICK).await;
+    assert!(!task.cancel());
+    assert!(!task.is_cancelled());
+    release.send(7).unwrap();
+    assert_eq!(task.await, Ok(Ok(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_is_false_after_the_result_was_given() {
+    let wheel = Wheel::new();
+    let mut task = wheel.schedule(TICK, async {});
+    (&mut task).await.unwrap();
+    assert!(!task.cancel());
+    assert_eq!(
+        (task.is_expired(), task.is_cancelled(), task.is_finished()),
+        (true, false, true)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_wakes_whoever_awaits_the_task() {
+    let wheel = Wheel::new();
+    let handle = Arc::new(Mutex::new(wheel.schedule(Duration::from_secs(1), async {})));
+    let awaited = handle.clone();
+    let mut awaiting = task::spawn(std::future::poll_fn(move |cx| {
+        Future::poll(Pin::new(&mut *awaited.lock().unwrap()), cx)
+    }));
+    assert_pending!(awaiting.poll());
+    assert!(handle.lock().unwrap().cancel());
+    assert!(awaiting.is_woken());
+    assert_ready_eq!(awaiting.poll(), Err(ScheduleError::Cancelled));
+    // The verdict stands however often it is asked for.
+    assert_ready_eq!(awaiting.poll(), Err(ScheduleError::Cancelled));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_task_is_dropped_before_cancel_returns_with_all_it_owns() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel.schedule(Duration::from_secs(3600), async move {
+        pending::<()>().await;
+        drop(owned);
+    });
+    assert!(seen.upgrade().is_some());
+    assert!(task.cancel());
+    assert!(seen.upgrade().is_none(), "and not at the old deadline");
+    assert!(task.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_task_is_dropped_at_once_though_its_handle_lives() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel.schedule(TICK, async move {
+        let _owned = owned;
+    });
+    advance(TICK).await;
+    assert!(task.is_finished());
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_nobody_asks_for_goes_with_the_handle() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel.schedule(TICK, async move { owned });
+    advance(TICK).await;
+    assert!(task.is_finished());
+    assert!(seen.upgrade().is_some(), "the result waits for the handle");
+    drop(task);
+    settle().await;
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_one_tick_start_in_the_order_they_were_scheduled() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..500 {
+        let order = order.clone();
+        drop(wheel.schedule(Duration::from_secs(60), async move {
+            order.lock().unwrap().push(number)
+        }));
+    }
+    advance(Duration::from_secs(60)).await;
+    settle().await;
+    assert_eq!(*order.lock().unwrap(), (0..500).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_over_many_deadlines_starts_tasks_in_order_of_deadline() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..200_u64 {
+        let (order, delay) = (order.clone(), number * 7919 % 200);
+        let delay = Duration::from_millis(delay * 100 + 100);
+        drop(wheel.schedule(delay, async move { order.lock().unwrap().push(delay) }));
+    }
+    advance(Duration::from_secs(60)).await;
+    settle().await;
+    let order = order.lock().unwrap();
+    assert_eq!(order.len(), 200);
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_can_schedule_the_next_one_and_cancel_another() {
+    let wheel = Wheel::new();
+    let doomed = wheel.schedule(Duration::from_secs(5), async { unreachable!() });
+    let inner = wheel.clone();
+    let outer = wheel.schedule(Duration::from_secs(1), async move {
+        assert!(doomed.cancel());
+        let called = Instant::now();
+        inner
+            .schedule(Duration::from_secs(1), async move { called.elapsed() })
+            .await
+    });
+    assert_eq!(outer.await, Ok(Ok(Duration::from_secs(1))));
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_not_unpin_runs_and_is_handed_back() {
+    let wheel = Wheel::new();
+    let pinned = || async {
+        let _pinned = PhantomPinned;
+        tokio::task::yield_now().await;
+        7
+    };
+    assert_eq!(wheel.schedule(TICK, pinned()).await, Ok(7));
+    drop(wheel.schedule(TICK, pinned()));
+    assert_eq!(wheel.shutdown().tasks.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_over_finished_handles_lets_other_tasks_run() {
+    let wheel = Wheel::new();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let other = ran.clone();
+    let finished: Vec<_> = (0..10_000).map(|_| wheel.schedule(TICK, async {})).collect();
+    advance(TICK).await;
+    while !finished.iter().all(|task| task.is_finished()) {
+        settle().await;
+    }
+    tokio::spawn(async move { other.fetch_add(1, Ordering::Relaxed) });
+    for task in finished {
+        task.await.unwrap();
+        if ran.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+    }
+    panic!("ten thousand awaits, and the runtime never had its turn");
+}
+
+#[test]
+#[should_panic(
+    expected = "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
+)]
+fn outside_a_runtime_it_panics_in_tokios_words() {
+    drop(Wheel::new().schedule(Duration::from_secs(1), async {}));
+}
+
+#[test]
+fn with_a_handle_it_can_be_called_and_awaited_outside_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
+    let task = wheel.schedule(Duration::from_millis(20), async {
+        tokio::spawn(async { 7 }).await.unwrap()
+    });
+    assert_eq!(futures::executor::block_on(task), Ok(7));
+}
+
+#[test]
+fn it_runs_on_the_runtime_it_was_scheduled_on() {
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (drives, runs) = (runtime(), runtime());
+    let wheel = Wheel::new();
+    drives.block_on(wheel.sleep(Duration::from_millis(1))).unwrap();
+    let task = {
+        let _entered = runs.enter();
+        wheel.schedule(Duration::from_millis(20), async { Handle::current().id() })
+    };
+    assert_eq!(futures::executor::block_on(task), Ok(runs.handle().id()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_debug_output_tells_the_stage() {
+    let wheel = Wheel::new();
+    let mut task = task::spawn(wheel.schedule(TICK, async {}));
+    assert!(format!("{:?}", *task).contains("Waiting"));
+    advance(TICK).await;
+    assert!(format!("{:?}", *task).contains("Finished"));
+    assert!(matches!(assert_ready!(task.poll()), Ok(())));
+    let cancelled = wheel.schedule(TICK, async {});
+    cancelled.cancel();
+    assert!(format!("{cancelled:?}").contains("Never"));
+    assert_eq!(
+        task::spawn(cancelled).poll(),
+        Poll::Ready(Err(ScheduleError::Cancelled))
+    );
+}

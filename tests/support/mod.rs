@@ -1,0 +1,84 @@
+//! What the tests share. Each file takes what it needs.
+#![allow(dead_code)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Wake, Waker},
+    time::Duration,
+};
+
+use tickwheel::Wheel;
+
+/// A tick of `Wheel::new()`.
+pub(crate) const TICK: Duration = ms(10);
+pub(crate) const SECOND: Duration = ms(1_000);
+pub(crate) const DAY: Duration = ms(86_400_000);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Lets every task that is ready run.
+pub(crate) async fn settle() {
+    for _ in 0..16 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Moves the paused clock, and lets every task run that has become ready by it.
+pub(crate) async fn advance(duration: Duration) {
+    tokio::time::advance(duration).await;
+    settle().await;
+}
+
+/// A waker that calls `action`.
+pub(crate) fn waker_of(action: impl Fn() + Send + Sync + 'static) -> Waker {
+    struct Action<F>(F);
+    impl<F: Fn() + Send + Sync> Wake for Action<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+    Waker::from(Arc::new(Action(action)))
+}
+
+/// A waker, and how often it was woken.
+pub(crate) fn counting_waker() -> (Waker, Arc<AtomicUsize>) {
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = woken.clone();
+    let waker = waker_of(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    (waker, woken)
+}
+
+/// At a quiet point every timer ever registered has expired, was cancelled or is pending.
+#[track_caller]
+pub(crate) fn assert_adds_up(wheel: &Wheel) {
+    let metrics = wheel.metrics();
+    assert_eq!(
+        metrics.registered,
+        metrics.expired + metrics.cancelled + metrics.pending as u64,
+        "{metrics:?}"
+    );
+    assert_eq!(metrics.pending, wheel.pending());
+}
+
+/// Nothing waits, and the counters add up.
+#[track_caller]
+pub(crate) fn assert_at_rest(wheel: &Wheel) {
+    assert_eq!(wheel.pending(), 0);
+    assert_adds_up(wheel);
+}
+
+/// No shard holds a cell: one that did could not have given back the arena that a burst of timers left.
+#[track_caller]
+pub(crate) fn assert_arena_given_back(wheel: &Wheel) {
+    const RETAINED: usize = 1024;
+    const CELL: usize = 40;
+    let held = wheel.metrics().arena_bytes;
+    assert!(held <= wheel.shards() * RETAINED * CELL, "{held} bytes are still held");
+}

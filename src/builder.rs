@@ -255,7 +255,7 @@ impl Builder {
             self.tick_duration,
             self.handle,
         ));
-        let limit = self.max_pending.map(|max| Arc::new(Limit::new(max)));
+        let limit = self.max_pending.map(|max| Arc::new(Limit::new(max as u32)));
         let capacity = self.capacity.unwrap_or(0).div_ceil(shards);
         let shards = (0..shards)
             .map(|_| {

@@ -51,11 +51,11 @@ impl Clock {
     }
 
     pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
-        let after = Nanos::from_duration(instant.saturating_duration_since(self.anchor));
+        let after = Nanos::passed(instant.saturating_duration_since(self.anchor));
         if after > Nanos::ZERO {
             return self.elapsed.saturating_add(after);
         }
-        let before = Nanos::from_duration(self.anchor.saturating_duration_since(instant));
+        let before = Nanos::passed(self.anchor.saturating_duration_since(instant));
         self.elapsed.saturating_sub(before)
     }
 

@@ -109,7 +109,7 @@ pub enum ScheduleError {
 /// What every refusal of a wheel comes down to; each future's error is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    AtCapacity { limit: usize },
+    AtCapacity { limit: u32 },
     Shutdown,
 }
 
@@ -118,7 +118,7 @@ macro_rules! from_refusal {
         impl From<Refusal> for $error {
             fn from(refusal: Refusal) -> $error {
                 match refusal {
-                    Refusal::AtCapacity { limit } => $error::AtCapacity { limit },
+                    Refusal::AtCapacity { limit } => $error::AtCapacity { limit: limit as usize },
                     Refusal::Shutdown => $error::Shutdown,
                 }
             }
@@ -145,22 +145,19 @@ impl From<SleepError> for ScheduleError {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::AtCapacity { limit } => {
-                write!(f, "the wheel is at its capacity of {limit} pending timers")
-            }
-            Refusal::Shutdown => f.write_str("the wheel has been shut down"),
-        }
-    }
+fn at_capacity(f: &mut fmt::Formatter<'_>, limit: usize) -> fmt::Result {
+    write!(f, "the wheel is at its capacity of {limit} pending timers")
+}
+
+fn shut_down(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("the wheel has been shut down")
 }
 
 impl fmt::Display for SleepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            SleepError::AtCapacity { limit } => Refusal::AtCapacity { limit }.fmt(f),
-            SleepError::Shutdown => Refusal::Shutdown.fmt(f),
+            SleepError::AtCapacity { limit } => at_capacity(f, limit),
+            SleepError::Shutdown => shut_down(f),
         }
     }
 }
@@ -169,8 +166,8 @@ impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             TimeoutError::Elapsed => f.write_str("deadline has elapsed"),
-            TimeoutError::AtCapacity { limit } => Refusal::AtCapacity { limit }.fmt(f),
-            TimeoutError::Shutdown => Refusal::Shutdown.fmt(f),
+            TimeoutError::AtCapacity { limit } => at_capacity(f, limit),
+            TimeoutError::Shutdown => shut_down(f),
         }
     }
 }
@@ -178,8 +175,8 @@ impl fmt::Display for TimeoutError {
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScheduleError::AtCapacity { limit } => Refusal::AtCapacity { limit: *limit }.fmt(f),
-            ScheduleError::Shutdown => Refusal::Shutdown.fmt(f),
+            ScheduleError::AtCapacity { limit } => at_capacity(f, *limit),
+            ScheduleError::Shutdown => shut_down(f),
             ScheduleError::Cancelled => f.write_str("the task was cancelled before it started"),
             ScheduleError::Panicked(message) => write!(f, "the task panicked: {message}"),
         }

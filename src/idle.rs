@@ -223,7 +223,7 @@ impl IdleHandle {
             touched_since.store(true, Ordering::Relaxed);
             return;
         }
-        let nanos = Nanos::from_duration(now.instant.saturating_duration_since(*start)).0;
+        let nanos = Nanos::passed(now.instant.saturating_duration_since(*start)).0;
         // Two touches may come in either order; the later one counts.
         touched.fetch_max(nanos, Ordering::Relaxed);
     }

@@ -311,7 +311,7 @@ impl Interval {
             MissedTickBehavior::Burst => clock::saturating_add(missed, self.period),
             MissedTickBehavior::Delay => clock::saturating_add(now, self.period),
             MissedTickBehavior::Skip => {
-                let late = Nanos::from_duration(now - missed).0 % Nanos::from_duration(self.period).0;
+                let late = Nanos::passed(now - missed).0 % Nanos::from_duration(self.period).0;
                 clock::saturating_add(now, self.period - Duration::from_nanos(late))
             }
         }

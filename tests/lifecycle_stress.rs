@@ -108,6 +108,12 @@ fn assert_adds_up(wheel: &Wheel) {
     assert_eq!(metrics.panics, 0);
 }
 
+fn wait_for_shutdown(wheel: &Wheel) {
+    while !wheel.is_shutdown() {
+        thread::yield_now();
+    }
+}
+
 async fn run_all(unprocessed: Unprocessed) -> usize {
     let handed_back = unprocessed.tasks.len();
     for task in unprocessed.tasks {
@@ -121,7 +127,9 @@ fn shutdown_racing_with_expiry_runs_or_hands_back_each_task_once() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let (mut started, mut handed_back) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut round = 0;
+    // Until they have met: on a busy machine one side may be done before the other begins.
+    while round < ROUNDS || started == 0 || handed_back == 0 {
         let wheel = wheel(1 + round % 2);
         let mut tasks = Round::new(TASKS);
         let handles: Vec<_> = (0..TASKS)
@@ -144,18 +152,17 @@ fn shutdown_racing_with_expiry_runs_or_hands_back_each_task_once() {
         (0..TASKS).for_each(|number| assert_eq!(tasks.ran(number), 1, "task {number} of round {round}"));
         tasks.assert_nothing_leaked();
         assert_adds_up(&wheel);
+        round += 1;
     }
-    assert!(
-        started > 0 && handed_back > 0,
-        "no race: {started} started, {handed_back} handed back"
-    );
 }
 
 #[test]
 fn shutdown_racing_with_expiry_counts_each_pending_sleep_once() {
     let runtime = runtime();
     let (mut elapsed, mut ended) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut round = 0;
+    // Until they have met: on a busy machine one side may be done before the other begins.
+    while round < ROUNDS || elapsed == 0 || ended == 0 {
         let wheel = wheel(2);
         let finished = Arc::new(AtomicUsize::new(0));
         let sleeps: Vec<_> = (0..TASKS)
@@ -192,11 +199,8 @@ fn shutdown_racing_with_expiry_counts_each_pending_sleep_once() {
         );
         assert_adds_up(&wheel);
         (elapsed, ended) = (elapsed + ok, ended + shutdown);
+        round += 1;
     }
-    assert!(
-        elapsed > 0 && ended > 0,
-        "no race: {elapsed} elapsed, {ended} ended"
-    );
 }
 
 #[test]
@@ -204,7 +208,9 @@ fn shutdown_racing_with_cancel_cancels_or_hands_back_each_task_once() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let (mut cancelled, mut handed_back) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut round = 0;
+    // Until they have met: on a busy machine one side may be done before the other begins.
+    while round < ROUNDS || cancelled == 0 || handed_back == 0 {
         let wheel = wheel(1 + round % 2);
         let mut tasks = Round::new(TASKS);
         let handles: Vec<_> = (0..TASKS)
@@ -215,14 +221,16 @@ fn shutdown_racing_with_cancel_cancels_or_hands_back_each_task_once() {
             let cancels = scope.spawn(|| {
                 barrier.wait();
                 let cancel = |handle: &Scheduled<()>| {
-                    halfway.fetch_add(1, SeqCst);
+                    if halfway.fetch_add(1, SeqCst) == TASKS / 2 && round % 10 == 5 {
+                        wait_for_shutdown(&wheel);
+                    }
                     handle.cancel()
                 };
                 handles.iter().map(cancel).collect::<Vec<_>>()
             });
             barrier.wait();
-            while halfway.load(SeqCst) < round % TASKS {
-                hint::spin_loop();
+            while halfway.load(SeqCst) < round % (TASKS / 2) {
+                thread::yield_now();
             }
             let unprocessed = wheel.shutdown();
             (cancels.join().unwrap(), unprocessed)
@@ -249,18 +257,17 @@ fn shutdown_racing_with_cancel_cancels_or_hands_back_each_task_once() {
         tasks.assert_nothing_leaked();
         assert_adds_up(&wheel);
         (cancelled, handed_back) = (cancelled + truths, handed_back + back);
+        round += 1;
     }
-    assert!(
-        cancelled > 0 && handed_back > 0,
-        "no race: {cancelled} cancelled, {handed_back} handed back"
-    );
 }
 
 #[test]
 fn shutdown_racing_with_registration_leaves_nobody_hanging_and_loses_no_task() {
     let runtime = runtime();
     let (mut kept, mut refused) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut round = 0;
+    // Until they have met: on a busy machine one side may be done before the other begins.
+    while round < ROUNDS || kept == 0 || refused == 0 {
         let wheel = wheel(2);
         let tasks = Round::new(2 * TASKS);
         let (barrier, made, shutting_down) = (Barrier::new(3), AtomicUsize::new(0), AtomicBool::new(false));
@@ -269,6 +276,9 @@ fn shutdown_racing_with_registration_leaves_nobody_hanging_and_loses_no_task() {
             barrier.wait();
             let numbers = half * TASKS..(half + 1) * TASKS;
             let schedule = |number: usize| {
+                if number % TASKS == TASKS / 2 && round % 10 == 5 {
+                    wait_for_shutdown(&wheel);
+                }
                 let (task, owned) = tasks.task(number);
                 let sleep = runtime.spawn(wheel.sleep(millis(60_000)));
                 let handle = wheel.schedule(millis([0, 1, 60_000][number % 3]), task);
@@ -280,8 +290,8 @@ fn shutdown_racing_with_registration_leaves_nobody_hanging_and_loses_no_task() {
         let (registered, unprocessed) = thread::scope(|scope| {
             let halves = [0, 1].map(|half| scope.spawn(move || register(half)));
             barrier.wait();
-            while made.load(SeqCst) < round * 2 % (2 * TASKS) {
-                hint::spin_loop();
+            while made.load(SeqCst) < round % (TASKS / 2) {
+                thread::yield_now();
             }
             shutting_down.store(true, SeqCst);
             let unprocessed = wheel.shutdown();
@@ -314,8 +324,8 @@ fn shutdown_racing_with_registration_leaves_nobody_hanging_and_loses_no_task() {
         assert_eq!(resolved + handed_back, ran, "round {round}");
         kept += ran;
         assert_adds_up(&wheel);
+        round += 1;
     }
-    assert!(kept > 0 && refused > 0, "no race: {kept} kept, {refused} refused");
 }
 
 #[test]
@@ -356,7 +366,9 @@ fn cancel_racing_with_expiry_is_true_exactly_when_the_task_never_runs() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let (mut cancelled, mut started) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut round = 0;
+    // Until they have met: on a busy machine one side may be done before the other begins.
+    while round < ROUNDS || cancelled == 0 || started == 0 {
         let wheel = wheel(1 + round % 2);
         let mut tasks = Round::new(TASKS);
         let handles: Vec<_> = (0..TASKS)
@@ -384,11 +396,8 @@ fn cancel_racing_with_expiry_is_true_exactly_when_the_task_never_runs() {
         }
         tasks.assert_nothing_leaked();
         assert_adds_up(&wheel);
+        round += 1;
     }
-    assert!(
-        cancelled > 0 && started > 0,
-        "no race: {cancelled} cancelled, {started} started"
-    );
 }
 
 #[test]

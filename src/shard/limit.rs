@@ -7,12 +7,12 @@ use crate::{
 
 /// A count that never passes its maximum, but for those who were admitted before.
 pub(crate) struct Limit {
-    max: usize,
+    max: u32,
     pending: AtomicUsize,
 }
 
 impl Limit {
-    pub(crate) fn new(max: usize) -> Limit {
+    pub(crate) fn new(max: u32) -> Limit {
         Limit {
             max,
             pending: AtomicUsize::new(0),
@@ -26,7 +26,7 @@ impl Limit {
         }
         self.pending
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| {
-                (pending < self.max).then_some(pending + 1)
+                (pending < self.max as usize).then_some(pending + 1)
             })
             .map(|_| ())
             .map_err(|_| Refusal::AtCapacity { limit: self.max })

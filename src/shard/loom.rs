@@ -101,7 +101,7 @@ struct World {
 
 impl World {
     /// A driven shard with small wheels; on a real clock it may tick.
-    fn new(real: bool, limit: Option<usize>) -> World {
+    fn new(real: bool, limit: Option<u32>) -> World {
         let start = Instant::now();
         let model = Arc::new(Model { bell: Bell::new(), start, tick: AtomicU64::new(0) });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), real);
@@ -152,14 +152,28 @@ impl World {
         }
     }
 
+    /// Starts a timer; `None` when it is due already.
+    fn register(&self, due: Due, waker: Waker) -> Result<Option<Key>, Refusal> {
+        let mut key = None;
+        let polled = match due {
+            Due::After(delay) => {
+                self.shard.register_after(&mut key, Nanos::from_duration(delay), Standing::New, waker)
+            }
+            Due::At(deadline) => self.shard.register_at(&mut key, deadline, Standing::New, waker),
+        };
+        match polled {
+            Poll::Ready(Err(refusal)) => Err(refusal),
+            _ => Ok(key),
+        }
+    }
+
     /// Polls a future's timer to its end, as its task does.
     fn sleep(&self, due: Due) -> Result<(), Refusal> {
         let task = Task::new();
-        let waker = Waker::from(task.clone());
-        let Some(key) = self.shard.register(due, Standing::New, waker.clone())? else {
-            return Ok(());
-        };
-        self.finish(key, due, &task)
+        match self.register(due, Waker::from(task.clone()))? {
+            Some(key) => self.finish(key, due, &task),
+            None => Ok(()),
+        }
     }
 
     fn finish(&self, key: Key, due: Due, task: &Arc<Task>) -> Result<(), Refusal> {
@@ -248,10 +262,7 @@ fn a_timer_is_cancelled_or_expires_never_both() {
         thread::spawn(move || {
             let (world, sleepers) = other;
             let task = Task::new();
-            let key = world
-                .shard
-                .register(world.at(1), Standing::New, Waker::from(task))
-                .unwrap();
+            let key = world.register(world.at(1), Waker::from(task)).unwrap();
             key.into_iter().for_each(|key| world.shard.cancel(key));
             sleepers.one_is_done();
         });
@@ -272,10 +283,7 @@ fn a_timer_brought_forward_is_not_slept_through() {
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
-        let key = world
-            .shard
-            .register(world.at(1_000), Standing::New, waker)
-            .unwrap()
+        let key = world.register(world.at(1_000), waker).unwrap()
             .unwrap();
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
@@ -299,10 +307,7 @@ fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
-        let key = world
-            .shard
-            .register(world.at(1), Standing::New, waker)
-            .unwrap()
+        let key = world.register(world.at(1), waker).unwrap()
             .unwrap();
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
@@ -357,10 +362,7 @@ fn a_limit_is_exact_and_all_room_comes_back() {
         let metrics = world.metrics();
         assert_eq!(metrics.pending, 0);
         assert!(
-            world
-                .shard
-                .register(world.at(9), Standing::New, Waker::noop().clone())
-                .is_ok()
+            world.register(world.at(9), Waker::noop().clone()).is_ok()
         );
     });
 }

@@ -47,14 +47,13 @@ impl Timer {
     /// waits for has moved on, is registered anew.
     #[inline]
     pub(crate) fn poll(&mut self, due: Due, standing: Standing, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        if self.key.is_some() {
-            return self.shard.poll(&mut self.key, due, waker);
-        }
-        self.key = self.shard.register(due, standing, waker.clone())?;
-        if self.key.is_some() {
-            Poll::Pending
-        } else {
-            Poll::Ready(Ok(()))
+        let Timer { key, shard } = self;
+        match due {
+            _ if key.is_some() => shard.poll(key, due, waker),
+            Due::After(delay) => {
+                shard.register_after(key, Nanos::from_duration(delay), standing, waker.clone())
+            }
+            Due::At(deadline) => shard.register_at(key, deadline, standing, waker.clone()),
         }
     }
 
@@ -90,47 +89,48 @@ impl Drop for Timer {
 }
 
 impl Shard {
-    /// Puts a timer into the wheel; `None` when it is due already.
-    pub(super) fn register(
+    /// Puts a timer that is due so long after now into the wheel.
+    pub(super) fn register_after(
         &self,
-        due: Due,
+        key: &mut Option<Key>,
+        delay: Nanos,
         standing: Standing,
         waker: Waker,
-    ) -> Result<Option<Key>, Refusal> {
+    ) -> Poll<Result<(), Refusal>> {
         let mut state = lock(&self.state);
-        if let (Mode::Ticking { .. }, Due::After(delay)) = (state.mode, due) {
+        if let Mode::Ticking { .. } = state.mode {
             self.admit(&mut state, standing)?;
-            return Ok(Some(
-                state.wheel.insert_incoming(Nanos::from_duration(delay), waker),
-            ));
+            *key = Some(state.wheel.insert_incoming(delay, waker));
+            return Poll::Pending;
         }
         let mut state = self.driven(state)?;
-        let (deadline, wake_by) = match due {
-            Due::At(deadline) => {
-                let tick = state.tick_of(deadline);
-                if tick <= self.reached(&state) {
-                    return Ok(None);
-                }
-                (tick, tick)
-            }
-            Due::After(delay) => {
-                let now = state.clock.nanos_of(self.now());
-                let tick = state.clock.tick_at(now);
-                let deadline = state
-                    .clock
-                    .deadline_tick(now.saturating_add(Nanos::from_duration(delay)));
-                let wake_by = if state.ticks_from_now_on(tick) {
-                    tick.next()
-                } else {
-                    deadline
-                };
-                (deadline, wake_by)
-            }
-        };
         self.admit(&mut state, standing)?;
-        let key = state.wheel.insert(deadline, waker);
+        let now = state.clock.nanos_of(self.now());
+        let deadline = state.clock.deadline_tick(now.saturating_add(delay));
+        *key = Some(state.wheel.insert(deadline, waker));
+        let tick = state.clock.tick_at(now);
+        let wake_by = if state.ticks_from_now_on(tick) { tick.next() } else { deadline };
         self.wake_by(state, wake_by);
-        Ok(Some(key))
+        Poll::Pending
+    }
+
+    /// Puts a timer into the wheel, unless it is due already.
+    pub(super) fn register_at(
+        &self,
+        key: &mut Option<Key>,
+        deadline: Deadline,
+        standing: Standing,
+        waker: Waker,
+    ) -> Poll<Result<(), Refusal>> {
+        let mut state = self.driven(lock(&self.state))?;
+        let deadline = state.tick_of(deadline);
+        if deadline <= self.reached(&state) {
+            return Poll::Ready(Ok(()));
+        }
+        self.admit(&mut state, standing)?;
+        *key = Some(state.wheel.insert(deadline, waker));
+        self.wake_by(state, deadline);
+        Poll::Pending
     }
 
     /// Looks after a registered timer, and takes its key once it is done.

@@ -184,7 +184,8 @@ impl<T> TimingWheel<T> {
         Key::new(index)
     }
 
-    #[inline]
+    /// Out of line, so that the entry is built in its cell.
+    #[inline(never)]
     fn occupy(&mut self, deadline: Tick, value: T) -> usize {
         self.len += 1;
         self.entries.insert(Entry {

@@ -23,6 +23,13 @@ impl Nanos {
         Nanos(duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos()))
     }
 
+    /// What has passed, rather than what is to come: not cut, for a test's clock may have jumped by a century.
+    #[inline]
+    pub(crate) fn passed(duration: Duration) -> Nanos {
+        let nanos = duration.as_secs().saturating_mul(1_000_000_000);
+        Nanos(nanos.saturating_add(u64::from(duration.subsec_nanos())))
+    }
+
     pub(crate) fn to_duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }

@@ -1,11 +1,13 @@
 //! The ratios of DESIGN.md, section 9, peers in turn slice by slice so that a change in the machine's mood meets all of
-//! them: `figures [--rounds N] [--slice-ms N] [--most N]`.
+//! them: `figures [--rounds N] [--slice-ms N] [--most N]`. `cores_had` is how many cores a slice really had: less than
+//! one, or than two for `two`, and something else was running.
 
 use std::time::Duration;
 
 use tickwheel_benches::{
     Peer, Stage,
     children::{Arguments, Line, median},
+    process,
     work::Durations,
 };
 
@@ -93,16 +95,19 @@ impl Table {
                 run(times);
                 let took = run(times);
                 let times = (times as f64 * self.slice.as_secs_f64() / took.as_secs_f64()) as u64;
-                (peer, run, times, Vec::new())
+                (peer, run, times, Vec::new(), Vec::new())
             })
             .collect();
         for _ in 0..self.rounds {
-            for (_, run, times, costs) in &mut runs {
-                costs.push(run(*times).as_secs_f64() * 1e9 / *times as f64);
+            for (_, run, times, costs, had) in &mut runs {
+                let before = process::cpu_time();
+                let took = run(*times).as_secs_f64();
+                costs.push(took * 1e9 / *times as f64);
+                had.push((process::cpu_time() - before).as_secs_f64() / took);
             }
         }
         let first = runs[0].3.clone();
-        for (peer, _, _, costs) in runs {
+        for (peer, _, _, costs, had) in runs {
             let ratios = costs
                 .iter()
                 .zip(&first)
@@ -119,6 +124,7 @@ impl Table {
             println!(
                 "{}",
                 line.with_number("ratio", median(ratios))
+                    .with_number("cores_had", median(had))
                     .with("rounds", self.rounds)
             );
         }

@@ -20,6 +20,10 @@ pub fn lines() -> [Line; 2] {
     let memory = first_number(&read("/proc/meminfo"), "MemTotal:") / (1 << 20) as f64;
     let machine = Line::new("machine")
         .with(
+            "mode",
+            std::env::var("BENCHES_MODE").unwrap_or_else(|_| "full".to_owned()),
+        )
+        .with(
             "cpu",
             word(field(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown")),
         )

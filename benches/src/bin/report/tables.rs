@@ -384,8 +384,12 @@ fn machine(measured: &Measured) -> String {
         .iter()
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
+    let warning = match machine.get("mode") {
+        Some("full") => "",
+        _ => "**A quick run, to see that everything works: the numbers are noise.**\n\n",
+    };
     format!(
-        "{} cores of {}, {} GiB; Linux {}; {}. Measured on {} at commit {}.\n\nVersions: {}.\n",
+        "{warning}{} cores of {}, {} GiB; Linux {}; {}. Measured on {} at commit {}.\n\nVersions: {}.\n",
         get("cores"),
         get("cpu"),
         get("memory_gib"),
@@ -447,6 +451,46 @@ fn figures(measured: &Measured) -> String {
         of_tokio("lateness", "cpu_s"),
         1.0,
     );
+    let mut below = |what: &str, name: &str, key: &str, goal: &str, reached: fn(f64) -> bool| {
+        let get = |peer| measured.number(name, &[("peer", peer)], key);
+        if let Some(ours) = get("tickwheel") {
+            let row = [what, "tokio"].map(str::to_owned).into_iter();
+            let rest = [
+                figure(ours),
+                cell(get("tokio")),
+                String::new(),
+                goal.to_owned(),
+                verdict(reached(ours)),
+            ];
+            rows.push(row.chain(rest).collect());
+        }
+    };
+    below(
+        "lateness of 300,000 sleeps, p99 in ms",
+        "lateness",
+        "p99_ms",
+        "under 13",
+        |late| late < 13.0,
+    );
+    below("sleeps that were early", "lateness", "early", "0", |early| {
+        early == 0.0
+    });
+    let idle = "context switches in five idle seconds, 100,000 pending";
+    below(idle, "idle", "switches", "under 10", |switches| switches < 10.0);
+    let flat = measured
+        .lines("figures")
+        .filter(|line| line.get("work") == Some("flat"));
+    let steepest = flat.filter_map(|line| line.number("ratio")).fold(0.0, f64::max);
+    if steepest > 0.0 {
+        let what = "register and cancel, one thousand to 10 million pending: the dearest beside the first";
+        let row = [what, "itself", "", ""].map(str::to_owned).into_iter();
+        let rest = [
+            format!("**{steepest:.2}x**"),
+            "at most 1.3x".to_owned(),
+            verdict(steepest <= 1.3),
+        ];
+        rows.push(row.chain(rest).collect());
+    }
     markdown(
         &[
             "work, ns",

@@ -10,7 +10,7 @@ use tickwheel_benches::Random;
 
 // Checked where it belongs.
 #[allow(clippy::all, unused)]
-#[path = "../src/timing_wheel/mod.rs"]
+#[path = "../../src/timing_wheel/mod.rs"]
 mod timing_wheel;
 
 use timing_wheel::{Key, Tick, TimingWheel};

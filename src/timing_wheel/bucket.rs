@@ -68,6 +68,16 @@ pub(super) struct Entry<T> {
     pub(super) place: Place,
 }
 
+impl<T> Entry<T> {
+    pub(super) const BLANK: Entry<T> = Entry {
+        deadline: Tick::ZERO,
+        value: None,
+        prev: NIL,
+        next: NIL,
+        place: Place::INCOMING,
+    };
+}
+
 /// A list of entries, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {

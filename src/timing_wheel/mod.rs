@@ -184,17 +184,15 @@ impl<T> TimingWheel<T> {
         Key::new(index)
     }
 
-    /// Out of line, so that the entry is built in its cell.
-    #[inline(never)]
+    #[inline]
     fn occupy(&mut self, deadline: Tick, value: T) -> usize {
         self.len += 1;
-        self.entries.insert(Entry {
-            deadline,
-            value: Some(value),
-            prev: NIL,
-            next: NIL,
-            place: Place::INCOMING,
-        })
+        // Filled in place: a whole entry passed to the slab by value would be read back before its parts are written.
+        let index = self.entries.insert(Entry::BLANK);
+        let entry = &mut self.entries[index];
+        entry.deadline = deadline;
+        entry.value = Some(value);
+        index
     }
 
     /// Gives up to `limit` incoming timers the deadline that `deadline_of` makes of their delay, oldest first; true when

@@ -17,8 +17,6 @@ use tokio::{
 };
 
 const CALLS: u64 = 400;
-/// One call each tick: all at once would overrun the server's backlog, which is another story.
-const PACE: Duration = TICK;
 const TICK: Duration = Duration::from_millis(10);
 const RETRIES: [Duration; 3] = [
     Duration::from_secs(1),
@@ -40,7 +38,8 @@ async fn main() -> io::Result<()> {
     tokio::spawn(serve(listener));
 
     println!("{CALLS} calls to {server}, which drops one connection in five and lets one in ten hang");
-    let mut pace = wheel.interval(PACE);
+    // All calls at once would overrun the server's backlog, which is another story.
+    let mut pace = wheel.interval(TICK);
     let mut calls = JoinSet::new();
     for number in 0..CALLS {
         pace.tick().await.map_err(io::Error::other)?;

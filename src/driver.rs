@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Arc,
-    task::{Poll, Waker},
+    task::Poll,
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use crate::{
     clock::{self, Clock},
     events,
     link::Link,
-    shard::{NEVER, Shard, Visit},
+    shard::{NEVER, Shard, Visit, Wakers},
     timing_wheel::Tick,
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct Driver {
     interval: Interval,
     /// The tick that the interval waits for, where that is known.
     armed: Option<Tick>,
-    wakers: Vec<Waker>,
+    wakers: Wakers,
 }
 
 /// Tells the wheel when its driver goes, whatever the reason.
@@ -68,7 +68,7 @@ impl Driver {
             clock,
             interval,
             armed: None,
-            wakers: Vec::new(),
+            wakers: Wakers::default(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Driver {
         for shard in &self.shards {
             loop {
                 let visit = shard.visit(now, real, BATCH, &mut self.wakers);
-                woken += self.wakers.len();
+                woken += self.wakers.due.len();
                 link.wake(&mut self.wakers);
                 if woken >= WAKES_PER_YIELD {
                     woken = 0;

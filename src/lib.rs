@@ -45,3 +45,13 @@ pub use schedule::{Scheduled, ScheduledTask, Unprocessed};
 pub use sleep::Sleep;
 pub use timeout::Timeout;
 pub use wheel::Wheel;
+
+/// Every example in the documents is a test.
+#[cfg(doctest)]
+mod docs {
+    #[doc = include_str!("../docs/guide.md")]
+    struct Guide;
+
+    #[doc = include_str!("../docs/migrating.md")]
+    struct Migrating;
+}

@@ -20,7 +20,7 @@ use crate::{
     error::Refusal,
     events,
     metrics::Metrics,
-    shard::{self, Shard},
+    shard::{self, Shard, Wakers},
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
     timing_wheel::{Nanos, TickDuration},
 };
@@ -194,22 +194,27 @@ impl Link {
         if !self.forsaken.load(Ordering::Relaxed) {
             return false;
         }
-        let mut seat = lock(&self.seat);
-        if shards.iter().all(|shard| shard.undrive_if_vacant()) {
-            seat.taken = false;
-            seat.stood = self.figures.turned();
-            lock(&self.runtime).take();
-        } else {
-            shards
-                .iter()
-                .for_each(|shard| shard.drive(seat.clock, seat.epoch));
-        }
-        !seat.taken
+        let mut wakers = Wakers::default();
+        let retired = {
+            let mut seat = lock(&self.seat);
+            if shards.iter().all(|shard| shard.undrive_if_vacant(&mut wakers)) {
+                seat.taken = false;
+                seat.stood = self.figures.turned();
+                lock(&self.runtime).take();
+            } else {
+                shards
+                    .iter()
+                    .for_each(|shard| shard.drive(seat.clock, seat.epoch));
+            }
+            !seat.taken
+        };
+        self.wake(&mut wakers);
+        retired
     }
 
     /// Driver number `driver` has gone: unless another has come since, every pending future is to look for a new one.
     pub(crate) fn leave(&self, driver: u64) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         {
             let mut seat = lock(&self.seat);
             if !seat.taken || seat.driver != driver {
@@ -232,10 +237,14 @@ impl Link {
         self.wake(&mut wakers);
     }
 
-    /// Wakes, with no lock held, and survives whatever the wakers do.
-    pub(crate) fn wake(&self, wakers: &mut Vec<Waker>) {
-        let mut due = wakers.drain(..);
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| due.by_ref().for_each(Waker::wake))) {
+    /// Wakes and drops what was taken out of shards, with no lock held, and survives whatever the wakers do.
+    pub(crate) fn wake(&self, wakers: &mut Wakers) {
+        self.outlive(wakers.due.drain(..), Waker::wake);
+        self.outlive(wakers.spent.drain(..), drop);
+    }
+
+    fn outlive(&self, mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker)) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(&act))) {
             self.figures.panics.fetch_add(1, Ordering::Relaxed);
             events::waker_panicked(&self.name);
             // What it carries may panic when dropped.

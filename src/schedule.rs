@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     clock::{self, Deadline},
     error::ScheduleError,
-    shard::{Driver, Due, Standing, Timer},
+    shard::{Driver, Due, Standing, Timer, Wakers},
     sync::{Mutex, lock},
     wheel::Wheel,
 };
@@ -140,10 +140,9 @@ impl Wheel {
     /// assert_eq!(flush.await, Err(ScheduleError::Shutdown));
     /// # }
     /// ```
-    #[must_use = "it holds the scheduled tasks that had not started; dropping it drops them"]
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         // Dropped, like woken, with no lock held: with a task that started meanwhile may go its result.
         let enlisted: Vec<_>;
         {
@@ -407,7 +406,7 @@ impl Roster {
 /// What a shutdown can do with a task, whatever the task's future.
 trait Unstarted: Send + Sync {
     /// Takes the task out of the wheel, unless it has started or been cancelled. Whoever awaits it is for the caller to wake.
-    fn hand_back(&self, wakers: &mut Vec<Waker>) -> Option<ScheduledTask>;
+    fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask>;
 }
 
 /// The one allocation of a scheduled task; as a waker, it is what the wheel wakes when the task is due.
@@ -514,7 +513,7 @@ where
             State::Waiting { timer, .. } => {
                 // Where the driver's runtime is gone, the task's own will do.
                 let _entered = self.runtime.enter();
-                timer.poll(Due::At(self.deadline), Standing::New, &waker)
+                timer.poll(&Due::At(self.deadline), Standing::New, &waker)
             }
             _ => return,
         };
@@ -538,9 +537,9 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    fn hand_back(&self, wakers: &mut Vec<Waker>) -> Option<ScheduledTask> {
+    fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
         let future = self.end_wait(State::Never(ScheduleError::Shutdown))?;
-        wakers.extend(lock(&self.awaiting).take());
+        wakers.due.extend(lock(&self.awaiting).take());
         Some(ScheduledTask {
             deadline: self.deadline.instant,
             future: Box::pin(async {

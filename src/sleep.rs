@@ -248,7 +248,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let outcome = match self.progress {
-            Progress::Waiting => match self.timer.poll(Due::At(self.due()), self.standing, waker) {
+            Progress::Waiting => match self.timer.poll(&Due::At(self.due()), self.standing, waker) {
                 Poll::Ready(outcome) => outcome,
                 Poll::Pending => {
                     self.standing = Standing::Admitted;

@@ -186,7 +186,7 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        let error = ready!(poll_timer(this.timer, *this.due, this.elapsed, cx.waker()));
+        let error = ready!(poll_timer(this.timer, this.due, this.elapsed, cx.waker()));
         // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
         let used_up = had_budget && !coop::has_budget_remaining();
         if !used_up {
@@ -197,7 +197,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 #[inline]
-fn poll_timer(timer: &mut Timer, due: Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
+fn poll_timer(timer: &mut Timer, due: &Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
     if matches!(due, Due::After(Duration::ZERO)) && !*elapsed {
         if timer.shard().is_shutdown() {
             return Poll::Ready(TimeoutError::Shutdown);

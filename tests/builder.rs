@@ -20,7 +20,11 @@ fn assert_refused(builder: Builder, expected: &BuildError, message: &str) {
 
 #[test]
 fn a_tick_lasts_from_a_millisecond_to_an_hour() {
-    for given in [Duration::ZERO, Duration::from_nanos(1), Duration::from_nanos(999_999)] {
+    for given in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_nanos(999_999),
+    ] {
         assert_refused(
             Wheel::builder().tick_duration(given),
             &BuildError::TickDuration { given },
@@ -49,9 +53,20 @@ fn ticks_per_wheel_are_from_1_to_2_to_the_20() {
             &format!("{given} ticks per wheel: a wheel has from 1 to 1048576"),
         );
     }
-    for (given, taken) in [(1, 2), (2, 2), (3, 4), (512, 512), (513, 1024), (1 << 20, 1 << 20)] {
+    for (given, taken) in [
+        (1, 2),
+        (2, 2),
+        (3, 4),
+        (512, 512),
+        (513, 1024),
+        (1 << 20, 1 << 20),
+    ] {
         let builder = Wheel::builder().ticks_per_wheel(given).levels(1).shards(1);
-        assert_eq!(builder.build().unwrap().ticks_per_wheel(), taken, "{given} were given");
+        assert_eq!(
+            builder.build().unwrap().ticks_per_wheel(),
+            taken,
+            "{given} were given"
+        );
     }
 }
 
@@ -65,7 +80,11 @@ fn levels_are_from_1_to_8() {
         );
     }
     for allowed in 1..=8 {
-        let wheel = Wheel::builder().levels(allowed).ticks_per_wheel(4).build().unwrap();
+        let wheel = Wheel::builder()
+            .levels(allowed)
+            .ticks_per_wheel(4)
+            .build()
+            .unwrap();
         assert_eq!(wheel.levels(), allowed);
     }
 }
@@ -114,8 +133,17 @@ fn a_capacity_is_from_1_to_u32_max() {
 
 #[test]
 fn the_first_setting_out_of_its_limits_is_the_one_reported() {
-    let all_wrong = || Wheel::builder().ticks_per_wheel(0).levels(0).shards(0).max_pending(0);
-    assert_eq!(all_wrong().build().unwrap_err(), BuildError::TicksPerWheel { given: 0 });
+    let all_wrong = || {
+        Wheel::builder()
+            .ticks_per_wheel(0)
+            .levels(0)
+            .shards(0)
+            .max_pending(0)
+    };
+    assert_eq!(
+        all_wrong().build().unwrap_err(),
+        BuildError::TicksPerWheel { given: 0 }
+    );
     let the_rest = all_wrong().ticks_per_wheel(8);
     assert_eq!(the_rest.build().unwrap_err(), BuildError::Levels { given: 0 });
 }
@@ -124,7 +152,10 @@ fn the_first_setting_out_of_its_limits_is_the_one_reported() {
 fn a_build_error_goes_wherever_errors_go() {
     let error: Box<dyn Error + Send + Sync> = Box::new(Wheel::builder().levels(0).build().unwrap_err());
     assert_eq!(error.to_string(), "0 levels: a wheel has from 1 to 8");
-    assert_eq!(*error.downcast::<BuildError>().unwrap(), BuildError::Levels { given: 0 });
+    assert_eq!(
+        *error.downcast::<BuildError>().unwrap(),
+        BuildError::Levels { given: 0 }
+    );
 }
 
 #[test]
@@ -133,7 +164,10 @@ fn a_capacity_is_there_from_the_start_and_stays() {
     let before = wheel.metrics().arena_bytes;
     assert!(before >= 5_000 * 32, "{before} bytes cannot hold 5,000 timers");
 
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let mut sleeps: Vec<_> = (0..5_000).map(|_| wheel.sleep(SECOND)).collect();
         for sleep in &mut sleeps {
@@ -142,12 +176,20 @@ fn a_capacity_is_there_from_the_start_and_stays() {
         assert_eq!(wheel.metrics().arena_bytes, before, "nothing had to grow");
     });
     assert_eq!(wheel.pending(), 0);
-    assert_eq!(wheel.metrics().arena_bytes, before, "what was asked for is not given back");
+    assert_eq!(
+        wheel.metrics().arena_bytes,
+        before,
+        "what was asked for is not given back"
+    );
 }
 
 #[test]
 fn the_defaults_are_those_of_new() {
-    for wheel in [Wheel::new(), Wheel::default(), Builder::default().build().unwrap()] {
+    for wheel in [
+        Wheel::new(),
+        Wheel::default(),
+        Builder::default().build().unwrap(),
+    ] {
         assert_eq!(wheel.tick_duration(), ms(10));
         assert_eq!(wheel.ticks_per_wheel(), 512);
         assert_eq!(wheel.levels(), 4);
@@ -160,7 +202,12 @@ fn the_defaults_are_those_of_new() {
 
 #[test]
 fn a_wheel_tells_its_name_and_settings_in_debug() {
-    let wheel = Wheel::builder().name("leases").levels(3).max_pending(77).build().unwrap();
+    let wheel = Wheel::builder()
+        .name("leases")
+        .levels(3)
+        .max_pending(77)
+        .build()
+        .unwrap();
     let debug = format!("{wheel:?}");
     for part in ["leases", "levels: 3", "Some(77)", "10ms", "512"] {
         assert!(debug.contains(part), "{part} is missing in {debug}");

@@ -33,7 +33,10 @@ async fn untouched_it_is_never_early_and_less_than_a_tick_late() {
             let start = Instant::now();
             wheel.idle_timer(ms(millis)).await.unwrap();
             let late = start.elapsed().checked_sub(ms(millis)).expect("it was early");
-            assert!(late < ms(tick), "{millis} ms in ticks of {tick} ms: {late:?} late");
+            assert!(
+                late < ms(tick),
+                "{millis} ms in ticks of {tick} ms: {late:?} late"
+            );
         }
         assert_at_rest(&wheel);
     }
@@ -209,8 +212,16 @@ async fn moved_to_another_task_it_wakes_only_the_one_that_polled_it_last() {
     let mut idle = wheel.idle_timer(SECOND);
     let (first, first_woken) = counting_waker();
     let (last, last_woken) = counting_waker();
-    assert!(Pin::new(&mut idle).poll(&mut Context::from_waker(&first)).is_pending());
-    assert!(Pin::new(&mut idle).poll(&mut Context::from_waker(&last)).is_pending());
+    assert!(
+        Pin::new(&mut idle)
+            .poll(&mut Context::from_waker(&first))
+            .is_pending()
+    );
+    assert!(
+        Pin::new(&mut idle)
+            .poll(&mut Context::from_waker(&last))
+            .is_pending()
+    );
     advance(SECOND).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), 1);

@@ -180,7 +180,11 @@ async fn a_tick_late_by_no_more_than_five_milliseconds_does_not_count_as_missed_
 fn the_policy_is_burst_unless_set() {
     let mut interval = Wheel::new().interval(SECOND);
     assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
-    for behavior in [MissedTickBehavior::Delay, MissedTickBehavior::Skip, MissedTickBehavior::Burst] {
+    for behavior in [
+        MissedTickBehavior::Delay,
+        MissedTickBehavior::Skip,
+        MissedTickBehavior::Burst,
+    ] {
         interval.set_missed_tick_behavior(behavior);
         assert_eq!(interval.missed_tick_behavior(), behavior);
     }
@@ -221,7 +225,10 @@ async fn every_tick_is_never_early_and_less_than_a_tick_of_the_wheel_late() {
             let due = interval.tick().await.unwrap();
             assert_eq!(due, start + ms(period) * n);
             let late = Instant::now().checked_duration_since(due).expect("it was early");
-            assert!(late < ms(tick), "tick {n}, every {period} ms in ticks of {tick} ms: {late:?} late");
+            assert!(
+                late < ms(tick),
+                "tick {n}, every {period} ms in ticks of {tick} ms: {late:?} late"
+            );
         }
         drop(interval);
         assert_at_rest(&wheel);
@@ -241,7 +248,11 @@ async fn on_the_real_clock_no_tick_is_early() {
 #[tokio::test(start_paused = true)]
 async fn a_period_shorter_than_a_tick_of_the_wheel_keeps_its_rate_under_every_policy() {
     let wheel = Wheel::new();
-    for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
+    for behavior in [
+        MissedTickBehavior::Burst,
+        MissedTickBehavior::Delay,
+        MissedTickBehavior::Skip,
+    ] {
         let start = Instant::now();
         let mut interval = wheel.interval(ms(1));
         interval.set_missed_tick_behavior(behavior);
@@ -251,7 +262,10 @@ async fn a_period_shorter_than_a_tick_of_the_wheel_keeps_its_rate_under_every_po
             assert!(Instant::now() >= due);
             ticks += 1;
         }
-        assert!((980..=1_010).contains(&ticks), "{behavior:?}: {ticks} ticks in a second");
+        assert!(
+            (980..=1_010).contains(&ticks),
+            "{behavior:?}: {ticks} ticks in a second"
+        );
     }
 }
 
@@ -477,7 +491,11 @@ impl Stream for EveryFourth {
 async fn every_fourth_within_150_ms(wakes_itself: bool) -> Vec<u32> {
     let wheel = Wheel::new();
     let interval = wheel.interval(ms(10));
-    let mut stream = EveryFourth { counter: 0, interval, wakes_itself };
+    let mut stream = EveryFourth {
+        counter: 0,
+        interval,
+        wakes_itself,
+    };
     let mut items = Vec::new();
     let collect = async {
         while let Some(item) = stream.next().await {
@@ -496,7 +514,11 @@ async fn a_stream_that_wakes_itself_between_ticks_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completed_tick_leaves_no_waker_behind() {
-    assert_eq!(every_fourth_within_150_ms(false).await, [0; 0], "as with Tokio's, nobody wakes the stream");
+    assert_eq!(
+        every_fourth_within_150_ms(false).await,
+        [0; 0],
+        "as with Tokio's, nobody wakes the stream"
+    );
 }
 
 // The cooperative budget.
@@ -522,7 +544,10 @@ async fn a_tick_that_finds_no_budget_left_is_not_lost() {
     while tokio::task::coop::has_budget_remaining() {
         tokio::task::coop::consume_budget().await;
     }
-    assert!(poll!(Box::pin(interval.tick())).is_pending(), "the budget is used up");
+    assert!(
+        poll!(Box::pin(interval.tick())).is_pending(),
+        "the budget is used up"
+    );
     assert_eq!(interval.tick().await, Ok(start));
     assert_eq!(interval.tick().await, Ok(start + ms(100)));
 }

@@ -49,7 +49,9 @@ fn assert_punctual(expected: Instant, tick: Duration) {
 async fn it_is_never_early_and_less_than_a_tick_late() {
     for tick in [1, 3, 10, 100] {
         let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
-        for millis in [1, 2, 9, 10, 11, 99, 100, 101, 511, 512, 513, 5_119, 5_121, 262_144] {
+        for millis in [
+            1, 2, 9, 10, 11, 99, 100, 101, 511, 512, 513, 5_119, 5_121, 262_144,
+        ] {
             let deadline = Instant::now() + ms(millis);
             wheel.sleep(ms(millis)).await.unwrap();
             assert_punctual(deadline, ms(tick));
@@ -147,7 +149,11 @@ async fn sleeps_wake_in_order_of_deadline_across_levels_and_in_one_jump() {
             let mut sleep = wheel.sleep(TICK * tick);
             let order = order.clone();
             let waker = waker_of(move || order.lock().unwrap().push(tick));
-            assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(
+                Pin::new(&mut sleep)
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
             sleep
         })
         .collect();
@@ -266,7 +272,11 @@ async fn the_duration_counts_from_the_call_and_not_from_the_first_poll() {
 async fn the_longest_durations_saturate_instead_of_panicking() {
     let wheel = Wheel::new();
     let year = DAY * 365;
-    for duration in [Duration::MAX, Duration::MAX - ms(1), Duration::from_secs(u64::MAX / 10)] {
+    for duration in [
+        Duration::MAX,
+        Duration::MAX - ms(1),
+        Duration::from_secs(u64::MAX / 10),
+    ] {
         let mut sleep = task::spawn(wheel.sleep(duration));
         assert!(sleep.deadline() >= Instant::now() + year * 29);
         assert_pending!(sleep.poll());
@@ -290,7 +300,11 @@ async fn years_pass_exactly() {
 async fn one_advance_over_a_million_ticks_expires_what_is_due_and_no_more() {
     for (ticks_per_wheel, levels) in [(2, 1), (2, 8), (4, 3), (512, 1), (512, 4), (1 << 20, 1)] {
         let builder = Wheel::builder().shards(1).tick_duration(ms(1));
-        let wheel = builder.ticks_per_wheel(ticks_per_wheel).levels(levels).build().unwrap();
+        let wheel = builder
+            .ticks_per_wheel(ticks_per_wheel)
+            .levels(levels)
+            .build()
+            .unwrap();
         let mut due = task::spawn(wheel.sleep(ms(1_000_000)));
         let mut next = task::spawn(wheel.sleep(ms(1_000_001)));
         assert_pending!(due.poll());
@@ -366,7 +380,10 @@ async fn it_is_pending_in_the_wheel_from_its_first_poll_until_its_time() {
     assert_ready_eq!(sleep.poll(), Ok(()));
     assert_at_rest(&wheel);
     let metrics = wheel.metrics();
-    assert_eq!((metrics.registered, metrics.expired, metrics.cancelled), (1, 1, 0));
+    assert_eq!(
+        (metrics.registered, metrics.expired, metrics.cancelled),
+        (1, 1, 0)
+    );
 }
 
 // reset
@@ -448,7 +465,10 @@ async fn reset_to_an_earlier_instant_wakes_for_it() {
     advance(ms(60)).await;
     assert!(!sleep.is_woken());
     advance(ms(10)).await;
-    assert!(sleep.is_woken(), "the task that polled it last is woken for the new deadline");
+    assert!(
+        sleep.is_woken(),
+        "the task that polled it last is woken for the new deadline"
+    );
     assert_ready_eq!(sleep.poll(), Ok(()));
     assert_at_rest(&wheel);
 }
@@ -587,7 +607,10 @@ async fn an_idle_deadline_pushed_back_by_traffic_falls_after_the_last_of_it() {
     idle.await.unwrap();
     assert_punctual(last + ms(100), TICK);
     let registered = wheel.metrics().registered;
-    assert!(registered <= 200 * 30 / 70 + 2, "{registered} registrations for 200 resets");
+    assert!(
+        registered <= 200 * 30 / 70 + 2,
+        "{registered} registrations for 200 resets"
+    );
 }
 
 // Dropping.
@@ -642,7 +665,10 @@ async fn dropping_cancels_at_every_stage() {
 async fn dropping_one_leaves_the_others_of_its_tick_alone() {
     let wheel = Wheel::new();
     let mut sleeps: Vec<_> = (0..100).map(|_| Some(task::spawn(wheel.sleep(SECOND)))).collect();
-    sleeps.iter_mut().flatten().for_each(|sleep| assert_pending!(sleep.poll()));
+    sleeps
+        .iter_mut()
+        .flatten()
+        .for_each(|sleep| assert_pending!(sleep.poll()));
     for at in (0..100).filter(|at| at % 3 != 1) {
         sleeps[at] = None;
     }
@@ -666,7 +692,11 @@ async fn dropping_lets_go_of_the_waker_at_once() {
     let witness = Arc::new(Witness);
     let mut sleep = wheel.sleep(SECOND);
     let waker = Waker::from(witness.clone());
-    assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        Pin::new(&mut sleep)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     drop(waker);
     assert_eq!(Arc::strong_count(&witness), 2, "the wheel holds it");
     drop(sleep);
@@ -896,7 +926,10 @@ async fn a_loop_of_elapsed_sleeps_does_not_starve_its_runtime() {
                 _ => (&mut elapsed).await.unwrap(),
             }
         }
-        assert!(other_ran.load(Ordering::SeqCst), "{kind} sleeps starved the runtime");
+        assert!(
+            other_ran.load(Ordering::SeqCst),
+            "{kind} sleeps starved the runtime"
+        );
     }
 }
 
@@ -924,7 +957,10 @@ fn it_can_be_made_reset_and_dropped_outside_a_runtime() {
     drop(sleep);
     let kept = wheel.sleep(ms(5));
 
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     assert_eq!(runtime.block_on(kept), Ok(()));
 }
 
@@ -933,7 +969,8 @@ fn its_first_poll_outside_a_runtime_panics_in_tokios_words() {
     let panic = catch_unwind(|| futures::executor::block_on(Wheel::new().sleep(SECOND))).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
     assert!(
-        message.contains("there is no reactor running, must be called from the context of a Tokio 1.x runtime"),
+        message
+            .contains("there is no reactor running, must be called from the context of a Tokio 1.x runtime"),
         "{message}"
     );
     assert!(message.contains("handle"), "it says what to do: {message}");
@@ -942,14 +979,22 @@ fn its_first_poll_outside_a_runtime_panics_in_tokios_words() {
 #[test]
 fn a_wheel_whose_first_poll_panicked_works_inside_a_runtime() {
     let wheel = Wheel::new();
-    let panic = catch_unwind(AssertUnwindSafe(|| futures::executor::block_on(wheel.sleep(SECOND))));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        futures::executor::block_on(wheel.sleep(SECOND))
+    }));
     assert!(panic.is_err());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     assert_eq!(runtime.block_on(wheel.sleep(ms(5))), Ok(()));
     assert_at_rest(&wheel);
 }
 
 #[test]
 fn a_zero_sleep_needs_no_runtime() {
-    assert_eq!(futures::executor::block_on(Wheel::new().sleep(Duration::ZERO)), Ok(()));
+    assert_eq!(
+        futures::executor::block_on(Wheel::new().sleep(Duration::ZERO)),
+        Ok(())
+    );
 }

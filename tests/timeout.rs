@@ -72,7 +72,10 @@ async fn it_is_never_early_and_less_than_two_ticks_late() {
             let elapsed = wheel.timeout(ms(millis), pending::<()>()).await;
             assert_eq!(elapsed, Err(TimeoutError::Elapsed));
             let late = start.elapsed().checked_sub(ms(millis)).expect("it was early");
-            assert!(late < 2 * ms(tick), "{millis} ms in ticks of {tick} ms: {late:?} late");
+            assert!(
+                late < 2 * ms(tick),
+                "{millis} ms in ticks of {tick} ms: {late:?} late"
+            );
         }
         assert_at_rest(&wheel);
     }
@@ -86,8 +89,13 @@ async fn timeout_at_is_never_early_and_less_than_a_tick_late() {
             let deadline = Instant::now() + ms(millis);
             let elapsed = wheel.timeout_at(deadline, pending::<()>()).await;
             assert_eq!(elapsed, Err(TimeoutError::Elapsed));
-            let late = Instant::now().checked_duration_since(deadline).expect("it was early");
-            assert!(late < ms(tick), "{millis} ms in ticks of {tick} ms: {late:?} late");
+            let late = Instant::now()
+                .checked_duration_since(deadline)
+                .expect("it was early");
+            assert!(
+                late < ms(tick),
+                "{millis} ms in ticks of {tick} ms: {late:?} late"
+            );
         }
         assert_at_rest(&wheel);
     }
@@ -182,7 +190,11 @@ async fn a_past_deadline_elapses_at_the_first_poll_or_the_next_tick() {
 #[tokio::test(start_paused = true)]
 async fn the_longest_durations_saturate_instead_of_panicking() {
     let wheel = Wheel::new();
-    for duration in [Duration::MAX, Duration::MAX - ms(1), Duration::from_secs(u64::MAX / 10)] {
+    for duration in [
+        Duration::MAX,
+        Duration::MAX - ms(1),
+        Duration::from_secs(u64::MAX / 10),
+    ] {
         let (sender, receiver) = oneshot::channel();
         let mut timeout = task::spawn(wheel.timeout(duration, receiver));
         assert_pending!(timeout.poll());
@@ -224,7 +236,10 @@ async fn a_future_that_completes_in_time_cancels_the_timer_at_once() {
     assert_ready_eq!(timeout.poll(), Ok(Ok("in time")));
     assert_eq!(wheel.pending(), 0, "though the timeout is still held");
     let metrics = wheel.metrics();
-    assert_eq!((metrics.registered, metrics.expired, metrics.cancelled), (1, 0, 1));
+    assert_eq!(
+        (metrics.registered, metrics.expired, metrics.cancelled),
+        (1, 0, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,9 +284,17 @@ async fn a_timeout_moved_to_another_task_wakes_only_the_one_that_polled_it_last(
     let mut timeout = wheel.timeout(SECOND, pending::<()>());
     let (first, first_woken) = counting_waker();
     let (last, last_woken) = counting_waker();
-    assert!(Pin::new(&mut timeout).poll(&mut Context::from_waker(&first)).is_pending());
+    assert!(
+        Pin::new(&mut timeout)
+            .poll(&mut Context::from_waker(&first))
+            .is_pending()
+    );
     advance(ms(300)).await;
-    assert!(Pin::new(&mut timeout).poll(&mut Context::from_waker(&last)).is_pending());
+    assert!(
+        Pin::new(&mut timeout)
+            .poll(&mut Context::from_waker(&last))
+            .is_pending()
+    );
     advance(SECOND).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), 1);
@@ -281,13 +304,23 @@ async fn a_timeout_moved_to_another_task_wakes_only_the_one_that_polled_it_last(
 async fn a_timeout_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
     let wheel = Wheel::new();
     // So many at once that the shard ticks, and registrations wait on its `incoming` list.
-    let mut busy: Vec<_> = (0..500).map(|_| wheel.timeout(SECOND * 60, pending::<()>())).collect();
+    let mut busy: Vec<_> = (0..500)
+        .map(|_| wheel.timeout(SECOND * 60, pending::<()>()))
+        .collect();
     for timeout in &mut busy {
-        assert!(Pin::new(timeout).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            Pin::new(timeout)
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
     let (first, first_woken) = counting_waker();
     let mut moved = wheel.timeout(ms(40), pending::<()>());
-    assert!(Pin::new(&mut moved).poll(&mut Context::from_waker(&first)).is_pending());
+    assert!(
+        Pin::new(&mut moved)
+            .poll(&mut Context::from_waker(&first))
+            .is_pending()
+    );
     assert_eq!(tokio::spawn(moved).await.unwrap(), Err(TimeoutError::Elapsed));
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
 }
@@ -359,9 +392,15 @@ async fn a_future_that_panics_takes_its_timer_along_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn the_memory_of_a_burst_is_given_back() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
-    let mut timeouts: Vec<_> = (0..20_000).map(|_| wheel.timeout(SECOND, pending::<()>())).collect();
+    let mut timeouts: Vec<_> = (0..20_000)
+        .map(|_| wheel.timeout(SECOND, pending::<()>()))
+        .collect();
     for timeout in &mut timeouts {
-        assert!(Pin::new(timeout).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            Pin::new(timeout)
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
     assert!(wheel.metrics().arena_bytes >= 20_000 * 32);
     drop(timeouts);
@@ -398,7 +437,10 @@ async fn it_takes_whatever_turns_into_a_future() {
     }
     let wheel = Wheel::new();
     assert_eq!(wheel.timeout(SECOND, Request).await, Ok("response"));
-    assert_eq!(wheel.timeout_at(Instant::now() + SECOND, Request).await, Ok("response"));
+    assert_eq!(
+        wheel.timeout_at(Instant::now() + SECOND, Request).await,
+        Ok("response")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -411,7 +453,10 @@ async fn the_future_inside_may_be_neither_send_nor_unpin() {
             wheel.sleep(ms(100)).await.unwrap();
         }
     };
-    assert_eq!(wheel.timeout(ms(1_050), counts).await.map(|()| ()), Err(TimeoutError::Elapsed));
+    assert_eq!(
+        wheel.timeout(ms(1_050), counts).await.map(|()| ()),
+        Err(TimeoutError::Elapsed)
+    );
     assert!((9..=11).contains(&cell.get()), "{} rounds", cell.get());
 }
 
@@ -447,10 +492,9 @@ async fn a_future_that_always_uses_up_the_budget_does_not_keep_its_timeout_from_
                 Box::pin(exhausting),
             ))
         } else {
-            tokio::spawn(wheel.timeout::<Pin<Box<dyn Future<Output = ()> + Send>>>(
-                ms(100),
-                Box::pin(exhausting),
-            ))
+            tokio::spawn(
+                wheel.timeout::<Pin<Box<dyn Future<Output = ()> + Send>>>(ms(100), Box::pin(exhausting)),
+            )
         };
         for _ in 0..20 {
             advance(TICK).await;
@@ -474,7 +518,10 @@ async fn a_loop_of_elapsed_timeouts_does_not_starve_its_runtime() {
             };
             assert_eq!(elapsed, Err(TimeoutError::Elapsed));
         }
-        assert!(other_ran.load(Ordering::SeqCst), "{kind} timeouts starved the runtime");
+        assert!(
+            other_ran.load(Ordering::SeqCst),
+            "{kind} timeouts starved the runtime"
+        );
     }
 }
 
@@ -497,7 +544,10 @@ async fn a_timeout_polled_without_any_budget_left_is_not_lost() {
 fn its_first_pending_poll_outside_a_runtime_panics_in_tokios_words() {
     let wheel = Wheel::new();
     let in_a_minute = Instant::now() + SECOND * 60;
-    let timeouts = [wheel.timeout(SECOND, pending::<()>()), wheel.timeout_at(in_a_minute, pending::<()>())];
+    let timeouts = [
+        wheel.timeout(SECOND, pending::<()>()),
+        wheel.timeout_at(in_a_minute, pending::<()>()),
+    ];
     for timeout in timeouts {
         let outside = AssertUnwindSafe(|| futures::executor::block_on(timeout));
         let panic = catch_unwind(outside).unwrap_err();

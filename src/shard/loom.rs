@@ -15,7 +15,7 @@ use loom::{
 };
 use tokio::time::Instant;
 
-use super::{Driver, Due, Limit, NEVER, Shard, Standing, Visit};
+use super::{Driver, Due, Limit, NEVER, Shard, Standing, Visit, Wakers};
 use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
@@ -34,7 +34,10 @@ struct Bell {
 
 impl Bell {
     fn new() -> Bell {
-        Bell { rung: Mutex::new(false), ringing: Condvar::new() }
+        Bell {
+            rung: Mutex::new(false),
+            ringing: Condvar::new(),
+        }
     }
 
     fn ring(&self) {
@@ -103,7 +106,11 @@ impl World {
     /// A driven shard with small wheels; on a real clock it may tick.
     fn new(real: bool, limit: Option<u32>) -> World {
         let start = Instant::now();
-        let model = Arc::new(Model { bell: Bell::new(), start, tick: AtomicU64::new(0) });
+        let model = Arc::new(Model {
+            bell: Bell::new(),
+            start,
+            tick: AtomicU64::new(0),
+        });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), real);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
         let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone());
@@ -135,11 +142,11 @@ impl World {
 
     /// Drives until `done`: visits, wakes, and waits as the driver's task does.
     fn drive(&self, done: impl Fn() -> bool) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         loop {
             let now = self.clock.nanos_of(self.model.now());
             let visit = self.shard.visit(now, self.real, 1, &mut wakers);
-            wakers.drain(..).for_each(Waker::wake);
+            wakers.due.drain(..).for_each(Waker::wake);
             match visit {
                 Visit::Unfinished => continue,
                 Visit::Shutdown => return,
@@ -157,7 +164,8 @@ impl World {
         let mut key = None;
         let polled = match due {
             Due::After(delay) => {
-                self.shard.register_after(&mut key, Nanos::from_duration(delay), Standing::New, waker)
+                self.shard
+                    .register_after(&mut key, Nanos::from_duration(delay), Standing::New, &waker)
             }
             Due::At(deadline) => self.shard.register_at(&mut key, deadline, Standing::New, waker),
         };
@@ -180,7 +188,7 @@ impl World {
         let waker = Waker::from(task.clone());
         let mut key = Some(key);
         loop {
-            match self.shard.poll(&mut key, due, &waker) {
+            match self.shard.poll(&mut key, &due, &waker) {
                 Poll::Ready(outcome) => return outcome,
                 Poll::Pending => task.0.wait(),
             }
@@ -283,8 +291,7 @@ fn a_timer_brought_forward_is_not_slept_through() {
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
-        let key = world.register(world.at(1_000), waker).unwrap()
-            .unwrap();
+        let key = world.register(world.at(1_000), waker).unwrap().unwrap();
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
             let (world, sleepers) = other;
@@ -307,8 +314,7 @@ fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
-        let key = world.register(world.at(1), waker).unwrap()
-            .unwrap();
+        let key = world.register(world.at(1), waker).unwrap().unwrap();
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
             let (world, sleepers) = other;
@@ -329,9 +335,9 @@ fn a_shutdown_leaves_nobody_hanging() {
         let sleeper = thread::spawn(move || sleeper.sleep(Due::After(TICK)));
         let stopper = world.clone();
         let stopper = thread::spawn(move || {
-            let mut wakers = Vec::new();
+            let mut wakers = Wakers::default();
             let abandoned = stopper.shard.shutdown(&mut wakers);
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.due.into_iter().for_each(Waker::wake);
             stopper.model.bell.ring();
             abandoned
         });
@@ -361,9 +367,7 @@ fn a_limit_is_exact_and_all_room_comes_back() {
         world.drive(|| sleepers.are_done());
         let metrics = world.metrics();
         assert_eq!(metrics.pending, 0);
-        assert!(
-            world.register(world.at(9), Waker::noop().clone()).is_ok()
-        );
+        assert!(world.register(world.at(9), Waker::noop().clone()).is_ok());
     });
 }
 
@@ -378,9 +382,9 @@ fn a_driver_that_goes_has_every_future_look_for_another() {
             assert_eq!(world.sleep(world.at(2)), Ok(()));
             sleepers.one_is_done();
         });
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         world.shard.undrive(Nanos::ZERO, &mut wakers);
-        wakers.drain(..).for_each(Waker::wake);
+        wakers.due.drain(..).for_each(Waker::wake);
         world.shard.drive(world.clock, Epoch(1));
         world.drive(|| sleepers.are_done());
         assert_eq!(world.metrics().pending, 0);

@@ -9,7 +9,7 @@ mod loom;
 mod timer;
 mod visit;
 
-use std::{sync::Arc, task::Waker};
+use std::{mem, ptr, sync::Arc, task::Waker};
 
 use tokio::time::Instant;
 
@@ -17,14 +17,14 @@ use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
     metrics::Metrics,
-    sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock},
+    sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, lock},
     timing_wheel::{Key, Tick, TimingWheel},
 };
 
 pub(crate) use hold::Hold;
 pub(crate) use limit::{Limit, Standing};
 pub(crate) use timer::{Due, Timer};
-pub(crate) use visit::Visit;
+pub(crate) use visit::{Visit, Wakers};
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
 const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -34,6 +34,9 @@ const BUSY: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Cells an emptied arena keeps.
 const RETAINED: usize = 1024;
+
+/// The owner of no spare waker.
+const NOBODY: usize = 0;
 
 /// The deadline of a shard that waits for nothing.
 pub(crate) const NEVER: Tick = Tick::MAX;
@@ -56,6 +59,8 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// The epoch of the driver's clock, and whether that is the real one: see [`Shard::now`].
     reading: AtomicU32,
+    /// Whose waker the spare one is, to be known before the lock is taken; only a hint.
+    spare_of: AtomicUsize,
     /// Every handle of the wheel is gone.
     forsaken: AtomicBool,
     limit: Option<Arc<Limit>>,
@@ -80,6 +85,8 @@ struct State {
     epoch: Epoch,
     /// The clocks of epochs 1 to `epoch`, exclusive.
     former: Vec<Clock>,
+    /// While ticking, the waker of the timer cancelled last, which is likely to start the next: it goes at the next tick.
+    spare: Option<Waker>,
     counters: Metrics,
 }
 
@@ -111,9 +118,11 @@ impl Shard {
                 clock,
                 epoch: Epoch::UNDRIVEN,
                 former: Vec::new(),
+                spare: None,
                 counters: Metrics::default(),
             }),
             reading: AtomicU32::new(Reading::UNDRIVEN),
+            spare_of: AtomicUsize::new(NOBODY),
             forsaken: AtomicBool::new(false),
             limit,
             driver,
@@ -227,13 +236,19 @@ impl Shard {
     /// to drop, now that the lock is released.
     #[inline]
     fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, leaving: Leaving) -> Option<Waker> {
-        let waker = state.wheel.remove(key);
-        if waker.is_some() {
-            match leaving {
-                Leaving::Cancelled => state.counters.cancelled += 1,
-                Leaving::Expired => state.counters.expired += 1,
-            }
+        let mut waker = state.wheel.remove(key);
+        if let Some(cancelled) = &waker {
             self.release(1);
+            match leaving {
+                Leaving::Expired => state.counters.expired += 1,
+                Leaving::Cancelled => {
+                    state.counters.cancelled += 1;
+                    if let Mode::Ticking { .. } = state.mode {
+                        self.spare_of.store(owner(cancelled), Ordering::Relaxed);
+                        mem::swap(&mut state.spare, &mut waker);
+                    }
+                }
+            }
         }
         if state.wheel.is_vacant() {
             self.vacated(state);
@@ -271,6 +286,12 @@ impl Shard {
         state.counters.registered += 1;
         Ok(())
     }
+}
+
+/// A number that wakers have in common when one will wake for the other.
+#[inline]
+fn owner(waker: &Waker) -> usize {
+    waker.data().addr() ^ ptr::from_ref(waker.vtable()).addr()
 }
 
 impl State {

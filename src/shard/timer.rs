@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Hold, Leaving, Mode, Shard, Standing};
+use super::{Hold, Leaving, Mode, NOBODY, Shard, Standing, owner};
 use crate::{
     clock::Deadline,
     error::Refusal,
-    sync::lock,
+    sync::{Ordering, lock},
     timing_wheel::{Key, Nanos},
 };
 
@@ -46,14 +46,12 @@ impl Timer {
     /// Waits until the timer is due. The first poll registers it. One that expires before it is due, because what it
     /// waits for has moved on, is registered anew.
     #[inline]
-    pub(crate) fn poll(&mut self, due: Due, standing: Standing, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(crate) fn poll(&mut self, due: &Due, standing: Standing, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let Timer { key, shard } = self;
         match due {
             _ if key.is_some() => shard.poll(key, due, waker),
-            Due::After(delay) => {
-                shard.register_after(key, Nanos::from_duration(delay), standing, waker.clone())
-            }
-            Due::At(deadline) => shard.register_at(key, deadline, standing, waker.clone()),
+            Due::After(delay) => shard.register_after(key, Nanos::from_duration(*delay), standing, waker),
+            Due::At(deadline) => shard.register_at(key, *deadline, standing, waker.clone()),
         }
     }
 
@@ -95,9 +93,20 @@ impl Shard {
         key: &mut Option<Key>,
         delay: Nanos,
         standing: Standing,
-        waker: Waker,
+        waker: &Waker,
     ) -> Poll<Result<(), Refusal>> {
+        let spare = self.spare_of.load(Ordering::Relaxed) == owner(waker);
+        let mut own = if spare { None } else { Some(waker.clone()) };
         let mut state = lock(&self.state);
+        if own.is_none() {
+            self.spare_of.store(NOBODY, Ordering::Relaxed);
+            own = state.spare.take_if(|spare| spare.will_wake(waker));
+        }
+        let Some(waker) = own else {
+            // Somebody else was quicker, or the hint was wrong; it is not the next time.
+            drop(state);
+            return self.register_after(key, delay, standing, waker);
+        };
         if let Mode::Ticking { .. } = state.mode {
             self.admit(&mut state, standing)?;
             *key = Some(state.wheel.insert_incoming(delay, waker));
@@ -109,7 +118,11 @@ impl Shard {
         let deadline = state.clock.deadline_tick(now.saturating_add(delay));
         *key = Some(state.wheel.insert(deadline, waker));
         let tick = state.clock.tick_at(now);
-        let wake_by = if state.ticks_from_now_on(tick) { tick.next() } else { deadline };
+        let wake_by = if state.ticks_from_now_on(tick) {
+            tick.next()
+        } else {
+            deadline
+        };
         self.wake_by(state, wake_by);
         Poll::Pending
     }
@@ -134,7 +147,7 @@ impl Shard {
     }
 
     /// Looks after a registered timer, and takes its key once it is done.
-    pub(super) fn poll(&self, key: &mut Option<Key>, due: Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(super) fn poll(&self, key: &mut Option<Key>, due: &Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let mut spare = None;
         loop {
             let Some(timer) = key else { return Poll::Pending };
@@ -151,7 +164,7 @@ impl Shard {
             let reached = self.reached(&state);
             let own = state.wheel.deadline(timer);
             let deadline = match due {
-                Due::At(deadline) => state.tick_of(deadline),
+                Due::At(deadline) => state.tick_of(*deadline),
                 Due::After(_) => own,
             };
             match (state.mode, state.wheel.get_mut(timer)) {

@@ -1,6 +1,6 @@
 //! What the driver does with a shard: take it over, visit it, leave it.
 
-use std::task::Waker;
+use std::{mem, task::Waker};
 
 use super::{Mode, NEVER, Shard};
 use crate::{
@@ -8,6 +8,15 @@ use crate::{
     sync::lock,
     timing_wheel::{Nanos, Tick},
 };
+
+/// Wakers taken out of a shard, to be woken or dropped with no lock held.
+#[derive(Default)]
+pub(crate) struct Wakers {
+    /// To be woken: their timers are due, or have to look for another driver.
+    pub(crate) due: Vec<Waker>,
+    /// To be dropped: nobody waits by them.
+    pub(crate) spent: Vec<Waker>,
+}
 
 /// How a visit ended.
 pub(crate) enum Visit {
@@ -37,7 +46,7 @@ impl Shard {
     }
 
     /// The driver has gone, at `stood`: every pending future is to be polled, so that one starts another driver.
-    pub(crate) fn undrive(&self, stood: Nanos, wakers: &mut Vec<Waker>) {
+    pub(crate) fn undrive(&self, stood: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
             return;
@@ -46,22 +55,21 @@ impl Shard {
         state.wheel.settle_incoming(usize::MAX, |delay| {
             clock.deadline_tick(stood.saturating_add(delay))
         });
-        wakers.reserve(state.wheel.len());
-        wakers.extend(
-            state
-                .wheel
-                .values_mut()
-                .map(|waker| std::mem::replace(waker, Waker::noop().clone())),
-        );
+        let pending = state.wheel.values_mut();
+        wakers
+            .due
+            .extend(pending.map(|waker| mem::replace(waker, Waker::noop().clone())));
+        wakers.spent.extend(state.spare.take());
         state.mode = Mode::Driverless;
         self.publish(&state);
     }
 
     /// Lets the driver go, if nothing is left here to drive for.
-    pub(crate) fn undrive_if_vacant(&self) -> bool {
+    pub(crate) fn undrive_if_vacant(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
+            wakers.spent.extend(state.spare.take());
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
@@ -69,10 +77,11 @@ impl Shard {
     }
 
     /// Ends every timer, and the shard, for good; returns how many timers there were.
-    pub(crate) fn shutdown(&self, wakers: &mut Vec<Waker>) -> usize {
+    pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
         let pending = state.wheel.len();
-        state.wheel.abandon_all(wakers);
+        state.wheel.abandon_all(&mut wakers.due);
+        wakers.spent.extend(state.spare.take());
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
         self.release(pending);
@@ -80,8 +89,8 @@ impl Shard {
         pending
     }
 
-    /// Moves the shard on to `now` and takes up to `batch` wakers of due timers, to be woken by the caller.
-    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Vec<Waker>) -> Visit {
+    /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
+    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Wakers) -> Visit {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
@@ -106,7 +115,8 @@ impl Shard {
         let settled = state
             .wheel
             .settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
-        let turn = state.wheel.advance(tick, batch, wakers);
+        wakers.spent.extend(state.spare.take());
+        let turn = state.wheel.advance(tick, batch, &mut wakers.due);
         state.counters.expired += turn.expired as u64;
         state.counters.cascaded += turn.cascaded as u64;
         self.release(turn.expired);

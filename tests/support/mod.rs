@@ -80,5 +80,8 @@ pub(crate) fn assert_arena_given_back(wheel: &Wheel) {
     const RETAINED: usize = 1024;
     const CELL: usize = 40;
     let held = wheel.metrics().arena_bytes;
-    assert!(held <= wheel.shards() * RETAINED * CELL, "{held} bytes are still held");
+    assert!(
+        held <= wheel.shards() * RETAINED * CELL,
+        "{held} bytes are still held"
+    );
 }

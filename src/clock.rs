@@ -14,7 +14,8 @@ use crate::timing_wheel::{Nanos, Tick, TickDuration};
 pub(crate) struct Epoch(pub(crate) u32);
 
 impl Epoch {
-    /// No driver ran when the instant was read: it counts by the clock of whichever comes next.
+    /// That of a wheel which never had a driver. What is read before the first one comes is of epoch 1, for it counts by
+    /// the clock of whichever comes next.
     pub(crate) const UNDRIVEN: Epoch = Epoch(0);
 
     pub(crate) fn next(self) -> Epoch {

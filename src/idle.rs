@@ -16,7 +16,7 @@ use crate::{
     error::SleepError,
     shard::Shard,
     sleep::Sleep,
-    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::{AtomicBool, AtomicU64, Ordering},
     timing_wheel::Nanos,
     wheel::Wheel,
 };
@@ -61,8 +61,12 @@ impl Wheel {
             instant: start,
             epoch,
         } = shard.stamp(shard.now());
-        let sleep = self.sleep_until(clock::saturating_add(start, duration));
-        let (shard, epoch) = (shard.clone(), AtomicU32::new(epoch.0));
+        let mut sleep = self.sleep_until(start);
+        sleep.reset_to(Deadline {
+            instant: clock::saturating_add(start, duration),
+            epoch,
+        });
+        let shard = shard.clone();
         let (touched, touched_since) = (AtomicU64::new(0), AtomicBool::new(false));
         let activity = Activity {
             shard,
@@ -116,8 +120,8 @@ pub struct IdleHandle {
 struct Activity {
     shard: Arc<Shard>,
     start: Instant,
-    /// By whose clock `start` and `touched` are read; undriven until the timer has met its driver.
-    epoch: AtomicU32,
+    /// By whose clock `start` and `touched` are read.
+    epoch: Epoch,
     /// Nanoseconds from `start` to the last touch.
     touched: AtomicU64,
     /// Touched by the clock of another epoch, which does not tell when.
@@ -169,15 +173,16 @@ impl IdleTimer {
             return true;
         }
         let last = self.activity.last_touch();
-        if epoch.load(Ordering::Relaxed) == Epoch::UNDRIVEN.0 {
-            epoch.store(shard.stamp(last).epoch.0, Ordering::Relaxed);
+        if self.sleep.epoch() != *epoch {
+            // Pushed back by another clock already: the two do not compare.
+            return false;
         }
         let deadline = clock::saturating_add(last, self.duration);
         let later = deadline > self.sleep.deadline();
         if later {
             self.sleep.reset_to(Deadline {
                 instant: deadline,
-                epoch: self.sleep.epoch(),
+                epoch: *epoch,
             });
         }
         later
@@ -218,8 +223,7 @@ impl IdleHandle {
             touched_since,
         } = &*self.activity;
         let now = shard.stamp(shard.now());
-        let epoch = epoch.load(Ordering::Relaxed);
-        if epoch != now.epoch.0 && epoch != Epoch::UNDRIVEN.0 && now.epoch != Epoch::UNDRIVEN {
+        if now.epoch != *epoch {
             touched_since.store(true, Ordering::Relaxed);
             return;
         }

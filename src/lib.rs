@@ -1,4 +1,74 @@
-//! A hashed timing wheel timer for Tokio.
+//! A hashed timing wheel timer for Tokio: `sleep`, `timeout` and `interval` that cost next to nothing to start and to cancel.
+//!
+//! A server holds a timer for nearly everything it waits on: a timeout round each request, an idle deadline on each
+//! connection, a heartbeat to each peer. Nearly all are cancelled or pushed back; few ever fire. A [`Wheel`] is made for that.
+//! Time moves in ticks, 10 ms long unless you say otherwise; a timer hangs in the bucket of its tick; one Tokio task wakes what
+//! is due. Starting and cancelling a timer is O(1), touches only its own shard, and for [`timeout`](Wheel::timeout) does not
+//! even read the clock.
+//!
+//! Names and behaviour are those of [`tokio::time`]: moving code over means writing `wheel.` in front.
+//!
+//! ```
+//! use tickwheel::Wheel;
+//! use std::time::Duration;
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() {
+//!     let wheel = Wheel::new(); // one for the process; clones are cheap, and the same wheel
+//!
+//!     wheel.sleep(Duration::from_millis(20)).await.unwrap();
+//!
+//!     let (reply, request) = tokio::sync::oneshot::channel();
+//!     tokio::spawn(async { reply.send("pong") });
+//!     match wheel.timeout(Duration::from_secs(1), request).await {
+//!         Ok(answer) => println!("{}", answer.unwrap()),
+//!         Err(error) => println!("no answer: {error}"),
+//!     }
+//! }
+//! ```
+//!
+//! # What there is
+//!
+//! | | |
+//! | --- | --- |
+//! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; [`reset`](Sleep::reset) to a later instant costs a store |
+//! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits a future; one that is ready at once costs no timer |
+//! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
+//! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
+//! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
+//! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
+//! | [`shutdown`](Wheel::shutdown) | ends it all, and hands back what never ran |
+//! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | says how it is going |
+//!
+//! # Precision
+//!
+//! No timer is ever early. A sleep, `timeout_at`, interval, idle timer or scheduled task is due less than one tick late, a
+//! `timeout` less than two, plus what the runtime adds. Under Tokio's paused clock the wheel is exact to a tick, and
+//! auto-advance jumps straight to the next deadline.
+//!
+//! # When not to use it
+//!
+//! For precision below a millisecond, for jobs that have to outlive the process, or for calendar (cron) times.
+//!
+//! # Features
+//!
+//! None is on by default; `full` is all of them.
+//!
+//! | feature | |
+//! | --- | --- |
+//! | `hyper` | `hyper::rt::Timer` for [`Wheel`] |
+//! | `tower` | a timeout layer and service |
+//! | `io` | read, write and idle timeouts for any `AsyncRead` and `AsyncWrite` |
+//! | `stream` | timeout, throttle and timed chunks for any `Stream` |
+//! | `backon` | `backon::Sleeper` for [`Wheel`] |
+//! | `tracing` | events of the driver's life; nothing on the path of a timer |
+//!
+//! # Layout
+//!
+//! `timing_wheel` is the pure data structure, and opens with the essay that explains it. `clock` turns instants into ticks. A
+//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them, `link` what starts and replaces it. Each
+//! future has a file of its own, with its constructor on [`Wheel`]. `docs/architecture.md` in the repository follows a timeout
+//! from call to wake-up.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -23,6 +93,7 @@ mod metrics;
 mod periodic;
 mod schedule;
 mod shard;
+mod shutdown;
 mod sleep;
 #[cfg(feature = "stream")]
 #[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
@@ -41,7 +112,8 @@ pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
 pub use metrics::Metrics;
 pub use periodic::{Periodic, PeriodicBuilder};
-pub use schedule::{Scheduled, ScheduledTask, Unprocessed};
+pub use schedule::Scheduled;
+pub use shutdown::{ScheduledTask, Unprocessed};
 pub use sleep::Sleep;
 pub use timeout::Timeout;
 pub use wheel::Wheel;
@@ -54,4 +126,7 @@ mod docs {
 
     #[doc = include_str!("../docs/migrating.md")]
     struct Migrating;
+
+    #[doc = include_str!("../README.md")]
+    struct Readme;
 }

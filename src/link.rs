@@ -271,7 +271,7 @@ impl shard::Driver for Link {
 
     fn now(&self) -> Instant {
         let runtime = lock(&self.runtime).clone();
-        let _entered = runtime.as_ref().map(Handle::enter);
+        let _entered = runtime.as_ref().or(self.handle.as_ref()).map(Handle::enter);
         Instant::now()
     }
 }

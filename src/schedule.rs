@@ -1,9 +1,9 @@
-//! `Scheduled`, and what a shutdown hands back.
+//! `Scheduled`.
 
 use std::{
     any::Any,
     fmt,
-    future::{Future, IntoFuture},
+    future::Future,
     mem,
     pin::Pin,
     sync::Arc,
@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use slab::Slab;
 use tokio::{
     runtime::Handle,
     task::{JoinError, JoinHandle},
@@ -21,7 +20,8 @@ use tokio::{
 use crate::{
     clock::{self, Deadline},
     error::ScheduleError,
-    shard::{Driver, Due, Standing, Timer, Wakers},
+    shard::{Due, Standing, Timer, Wakers},
+    shutdown::{Roster, ScheduledTask, Unstarted},
     sync::{Mutex, lock},
     wheel::Wheel,
 };
@@ -116,49 +116,6 @@ impl Wheel {
         });
         task.enrol();
         Scheduled { task }
-    }
-
-    /// Stops the wheel once and for all, and hands back what it will not do.
-    ///
-    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one at its first poll. A
-    /// task that has started runs on. Whatever is returned counts as cancelled. A second call returns nothing more.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{ScheduleError, Wheel};
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// let flush = wheel.schedule(Duration::from_secs(60), async { println!("flushed") });
-    ///
-    /// for task in wheel.shutdown().tasks {
-    ///     task.await; // run it now, or drop it
-    /// }
-    /// assert_eq!(flush.await, Err(ScheduleError::Shutdown));
-    /// # }
-    /// ```
-    pub fn shutdown(&self) -> Unprocessed {
-        let mut unprocessed = Unprocessed::default();
-        let mut wakers = Wakers::default();
-        // Dropped, like woken, with no lock held: with a task that started meanwhile may go its result.
-        let enlisted: Vec<_>;
-        {
-            let _closing = self.closing();
-            enlisted = self.rosters().flat_map(Roster::close).collect();
-            // Before the shards: what they then count as pending is no task's.
-            for task in &enlisted {
-                unprocessed.tasks.extend(task.hand_back(&mut wakers));
-            }
-            for shard in self.shard_list() {
-                unprocessed.timers += shard.shutdown(&mut wakers);
-            }
-        }
-        self.link().wake(&mut wakers);
-        self.link().notify();
-        unprocessed
     }
 }
 
@@ -297,118 +254,6 @@ impl<T> fmt::Debug for Scheduled<T> {
     }
 }
 
-/// What [`Wheel::shutdown`] hands back.
-///
-/// # Examples
-///
-/// ```
-/// let unprocessed = tickwheel::Wheel::new().shutdown();
-/// assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (0, 0));
-/// ```
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Unprocessed {
-    /// How many sleeps, timeouts, intervals, idle timers and periodic series were pending.
-    pub timers: usize,
-    /// Every scheduled task that had not started.
-    pub tasks: Vec<ScheduledTask>,
-}
-
-/// A scheduled task handed back before it started: awaiting it runs it, dropping it drops it.
-///
-/// # Examples
-///
-/// ```
-/// # use std::time::Duration;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let wheel = tickwheel::Wheel::new();
-/// drop(wheel.schedule(Duration::from_secs(60), async { println!("at last") }));
-/// for task in wheel.shutdown().tasks {
-///     task.await;
-/// }
-/// # }
-/// ```
-#[must_use = "dropping it drops a task that never ran"]
-pub struct ScheduledTask {
-    deadline: Instant,
-    future: Pin<Box<dyn Future<Output = ()> + Send>>,
-}
-
-impl ScheduledTask {
-    /// Returns the instant at which the task would have been due.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tokio::time::{Duration, Instant};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = tickwheel::Wheel::new();
-    /// drop(wheel.schedule(Duration::from_secs(60), async {}));
-    /// assert!(wheel.shutdown().tasks[0].deadline() > Instant::now());
-    /// # }
-    /// ```
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-}
-
-impl IntoFuture for ScheduledTask {
-    type Output = ();
-    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        self.future
-    }
-}
-
-impl fmt::Debug for ScheduledTask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScheduledTask")
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Places an emptied roster keeps.
-const RETAINED: usize = 1024;
-
-/// The scheduled tasks that have not started: what a shutdown hands back. One for each shard.
-pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
-
-impl Roster {
-    pub(crate) fn new() -> Roster {
-        Roster(Mutex::new(Some(Slab::new())))
-    }
-
-    /// Puts a task down; `None` when the roster has been closed.
-    fn enlist(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
-        lock(&self.0).as_mut().map(|tasks| tasks.insert(task))
-    }
-
-    fn strike(&self, place: usize) {
-        let struck = lock(&self.0).as_mut().map(|tasks| {
-            let task = tasks.remove(place);
-            // A burst is not paid for ever.
-            let emptied = tasks.is_empty() && tasks.capacity() > RETAINED;
-            (task, emptied.then(|| mem::take(tasks)))
-        });
-        drop(struck);
-    }
-
-    fn close(&self) -> impl Iterator<Item = Arc<dyn Unstarted>> + use<> {
-        let tasks = lock(&self.0).take();
-        tasks.into_iter().flatten().map(|(_, task)| task)
-    }
-}
-
-/// What a shutdown can do with a task, whatever the task's future.
-trait Unstarted: Send + Sync {
-    /// Takes the task out of the wheel, unless it has started or been cancelled. Whoever awaits it is for the caller to wake.
-    fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask>;
-}
-
 /// The one allocation of a scheduled task; as a waker, it is what the wheel wakes when the task is due.
 struct Task<F: Future> {
     deadline: Deadline,
@@ -540,12 +385,7 @@ where
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
         let future = self.end_wait(State::Never(ScheduleError::Shutdown))?;
         wakers.due.extend(lock(&self.awaiting).take());
-        Some(ScheduledTask {
-            deadline: self.deadline.instant,
-            future: Box::pin(async {
-                future.await;
-            }),
-        })
+        Some(ScheduledTask::new(self.deadline.instant, future))
     }
 }
 

@@ -15,8 +15,8 @@ use crate::{
     events,
     link::Link,
     metrics::Metrics,
-    schedule::Roster,
     shard::Shard,
+    shutdown::Roster,
     sync::{Mutex, MutexGuard, lock},
 };
 

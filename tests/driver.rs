@@ -162,8 +162,10 @@ async fn a_registration_before_the_planned_visit_brings_the_visit_forward() {
 #[tokio::test]
 async fn a_wheel_that_ticks_under_load_dozes_again_afterwards() {
     let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-    let mut sleeps: Vec<_> = (0..2_000).map(|_| wheel.sleep(SECOND * 3600)).collect();
-    sleeps.iter_mut().for_each(register);
+    let mut busy: Vec<_> = (0..2_000)
+        .map(|_| wheel.timeout(SECOND * 3600, pending::<()>()))
+        .collect();
+    busy.iter_mut().for_each(register);
     let started = std::time::Instant::now();
     while wheel.metrics().dozes == 0 {
         assert!(
@@ -567,6 +569,91 @@ fn a_reset_by_the_clock_of_the_next_driver_counts_by_that_one() {
 }
 
 #[test]
+fn a_reset_made_while_there_is_no_driver_counts_by_the_clock_of_the_next() {
+    for (before, after) in [(DAY, Duration::ZERO), (Duration::ZERO, DAY)] {
+        for left in [SECOND, SECOND * 10, DAY * 2] {
+            let wheel = Wheel::new();
+            let first = paused_runtime();
+            let mut sleep = first.block_on(async {
+                tokio::time::advance(before).await;
+                let mut sleep = wheel.sleep(SECOND * 5);
+                register(&mut sleep);
+                sleep
+            });
+            drop(first);
+            let second = paused_runtime();
+            second.block_on(async {
+                tokio::time::advance(after).await;
+                sleep.reset(Instant::now() + left);
+            });
+            assert_left(&second, sleep, left);
+        }
+    }
+}
+
+#[test]
+fn timeout_at_made_before_the_first_driver_keeps_what_was_left_for_the_next() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let timeout = first.block_on(async {
+        let mut timeout = wheel.timeout_at(Instant::now() + DAY + SECOND * 10, pending::<()>());
+        register(&mut timeout);
+        advance(DAY).await;
+        timeout
+    });
+    drop(first);
+    assert_left(&paused_runtime(), async { timeout.await.or(Ok(())) }, SECOND * 10);
+}
+
+#[test]
+fn an_interval_keeps_its_next_tick_across_the_replacement() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let mut interval = first.block_on(async {
+        tokio::time::advance(DAY).await;
+        let mut interval = wheel.interval(SECOND * 10);
+        interval.tick().await.unwrap();
+        assert!(futures::poll!(Box::pin(interval.tick())).is_pending());
+        advance(SECOND * 4).await;
+        interval
+    });
+    drop(first);
+    assert_left(
+        &paused_runtime(),
+        async { interval.tick().await.map(drop) },
+        SECOND * 6,
+    );
+}
+
+#[test]
+fn an_idle_timer_touched_under_two_clocks_is_neither_early_nor_lost() {
+    for (before, after) in [(DAY, Duration::ZERO), (Duration::ZERO, DAY)] {
+        let wheel = Wheel::new();
+        let first = paused_runtime();
+        let mut idle = first.block_on(async {
+            tokio::time::advance(before).await;
+            let mut idle = wheel.idle_timer(SECOND * 10);
+            register(&mut idle);
+            advance(SECOND * 4).await;
+            idle.handle().touch();
+            idle
+        });
+        drop(first);
+        paused_runtime().block_on(async {
+            tokio::time::advance(after).await;
+            assert!(futures::poll!(&mut idle).is_pending());
+            tokio::time::advance(SECOND * 9).await;
+            let touched = Instant::now();
+            idle.handle().touch();
+            idle.await.unwrap();
+            assert!(touched.elapsed() >= SECOND * 10, "{:?}", touched.elapsed());
+            // A touch by another clock than the timer was made on counts from the poll that finds it.
+            assert!(touched.elapsed() <= SECOND * 20, "{:?}", touched.elapsed());
+        });
+    }
+}
+
+#[test]
 fn a_sleep_made_under_one_driver_and_first_polled_under_the_next_keeps_what_was_left() {
     let wheel = Wheel::new();
     let first = paused_runtime();
@@ -714,6 +801,8 @@ async fn a_clock_paused_while_the_shards_tick_becomes_exact() {
     busy.iter_mut().for_each(register);
     let mut hour = task::spawn(wheel.timeout(SECOND * 3600, pending::<()>()));
     assert_pending!(hour.poll());
+    // Until the driver has been there: what it has not yet seen counts from its next visit.
+    wheel.sleep(ms(25)).await.unwrap();
     pause();
     advance(SECOND * 3600 + TICK * 2).await;
     assert!(hour.is_woken());
@@ -768,10 +857,11 @@ fn a_starved_driver_catches_up_in_one_visit_in_order_of_deadline() {
     let order = Arc::new(Mutex::new(Vec::new()));
     runtime.block_on(async {
         let mut sleeps: Vec<Sleep> = Vec::new();
+        let start = Instant::now();
         for n in (1..=5_u32).rev() {
             let order = order.clone();
             let waker = waker_of(move || order.lock().unwrap().push(n));
-            let mut sleep = wheel.sleep(ms(10) * n);
+            let mut sleep = wheel.sleep_until(start + ms(10) * n);
             assert!(
                 Pin::new(&mut sleep)
                     .poll(&mut Context::from_waker(&waker))

@@ -4,7 +4,7 @@ mod support;
 
 use std::{
     fmt::Debug,
-    future::Future,
+    future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
@@ -200,7 +200,12 @@ async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
             tokio::spawn(async move {
                 let start = std::time::Instant::now();
                 let duration = ms(n % 50);
-                wheel.sleep(duration).await.unwrap();
+                // It is timeouts by the hundred that make a shard tick.
+                wheel
+                    .timeout(SECOND * 60, wheel.sleep(duration))
+                    .await
+                    .unwrap()
+                    .unwrap();
                 start.elapsed() >= duration
             })
         })
@@ -847,8 +852,16 @@ async fn a_sleep_moved_to_another_task_wakes_only_the_one_that_polled_it_last() 
 async fn a_sleep_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
     let wheel = Wheel::new();
     // So many at once that the shard ticks, where registered timers are looked after in another way.
-    let mut busy: Vec<_> = (0..500).map(|_| wheel.sleep(SECOND * 60)).collect();
-    busy.iter_mut().for_each(|sleep| register(sleep, Waker::noop()));
+    let mut busy: Vec<_> = (0..500)
+        .map(|_| wheel.timeout(SECOND * 60, pending::<()>()))
+        .collect();
+    for timeout in &mut busy {
+        assert!(
+            Pin::new(timeout)
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+    }
 
     let (first, first_woken) = counting_waker();
     let mut moved = wheel.sleep(ms(40));

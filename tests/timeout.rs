@@ -454,7 +454,7 @@ async fn the_future_inside_may_be_neither_send_nor_unpin() {
         }
     };
     assert_eq!(
-        wheel.timeout(ms(1_050), counts).await.map(|()| ()),
+        wheel.timeout(ms(1_050), counts).await,
         Err(TimeoutError::Elapsed)
     );
     assert!((9..=11).contains(&cell.get()), "{} rounds", cell.get());

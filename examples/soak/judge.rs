@@ -40,15 +40,16 @@ impl Judge {
         }
     }
 
-    /// Checks that it is not too early for something due at `due`, and notes how late it is.
-    pub(crate) fn check_due(&self, due: Instant, what: &str, wheel: &Wheel) {
-        let now = Instant::now();
-        let early = due.saturating_duration_since(now);
+    pub(crate) fn check_not_early(&self, due: Instant, what: &str, wheel: &Wheel) {
+        let early = due.saturating_duration_since(Instant::now());
         self.check(early.is_zero(), "never early", || {
             format!("{what}: {early:?} early, on {wheel:?}")
         });
-        let late = now.saturating_duration_since(due).as_micros() as u64;
-        self.late_micros.lock().unwrap().push(late);
+    }
+
+    pub(crate) fn note_lateness(&self, due: Instant) {
+        let late = Instant::now().saturating_duration_since(due);
+        self.late_micros.lock().unwrap().push(late.as_micros() as u64);
     }
 
     pub(crate) fn show_progress(&self, started: Instant, stages: &[Arc<Stage>]) {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::judge::{Judge, PATIENCE};
 
-const LIMIT: usize = 100;
+const LIMIT: usize = 300;
 
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
@@ -75,15 +75,28 @@ impl Stage {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Checks the outcome of a sleep, an interval's tick or an idle timer: on time, or rightly refused.
+    /// Checks the outcome of a sleep, an interval's tick or an idle timer that was awaited: on time, or rightly refused.
     pub(crate) fn check_sleep(&self, outcome: Result<(), SleepError>, due: Instant, what: &str) {
+        if outcome.is_ok() {
+            self.judge.note_lateness(due);
+        }
+        self.check_not_early(outcome, due, what);
+    }
+
+    /// The same for one whose deadline may have come long before it was polled.
+    pub(crate) fn check_not_early(&self, outcome: Result<(), SleepError>, due: Instant, what: &str) {
         match outcome {
-            Ok(()) => self.judge.check_due(due, what, &self.wheel),
+            Ok(()) => self.judge.check_not_early(due, what, &self.wheel),
             Err(SleepError::AtCapacity { limit, .. }) => self.note_refusal(limit),
             Err(error) => self.check(false, "a running wheel refuses nothing", || {
                 format!("{what}: {error}")
             }),
         }
+    }
+
+    /// The same for what cannot be refused.
+    pub(crate) fn check_due(&self, due: Instant, what: &str) {
+        self.check_sleep(Ok(()), due, what);
     }
 
     /// Awaits `future`, but not for ever.

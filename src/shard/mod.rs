@@ -136,19 +136,29 @@ impl Shard {
         match self.reading.load(Ordering::Relaxed) & Reading::KIND {
             // A model's time is its own.
             Reading::REAL if cfg!(not(loom)) => Instant::from_std(std::time::Instant::now()),
-            Reading::REAL => self.driver.now(),
-            Reading::TEST => self.driver.now(),
-            _ => Instant::now(),
+            _ => self.driver.now(),
         }
     }
 
     /// Notes by which clock an instant was just read.
     #[inline]
     pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
-        Deadline {
-            instant,
-            epoch: Epoch(self.reading.load(Ordering::Relaxed) >> Reading::BITS),
-        }
+        let reading = self.reading.load(Ordering::Relaxed);
+        let epoch = Epoch(reading >> Reading::BITS);
+        let epoch = match reading & Reading::KIND {
+            Reading::UNDRIVEN => epoch.next(),
+            // Two drivers on the real clock share an epoch.
+            Reading::UNDRIVEN_SINCE_REAL if !self.would_be_real() => epoch.next(),
+            _ => epoch,
+        };
+        Deadline { instant, epoch }
+    }
+
+    /// Whether the clock of a driver started here and now would be the real one.
+    fn would_be_real(&self) -> bool {
+        let before = std::time::Instant::now();
+        let reading = self.driver.now().into_std();
+        (before..=std::time::Instant::now()).contains(&reading)
     }
 
     #[inline]
@@ -183,17 +193,15 @@ impl Shard {
     fn publish(&self, state: &State) {
         let kind = match state.mode {
             Mode::Shutdown => Reading::SHUTDOWN,
+            Mode::Driverless if state.clock.real && state.epoch != Epoch::UNDRIVEN => {
+                Reading::UNDRIVEN_SINCE_REAL
+            }
             Mode::Driverless => Reading::UNDRIVEN,
             _ if state.clock.real => Reading::REAL,
             _ => Reading::TEST,
         };
-        let epoch = if kind == Reading::UNDRIVEN {
-            Epoch::UNDRIVEN
-        } else {
-            state.epoch
-        };
         self.reading
-            .store(epoch.0 << Reading::BITS | kind, Ordering::Relaxed);
+            .store(state.epoch.0 << Reading::BITS | kind, Ordering::Relaxed);
     }
 
     /// Makes sure that a locked shard has a driver, starting one if need be.
@@ -360,9 +368,12 @@ impl State {
 struct Reading;
 
 impl Reading {
-    const BITS: u32 = 2;
+    const BITS: u32 = 3;
     const KIND: u32 = (1 << Self::BITS) - 1;
+    /// The epoch is that of the last driver; an instant belongs to the next.
     const UNDRIVEN: u32 = 0;
+    /// The same, but the last driver's clock was the real one.
+    const UNDRIVEN_SINCE_REAL: u32 = 4;
     const REAL: u32 = 1;
     const TEST: u32 = 2;
     const SHUTDOWN: u32 = 3;

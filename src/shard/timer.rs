@@ -201,6 +201,13 @@ impl Shard {
                         .and_then(|key| self.remove(state, key, Leaving::Expired));
                     return Poll::Ready(Ok(()));
                 }
+                // Reset while there was no driver.
+                (Mode::Dozing { .. } | Mode::Ticking { .. }, Some(_)) if deadline < own => {
+                    if state.wheel.bring_forward(timer, deadline) {
+                        self.wake_by(state, deadline);
+                    }
+                    continue;
+                }
                 (_, Some(registered)) => {
                     if registered.will_wake(waker) {
                         return Poll::Pending;
@@ -220,6 +227,10 @@ impl Shard {
 
     pub(super) fn bring_forward(&self, key: &Key, deadline: Deadline) {
         let mut state = lock(&self.state);
+        if state.mode == Mode::Driverless {
+            // By whose clock, the next poll will tell.
+            return;
+        }
         let tick = state.tick_of(deadline);
         if state.wheel.bring_forward(key, tick) {
             self.wake_by(state, tick);

@@ -453,10 +453,7 @@ async fn the_future_inside_may_be_neither_send_nor_unpin() {
             wheel.sleep(ms(100)).await.unwrap();
         }
     };
-    assert_eq!(
-        wheel.timeout(ms(1_050), counts).await,
-        Err(TimeoutError::Elapsed)
-    );
+    assert_eq!(wheel.timeout(ms(1_050), counts).await, Err(TimeoutError::Elapsed));
     assert!((9..=11).contains(&cell.get()), "{} rounds", cell.get());
 }
 

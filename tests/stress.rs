@@ -1,0 +1,391 @@
+//! Several threads on one wheel, on the real clock, doing everything at random: then nothing is left, and the books balance.
+
+mod support;
+
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+    task::{Context, Waker},
+    thread,
+    time::Duration,
+};
+
+use tickwheel::{Sleep, TimeoutError, Wheel};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Instant,
+};
+
+use support::{SECOND, assert_arena_given_back, assert_at_rest, ms};
+
+/// Xorshift: as random as it takes, and the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    /// Up to a few ticks: long enough to wait in the wheel, short enough to be waited for.
+    fn short(&mut self) -> Duration {
+        Duration::from_micros(self.below(6_000))
+    }
+
+    fn long(&mut self) -> Duration {
+        let bits = self.below(40);
+        ms(60_000 + self.below(1 << bits))
+    }
+}
+
+fn register(future: &mut (impl Future + Unpin)) {
+    let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
+}
+
+fn wheel() -> Wheel {
+    Wheel::builder()
+        .tick_duration(ms(1))
+        .ticks_per_wheel(16)
+        .levels(3)
+        .shards(4)
+        .build()
+        .unwrap()
+}
+
+/// Does something at random, and checks what it was promised. `kept` are sleeps that stay pending from call to call.
+async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
+    let start = Instant::now();
+    match random.below(13) {
+        0 => {
+            let duration = random.short();
+            wheel.sleep(duration).await.unwrap();
+            assert!(start.elapsed() >= duration, "a sleep was early");
+        }
+        1 => {
+            let duration = random.short();
+            let elapsed = wheel.timeout(duration, pending::<()>()).await;
+            assert_eq!(elapsed, Err(TimeoutError::Elapsed));
+            assert!(start.elapsed() >= duration, "a timeout was early");
+        }
+        2 => {
+            let in_time = wheel.timeout(SECOND * 3600, tokio::task::yield_now()).await;
+            assert_eq!(in_time, Ok(()));
+        }
+        3 => drop(wheel.timeout(random.long(), pending::<()>())),
+        4 => {
+            // Enough at once that the shard ticks, and all dropped again.
+            let mut many: Vec<_> = (0..200)
+                .map(|_| wheel.timeout(random.long(), pending::<()>()))
+                .collect();
+            many.iter_mut().for_each(register);
+        }
+        5 => {
+            let mut sleep = wheel.sleep(random.long());
+            register(&mut sleep);
+            let earlier = start + random.short();
+            sleep.reset(earlier);
+            sleep.await.unwrap();
+            assert!(
+                Instant::now() >= earlier,
+                "a sleep reset to an earlier instant was earlier still"
+            );
+        }
+        6 => {
+            let mut sleep = wheel.sleep(random.short());
+            register(&mut sleep);
+            let later = start + random.short() * 2;
+            sleep.reset(later);
+            sleep.await.unwrap();
+            assert!(
+                Instant::now() >= later,
+                "a sleep reset to a later instant was early"
+            );
+        }
+        7 => {
+            let mut sleep = wheel.sleep(random.long());
+            register(&mut sleep);
+            sleep.reset(start - random.short());
+            if random.below(2) == 0 {
+                sleep.await.unwrap();
+            }
+        }
+        8 => {
+            let mut sleep = wheel.sleep(random.long());
+            register(&mut sleep);
+            kept.push(sleep);
+        }
+        9 if !kept.is_empty() => {
+            let at = random.below(kept.len() as u64) as usize;
+            match random.below(3) {
+                0 => drop(kept.swap_remove(at)),
+                1 => kept[at].reset(start + random.long()),
+                _ => kept[at].reset(start + random.short()),
+            }
+        }
+        10 => {
+            // Expired, perhaps, while nobody looks.
+            let mut sleep = wheel.sleep(random.short());
+            register(&mut sleep);
+            tokio::task::yield_now().await;
+            kept.push(sleep);
+        }
+        11 => {
+            let period = random.short() + ms(1);
+            let mut interval = wheel.interval(period);
+            for n in 0..3 {
+                let tick = interval.tick().await.unwrap();
+                assert!(Instant::now() >= tick, "tick {n} was early");
+            }
+        }
+        _ => {
+            let idle = wheel.idle_timer(ms(2));
+            let traffic = idle.handle();
+            let touched = Instant::now();
+            traffic.touch();
+            idle.await.unwrap();
+            assert!(touched.elapsed() >= ms(2), "an idle timer was early");
+        }
+    }
+}
+
+/// Everything goes: half of what was kept is waited for, the rest dropped.
+async fn wind_up(kept: Vec<Sleep>) {
+    for (n, mut sleep) in kept.into_iter().enumerate() {
+        if n % 2 == 0 {
+            sleep.reset(Instant::now() + ms(1));
+            sleep.await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn tasks_of_several_workers_leave_nothing_behind() {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
+    let wheel = wheel();
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..32)
+            .map(|seed| {
+                let wheel = wheel.clone();
+                tokio::spawn(async move {
+                    let mut random = Random::new(seed);
+                    let mut kept = Vec::new();
+                    for _ in 0..150 {
+                        act(&wheel, &mut random, &mut kept).await;
+                    }
+                    wind_up(kept).await;
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_at_rest(&wheel);
+    let metrics = wheel.metrics();
+    assert!(
+        metrics.expired > 1_000 && metrics.cancelled > 1_000,
+        "{metrics:?}"
+    );
+    assert_eq!(metrics.panics, 0);
+    assert_eq!(metrics.rejected, 0);
+}
+
+#[test]
+fn sleeps_that_travel_between_tasks_are_woken_where_they_are() {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
+    let wheel = wheel();
+    runtime.block_on(async {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<(Sleep, Instant)>();
+        let makers: Vec<_> = (0..8)
+            .map(|seed| {
+                let (wheel, sender) = (wheel.clone(), sender.clone());
+                tokio::spawn(async move {
+                    let mut random = Random::new(seed);
+                    for _ in 0..300 {
+                        let mut sleep = wheel.sleep(random.short());
+                        register(&mut sleep);
+                        if random.below(4) == 0 {
+                            sleep.reset(Instant::now() + random.short());
+                        }
+                        let deadline = sleep.deadline();
+                        sender.send((sleep, deadline)).unwrap();
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        drop(sender);
+        let mut receiver = receiver;
+        let mut waiting = Vec::new();
+        while let Some((sleep, deadline)) = receiver.recv().await {
+            waiting.push(tokio::spawn(async move {
+                sleep.await.unwrap();
+                Instant::now() >= deadline
+            }));
+        }
+        for maker in makers {
+            maker.await.unwrap();
+        }
+        for sleep in waiting {
+            assert!(sleep.await.unwrap(), "one was early");
+        }
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn bursts_of_every_worker_give_their_memory_back() {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
+    let wheel = wheel();
+    let peak = runtime.block_on(async {
+        let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(8));
+        let tasks: Vec<_> = (0..8)
+            .map(|seed| {
+                let (wheel, barrier) = (wheel.clone(), barrier.clone());
+                tokio::spawn(async move {
+                    let mut random = Random::new(seed);
+                    let mut burst: Vec<_> = (0..10_000).map(|_| wheel.sleep(random.long())).collect();
+                    burst.iter_mut().for_each(register);
+                    barrier.wait().await;
+                    let peak = wheel.metrics().arena_bytes;
+                    barrier.wait().await;
+                    // A third is cancelled, a third expires unpolled, and a third is waited for.
+                    burst.truncate(6_666);
+                    for sleep in &mut burst {
+                        sleep.reset(Instant::now() + random.short());
+                    }
+                    let unpolled = burst.split_off(3_333);
+                    for sleep in burst {
+                        sleep.await.unwrap();
+                    }
+                    drop(unpolled);
+                    peak
+                })
+            })
+            .collect();
+        let mut peak = 0;
+        for task in tasks {
+            peak = task.await.unwrap().max(peak);
+        }
+        peak
+    });
+    assert!(peak >= 80_000 * 32, "{peak} bytes at the peak");
+    assert_at_rest(&wheel);
+    assert_arena_given_back(&wheel);
+}
+
+#[test]
+fn threads_whose_runtimes_come_and_go_lose_no_timer() {
+    let wheel = wheel();
+    thread::scope(|scope| {
+        for seed in 0..4_u64 {
+            let wheel = &wheel;
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                let mut kept = Vec::new();
+                for round in 0..25 {
+                    let runtime = if (round + seed) % 3 == 0 {
+                        Builder::new_multi_thread()
+                            .worker_threads(1)
+                            .enable_time()
+                            .build()
+                    } else {
+                        Builder::new_current_thread().enable_time().build()
+                    };
+                    let runtime: Runtime = runtime.unwrap();
+                    runtime.block_on(async {
+                        for _ in 0..10 {
+                            act(wheel, &mut random, &mut kept).await;
+                        }
+                        // These go with the runtime, whatever they wait for.
+                        for _ in 0..10 {
+                            tokio::spawn(wheel.timeout(random.long(), wheel.sleep(random.short())));
+                        }
+                    });
+                }
+                Builder::new_current_thread()
+                    .enable_time()
+                    .build()
+                    .unwrap()
+                    .block_on(wind_up(kept));
+            });
+        }
+    });
+    assert_at_rest(&wheel);
+    assert_eq!(wheel.metrics().panics, 0);
+}
+
+#[test]
+fn threads_without_a_runtime_share_a_wheel_that_has_a_handle() {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .unwrap();
+    let builder = Wheel::builder().tick_duration(ms(1)).shards(2);
+    let wheel = builder.handle(runtime.handle().clone()).build().unwrap();
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let wheel = &wheel;
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                for _ in 0..100 {
+                    let start = std::time::Instant::now();
+                    let duration = random.short();
+                    if random.below(2) == 0 {
+                        futures::executor::block_on(wheel.sleep(duration)).unwrap();
+                    } else {
+                        let timeout = wheel.timeout(duration, pending::<()>());
+                        assert!(futures::executor::block_on(timeout).unwrap_err().is_elapsed());
+                    }
+                    assert!(start.elapsed() >= duration, "one was early");
+                    let mut dropped = wheel.sleep(random.long());
+                    register(&mut dropped);
+                }
+            });
+        }
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_sleep_polled_by_two_tasks_in_turn_wakes_at_least_the_last() {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    let wheel = wheel();
+    runtime.block_on(async {
+        for n in 0..300_u64 {
+            // Polled here, perhaps expired meanwhile, and awaited there: the hand-over is where a wake-up could be lost.
+            let mut sleep = wheel.sleep(Duration::from_micros(900 + n * 7 % 400));
+            while futures::poll!(&mut sleep).is_pending() {
+                if n % 3 == 0 || sleep.deadline() <= Instant::now() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            tokio::spawn(sleep).await.unwrap().unwrap();
+        }
+    });
+    assert_at_rest(&wheel);
+}

@@ -17,10 +17,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    task::{JoinSet, unconstrained},
-    time::Instant,
-};
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     actions::{ON_PURPOSE, act_at_random, sleep_on_another_executor},
@@ -153,14 +150,7 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
 }
 
 async fn act(stage: &Arc<Stage>, random: &mut Random) {
-    let action = act_at_random(stage, random);
-    if stage.wheel.max_pending().is_none() {
-        action.await;
-    } else {
-        // A refusal that comes when the task's budget is used up is counted by the wheel, but seen only at the next poll,
-        // when there may be room. Without a budget, what the wheel counts is what the tasks see.
-        unconstrained(action).await;
-    }
+    act_at_random(stage, random).await;
 }
 
 impl Load {

@@ -9,12 +9,9 @@ use std::{
 };
 
 use futures_core::Stream;
-use tokio::{
-    task::coop,
-    time::{Instant, MissedTickBehavior},
-};
+use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::{clock, error::SleepError, sleep::Sleep, timing_wheel::Nanos, wheel::Wheel};
+use crate::{budget, clock, error::SleepError, sleep::Sleep, timing_wheel::Nanos, wheel::Wheel};
 
 /// Lateness up to which a tick never counts as missed, as in Tokio.
 const PUNCTUAL: Duration = Duration::from_millis(5);
@@ -179,8 +176,9 @@ impl Interval {
     /// # }
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
+        ready!(budget::poll_left(cx));
         let elapsed = ready!(self.sleep.poll_elapsed(cx.waker()));
-        ready!(coop::poll_proceed(cx)).made_progress();
+        ready!(budget::poll_spend(cx));
         elapsed?;
         let tick = self.sleep.deadline();
         let now = self.sleep.shard().now();

@@ -76,6 +76,7 @@
 mod assured;
 #[cfg(feature = "backon")]
 mod backon;
+mod budget;
 mod builder;
 mod clock;
 mod driver;

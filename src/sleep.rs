@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::coop, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
+    budget,
     clock::{self, Deadline, Epoch},
     error::{Refusal, SleepError},
     shard::{Due, Shard, Standing, Timer},
@@ -292,8 +293,9 @@ impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(budget::poll_left(cx));
         let outcome = ready!(self.poll_elapsed(cx.waker()));
-        ready!(coop::poll_proceed(cx)).made_progress();
+        ready!(budget::poll_spend(cx));
         Poll::Ready(outcome)
     }
 }

@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use crate::{
+    budget,
     error::{Refusal, TimeoutError},
     shard::{Due, Standing, Timer},
     wheel::Wheel,
@@ -186,11 +187,14 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        let error = ready!(poll_timer(this.timer, this.due, this.elapsed, cx.waker()));
         // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
         let used_up = had_budget && !coop::has_budget_remaining();
         if !used_up {
-            ready!(coop::poll_proceed(cx)).made_progress();
+            ready!(budget::poll_left(cx));
+        }
+        let error = ready!(poll_timer(this.timer, this.due, this.elapsed, cx.waker()));
+        if !used_up {
+            ready!(budget::poll_spend(cx));
         }
         Poll::Ready(Err(error))
     }

@@ -648,6 +648,12 @@ fn an_idle_timer_touched_under_two_clocks_is_neither_early_nor_lost() {
             tokio::time::advance(SECOND * 9).await;
             let touched = Instant::now();
             idle.handle().touch();
+            assert!(futures::poll!(&mut idle).is_pending());
+            tokio::time::advance(SECOND * 5).await;
+            assert!(
+                futures::poll!(&mut idle).is_pending(),
+                "by the first clock it would be due"
+            );
             idle.await.unwrap();
             assert!(touched.elapsed() >= SECOND * 10, "{:?}", touched.elapsed());
             // A touch by another clock than the timer was made on counts from the poll that finds it.

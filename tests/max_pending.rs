@@ -1,11 +1,17 @@
 //! `max_pending`: a limit that is exact, and frees its room at once.
 
-use std::{future::pending, pin::pin};
+use std::{
+    future::{Future, pending, poll_fn},
+    mem,
+    pin::pin,
+    task::Poll,
+};
 
 use futures::{StreamExt, poll};
 use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
 use tokio::{
     sync::oneshot,
+    task::coop,
     time::{Duration, Instant},
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
@@ -452,4 +458,24 @@ async fn a_wheel_used_to_its_limit_again_and_again_keeps_count() {
     let metrics = wheel.metrics();
     assert_eq!(metrics.registered, metrics.expired + metrics.cancelled);
     assert!(metrics.expired > 0 && metrics.cancelled > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_counted_once_also_when_the_budget_is_used_up() {
+    let wheel = wheel_of(1);
+    let mut held = task::spawn(wheel.sleep(60 * SECOND));
+    assert_pending!(held.poll());
+
+    let mut refused = wheel.sleep(SECOND);
+    let mut use_up = true;
+    let outcome = tokio::spawn(poll_fn(move |cx| {
+        if mem::take(&mut use_up) {
+            while let Poll::Ready(budget) = coop::poll_proceed(cx) {
+                budget.made_progress();
+            }
+        }
+        pin!(&mut refused).poll(cx)
+    }));
+    assert_eq!(outcome.await.unwrap(), Err(SleepError::AtCapacity { limit: 1 }));
+    assert_eq!(wheel.metrics().rejected, 1);
 }

@@ -134,6 +134,8 @@ impl<C: Clockwork> Client<C> {
             }
             // Until the server closes; it may have done so already, on a machine so busy that a client looks idle.
             while let Ok(Some(_)) = self.connection.receive().await {}
+            // Closed before the next is opened: the file limit may leave no room for both.
+            drop(self.connection);
             self.connection = Connection::open(self.server).await?;
         }
         Ok(self.tally)

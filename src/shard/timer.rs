@@ -227,10 +227,6 @@ impl Shard {
 
     pub(super) fn bring_forward(&self, key: &Key, deadline: Deadline) {
         let mut state = lock(&self.state);
-        if state.mode == Mode::Driverless {
-            // By whose clock, the next poll will tell.
-            return;
-        }
         let tick = state.tick_of(deadline);
         if state.wheel.bring_forward(key, tick) {
             self.wake_by(state, tick);

@@ -127,7 +127,7 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
         let (stop, mut random) = (stop.clone(), Random::new(round * TASKS + number));
         tasks.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                act(&stage, &mut random).await;
+                act_at_random(&stage, &mut random).await;
                 tokio::time::sleep(random.within(PAUSE)).await;
             }
         });
@@ -147,10 +147,6 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
         })
         .collect();
     Load { tasks, threads }
-}
-
-async fn act(stage: &Arc<Stage>, random: &mut Random) {
-    act_at_random(stage, random).await;
 }
 
 impl Load {

@@ -102,13 +102,16 @@ impl Shard {
             state.clock.real = real;
             self.publish(state);
         }
-        let now = match state.mode {
-            // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
-            Mode::Ticking { .. } => state.clock.nanos_of(self.now()).max(now),
-            _ => now,
+        let ticking = matches!(state.mode, Mode::Ticking { .. });
+        // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
+        let now = if ticking {
+            state.clock.nanos_of(self.now()).max(now)
+        } else {
+            now
         };
         let tick = state.clock.tick_at(now);
-        if tick < state.wake_at {
+        // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
+        if tick < state.wake_at && (real || !ticking) {
             return Visit::Finished { next: state.wake_at };
         }
         let clock = state.clock;

@@ -386,6 +386,7 @@ fn machine(measured: &Measured) -> String {
         .collect();
     let warning = match machine.get("mode") {
         Some("full") => "",
+        Some("brief") => "Taken by `benches/run brief`: short samples, ten of each.\n\n",
         _ => "**A quick run, to see that everything works: the numbers are noise.**\n\n",
     };
     format!(

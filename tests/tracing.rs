@@ -1,0 +1,147 @@
+//! What a wheel tells `tracing`, and that it tells nothing of timers.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    task::{Wake, Waker},
+    time::Duration,
+};
+
+use tickwheel::Wheel;
+use tokio::{runtime, time::advance};
+use tokio_test::{assert_pending, task};
+use tracing::subscriber::DefaultGuard;
+
+/// What was written, a line an event.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    /// Records the events of the current thread.
+    fn record() -> (Lines, DefaultGuard) {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || writer.clone())
+            .finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The wheel's own; Tokio has some too.
+    fn of_the_wheel(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines()
+            .filter(|line| line.contains("tickwheel"))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn current_thread() -> runtime::Runtime {
+    runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_driver_is_started_stopped_and_replaced() {
+    let (lines, _recording) = Lines::record();
+    let wheel = Wheel::builder().name("leases").build().unwrap();
+    for _ in 0..2 {
+        current_thread()
+            .block_on(wheel.sleep(Duration::from_millis(30)))
+            .unwrap();
+    }
+    let told = lines.of_the_wheel();
+    for (line, event) in told.iter().zip([
+        "driver started",
+        "driver stopped",
+        "driver replaced",
+        "driver stopped",
+    ]) {
+        assert!(line.contains(event) && line.contains("leases"), "{event}: {line}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+}
+
+#[test]
+fn a_driver_that_came_late_says_so() {
+    let (lines, _recording) = Lines::record();
+    let wheel = Wheel::new();
+    current_thread().block_on(async {
+        let mut sleep = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        assert_pending!(sleep.poll());
+        tokio::task::yield_now().await;
+        advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    });
+    let told = lines.of_the_wheel();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("WARN") && line.contains("came late")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_panicking_waker_is_reported() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+
+    let (lines, _recording) = Lines::record();
+    let wheel = Wheel::new();
+    current_thread().block_on(async {
+        let mut sleep = wheel.sleep(Duration::from_millis(30));
+        let waker = Waker::from(Arc::new(Panics));
+        let poll = std::future::Future::poll(
+            std::pin::Pin::new(&mut sleep),
+            &mut std::task::Context::from_waker(&waker),
+        );
+        assert!(poll.is_pending());
+        wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    });
+    assert_eq!(wheel.metrics().panics, 1);
+    let told = lines.of_the_wheel();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("ERROR") && line.contains("a waker panicked")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn nothing_is_told_of_a_timer() {
+    let (lines, _recording) = Lines::record();
+    let wheel = Wheel::new();
+    current_thread().block_on(async {
+        wheel.sleep(Duration::from_millis(10)).await.unwrap();
+        let before = lines.of_the_wheel();
+        for _ in 0..10 {
+            wheel.sleep(Duration::from_millis(10)).await.unwrap();
+            wheel
+                .timeout(Duration::from_millis(10), std::future::pending::<()>())
+                .await
+                .unwrap_err();
+        }
+        assert_eq!(lines.of_the_wheel(), before);
+    });
+}

@@ -71,7 +71,6 @@ impl Wheel {
 /// assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (0, 0));
 /// ```
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct Unprocessed {
     /// How many sleeps, timeouts, intervals, idle timers and periodic series were pending.
     pub timers: usize,

@@ -45,10 +45,14 @@ pub(crate) struct Driver {
 struct Guard {
     link: Arc<Link>,
     number: u64,
+    ran: bool,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if !self.ran {
+            self.link.never_ran(self.number);
+        }
         self.link.leave(self.number);
         events::driver_stopped(&self.link.name, self.number);
     }
@@ -63,7 +67,11 @@ impl Driver {
         interval: Interval,
     ) -> Driver {
         Driver {
-            guard: Guard { link, number },
+            guard: Guard {
+                link,
+                number,
+                ran: false,
+            },
             shards,
             clock,
             interval,
@@ -77,6 +85,7 @@ impl Driver {
     }
 
     pub(crate) async fn run(mut self) {
+        self.guard.ran = true;
         while let Some(wake_at) = self.turn().await {
             self.wait(wake_at).await;
             self.guard.link.figures.woke();

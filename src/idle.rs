@@ -223,7 +223,7 @@ impl IdleHandle {
             touched,
             touched_since,
         } = &*self.activity;
-        let now = shard.stamp(shard.now());
+        let now = shard.stamp(shard.glance());
         if now.epoch != *epoch {
             touched_since.store(true, Ordering::Relaxed);
             return;

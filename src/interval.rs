@@ -182,7 +182,10 @@ impl Interval {
         elapsed?;
         let tick = self.sleep.deadline();
         let now = self.sleep.shard().now();
-        let next = if now > clock::saturating_add(tick, self.missed_after) {
+        let next = if self.sleep.epoch() != self.sleep.shard().stamp(now).epoch {
+            // The clock is another one since: what the tick's instant was by the last tells nothing.
+            clock::saturating_add(now, self.period)
+        } else if now > clock::saturating_add(tick, self.missed_after) {
             self.after_missed(tick, now)
         } else {
             clock::saturating_add(tick, self.period)

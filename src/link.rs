@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::{
-    runtime::Handle,
+    runtime::{self, Handle},
     sync::Notify,
     time::{Instant, MissedTickBehavior},
 };
@@ -36,6 +36,8 @@ pub(crate) struct Link {
     seat: Mutex<Seat>,
     /// The runtime that drives now: whose clock counts.
     runtime: Mutex<Option<Handle>>,
+    /// The last driver that was dropped before it ran.
+    stillborn: AtomicU64,
     /// Every handle of the wheel is gone.
     forsaken: AtomicBool,
     pub(crate) figures: Figures,
@@ -50,6 +52,10 @@ struct Seat {
     clock: Clock,
     /// Wheel time when the last driver left.
     stood: Nanos,
+    /// The runtime of the driver, or of the last: coming back to it, its clock has gone on.
+    home: Option<runtime::Id>,
+    /// A runtime that has been shut down, and dropped a driver before it ran.
+    dead: Option<runtime::Id>,
 }
 
 /// What the driver adds to the metrics.
@@ -101,8 +107,11 @@ impl Link {
                 epoch: Epoch::UNDRIVEN,
                 clock: Link::undriven_clock(tick),
                 stood: Nanos::ZERO,
+                home: None,
+                dead: None,
             }),
             runtime: Mutex::new(None),
+            stillborn: AtomicU64::new(0),
             forsaken: AtomicBool::new(false),
             figures: Figures::default(),
         }
@@ -152,16 +161,22 @@ impl Link {
                 return Ok(());
             }
             let runtime = find();
+            if seat.dead == Some(runtime.id()) {
+                return Err(Refusal::Shutdown);
+            }
             let entered = runtime.enter();
             let (now, real) = (Instant::now(), clock::is_real());
             // Panics, in Tokio's own words, where the runtime's timers are disabled.
             let mut interval = tokio::time::interval(self.tick);
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
             drop(entered);
-            if seat.epoch == Epoch::UNDRIVEN || !(seat.clock.real && real) {
+            let same_clock = seat.clock.real && real || seat.home == Some(runtime.id());
+            if seat.epoch == Epoch::UNDRIVEN || !same_clock {
                 seat.clock = Clock::new(now, seat.stood, TickDuration::new(self.tick), real);
                 seat.epoch = seat.epoch.next();
             }
+            seat.clock.real = real;
+            seat.home = Some(runtime.id());
             seat.taken = true;
             seat.driver += 1;
             *lock(&self.runtime) = Some(runtime.clone());
@@ -174,12 +189,16 @@ impl Link {
                 Driver::new(self.clone(), seat.driver, shards, seat.clock, interval),
             )
         };
-        events::driver_started(&self.name, driver.number());
+        let number = driver.number();
+        events::driver_started(&self.name, number);
         // With no lock held: a runtime that has been shut down drops the driver here and now.
-        if runtime.spawn(driver.run()).is_finished() {
-            return Err(Refusal::Shutdown);
+        drop(runtime.spawn(driver.run()));
+        let mut seat = lock(&self.seat);
+        if self.stillborn.load(Ordering::Relaxed) != number {
+            return Ok(());
         }
-        Ok(())
+        seat.dead = Some(runtime.id());
+        Err(Refusal::Shutdown)
     }
 
     /// Every handle is gone.
@@ -199,7 +218,7 @@ impl Link {
             let mut seat = lock(&self.seat);
             if shards.iter().all(|shard| shard.undrive_if_vacant(&mut wakers)) {
                 seat.taken = false;
-                seat.stood = self.figures.turned();
+                seat.stood = self.figures.turned().max(seat.stood);
                 lock(&self.runtime).take();
             } else {
                 shards
@@ -210,6 +229,11 @@ impl Link {
         };
         self.wake(&mut wakers);
         retired
+    }
+
+    /// Driver number `driver` was dropped before it ran.
+    pub(crate) fn never_ran(&self, driver: u64) {
+        self.stillborn.store(driver, Ordering::Relaxed);
     }
 
     /// Driver number `driver` has gone: unless another has come since, every pending future is to look for a new one.
@@ -225,11 +249,12 @@ impl Link {
             let runtime = lock(&self.runtime).take();
             let in_context =
                 Handle::try_current().is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
-            seat.stood = match (in_context, seat.clock.real) {
+            let stood = match (in_context, seat.clock.real) {
                 (true, _) => seat.clock.nanos_of(Instant::now()).max(turned),
                 (false, true) => seat.clock.nanos_of(std::time::Instant::now().into()).max(turned),
                 (false, false) => turned,
             };
+            seat.stood = stood.max(seat.stood);
             for shard in self.shards() {
                 shard.undrive(seat.stood, &mut wakers);
             }

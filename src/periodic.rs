@@ -313,8 +313,8 @@ impl Series {
     }
 
     fn finish_run(&self) {
-        lock(&self.state).running = false;
         self.runs.fetch_add(1, Ordering::Relaxed);
+        lock(&self.state).running = false;
     }
 }
 

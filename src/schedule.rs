@@ -5,6 +5,7 @@ use std::{
     fmt,
     future::Future,
     mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker, ready},
@@ -317,13 +318,14 @@ where
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. `None` when the wait had ended before.
-    fn end_wait(&self, next: State<F>) -> Option<F> {
+    /// The waker is somebody's, to be dropped with no lock held.
+    fn end_wait(&self, next: State<F>) -> Option<(F, Option<Waker>)> {
         let mut state = lock(&self.state);
         // With the state still locked: a task that no longer waits is not in the wheel either.
-        match &mut *state {
-            State::Waiting { timer, .. } => timer.cancel(),
+        let waker = match &mut *state {
+            State::Waiting { timer, .. } => timer.withdraw(),
             _ => return None,
-        }
+        };
         let State::Waiting { future, place, .. } = mem::replace(&mut *state, next) else {
             return None;
         };
@@ -331,12 +333,13 @@ where
         if let Some(place) = place {
             self.roster.strike(place);
         }
-        Some(future)
+        Some((future, waker))
     }
 
     /// Ends the wait of a task that will not start, and tells whoever awaits it.
     fn give_up(&self, error: ScheduleError) -> Option<F> {
-        let future = self.end_wait(State::Never(error))?;
+        let (future, waker) = self.end_wait(State::Never(error))?;
+        drop(waker);
         self.tell();
         Some(future)
     }
@@ -354,21 +357,27 @@ where
 {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
-        let due = match &mut *lock(&self.state) {
+        let poll = || match &mut *lock(&self.state) {
             State::Waiting { timer, .. } => {
                 // Where the driver's runtime is gone, the task's own will do.
                 let _entered = self.runtime.enter();
                 timer.poll(&Due::At(self.deadline), Standing::New, &waker)
             }
-            _ => return,
+            _ => Poll::Pending,
         };
+        // A runtime without timers cannot have a driver, and says so by a panic: the task is not to be lost over it.
+        let due = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
+            drop(self.give_up(ScheduleError::Shutdown));
+            resume_unwind(panic)
+        });
         match due {
             Poll::Pending => {}
             Poll::Ready(Err(refusal)) => drop(self.give_up(refusal.into())),
             Poll::Ready(Ok(())) => {
-                let Some(future) = self.end_wait(State::Starting) else {
+                let Some((future, waker)) = self.end_wait(State::Starting) else {
                     return;
                 };
+                drop(waker);
                 let started = self.runtime.spawn(future);
                 *lock(&self.state) = State::Started(started);
                 self.tell();
@@ -383,7 +392,8 @@ where
     F::Output: Send + 'static,
 {
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
-        let future = self.end_wait(State::Never(ScheduleError::Shutdown))?;
+        let (future, waker) = self.end_wait(State::Never(ScheduleError::Shutdown))?;
+        wakers.spent.extend(waker);
         wakers.due.extend(lock(&self.awaiting).take());
         Some(ScheduledTask::new(self.deadline.instant, future))
     }

@@ -1,7 +1,6 @@
 //! The handle.
 
 use std::{
-    cell::Cell,
     fmt,
     sync::{
         Arc,
@@ -15,7 +14,7 @@ use crate::{
     events,
     link::Link,
     metrics::Metrics,
-    shard::Shard,
+    shard::{Shard, home},
     shutdown::Roster,
     sync::{Mutex, MutexGuard, lock},
 };
@@ -247,11 +246,11 @@ impl Wheel {
     #[inline]
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         let shards = &self.shared.shards;
-        &shards[thread_number() & (shards.len() - 1)]
+        &shards[home() & (shards.len() - 1)]
     }
 
     pub(crate) fn roster(&self) -> &Arc<Roster> {
-        &self.shared.rosters[thread_number() & (self.shared.rosters.len() - 1)]
+        &self.shared.rosters[home() & (self.shared.rosters.len() - 1)]
     }
 
     pub(crate) fn rosters(&self) -> impl Iterator<Item = &Roster> {
@@ -296,20 +295,4 @@ impl fmt::Debug for Wheel {
             .field("pending", &self.pending())
             .finish()
     }
-}
-
-/// A number of the current thread's own, given out in the order in which threads first ask.
-#[inline]
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    const UNNUMBERED: usize = usize::MAX;
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == UNNUMBERED {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
 }

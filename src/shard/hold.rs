@@ -4,12 +4,49 @@
 //! with for the next future, so that a timer costs no reference count at all. What a thread keeps outlives its wheel until
 //! that thread is done with a future of another; so the driver goes by handles and timers, not by reference counts.
 
-use std::{cell::Cell, ops::Deref, sync::Arc};
+use std::{
+    cell::Cell,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use super::Shard;
 
+/// Meetings at a shard's lock after which a thread looks for another shard.
+const MEETINGS: u32 = 8;
+
+const UNNUMBERED: usize = usize::MAX;
+
 thread_local! {
     static SPARE: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+    static HOME: Cell<usize> = const { Cell::new(UNNUMBERED) };
+    static MET: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The number by which the current thread finds its shard: given out in the order in which threads first ask, and changed
+/// only when that makes it share a shard with another busy thread.
+#[inline]
+pub(crate) fn home() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    HOME.with(|home| {
+        if home.get() == UNNUMBERED {
+            home.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        home.get()
+    })
+}
+
+/// The current thread found its shard's lock taken.
+#[cold]
+pub(super) fn met_another() {
+    MET.with(|met| met.set(met.get() + 1));
+    if MET.get() == MEETINGS {
+        MET.set(0);
+        HOME.set(home().wrapping_add(1) % UNNUMBERED);
+    }
 }
 
 /// A hold on a shard.

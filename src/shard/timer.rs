@@ -73,9 +73,14 @@ impl Timer {
     /// Ends the timer.
     #[inline]
     pub(crate) fn cancel(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.shard.cancel(key);
-        }
+        drop(self.withdraw());
+    }
+
+    /// Ends the timer; the waker that comes out is somebody's, to be dropped with no lock held.
+    #[inline]
+    pub(crate) fn withdraw(&mut self) -> Option<Waker> {
+        let key = self.key.take()?;
+        self.shard.cancel(key)
     }
 }
 
@@ -95,20 +100,30 @@ impl Shard {
         standing: Standing,
         waker: &Waker,
     ) -> Poll<Result<(), Refusal>> {
-        let spare = self.spare_of.load(Ordering::Relaxed) == owner(waker);
+        let hint = self.spare_of.load(Ordering::Relaxed);
+        let spare = hint != NOBODY && hint == owner(waker);
         let mut own = if spare { None } else { Some(waker.clone()) };
-        let mut state = lock(&self.state);
-        if own.is_none() {
+        let mut state = self.lock_to_register();
+        if spare {
             self.spare_of.store(NOBODY, Ordering::Relaxed);
             own = state.spare.take_if(|spare| spare.will_wake(waker));
         }
-        let Some(waker) = own else {
-            // Somebody else was quicker, or the hint was wrong; it is not the next time.
-            drop(state);
-            return self.register_after(key, delay, standing, waker);
+        let waker = match own {
+            Some(waker) => waker,
+            // Somebody else was quicker, or the hint was wrong.
+            None => {
+                drop(state);
+                let waker = waker.clone();
+                state = lock(&self.state);
+                waker
+            }
         };
         if let Mode::Ticking { .. } = state.mode {
-            self.admit(&mut state, standing)?;
+            if let Err(refusal) = self.admit(&mut state, standing) {
+                drop(state);
+                drop(waker);
+                return Poll::Ready(Err(refusal));
+            }
             *key = Some(state.wheel.insert_incoming(delay, waker));
             return Poll::Pending;
         }
@@ -135,7 +150,7 @@ impl Shard {
         standing: Standing,
         waker: Waker,
     ) -> Poll<Result<(), Refusal>> {
-        let mut state = self.driven(lock(&self.state))?;
+        let mut state = self.driven(self.lock_to_register())?;
         let deadline = state.tick_of(deadline);
         if deadline <= self.reached(&state) {
             return Poll::Ready(Ok(()));
@@ -190,7 +205,7 @@ impl Shard {
                 (Mode::Driverless, Some(_)) => {
                     drop(state);
                     if let Err(refusal) = self.driver.clone().start() {
-                        key.take().into_iter().for_each(|key| self.cancel(key));
+                        drop(key.take().and_then(|key| self.cancel(key)));
                         return Poll::Ready(Err(refusal));
                     }
                     continue;
@@ -233,8 +248,8 @@ impl Shard {
         }
     }
 
-    pub(super) fn cancel(&self, key: Key) {
+    pub(super) fn cancel(&self, key: Key) -> Option<Waker> {
         let state = lock(&self.state);
-        drop(self.remove(state, key, Leaving::Cancelled));
+        self.remove(state, key, Leaving::Cancelled)
     }
 }

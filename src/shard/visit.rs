@@ -52,6 +52,11 @@ impl Shard {
             return;
         }
         let clock = state.clock;
+        // Under the lock, as on a visit: what is incoming was registered before this reading.
+        let stood = match state.mode {
+            Mode::Ticking { .. } => clock.nanos_of(self.now()).max(stood),
+            _ => stood,
+        };
         state.wheel.settle_incoming(usize::MAX, |delay| {
             clock.deadline_tick(stood.saturating_add(delay))
         });

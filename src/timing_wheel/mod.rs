@@ -172,16 +172,18 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
         let index = self.occupy(deadline, value);
-        self.hang(index as u32, self.now);
-        Key::new(index)
+        let key = Key::new(index);
+        self.hang(key.index(), self.now);
+        key
     }
 
     /// Starts a timer whose deadline is not known yet: it waits, with its delay in nanoseconds, to be settled.
     #[inline]
     pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
         let index = self.occupy(Tick(delay.0), value);
-        self.incoming.push_back(&mut self.entries, index as u32);
-        Key::new(index)
+        let key = Key::new(index);
+        self.incoming.push_back(&mut self.entries, key.index());
+        key
     }
 
     #[inline]

@@ -1,0 +1,265 @@
+//! What reviews have found, each with the test that failed before it was mended.
+
+use std::{
+    future::{Future, pending},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
+
+use tickwheel::{Interval, Sleep, Wheel};
+use tokio::{
+    runtime::{self, Runtime},
+    time::{Instant, advance, pause},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn paused() -> Runtime {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap()
+}
+
+fn assert_waits(future: &mut (impl Future + Unpin)) {
+    assert!(
+        Pin::new(future)
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+}
+
+async fn assert_takes(duration: Duration, sleep: impl Future) {
+    let start = Instant::now();
+    sleep.await;
+    let took = start.elapsed();
+    assert!(
+        duration <= took && took <= duration + SECOND,
+        "{took:?} instead of {duration:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_clock_stopped_while_the_driver_waits_makes_no_sleep_early() {
+    let wheel = Wheel::new();
+    wheel.sleep(Duration::from_millis(10)).await.unwrap();
+    pause();
+    advance(DAY).await;
+    assert_takes(HOUR, wheel.sleep(HOUR)).await;
+}
+
+#[tokio::test]
+async fn a_clock_stopped_while_the_driver_waits_makes_no_timeout_early() {
+    let wheel = Wheel::new();
+    wheel.sleep(Duration::from_millis(10)).await.unwrap();
+    let mut far = pin!(wheel.sleep(1000 * HOUR));
+    assert_waits(&mut far);
+    tokio::task::yield_now().await;
+    pause();
+    advance(DAY).await;
+    assert_takes(HOUR, wheel.timeout(HOUR, pending::<()>())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_whose_handles_are_gone_keeps_its_rate() {
+    let wheel = Wheel::new();
+    let mut interval = wheel.interval(SECOND);
+    drop(wheel);
+    let start = Instant::now();
+    for tick in 0..10 {
+        interval.tick().await.unwrap();
+        let late = start.elapsed() - SECOND * tick;
+        assert!(late <= Duration::from_millis(12), "tick {tick} is {late:?} late");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_first_polled_after_the_driver_retired_is_on_time() {
+    let wheel = Wheel::new();
+    wheel.sleep(SECOND).await.unwrap();
+    let (first, second) = (wheel.sleep(10 * SECOND), wheel.sleep(60 * SECOND));
+    drop(wheel);
+    assert_takes(60 * SECOND, async {
+        first.await.unwrap();
+        tokio::time::sleep(20 * SECOND).await;
+        second.await.unwrap();
+    })
+    .await;
+}
+
+/// Starts an interval in a runtime whose clock has jumped, and takes it to the next.
+fn interval_of_a_driver_ahead_by(jump: Duration, wheel: &Wheel) -> Interval {
+    paused().block_on(async {
+        wheel.sleep(SECOND).await.unwrap();
+        advance(jump).await;
+        let mut interval = wheel.interval(SECOND);
+        interval.tick().await.unwrap();
+        assert!(
+            interval
+                .poll_tick(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        interval
+    })
+}
+
+#[test]
+fn an_interval_taken_to_a_clock_behind_does_not_stall() {
+    let wheel = Wheel::new();
+    let mut interval = interval_of_a_driver_ahead_by(DAY, &wheel);
+    paused().block_on(async {
+        let start = Instant::now();
+        for _ in 0..3 {
+            interval.tick().await.unwrap();
+        }
+        assert!(start.elapsed() <= 4 * SECOND, "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn an_interval_taken_to_a_clock_ahead_does_not_burst() {
+    let wheel = Wheel::new();
+    let mut interval = interval_of_a_driver_ahead_by(Duration::ZERO, &wheel);
+    paused().block_on(async {
+        advance(DAY).await;
+        let start = Instant::now();
+        for _ in 0..5 {
+            interval.tick().await.unwrap();
+        }
+        assert!(start.elapsed() >= 4 * SECOND, "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn a_dead_handle_with_a_paused_clock_leaves_what_was_left() {
+    let first = paused();
+    let wheel = Wheel::builder().handle(first.handle().clone()).build().unwrap();
+    let sleep: Sleep = first.block_on(async {
+        wheel.sleep(SECOND).await.unwrap();
+        let mut sleep = wheel.sleep(HOUR);
+        assert_waits(&mut sleep);
+        tokio::time::sleep(HOUR / 2).await;
+        sleep
+    });
+    drop(first);
+    paused().block_on(assert_takes(HOUR / 2 - SECOND, sleep));
+}
+
+/// A waker whose drop asks the wheel something, which no lock may be held for.
+struct Asks(Box<dyn Fn() + Send + Sync>);
+
+impl Wake for Asks {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Enough timeouts in one tick to make a shard tick.
+fn make_it_tick(wheel: &Wheel) -> Vec<impl Future + Unpin> {
+    let mut timeouts: Vec<_> = (0..200).map(|_| wheel.timeout(HOUR, pending::<()>())).collect();
+    timeouts.iter_mut().for_each(assert_waits);
+    timeouts
+}
+
+#[tokio::test]
+async fn the_waker_of_a_timeout_refused_while_ticking_is_dropped_outside_the_lock() {
+    let wheel = Wheel::builder().shards(1).max_pending(200).build().unwrap();
+    let _full = make_it_tick(&wheel);
+    let asked = wheel.clone();
+    let waker = Waker::from(Arc::new(Asks(Box::new(move || assert_eq!(asked.pending(), 200)))));
+    let mut refused = pin!(wheel.timeout(HOUR, pending::<()>()));
+    assert!(refused.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    drop(waker);
+}
+
+#[tokio::test]
+async fn cancelling_a_task_drops_the_spare_waker_outside_the_tasks_lock() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let task = Arc::new(wheel.schedule(HOUR, async {}));
+    let _busy = make_it_tick(&wheel);
+    let asked = task.clone();
+    let waker = Waker::from(Arc::new(Asks(Box::new(move || assert!(asked.is_cancelled())))));
+    {
+        let mut timeout = pin!(wheel.timeout(HOUR, pending::<()>()));
+        assert!(
+            timeout
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        drop(waker);
+    }
+    assert!(task.cancel());
+}
+
+#[test]
+fn a_pending_future_whose_handles_are_gone_is_not_refused() {
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    for _ in 0..20_000 {
+        let mut sleep = Wheel::builder()
+            .shards(1)
+            .ticks_per_wheel(2)
+            .levels(1)
+            .build()
+            .unwrap()
+            .sleep(SECOND);
+        assert_waits(&mut sleep);
+    }
+}
+
+#[test]
+fn a_task_of_a_runtime_without_timers_is_not_leaked() {
+    let token = Arc::new(());
+    let held = token.clone();
+    let without_timers = runtime::Builder::new_current_thread().build().unwrap();
+    let wheel = Wheel::new();
+    let scheduled = catch_unwind(AssertUnwindSafe(|| {
+        without_timers.block_on(async { drop(wheel.schedule(SECOND, async move { drop(held) })) });
+    }));
+    assert!(scheduled.is_err());
+    drop((without_timers, wheel));
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+#[test]
+fn a_task_of_a_runtime_without_timers_is_not_lost() {
+    let wheel = Wheel::new();
+    let multi_thread = || {
+        runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let without_timers = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    let first = multi_thread();
+    first.block_on(wheel.sleep(Duration::from_millis(20))).unwrap();
+    let task = {
+        let _entered = without_timers.enter();
+        wheel.schedule(Duration::from_millis(60), async { 7 })
+    };
+    drop(first);
+    multi_thread().block_on(async {
+        wheel.sleep(Duration::from_millis(120)).await.unwrap();
+        assert!(task.is_finished(), "{task:?}");
+    });
+}

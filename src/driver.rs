@@ -14,7 +14,7 @@ use crate::{
     clock::{self, Clock},
     events,
     link::Link,
-    shard::{NEVER, Shard, Visit, Wakers},
+    shard::{NEVER, Shard, Visited, Wakers},
     timing_wheel::Tick,
 };
 
@@ -115,9 +115,9 @@ impl Driver {
                     tokio::task::yield_now().await;
                 }
                 match visit {
-                    Visit::Unfinished => continue,
-                    Visit::Finished { next } => wake_at = Some(next.min(wake_at.unwrap_or(NEVER))),
-                    Visit::Shutdown => {}
+                    Visited::Unfinished => continue,
+                    Visited::Finished { next } => wake_at = Some(next.min(wake_at.unwrap_or(NEVER))),
+                    Visited::Shutdown => {}
                 }
                 break;
             }

@@ -278,7 +278,7 @@ impl Link {
     }
 }
 
-impl shard::Driver for Link {
+impl shard::Drive for Link {
     fn notify(&self) {
         self.notify.notify_one();
     }

@@ -12,7 +12,7 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use crate::{
-    shard::{Driver, Wakers},
+    shard::{Drive, Wakers},
     sync::{Mutex, lock},
     wheel::Wheel,
 };

@@ -15,7 +15,7 @@ use loom::{
 };
 use tokio::time::Instant;
 
-use super::{Driver, Due, Limit, NEVER, Shard, Standing, Visit, Wakers};
+use super::{Drive, Due, Limit, NEVER, Shard, Standing, Visited, Wakers};
 use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
@@ -61,7 +61,7 @@ struct Model {
     tick: AtomicU64,
 }
 
-impl Driver for Model {
+impl Drive for Model {
     fn notify(&self) {
         if cfg!(not(plant_lost_notification)) {
             self.bell.ring();
@@ -148,11 +148,11 @@ impl World {
             let visit = self.shard.visit(now, self.real, 1, &mut wakers);
             wakers.due.drain(..).for_each(Waker::wake);
             match visit {
-                Visit::Unfinished => continue,
-                Visit::Shutdown => return,
-                Visit::Finished { .. } if done() => return,
-                Visit::Finished { next: NEVER } => self.model.bell.wait(),
-                Visit::Finished { next: Tick(next) } => {
+                Visited::Unfinished => continue,
+                Visited::Shutdown => return,
+                Visited::Finished { .. } if done() => return,
+                Visited::Finished { next: NEVER } => self.model.bell.wait(),
+                Visited::Finished { next: Tick(next) } => {
                     self.model.tick.fetch_max(next, Ordering::SeqCst);
                 }
             }

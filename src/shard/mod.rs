@@ -24,7 +24,7 @@ use crate::{
 pub(crate) use hold::{Hold, home};
 pub(crate) use limit::{Limit, Standing};
 pub(crate) use timer::{Due, Timer};
-pub(crate) use visit::{Visit, Wakers};
+pub(crate) use visit::{Visited, Wakers};
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
 const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -45,7 +45,7 @@ const NOBODY: usize = 0;
 pub(crate) const NEVER: Tick = Tick::MAX;
 
 /// What a shard asks of whoever drives it.
-pub(crate) trait Driver: Send + Sync {
+pub(crate) trait Drive: Send + Sync {
     /// Has the driver look again: a shard wants it earlier than it planned, or not at all.
     fn notify(&self);
 
@@ -67,7 +67,7 @@ pub(crate) struct Shard {
     /// Every handle of the wheel is gone.
     forsaken: AtomicBool,
     limit: Option<Arc<Limit>>,
-    driver: Arc<dyn Driver>,
+    driver: Arc<dyn Drive>,
     /// Cells that an emptied arena keeps.
     retained: usize,
 }
@@ -111,7 +111,7 @@ impl Shard {
         clock: Clock,
         capacity: usize,
         limit: Option<Arc<Limit>>,
-        driver: Arc<dyn Driver>,
+        driver: Arc<dyn Drive>,
     ) -> Shard {
         Shard {
             state: Mutex::new(State {

@@ -19,7 +19,7 @@ pub(crate) struct Wakers {
 }
 
 /// How a visit ended.
-pub(crate) enum Visit {
+pub(crate) enum Visited {
     /// The batch was full: come back at once.
     Unfinished,
     /// Come back at tick `next`; at [`NEVER`], not before a notification.
@@ -95,12 +95,12 @@ impl Shard {
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
-    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Wakers) -> Visit {
+    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Wakers) -> Visited {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
-            Mode::Shutdown => return Visit::Shutdown,
-            Mode::Driverless => return Visit::Finished { next: NEVER },
+            Mode::Shutdown => return Visited::Shutdown,
+            Mode::Driverless => return Visited::Finished { next: NEVER },
             Mode::Dozing { .. } | Mode::Ticking { .. } => {}
         }
         if state.clock.real != real {
@@ -117,7 +117,7 @@ impl Shard {
         let tick = state.clock.tick_at(now);
         // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
         if tick < state.wake_at && (real || !ticking) {
-            return Visit::Finished { next: state.wake_at };
+            return Visited::Finished { next: state.wake_at };
         }
         let clock = state.clock;
         let settled = state
@@ -130,13 +130,13 @@ impl Shard {
         self.release(turn.expired);
         if turn.more || !settled {
             state.wake_at = tick;
-            return Visit::Unfinished;
+            return Visited::Unfinished;
         }
         state.settle_mode(tick);
         let next = state.wake_at;
         let arena = state.wheel.release_arena(self.retained);
         drop(guard);
         drop(arena);
-        Visit::Finished { next }
+        Visited::Finished { next }
     }
 }

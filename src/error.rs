@@ -187,6 +187,20 @@ impl Error for SleepError {}
 impl Error for TimeoutError {}
 impl Error for ScheduleError {}
 
+impl From<SleepError> for io::Error {
+    /// Always `Other`: the wheel refused.
+    fn from(error: SleepError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+impl From<ScheduleError> for io::Error {
+    /// Always `Other`: the task did not run to its end.
+    fn from(error: ScheduleError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
 impl From<TimeoutError> for io::Error {
     /// `TimedOut` for an elapsed timeout, `Other` for one the wheel refused.
     fn from(error: TimeoutError) -> io::Error {

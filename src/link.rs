@@ -140,8 +140,12 @@ impl Link {
     /// # Panics
     ///
     /// Outside a runtime, when the builder was given none.
+    #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        self.handle.clone().unwrap_or_else(current_runtime)
+        match &self.handle {
+            Some(handle) => handle.clone(),
+            None => current_runtime(),
+        }
     }
 
     /// The driver found its clock to be the real one, or no longer.
@@ -304,8 +308,14 @@ impl shard::Drive for Link {
 /// # Panics
 ///
 /// Outside a runtime, in Tokio's own words.
+#[track_caller]
 fn current_runtime() -> Handle {
-    Handle::try_current().unwrap_or_else(|error| {
-        panic!("{error}: poll the wheel's timers first inside a runtime, or give the wheel one with `Builder::handle`")
-    })
+    match Handle::try_current() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            panic!(
+                "{error}: call or poll this inside a runtime, or give the wheel one with `Builder::handle`"
+            )
+        }
+    }
 }

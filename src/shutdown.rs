@@ -80,6 +80,9 @@ pub struct Unprocessed {
 
 /// A scheduled task handed back before it started: awaiting it runs it, dropping it drops it.
 ///
+/// What it starts on the wheel that was shut down is refused: a task that sets timeouts of its own needs another wheel for
+/// them, or Tokio's. To run several at once, spawn what [`into_future`](IntoFuture::into_future) returns.
+///
 /// # Examples
 ///
 /// ```

@@ -217,22 +217,17 @@ impl Link {
         if !self.forsaken.load(Ordering::Relaxed) {
             return false;
         }
-        let mut wakers = Wakers::default();
-        let retired = {
-            let mut seat = lock(&self.seat);
-            if shards.iter().all(|shard| shard.undrive_if_vacant(&mut wakers)) {
-                seat.taken = false;
-                seat.stood = self.figures.turned().max(seat.stood);
-                lock(&self.runtime).take();
-            } else {
-                shards
-                    .iter()
-                    .for_each(|shard| shard.drive(seat.clock, seat.epoch));
-            }
-            !seat.taken
-        };
-        self.wake(&mut wakers);
-        retired
+        let mut seat = lock(&self.seat);
+        if shards.iter().all(|shard| shard.undrive_if_vacant()) {
+            seat.taken = false;
+            seat.stood = self.figures.turned().max(seat.stood);
+            lock(&self.runtime).take();
+        } else {
+            shards
+                .iter()
+                .for_each(|shard| shard.drive(seat.clock, seat.epoch));
+        }
+        !seat.taken
     }
 
     /// Driver number `driver` was dropped before it ran.

@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     clock::{self, Deadline},
     error::ScheduleError,
-    shard::{Due, Standing, Timer, Wakers},
+    shard::{Standing, Timer, Wakers},
     shutdown::{Roster, ScheduledTask, Unstarted},
     sync::{Mutex, lock},
     wheel::Wheel,
@@ -361,7 +361,7 @@ where
             State::Waiting { timer, .. } => {
                 // Where the driver's runtime is gone, the task's own will do.
                 let _entered = self.runtime.enter();
-                timer.poll(&Due::At(self.deadline), Standing::New, &waker)
+                timer.poll(self.deadline, Standing::New, &waker)
             }
             _ => Poll::Pending,
         };

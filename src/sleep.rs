@@ -15,7 +15,7 @@ use crate::{
     budget,
     clock::{self, Deadline, Epoch},
     error::{Refusal, SleepError},
-    shard::{Due, Shard, Standing, Timer},
+    shard::{Shard, Standing, Timer},
     wheel::Wheel,
 };
 
@@ -249,7 +249,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let outcome = match self.progress {
-            Progress::Waiting => match self.timer.poll(&Due::At(self.due()), self.standing, waker) {
+            Progress::Waiting => match self.timer.poll(self.due(), self.standing, waker) {
                 Poll::Ready(outcome) => outcome,
                 Poll::Pending => {
                     self.standing = Standing::Admitted;

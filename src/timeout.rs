@@ -14,7 +14,7 @@ use tokio::{task::coop, time::Instant};
 use crate::{
     budget,
     error::{Refusal, TimeoutError},
-    shard::{Due, Standing, Timer},
+    shard::{Countdown, Due},
     wheel::Wheel,
 };
 
@@ -116,7 +116,7 @@ pin_project! {
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        timer: Timer,
+        timer: Countdown,
         due: Due,
         elapsed: bool,
     }
@@ -130,7 +130,7 @@ impl<F> Timeout<F> {
     {
         Timeout {
             future: future.into_future(),
-            timer: Timer::new(wheel.shard()),
+            timer: Countdown::new(wheel.shard()),
             due,
             elapsed: false,
         }
@@ -201,7 +201,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 #[inline]
-fn poll_timer(timer: &mut Timer, due: &Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
+fn poll_timer(timer: &mut Countdown, due: &Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
     if matches!(due, Due::After(Duration::ZERO)) && !*elapsed {
         if timer.shard().is_shutdown() {
             return Poll::Ready(TimeoutError::Shutdown);
@@ -211,7 +211,7 @@ fn poll_timer(timer: &mut Timer, due: &Due, elapsed: &mut bool, waker: &Waker) -
     if *elapsed {
         return Poll::Ready(TimeoutError::Elapsed);
     }
-    let outcome: Result<(), Refusal> = ready!(timer.poll(due, Standing::New, waker));
+    let outcome: Result<(), Refusal> = ready!(timer.poll(due, waker));
     *elapsed = outcome.is_ok();
     Poll::Ready(outcome.map_or_else(TimeoutError::from, |()| TimeoutError::Elapsed))
 }

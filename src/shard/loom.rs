@@ -15,7 +15,7 @@ use loom::{
 };
 use tokio::time::Instant;
 
-use super::{Drive, Due, Limit, NEVER, Shard, Standing, Visited, Wakers};
+use super::{Drive, Due, Limit, NEVER, Shard, Standing, Visited, Wakers, aside::Mark};
 use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
@@ -144,10 +144,7 @@ impl World {
     fn drive(&self, done: impl Fn() -> bool) {
         let mut wakers = Wakers::default();
         loop {
-            let now = self.clock.nanos_of(self.model.now());
-            let visit = self.shard.visit(now, self.real, 1, &mut wakers);
-            wakers.due.drain(..).for_each(Waker::wake);
-            match visit {
+            match self.visit(&mut wakers) {
                 Visited::Unfinished => continue,
                 Visited::Shutdown => return,
                 Visited::Finished { .. } if done() => return,
@@ -165,7 +162,7 @@ impl World {
         let polled = match due {
             Due::After(delay) => {
                 self.shard
-                    .register_after(&mut key, Nanos::from_duration(delay), Standing::New, &waker)
+                    .register_after(&mut key, &mut None, Nanos::from_duration(delay), &waker)
             }
             Due::At(deadline) => self.shard.register_at(&mut key, deadline, Standing::New, waker),
         };
@@ -173,6 +170,40 @@ impl World {
             Poll::Ready(Err(refusal)) => Err(refusal),
             _ => Ok(key),
         }
+    }
+
+    /// Starts a timer that can be set aside, if the shard ticks.
+    fn count_down(&self, waker: &Waker) -> (Key, Option<Mark>) {
+        let (mut key, mut mark) = (None, None);
+        let delay = Nanos::from_duration(TICK);
+        let polled = self.shard.register_after(&mut key, &mut mark, delay, waker);
+        assert!(polled.is_pending());
+        (key.expect("a pending timer has a key"), mark)
+    }
+
+    /// Cancels one as a countdown does.
+    fn set_aside(&self, (key, mark): (Key, Option<Mark>)) {
+        let left = match &mark {
+            Some(mark) => self.shard.aside.put(key, mark).err(),
+            None => Some(key),
+        };
+        drop(left.and_then(|key| self.shard.cancel(key)));
+    }
+
+    /// Nothing is left behind, once a visit has been.
+    fn assert_vacant(&self) {
+        let mut wakers = Wakers::default();
+        self.model.tick.fetch_add(9, Ordering::SeqCst);
+        while let Visited::Unfinished = self.visit(&mut wakers) {}
+        assert!(self.shard.undrive_if_vacant(), "a cell is lost");
+    }
+
+    fn visit(&self, wakers: &mut Wakers) -> Visited {
+        let now = self.clock.nanos_of(self.model.now());
+        let visited = self.shard.visit(now, self.real, 1, wakers);
+        wakers.spent.clear();
+        wakers.due.drain(..).for_each(Waker::wake);
+        visited
     }
 
     /// Polls a future's timer to its end, as its task does.
@@ -188,7 +219,11 @@ impl World {
         let waker = Waker::from(task.clone());
         let mut key = Some(key);
         loop {
-            match self.shard.poll(&mut key, &due, &waker) {
+            let due = match due {
+                Due::After(_) => None,
+                Due::At(deadline) => Some(deadline),
+            };
+            match self.shard.poll(&mut key, due, &waker) {
                 Poll::Ready(outcome) => return outcome,
                 Poll::Pending => task.0.wait(),
             }
@@ -324,6 +359,60 @@ fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
         });
         world.drive(|| sleepers.are_done());
         assert_eq!(world.metrics().pending, 0);
+    });
+}
+
+#[test]
+fn a_timer_taken_over_is_never_early_and_not_slept_through() {
+    model(|| {
+        let world = World::new(true, None);
+        let sleepers = Sleepers::new(&world, 1);
+        // From here on the shard ticks.
+        let first = world.count_down(Waker::noop());
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            let waker = Waker::from(task.clone());
+            let timer = world.count_down(&waker);
+            world.set_aside(timer);
+            let started = world.model.tick.fetch_add(1, Ordering::SeqCst) + 1;
+            let (key, _) = world.count_down(&waker);
+            assert_eq!(world.finish(key, Due::After(TICK), &task), Ok(()));
+            let ended = world.model.tick.load(Ordering::SeqCst);
+            assert!(ended > started, "started at {started}, ended at {ended}");
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        world.set_aside(first);
+        world.assert_vacant();
+        assert_eq!((world.metrics().registered, world.metrics().pending), (3, 0));
+    });
+}
+
+#[test]
+fn a_timer_set_aside_leaves_nothing_behind() {
+    model(|| {
+        let world = World::new(true, None);
+        let first = world.count_down(Waker::noop());
+        let other = world.clone();
+        let canceller = thread::spawn(move || {
+            let waker = Waker::from(Task::new());
+            let timer = other.count_down(&waker);
+            // Loom lets the visits come in between at a lock, if not at a load.
+            other.metrics();
+            other.set_aside(timer);
+        });
+        // The last visits may find nothing new, and have the shard doze.
+        for _ in 0..4 {
+            world.visit(&mut Wakers::default());
+            world.model.tick.fetch_add(1, Ordering::SeqCst);
+        }
+        canceller.join().unwrap();
+        world.set_aside(first);
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+        assert_eq!(world.metrics().registered, 2);
     });
 }
 

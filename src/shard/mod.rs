@@ -2,6 +2,8 @@
 //!
 //! No user code runs under the lock: wakers are cloned before it is taken, woken and dropped after it is released.
 
+mod aside;
+mod countdown;
 mod hold;
 mod limit;
 #[cfg(all(test, loom))]
@@ -9,7 +11,7 @@ mod loom;
 mod timer;
 mod visit;
 
-use std::{mem, ptr, sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, task::Waker, time::Duration};
 
 use tokio::time::Instant;
 
@@ -17,14 +19,17 @@ use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
     metrics::Metrics,
-    sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, lock, try_lock},
+    sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock, try_lock},
     timing_wheel::{Key, Tick, TimingWheel},
 };
 
+pub(crate) use countdown::{Countdown, Due};
 pub(crate) use hold::{Hold, home};
 pub(crate) use limit::{Limit, Standing};
-pub(crate) use timer::{Due, Timer};
+pub(crate) use timer::Timer;
 pub(crate) use visit::{Visited, Wakers};
+
+use aside::{Aside, Word};
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
 const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -37,9 +42,6 @@ const RETAINED: usize = 1024;
 
 /// Two readings of one clock, taken one after the other, are hardly ever further apart.
 const MOMENT: Duration = Duration::from_millis(1);
-
-/// The owner of no spare waker.
-const NOBODY: usize = 0;
 
 /// The deadline of a shard that waits for nothing.
 pub(crate) const NEVER: Tick = Tick::MAX;
@@ -62,8 +64,7 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// The epoch of the driver's clock, and whether that is the real one: see [`Shard::now`].
     reading: AtomicU32,
-    /// Whose waker the spare one is, to be known before the lock is taken; only a hint.
-    spare_of: AtomicUsize,
+    aside: Aside,
     /// Every handle of the wheel is gone.
     forsaken: AtomicBool,
     limit: Option<Arc<Limit>>,
@@ -88,9 +89,9 @@ struct State {
     epoch: Epoch,
     /// The clocks of epochs 1 to `epoch`, exclusive.
     former: Vec<Clock>,
-    /// While ticking, the waker of the timer cancelled last, which is likely to start the next: it goes at the next tick.
-    spare: Option<Waker>,
     counters: Metrics,
+    /// The word of what is set aside, as far as the counters know it.
+    counted: Word,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,11 +122,11 @@ impl Shard {
                 clock,
                 epoch: Epoch::UNDRIVEN,
                 former: Vec::new(),
-                spare: None,
                 counters: Metrics::default(),
+                counted: Word::default(),
             }),
             reading: AtomicU32::new(Reading::UNDRIVEN),
-            spare_of: AtomicUsize::new(NOBODY),
+            aside: Aside::new(),
             forsaken: AtomicBool::new(false),
             limit,
             driver,
@@ -195,16 +196,19 @@ impl Shard {
 
     /// How many timers wait here.
     pub(crate) fn pending(&self) -> usize {
-        lock(&self.state).wheel.len()
+        let state = lock(&self.state);
+        state.wheel.len() - usize::from(self.aside.word().is_taken())
     }
 
     /// Adds this shard's figures to a total.
     pub(crate) fn add_metrics(&self, total: &mut Metrics) {
         let state = lock(&self.state);
-        total.pending += state.wheel.len();
-        total.registered += state.counters.registered;
+        let aside = self.aside.word();
+        let taken_over = aside.leavings_since(state.counted);
+        total.pending += state.wheel.len() - usize::from(aside.is_taken());
+        total.registered += state.counters.registered + taken_over;
         total.expired += state.counters.expired;
-        total.cancelled += state.counters.cancelled;
+        total.cancelled += state.counters.cancelled + taken_over + u64::from(aside.is_taken());
         total.rejected += state.counters.rejected;
         total.cascaded += state.counters.cascaded;
         total.dozes += state.counters.dozes;
@@ -275,24 +279,30 @@ impl Shard {
     /// to drop, now that the lock is released.
     #[inline]
     fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, leaving: Leaving) -> Option<Waker> {
-        let mut waker = state.wheel.remove(key);
-        if let Some(cancelled) = &waker {
+        let waker = state.wheel.remove(key);
+        if waker.is_some() {
             self.release(1);
             match leaving {
                 Leaving::Expired => state.counters.expired += 1,
-                Leaving::Cancelled => {
-                    state.counters.cancelled += 1;
-                    if let Mode::Ticking { .. } = state.mode {
-                        self.spare_of.store(owner(cancelled), Ordering::Relaxed);
-                        mem::swap(&mut state.spare, &mut waker);
-                    }
-                }
+                Leaving::Cancelled => state.counters.cancelled += 1,
             }
         }
         if state.wheel.is_vacant() {
             self.vacated(state);
         }
         waker
+    }
+
+    /// Enters into the counters what was set aside and taken over until `word` was changed, and ends the timer that nobody
+    /// took over. Its waker is for the caller to drop with no lock held.
+    fn count(&self, state: &mut State, word: Word) -> Option<Waker> {
+        let taken_over = word.leavings_since(state.counted);
+        state.counted = word.without();
+        state.counters.registered += taken_over;
+        state.counters.cancelled += taken_over;
+        let left = word.key()?;
+        state.counters.cancelled += 1;
+        state.wheel.remove(left)
     }
 
     /// After the last cell was given back: a grown arena goes back to the machine, and a driver that nobody else needs
@@ -325,12 +335,6 @@ impl Shard {
         state.counters.registered += 1;
         Ok(())
     }
-}
-
-/// A number that wakers have in common when one will wake for the other.
-#[inline]
-fn owner(waker: &Waker) -> usize {
-    waker.data().addr() ^ ptr::from_ref(waker.vtable()).addr()
 }
 
 impl State {

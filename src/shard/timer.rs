@@ -4,24 +4,10 @@ use std::{
     mem,
     sync::Arc,
     task::{Poll, Waker},
-    time::Duration,
 };
 
-use super::{Hold, Leaving, Mode, NOBODY, Shard, Standing, owner};
-use crate::{
-    clock::Deadline,
-    error::Refusal,
-    sync::{Ordering, lock},
-    timing_wheel::{Key, Nanos},
-};
-
-/// When a timer is due.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Due {
-    /// So long after it is registered.
-    After(Duration),
-    At(Deadline),
-}
+use super::{Hold, Leaving, Mode, Shard, Standing};
+use crate::{clock::Deadline, error::Refusal, sync::lock, timing_wheel::Key};
 
 /// A claim on one timer of a shard. Dropping it cancels the timer.
 pub(crate) struct Timer {
@@ -46,13 +32,13 @@ impl Timer {
     /// Waits until the timer is due. The first poll registers it. One that expires before it is due, because what it
     /// waits for has moved on, is registered anew.
     #[inline]
-    pub(crate) fn poll(&mut self, due: &Due, standing: Standing, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        let Timer { key, shard } = self;
-        match due {
-            _ if key.is_some() => shard.poll(key, due, waker),
-            Due::After(delay) => shard.register_after(key, Nanos::from_duration(*delay), standing, waker),
-            Due::At(deadline) => shard.register_at(key, *deadline, standing, waker.clone()),
-        }
+    pub(crate) fn poll(
+        &mut self,
+        due: Deadline,
+        standing: Standing,
+        waker: &Waker,
+    ) -> Poll<Result<(), Refusal>> {
+        self.shard.poll_at(&mut self.key, due, standing, waker)
     }
 
     /// Moves a registered timer to an earlier deadline at once; a later one is left to [`Timer::poll`].
@@ -92,54 +78,19 @@ impl Drop for Timer {
 }
 
 impl Shard {
-    /// Puts a timer that is due so long after now into the wheel.
-    pub(super) fn register_after(
+    #[inline]
+    pub(super) fn poll_at(
         &self,
         key: &mut Option<Key>,
-        delay: Nanos,
+        due: Deadline,
         standing: Standing,
         waker: &Waker,
     ) -> Poll<Result<(), Refusal>> {
-        let hint = self.spare_of.load(Ordering::Relaxed);
-        let spare = hint != NOBODY && hint == owner(waker);
-        let mut own = if spare { None } else { Some(waker.clone()) };
-        let mut state = self.lock_to_register();
-        if spare {
-            self.spare_of.store(NOBODY, Ordering::Relaxed);
-            own = state.spare.take_if(|spare| spare.will_wake(waker));
-        }
-        let waker = match own {
-            Some(waker) => waker,
-            // Somebody else was quicker, or the hint was wrong.
-            None => {
-                drop(state);
-                let waker = waker.clone();
-                state = lock(&self.state);
-                waker
-            }
-        };
-        if let Mode::Ticking { .. } = state.mode {
-            if let Err(refusal) = self.admit(&mut state, standing) {
-                drop(state);
-                drop(waker);
-                return Poll::Ready(Err(refusal));
-            }
-            *key = Some(state.wheel.insert_incoming(delay, waker));
-            return Poll::Pending;
-        }
-        let mut state = self.driven(state)?;
-        self.admit(&mut state, standing)?;
-        let now = state.clock.nanos_of(self.now());
-        let deadline = state.clock.deadline_tick(now.saturating_add(delay));
-        *key = Some(state.wheel.insert(deadline, waker));
-        let tick = state.clock.tick_at(now);
-        let wake_by = if state.ticks_from_now_on(tick) {
-            tick.next()
+        if key.is_some() {
+            self.poll(key, Some(due), waker)
         } else {
-            deadline
-        };
-        self.wake_by(state, wake_by);
-        Poll::Pending
+            self.register_at(key, due, standing, waker.clone())
+        }
     }
 
     /// Puts a timer into the wheel, unless it is due already.
@@ -161,8 +112,13 @@ impl Shard {
         Poll::Pending
     }
 
-    /// Looks after a registered timer, and takes its key once it is done.
-    pub(super) fn poll(&self, key: &mut Option<Key>, due: &Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    /// Looks after a registered timer, which may be due at another time by now, and takes its key once it is done.
+    pub(super) fn poll(
+        &self,
+        key: &mut Option<Key>,
+        due: Option<Deadline>,
+        waker: &Waker,
+    ) -> Poll<Result<(), Refusal>> {
         let mut spare = None;
         loop {
             let Some(timer) = key else { return Poll::Pending };
@@ -178,10 +134,7 @@ impl Shard {
             }
             let reached = self.reached(&state);
             let own = state.wheel.deadline(timer);
-            let deadline = match due {
-                Due::At(deadline) => state.tick_of(*deadline),
-                Due::After(_) => own,
-            };
+            let deadline = due.map_or(own, |deadline| state.tick_of(deadline));
             match (state.mode, state.wheel.get_mut(timer)) {
                 (mode, None) => {
                     // While a visit is under way, what it expired is due a tick before the wheel gets there.

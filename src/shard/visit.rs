@@ -2,7 +2,7 @@
 
 use std::{mem, task::Waker};
 
-use super::{Mode, NEVER, Shard};
+use super::{Mode, NEVER, Shard, State};
 use crate::{
     clock::{Clock, Epoch},
     sync::lock,
@@ -52,6 +52,7 @@ impl Shard {
             return;
         }
         let clock = state.clock;
+        self.end_round(&mut state, wakers);
         // Under the lock, as on a visit: what is incoming was registered before this reading.
         let stood = match state.mode {
             Mode::Ticking { .. } => clock.nanos_of(self.now()).max(stood),
@@ -64,17 +65,15 @@ impl Shard {
         wakers
             .due
             .extend(pending.map(|waker| mem::replace(waker, Waker::noop().clone())));
-        wakers.spent.extend(state.spare.take());
         state.mode = Mode::Driverless;
         self.publish(&state);
     }
 
     /// Lets the driver go, if nothing is left here to drive for.
-    pub(crate) fn undrive_if_vacant(&self, wakers: &mut Wakers) -> bool {
+    pub(crate) fn undrive_if_vacant(&self) -> bool {
         let mut state = lock(&self.state);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
-            wakers.spent.extend(state.spare.take());
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
@@ -84,14 +83,20 @@ impl Shard {
     /// Ends every timer, and the shard, for good; returns how many timers there were.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
+        self.end_round(&mut state, wakers);
         let pending = state.wheel.len();
         state.wheel.abandon_all(&mut wakers.due);
-        wakers.spent.extend(state.spare.take());
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
         self.release(pending);
         self.publish(&state);
         pending
+    }
+
+    /// What is incoming is about to get its deadlines, or to end.
+    fn end_round(&self, state: &mut State, wakers: &mut Wakers) {
+        let word = self.aside.end_round();
+        wakers.spent.extend(self.count(state, word));
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
@@ -108,22 +113,24 @@ impl Shard {
             self.publish(state);
         }
         let ticking = matches!(state.mode, Mode::Ticking { .. });
+        // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
+        if state.clock.tick_at(now) < state.wake_at && (real || !ticking) {
+            return Visited::Finished { next: state.wake_at };
+        }
         // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
         let now = if ticking {
+            if cfg!(not(plant_endless_round)) {
+                self.end_round(state, wakers);
+            }
             state.clock.nanos_of(self.now()).max(now)
         } else {
             now
         };
         let tick = state.clock.tick_at(now);
-        // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
-        if tick < state.wake_at && (real || !ticking) {
-            return Visited::Finished { next: state.wake_at };
-        }
         let clock = state.clock;
         let settled = state
             .wheel
             .settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
-        wakers.spent.extend(state.spare.take());
         let turn = state.wheel.advance(tick, batch, &mut wakers.due);
         state.counters.expired += turn.expired as u64;
         state.counters.cascaded += turn.cascaded as u64;

@@ -30,6 +30,18 @@ impl Key {
     pub(super) fn index(&self) -> u32 {
         self.0.get() - 1
     }
+
+    /// The number to put this key away by; never zero.
+    #[inline]
+    pub(crate) fn into_number(self) -> NonZeroU32 {
+        self.0
+    }
+
+    /// The key that was put away, for whoever alone has its number.
+    #[inline]
+    pub(crate) fn from_number(number: NonZeroU32) -> Key {
+        Key(number)
+    }
 }
 
 /// Where an entry is. One number, never zero, so that it lends slab's tag a niche.

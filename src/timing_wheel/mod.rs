@@ -186,6 +186,12 @@ impl<T> TimingWheel<T> {
         key
     }
 
+    /// Gives an incoming timer another delay.
+    #[inline]
+    pub(crate) fn delay_incoming(&mut self, key: &Key, delay: Nanos) {
+        self.entries[key.index() as usize].deadline = Tick(delay.0);
+    }
+
     #[inline]
     fn occupy(&mut self, deadline: Tick, value: T) -> usize {
         self.len += 1;

@@ -22,18 +22,22 @@ const DURATION: Duration = Duration::from_secs(600);
 
 fn main() {
     let arguments = Arguments::read();
-    let [peer, work, times] = &arguments.rest[..] else {
+    let Ok([peer, work, times]) = <[String; 3]>::try_from(arguments.rest) else {
         panic!("usage: count tickwheel|tokio ready|timeout|sleep|reset TIMES");
     };
     let times = times.parse().expect("TIMES is a number");
     let runtime = time_only();
-    runtime.block_on(async {
+    // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
+    let work = async move {
         match peer.as_str() {
-            "tickwheel" => tickwheel(work, times).await,
-            "tokio" => tokio(work, times).await,
+            "tickwheel" => tickwheel(&work, times).await,
+            "tokio" => tokio(&work, times).await,
             peer => panic!("there is no {peer}"),
         }
-    });
+    };
+    runtime
+        .block_on(runtime.spawn(work))
+        .expect("the work does not panic");
 }
 
 fn time_only() -> tokio::runtime::Runtime {

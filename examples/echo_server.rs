@@ -58,7 +58,11 @@ async fn serve(
                 Some(line) => line,
                 None => return Ok("the client has closed it"),
             },
-            _ = &mut idle => return Ok("idle"),
+            waited = &mut idle => {
+                // A refusal is no silence.
+                waited?;
+                return Ok("idle");
+            }
             _ = stopping.wait_for(|stopping| *stopping) => return Ok("the server shuts down"),
         };
         let response = match wheel.timeout(REQUEST, answer(&line)).await {
@@ -94,9 +98,9 @@ async fn listen(wheel: Wheel, listener: TcpListener, mut stopping: watch::Receiv
     let finished = async { while connections.join_next().await.is_some() {} };
     match wheel.timeout(GRACE, finished).await {
         Ok(()) => say("server", "every connection has finished"),
-        Err(_) => say(
+        Err(error) => say(
             "server",
-            format_args!("gives up {} connections", connections.len()),
+            format_args!("gives up {} connections: {error}", connections.len()),
         ),
     }
     Ok(())

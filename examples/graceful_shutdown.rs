@@ -28,7 +28,9 @@ async fn main() -> ExitCode {
     println!("{LETTERS} letters are to be sent within 20 s, and {CONNECTIONS} connections are open.");
     println!("Press Ctrl-C, or wait {PATIENCE:?}.");
 
-    wait_for_the_end(&wheel, &sent).await;
+    if let Err(refused) = wait_for_the_end(&wheel, &sent).await {
+        println!("Not waiting any longer: {refused}.");
+    }
 
     let mut unprocessed = wheel.shutdown();
     println!("Shut down: {} timers were pending.", unprocessed.timers);
@@ -80,7 +82,7 @@ fn open_connections(wheel: &Wheel) -> JoinSet<bool> {
     (0..CONNECTIONS).map(connection).collect()
 }
 
-async fn wait_for_the_end(wheel: &Wheel, sent: &AtomicU32) {
+async fn wait_for_the_end(wheel: &Wheel, sent: &AtomicU32) -> Result<(), SleepError> {
     let mut every_second = wheel.interval(Duration::from_secs(1));
     let mut patience = wheel.sleep(PATIENCE);
     loop {
@@ -90,10 +92,14 @@ async fn wait_for_the_end(wheel: &Wheel, sent: &AtomicU32) {
                     Ok(()) => println!("Interrupted."),
                     Err(error) => println!("Ctrl-C cannot be heard: {error}"),
                 }
-                return;
+                return Ok(());
             }
-            _ = &mut patience => return,
-            _ = every_second.tick() => println!("  {} letters sent", sent.load(Ordering::Relaxed)),
+            waited = &mut patience => return waited,
+            tick = every_second.tick() => {
+                // A loop that goes on after a refusal spins.
+                tick?;
+                println!("  {} letters sent", sent.load(Ordering::Relaxed));
+            }
         }
     }
 }

@@ -94,6 +94,12 @@ fn compare(options: &Options) -> io::Result<()> {
         let (_, tokio) = tokio.split_once('\t').unwrap_or((tokio, ""));
         println!("{name:<42}{wheel:>28}{tokio:>28}");
     }
+    println!(
+        "\nLate: from a deadline to when the task that waited for it runs. A wheel wakes that task at a tick: within one, of\n\
+         {} ms, for a sleep or heartbeat; within two for a timeout, which reads no clock when it starts. tokio::time wakes\n\
+         it at a millisecond. What exceeds that is the runtime's, busy with the requests.",
+        options.tick
+    );
     if let Some((_, remark)) = wheel.split_once("\n\n") {
         print!("\n{remark}");
     }

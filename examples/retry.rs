@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
-use tickwheel::{ScheduleError, Scheduled, Wheel};
+use tickwheel::{ScheduleError, Scheduled, TimeoutError, Wheel};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -42,10 +42,10 @@ async fn main() -> io::Result<()> {
     let mut pace = wheel.interval(TICK);
     let mut calls = JoinSet::new();
     for number in 0..CALLS {
-        pace.tick().await.map_err(io::Error::other)?;
+        pace.tick().await?;
         calls.spawn(call(wheel.clone(), server, number));
     }
-    let outcomes = watch(&wheel, calls).await;
+    let outcomes = watch(&wheel, calls).await?;
     report(&outcomes);
 
     let metrics = wheel.metrics();
@@ -64,7 +64,8 @@ struct Outcome {
     late: Vec<Duration>,
 }
 
-async fn call(wheel: Wheel, server: SocketAddr, number: u64) -> Outcome {
+/// Fails when the wheel refuses: then there is no saying what became of the call.
+async fn call(wheel: Wheel, server: SocketAddr, number: u64) -> io::Result<Outcome> {
     let (answered, mut answers) = mpsc::channel(1 + RETRIES.len());
     let retries: Vec<Scheduled<Duration>> = (1..)
         .zip(RETRIES)
@@ -82,20 +83,26 @@ async fn call(wheel: Wheel, server: SocketAddr, number: u64) -> Outcome {
 
     // Every attempt holds a sender: when all have failed there is nothing left to wait for.
     let answer = wheel.timeout(GIVE_UP, answers.recv()).await;
+    // Whatever came of it: a handle that is dropped cancels nothing.
     let retries_cancelled = retries.iter().filter(|retry| retry.cancel()).count();
+    let answered = match answer {
+        Ok(answered) => answered,
+        Err(TimeoutError::Elapsed) => None,
+        Err(refused) => return Err(refused.into()),
+    };
     let mut late = Vec::new();
     for retry in retries {
         match retry.await {
             Ok(began) => late.push(began),
             Err(ScheduleError::Cancelled) => {}
-            Err(error) => panic!("nothing else ends a retry: {error}"),
+            Err(error) => return Err(error.into()),
         }
     }
-    Outcome {
-        answered: answer.ok().flatten(),
+    Ok(Outcome {
+        answered,
         retries_cancelled,
         late,
-    }
+    })
 }
 
 async fn try_once(
@@ -105,10 +112,14 @@ async fn try_once(
     attempt: usize,
     answered: mpsc::Sender<usize>,
 ) {
-    let answer = wheel.timeout(ATTEMPT_TIMEOUT, exchange(server, number)).await;
-    if matches!(answer, Ok(Ok(answer)) if answer == number * number) {
-        // Nobody listens any more when another attempt was faster.
-        let _ = answered.send(attempt).await;
+    match wheel.timeout(ATTEMPT_TIMEOUT, exchange(server, number)).await {
+        Ok(Ok(answer)) if answer == number * number => {
+            // Nobody listens any more when another attempt was faster.
+            let _ = answered.send(attempt).await;
+        }
+        // What the retries are for.
+        Ok(_) | Err(TimeoutError::Elapsed) => {}
+        Err(refused) => eprintln!("call {number}, attempt {attempt}: {refused}"),
     }
 }
 
@@ -119,22 +130,25 @@ async fn exchange(server: SocketAddr, number: u64) -> io::Result<u64> {
 }
 
 /// Shows each second how far the calls are, until all have ended.
-async fn watch(wheel: &Wheel, mut calls: JoinSet<Outcome>) -> Vec<Outcome> {
+async fn watch(wheel: &Wheel, mut calls: JoinSet<io::Result<Outcome>>) -> io::Result<Vec<Outcome>> {
     let started = Instant::now();
     let mut every_second = wheel.interval(Duration::from_secs(1));
     let mut outcomes = Vec::new();
     loop {
         tokio::select! {
             ended = calls.join_next() => match ended {
-                Some(outcome) => outcomes.push(outcome.expect("a call does not panic")),
-                None => return outcomes,
+                Some(outcome) => outcomes.push(outcome??),
+                None => return Ok(outcomes),
             },
-            _ = every_second.tick() => println!(
-                "{:>3} s: {:>3} calls ended, {:>4} timers pending",
-                started.elapsed().as_secs(),
-                outcomes.len(),
-                wheel.pending()
-            ),
+            tick = every_second.tick() => {
+                tick?;
+                println!(
+                    "{:>3} s: {:>3} calls ended, {:>4} timers pending",
+                    started.elapsed().as_secs(),
+                    outcomes.len(),
+                    wheel.pending()
+                );
+            }
         }
     }
 }

@@ -86,14 +86,24 @@ impl Wheel {
 
 /// The future returned by [`Wheel::idle_timer`].
 ///
+/// It is `Unpin`, and cancelled by dropping. Awaited again after it completed, it completes at once, unless it has been
+/// touched since: then it waits for its whole duration after that touch.
+///
 /// # Examples
 ///
 /// ```
-/// # use std::time::Duration;
+/// # use tokio::time::{Duration, Instant};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_millis(20));
-/// idle.await.unwrap();
+/// let mut idle = tickwheel::Wheel::new().idle_timer(Duration::from_millis(20));
+/// let traffic = idle.handle();
+/// (&mut idle).await.unwrap();
+/// (&mut idle).await.unwrap(); // at once
+///
+/// let touched = Instant::now();
+/// traffic.touch();
+/// (&mut idle).await.unwrap();
+/// assert!(touched.elapsed() >= Duration::from_millis(20));
 /// # }
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]

@@ -6,7 +6,9 @@
 //! is due. Starting and cancelling a timer is O(1), touches only its own shard, and for [`timeout`](Wheel::timeout) does not
 //! even read the clock.
 //!
-//! Names and behaviour are those of [`tokio::time`]: moving code over means writing `wheel.` in front.
+//! Names and behaviour are those of [`tokio::time`]: moving code over means writing `wheel.` in front. Sleeps and ticks
+//! return a `Result`: a wheel refuses when it is full, where [`max_pending`](Builder::max_pending) sets a limit, and when it
+//! has been [shut down](Wheel::shutdown).
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -42,8 +44,8 @@
 //!
 //! # Precision
 //!
-//! No timer is ever early. A sleep, `timeout_at`, interval, idle timer or scheduled task is due less than one tick late, a
-//! `timeout` less than two, plus what the runtime adds. Under Tokio's paused clock the wheel is exact to a tick, and
+//! No timer is ever early. A sleep, `timeout_at`, interval, idle timer, scheduled task or periodic run is due less than one
+//! tick late, a `timeout` less than two, plus what the runtime adds. Under Tokio's paused clock the wheel is exact to a tick, and
 //! auto-advance jumps straight to the next deadline.
 //!
 //! # When not to use it

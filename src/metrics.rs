@@ -39,7 +39,8 @@ pub struct Metrics {
     pub rejected: u64,
     /// Moves of a timer from a coarser level to a finer one.
     pub cascaded: u64,
-    /// Visits in which the driver found that wheel time had moved on, however many ticks at once.
+    /// Turns of the driver, each a visit to every shard, that found wheel time at a later tick than the turn before,
+    /// however much later. A dozing wheel turns seldom, so this is not how many ticks have passed.
     pub ticks: u64,
     /// Times the driver woke, for a tick, a deadline or a registration.
     pub wakeups: u64,

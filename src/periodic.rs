@@ -145,7 +145,7 @@ impl PeriodicBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the handle detaches the series; [`Periodic::stop`] ends it.
+    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does.
     ///
     /// # Panics
     ///
@@ -183,7 +183,7 @@ impl PeriodicBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the handle detaches the series; [`Periodic::stop`] ends it.
+    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does.
     ///
     /// # Panics
     ///
@@ -320,7 +320,9 @@ impl Series {
 
 /// The handle of a series of runs: a future of its end.
 ///
-/// Dropping it detaches the series.
+/// Dropping it detaches the series and does not stop it: that then runs until the wheel is shut down, a run panics or the
+/// runtime ends, even when every handle of the wheel has been dropped. No handle stops its series on drop. What is to end
+/// with a connection is better an [`interval`](Wheel::interval) in the connection's own task.
 ///
 /// # Examples
 ///
@@ -332,6 +334,40 @@ impl Series {
 /// let heartbeat = wheel.periodic(Duration::from_millis(10)).spawn_at_fixed_rate(|| async {});
 /// heartbeat.stop();
 /// assert_eq!(heartbeat.await, Ok(()));
+/// # }
+/// ```
+///
+/// A heartbeat that goes with its connection, however that ends:
+///
+/// ```
+/// use std::io;
+/// use tickwheel::Wheel;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+/// use tokio::time::{Duration, Instant};
+///
+/// async fn serve(wheel: Wheel, mut peer: DuplexStream) -> io::Result<()> {
+///     let period = Duration::from_millis(20);
+///     let mut heartbeat = wheel.interval_at(Instant::now() + period, period);
+///     loop {
+///         tokio::select! {
+///             read = peer.read_u8() => println!("heard {}", read?),
+///             tick = heartbeat.tick() => {
+///                 tick?;
+///                 peer.write_all(b"beat").await?;
+///             }
+///         }
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let wheel = Wheel::new();
+/// # let (mut client, server) = tokio::io::duplex(64);
+/// # let serving = tokio::spawn(serve(wheel.clone(), server));
+/// # let mut beat = [0; 4];
+/// # client.read_exact(&mut beat).await.unwrap();
+/// # drop(client);
+/// # assert!(serving.await.unwrap().is_err());
+/// # assert_eq!(wheel.pending(), 0);
 /// # }
 /// ```
 #[must_use = "dropping it detaches the series: say so with `drop`, or keep it to stop or await the series"]

@@ -23,6 +23,8 @@ impl Wheel {
     /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one at its first poll. A
     /// task that has started runs on. Whatever is returned counts as cancelled. A second call returns nothing more.
     ///
+    /// A task handed back runs only if the caller awaits or spawns it: a bare `wheel.shutdown();` drops them all, silently.
+    ///
     /// # Examples
     ///
     /// ```
@@ -64,6 +66,8 @@ impl Wheel {
 
 /// What [`Wheel::shutdown`] hands back.
 ///
+/// Dropping it drops the tasks in it, which then never run.
+///
 /// # Examples
 ///
 /// ```
@@ -80,8 +84,10 @@ pub struct Unprocessed {
 
 /// A scheduled task handed back before it started: awaiting it runs it, dropping it drops it.
 ///
-/// What it starts on the wheel that was shut down is refused: a task that sets timeouts of its own needs another wheel for
-/// them, or Tokio's. To run several at once, spawn what [`into_future`](IntoFuture::into_future) returns.
+/// Its result is dropped; its handle has resolved to `Shutdown`. A panic of it comes out where it is awaited. What it starts
+/// on the wheel that was shut down is refused: a task that sets timeouts of its own needs another wheel for them, or Tokio's.
+///
+/// It is no future itself: [`into_future`](IntoFuture::into_future) makes one, to be spawned.
 ///
 /// # Examples
 ///
@@ -94,6 +100,31 @@ pub struct Unprocessed {
 /// for task in wheel.shutdown().tasks {
 ///     task.await;
 /// }
+/// # }
+/// ```
+///
+/// Side by side, so that one that is slow or panics holds up no other:
+///
+/// ```
+/// use std::{future::IntoFuture, time::Duration};
+/// use tickwheel::Wheel;
+/// use tokio::task::JoinSet;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// drop(wheel.schedule(Duration::from_secs(60), async { println!("at last") }));
+/// drop(wheel.schedule(Duration::from_secs(60), async { panic!("on purpose") }));
+///
+/// let mut set = JoinSet::new();
+/// for task in wheel.shutdown().tasks {
+///     set.spawn(task.into_future());
+/// }
+/// let mut panicked = 0;
+/// while let Some(ended) = set.join_next().await {
+///     panicked += usize::from(ended.is_err());
+/// }
+/// assert_eq!(panicked, 1);
 /// # }
 /// ```
 #[must_use = "dropping it drops a task that never ran"]

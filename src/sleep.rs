@@ -37,7 +37,8 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The future resolves to [`SleepError`] when the wheel is full or has been shut down.
+    /// The future resolves to [`SleepError`] when the wheel is full or has been shut down. A zero duration takes no place in
+    /// the wheel: a full one does not refuse it, one that was shut down does.
     ///
     /// # Examples
     ///
@@ -98,7 +99,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`].
 ///
-/// It is `Unpin`, and cancelled by dropping.
+/// It is `Unpin`, and cancelled by dropping. Polled again after it completed, it is ready at once, until it is
+/// [`reset`](Sleep::reset).
 ///
 /// # Examples
 ///
@@ -115,12 +117,13 @@ impl Wheel {
 /// tokio::spawn(async move { sender.send("hello").await });
 ///
 /// let mut idle = wheel.sleep(Duration::from_millis(30));
-/// loop {
+/// let waited = loop {
 ///     tokio::select! {
-///         _ = &mut idle => break,
+///         waited = &mut idle => break waited,
 ///         Some(_) = traffic.recv() => idle.reset(Instant::now() + Duration::from_millis(30)),
 ///     }
-/// }
+/// };
+/// assert_eq!(waited, Ok(())); // an `Err` is no silence: the wheel was full, or was shut down
 /// # }
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]

@@ -186,18 +186,27 @@ impl Wheel {
 
     /// Returns how many timers wait in the wheel.
     ///
-    /// A timer whose deadline has come has left the wheel, whether or not its future has been polled since.
+    /// A timer that has expired has left the wheel, whether or not its future has been polled since. It expires when the
+    /// driver comes, a moment after its deadline: right after a paused `tokio::time::advance`, a timer that is due may still
+    /// be counted, until the test yields or awaits it.
     ///
     /// # Examples
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let wheel = tickwheel::Wheel::new();
     /// let sleep = wheel.sleep(Duration::from_secs(60));
     /// assert_eq!(wheel.pending(), 0, "a timer is registered by its first poll");
-    /// # drop(sleep);
+    ///
+    /// let sleeping = tokio::spawn(sleep);
+    /// tokio::task::yield_now().await;
+    /// assert_eq!(wheel.pending(), 1);
+    ///
+    /// tokio::time::advance(Duration::from_secs(60)).await;
+    /// sleeping.await.unwrap().unwrap(); // the driver has come
+    /// assert_eq!(wheel.pending(), 0);
     /// # }
     /// ```
     pub fn pending(&self) -> usize {

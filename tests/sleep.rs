@@ -897,7 +897,7 @@ async fn two_hundred_tasks_each_wake_at_their_own_time() {
 
 // The cooperative budget.
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_loop_of_elapsed_sleeps_does_not_starve_its_runtime() {
     let wheel = Wheel::new();
     let mut elapsed = wheel.sleep(ms(1));

@@ -474,7 +474,7 @@ async fn a_future_that_always_uses_up_the_budget_does_not_keep_its_timeout_from_
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_loop_of_elapsed_timeouts_does_not_starve_its_runtime() {
     let wheel = Wheel::new();
     for kind in ["zero", "past"] {

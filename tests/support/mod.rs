@@ -86,6 +86,27 @@ pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
     busy
 }
 
+/// On the real clock, 2,000 tasks at once wait for up to 50 ms each, by what `wait` makes: none is early.
+pub(crate) async fn assert_none_of_many_is_early<F>(wait: impl Fn(Duration) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let tasks: Vec<_> = (0..2_000)
+        .map(|n| {
+            let duration = ms(n % 50);
+            let waiting = wait(duration);
+            tokio::spawn(async move {
+                let start = std::time::Instant::now();
+                waiting.await;
+                start.elapsed() >= duration
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert!(task.await.unwrap(), "one was early");
+    }
+}
+
 /// `duration` has passed since `start`, to within a tick of `Wheel::new()`, and not early.
 #[track_caller]
 pub(crate) fn assert_due(start: Instant, duration: Duration) {

@@ -1,6 +1,8 @@
 //! The errors of the futures.
 
-use std::{error::Error, fmt, io};
+use std::{any::Any, error::Error, fmt, io};
+
+use tokio::task::JoinError;
 
 /// Why a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer) failed.
 ///
@@ -142,6 +144,22 @@ impl From<SleepError> for ScheduleError {
             SleepError::AtCapacity { limit } => ScheduleError::AtCapacity { limit },
             SleepError::Shutdown => ScheduleError::Shutdown,
         }
+    }
+}
+
+impl From<JoinError> for ScheduleError {
+    fn from(error: JoinError) -> ScheduleError {
+        match error.try_into_panic() {
+            Ok(panic) => ScheduleError::Panicked(message(panic)),
+            Err(_) => ScheduleError::Shutdown,
+        }
+    }
+}
+
+fn message(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => panic.downcast_ref::<&str>().unwrap_or(&"no message").to_string(),
     }
 }
 

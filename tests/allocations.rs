@@ -1,5 +1,7 @@
 //! What a timer costs in allocations, counted by the allocator itself.
 
+mod support;
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
@@ -9,11 +11,10 @@ use std::{
 };
 
 use tickwheel::Wheel;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 use tokio_test::assert_pending;
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
+use support::{SECOND, TICK, settle};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -66,13 +67,6 @@ fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
     work();
     ALLOCATIONS.get() - before
-}
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..16 {
-        tokio::task::yield_now().await;
-    }
 }
 
 fn wheel() -> Wheel {

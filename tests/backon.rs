@@ -1,12 +1,14 @@
 //! backon's retries, paused on a wheel.
 
+mod support;
+
 use std::{future::ready, time::Duration};
 
 use backon::{BackoffBuilder, ConstantBuilder, ExponentialBuilder, Retryable, Sleeper};
 use tickwheel::Wheel;
 use tokio::time::Instant;
 
-const TICK: Duration = Duration::from_millis(10);
+use support::TICK;
 
 fn every_second(times: usize) -> impl BackoffBuilder {
     ConstantBuilder::default()

@@ -6,7 +6,7 @@ use std::{error::Error, time::Duration};
 
 use tickwheel::{BuildError, Builder, Wheel};
 
-use support::{SECOND, ms};
+use support::{SECOND, ms, real_runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TOO_MANY_TIMERS: usize = u32::MAX as usize + 1;
@@ -164,10 +164,7 @@ fn a_capacity_is_there_from_the_start_and_stays() {
     let before = wheel.metrics().arena_bytes;
     assert!(before >= 5_000 * 32, "{before} bytes cannot hold 5,000 timers");
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = real_runtime();
     runtime.block_on(async {
         let mut sleeps: Vec<_> = (0..5_000).map(|_| wheel.sleep(SECOND)).collect();
         for sleep in &mut sleeps {

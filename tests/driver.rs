@@ -8,60 +8,32 @@ mod support;
 use std::{
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::{
         Arc, LazyLock, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::{Context, Waker},
     thread,
     time::Duration,
 };
 
 use tickwheel::{Sleep, SleepError, TimeoutError, Wheel};
 use tokio::{
-    runtime::{Builder, Handle, Runtime},
+    runtime::{Builder, Runtime},
     time::{Instant, pause, resume},
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_adds_up, assert_at_rest, counting_waker, ms, settle, waker_of,
+    DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, ms,
+    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waker_of,
 };
 
-fn real_runtime() -> Runtime {
-    Builder::new_current_thread().enable_time().build().unwrap()
-}
-
-fn paused_runtime() -> Runtime {
-    Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
-
-fn threaded_runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .unwrap()
-}
-
-/// Polls once, with a waker that nobody listens to.
-#[track_caller]
-fn register(future: &mut (impl Future + Unpin)) {
-    assert!(
-        Pin::new(future)
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_pending()
-    );
-}
-
-fn alive_tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
+/// Blocks the thread until the real clock says so.
+fn block_until(deadline: Instant) {
+    while std::time::Instant::now() < deadline.into_std() {
+        thread::yield_now();
+    }
 }
 
 // Lazy, and quiet when there is nothing to do.
@@ -176,7 +148,8 @@ async fn a_wheel_that_ticks_under_load_dozes_again_afterwards() {
             "it never dozed: {:?}",
             wheel.metrics()
         );
-        tokio::time::sleep(ms(5)).await;
+        // It ticks and dozes by the real clock alone.
+        tokio::time::sleep(ms(1)).await;
     }
 }
 
@@ -220,7 +193,7 @@ async fn a_future_left_without_handles_and_never_polled_still_completes() {
 
 #[test]
 fn timers_elapse_on_every_kind_of_runtime() {
-    for runtime in [real_runtime(), paused_runtime(), threaded_runtime()] {
+    for runtime in [real_runtime(), paused_runtime(), threaded_runtime(2)] {
         let wheel = Wheel::new();
         runtime.block_on(async {
             let tasks: Vec<_> = (0..200)
@@ -246,7 +219,7 @@ static WHEEL: LazyLock<Wheel> = LazyLock::new(Wheel::new);
 #[test]
 fn a_static_wheel_serves_one_runtime_after_another() {
     for round in 0..4 {
-        for runtime in [real_runtime(), paused_runtime(), threaded_runtime()] {
+        for runtime in [real_runtime(), paused_runtime(), threaded_runtime(2)] {
             runtime.block_on(async {
                 let start = Instant::now();
                 WHEEL.sleep(ms(15)).await.unwrap();
@@ -263,7 +236,7 @@ fn a_static_wheel_serves_one_runtime_after_another() {
 
 #[test]
 fn futures_await_on_a_foreign_executor_with_a_handle() {
-    let runtime = threaded_runtime();
+    let runtime = threaded_runtime(2);
     let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
     let start = std::time::Instant::now();
     futures::executor::block_on(async {
@@ -283,7 +256,7 @@ fn futures_await_on_a_foreign_executor_with_a_handle() {
 
 #[test]
 fn a_wheel_that_is_driven_already_serves_a_foreign_executor_without_a_handle() {
-    let runtime = threaded_runtime();
+    let runtime = threaded_runtime(2);
     let wheel = Wheel::new();
     runtime.block_on(wheel.sleep(ms(1))).unwrap();
     let start = std::time::Instant::now();
@@ -293,7 +266,7 @@ fn a_wheel_that_is_driven_already_serves_a_foreign_executor_without_a_handle() {
 
 #[test]
 fn a_handle_drives_the_wheel_though_another_runtime_polls_it() {
-    let dedicated = threaded_runtime();
+    let dedicated = threaded_runtime(2);
     let wheel = Wheel::builder()
         .handle(dedicated.handle().clone())
         .build()
@@ -307,7 +280,7 @@ fn a_handle_drives_the_wheel_though_another_runtime_polls_it() {
 
 #[test]
 fn a_wheel_whose_handles_runtime_is_gone_is_driven_by_the_one_that_polls() {
-    let dedicated = threaded_runtime();
+    let dedicated = threaded_runtime(2);
     let wheel = Wheel::builder()
         .handle(dedicated.handle().clone())
         .build()
@@ -345,12 +318,13 @@ fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
 #[test]
 fn a_runtime_that_is_not_driven_stops_the_wheel_it_drives_and_goes_on_later() {
     let runtime = real_runtime();
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(ms(10)));
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let mut sleep = task::spawn(wheel.sleep(ms(2)));
     runtime.block_on(async { assert_pending!(sleep.poll()) });
-    thread::sleep(ms(40));
+    // The real clock goes on while its runtime does not; a paused one would stop with it.
+    block_until(sleep.deadline() + ms(2));
     assert!(!sleep.is_woken(), "nobody turns the wheel");
-    runtime.block_on(wheel.sleep(ms(10))).unwrap();
+    runtime.block_on(wheel.sleep(ms(2))).unwrap();
     assert!(sleep.is_woken());
     assert_ready_eq!(sleep.poll(), Ok(()));
 }
@@ -359,7 +333,7 @@ fn a_runtime_that_is_not_driven_stops_the_wheel_it_drives_and_goes_on_later() {
 
 #[test]
 fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
-    for make_runtime in [real_runtime, paused_runtime, threaded_runtime] {
+    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
         for stage in 0..7 {
             let wheel = Wheel::new();
             let runtime = make_runtime();
@@ -402,7 +376,7 @@ fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
 
 #[test]
 fn a_runtime_dropped_with_tasks_that_hold_timers_drops_them_all() {
-    for make_runtime in [real_runtime, paused_runtime, threaded_runtime] {
+    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
         let wheel = Wheel::new();
         let runtime = make_runtime();
         runtime.block_on(async {
@@ -698,7 +672,7 @@ fn from_a_paused_driver_to_a_real_one_no_timer_is_early() {
 #[test]
 fn from_a_real_driver_to_a_paused_one_what_was_left_is_kept() {
     let wheel = Wheel::new();
-    let first = threaded_runtime();
+    let first = threaded_runtime(2);
     let mut sleep = wheel.sleep(SECOND * 10);
     first.block_on(async { register(&mut sleep) });
     drop(first);
@@ -715,7 +689,7 @@ fn from_a_real_driver_to_a_paused_one_what_was_left_is_kept() {
 
 #[test]
 fn a_paused_runtime_awaits_timers_of_a_real_driver_by_the_drivers_clock() {
-    let driving = threaded_runtime();
+    let driving = threaded_runtime(2);
     let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
     let awaiting = paused_runtime();
     awaiting.block_on(async {
@@ -765,7 +739,7 @@ fn a_real_runtime_awaits_timers_of_a_paused_driver_by_the_drivers_clock() {
 fn runtimes_of_three_clocks_share_a_wheel_while_drivers_come_and_go() {
     let wheel = Wheel::new();
     thread::scope(|scope| {
-        for make_runtime in [real_runtime, paused_runtime, threaded_runtime] {
+        for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
             let wheel = &wheel;
             scope.spawn(move || {
                 for n in 0..30 {
@@ -862,36 +836,30 @@ async fn a_clock_resumed_after_a_jump_goes_on_from_there() {
 #[test]
 fn a_starved_driver_catches_up_in_one_visit_in_order_of_deadline() {
     let runtime = real_runtime();
-    let wheel = Wheel::new();
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     runtime.block_on(async {
         let mut sleeps: Vec<Sleep> = Vec::new();
-        let start = Instant::now();
+        // Far enough away for all to be registered before the first is due.
+        let first = Instant::now() + ms(20);
         for n in (1..=5_u32).rev() {
             let order = order.clone();
             let waker = waker_of(move || order.lock().unwrap().push(n));
-            let mut sleep = wheel.sleep_until(start + ms(10) * n);
-            assert!(
-                Pin::new(&mut sleep)
-                    .poll(&mut Context::from_waker(&waker))
-                    .is_pending()
-            );
+            let mut sleep = wheel.sleep_until(first + ms(1) * (n - 1));
+            register_for(&waker, &mut sleep);
             sleeps.push(sleep);
         }
         settle().await;
         let before = wheel.metrics();
-        thread::sleep(ms(100)); // a task that blocks
+        // A task that blocks, past the last deadline. On the real clock: what a paused one does in a jump is another test.
+        block_until(first + ms(10));
         while order.lock().unwrap().len() < 5 {
             tokio::task::yield_now().await;
         }
         assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4, 5]);
         let after = wheel.metrics();
         assert_eq!(after.wakeups - before.wakeups, 1, "all in one visit");
-        assert!(
-            after.max_lag >= ms(80),
-            "the lag is reported: {:?}",
-            after.max_lag
-        );
+        assert!(after.max_lag >= ms(9), "the lag is reported: {:?}", after.max_lag);
         for sleep in sleeps {
             sleep.await.unwrap();
         }
@@ -901,18 +869,16 @@ fn a_starved_driver_catches_up_in_one_visit_in_order_of_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_blocks_delays_the_others_and_loses_none() {
-    let wheel = Wheel::new();
-    let blocking = waker_of(|| thread::sleep(ms(20)));
-    let mut blocked = wheel.sleep(ms(10));
-    assert!(
-        Pin::new(&mut blocked)
-            .poll(&mut Context::from_waker(&blocking))
-            .is_pending()
-    );
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    // Until the last of the others is due.
+    let last = Instant::now() + ms(12);
+    let blocking = waker_of(move || block_until(last));
+    let mut blocked = wheel.sleep(ms(3));
+    register_for(&blocking, &mut blocked);
     let tasks: Vec<_> = (0..200)
         .map(|n| {
             let wheel = wheel.clone();
-            tokio::spawn(async move { wheel.sleep(ms(n % 40)).await })
+            tokio::spawn(async move { wheel.sleep_until(last - ms(n % 12)).await })
         })
         .collect();
     for task in tasks {
@@ -937,11 +903,7 @@ async fn a_waker_that_blocks_holds_no_lock_of_the_wheel() {
         })
     };
     let mut blocked = wheel.sleep(ms(5));
-    assert!(
-        Pin::new(&mut blocked)
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-    );
+    register_for(&waker, &mut blocked);
     tokio::task::block_in_place(|| is_entered.recv().unwrap());
     // The waker still blocks, on the driver's task.
     let mut other = wheel.sleep(SECOND);
@@ -965,11 +927,7 @@ async fn a_waker_that_panics_is_counted_and_the_wheel_goes_on_turning() {
     for n in 0..30 {
         let mut sleep = wheel.sleep(ms(10));
         let waker = if n % 3 == 0 { &panicking } else { &sound };
-        assert!(
-            Pin::new(&mut sleep)
-                .poll(&mut Context::from_waker(waker))
-                .is_pending()
-        );
+        register_for(waker, &mut sleep);
         sleeps.push(sleep);
     }
     advance(TICK).await;
@@ -997,11 +955,7 @@ async fn a_waker_whose_panic_panics_when_dropped_does_not_end_the_driver() {
     let wheel = Wheel::new();
     let waker = waker_of(|| std::panic::panic_any(Bomb));
     let mut sleep = wheel.sleep(ms(10));
-    assert!(
-        Pin::new(&mut sleep)
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-    );
+    register_for(&waker, &mut sleep);
     advance(TICK).await;
     assert_eq!(wheel.metrics().panics, 1);
     assert_eq!(alive_tasks(), 1);
@@ -1025,11 +979,7 @@ async fn a_waker_that_starts_another_timer_each_time_does_not_hold_the_driver() 
             let chain = self.clone();
             let mut sleep = self.wheel.sleep(ms(1));
             let waker = waker_of(move || chain.next());
-            assert!(
-                Pin::new(&mut sleep)
-                    .poll(&mut Context::from_waker(&waker))
-                    .is_pending()
-            );
+            register_for(&waker, &mut sleep);
             self.sleeps.lock().unwrap().push(sleep);
         }
     }
@@ -1065,11 +1015,7 @@ async fn wakers_that_drop_each_others_sleeps_are_woken_or_cancelled_and_nothing_
                 drop(dropped);
             }
         });
-        assert!(
-            Pin::new(&mut sleep)
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
+        register_for(&waker, &mut sleep);
         owned.lock().unwrap().push(Some(sleep));
     }
     advance(SECOND).await;
@@ -1084,11 +1030,7 @@ async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
     let (waker, woken) = counting_waker();
     let mut sleeps: Vec<_> = (0..10_000).map(|_| wheel.sleep(ms(10))).collect();
     for sleep in &mut sleeps {
-        assert!(
-            Pin::new(sleep)
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
+        register_for(&waker, sleep);
     }
     tokio::time::advance(TICK).await;
     let mut turns = 0;

@@ -1,5 +1,7 @@
 //! Faults contained: what panics, goes away or comes in a burst costs nobody else a timer.
 
+mod support;
+
 use std::{
     cell::Cell,
     fs,
@@ -18,38 +20,12 @@ use std::{
 use futures::StreamExt;
 use tickwheel::{ScheduleError, SleepError, Wheel};
 use tokio::{
-    runtime::{Builder, Handle, Runtime},
     sync::Mutex,
     time::{Duration, Instant},
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..32 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(duration: Duration) {
-    tokio::time::advance(duration).await;
-    settle().await;
-}
-
-fn alive_tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
-}
-
-fn paused_runtime() -> Runtime {
-    Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
+use support::{SECOND, TICK, advance, alive_tasks, paused_runtime, register_for, settle, threaded_runtime};
 
 /// A waker that panics when woken.
 fn panicking_waker() -> Waker {
@@ -186,7 +162,7 @@ async fn a_panic_whose_payload_panics_when_dropped_is_survived() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let mut sleep = wheel.sleep(TICK);
     let waker = Waker::from(Arc::new(Panicking));
-    assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut sleep);
     let after = Neighbours::new(&wheel, TICK);
     advance(TICK).await;
     after.assert_done();
@@ -198,7 +174,7 @@ async fn a_panicking_waker_of_a_handle_costs_no_other_task_its_start() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let waker = panicking_waker();
     let mut first = wheel.schedule(TICK, async { 1 });
-    assert_pending!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut first);
     let second = wheel.schedule(TICK, async { 2 });
     advance(TICK).await;
     assert_eq!(wheel.metrics().panics, 1);
@@ -259,7 +235,7 @@ async fn a_waker_may_drop_and_cancel_timers_of_its_own_tick_and_later_ones() {
         drop(victims);
         assert!(cancelled.cancel());
     });
-    assert_pending!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut first);
     let after = Neighbours::new(&wheel, TICK);
     assert_eq!(wheel.pending(), 16);
     advance(TICK).await;
@@ -282,7 +258,7 @@ async fn a_waker_may_start_timers_and_read_the_metrics() {
         *keep.lock().unwrap() = Some((sleep, clone.schedule(TICK, async { 7 })));
     });
     let mut first = wheel.sleep(TICK);
-    assert_pending!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut first);
     advance(TICK).await;
     let (mut sleep, task) = started.lock().unwrap().take().unwrap();
     assert_pending!(sleep.poll());
@@ -335,7 +311,7 @@ async fn a_waker_that_panics_when_cloned_harms_its_own_poll_only() {
     assert!(polled.is_err());
     assert_eq!(wheel.pending(), 10);
     let after = Neighbours::new(&wheel, TICK);
-    assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut sleep);
     advance(TICK).await;
     before.assert_done();
     after.assert_done();
@@ -351,7 +327,7 @@ async fn a_waker_that_panics_when_dropped_harms_its_own_future_only() {
     let before = Neighbours::new(&wheel, TICK);
     let waker = raw::waker();
     let mut sleep = wheel.sleep(TICK);
-    assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut sleep);
     raw::DROP_PANICS.set(true);
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(sleep)));
     raw::DROP_PANICS.set(false);
@@ -428,7 +404,7 @@ fn panicking_destructors_and_wakers_do_not_keep_a_dropped_runtime_from_letting_g
     let waker = panicking_waker();
     let (mut sleep, mut sound) = (wheel.sleep(SECOND), task::spawn(wheel.sleep(SECOND)));
     let (doomed, other) = runtime.block_on(async {
-        assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+        register_for(&waker, &mut sleep);
         let doomed = wheel.schedule(SECOND, PanicsWhenDropped);
         let other = wheel.schedule(SECOND, async {});
         assert_pending!(sound.poll());
@@ -610,11 +586,7 @@ fn a_runtime_dropped_with_timers_pending_leaves_nothing_behind_at_any_stage() {
 fn a_multi_thread_runtime_dropped_with_timers_pending_leaves_nothing_behind() {
     for round in 0..50 {
         let wheel = Wheel::new();
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = threaded_runtime(2);
         let seen = runtime.block_on(fill(&wheel));
         if round % 2 == 0 {
             while wheel.pending() < 4 {
@@ -630,11 +602,7 @@ fn a_multi_thread_runtime_dropped_with_timers_pending_leaves_nothing_behind() {
 #[test]
 fn a_runtime_shut_down_in_the_background_leaves_nothing_behind() {
     let wheel = Wheel::new();
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(1);
     let seen = runtime.block_on(fill(&wheel));
     runtime.shutdown_background();
     while seen.iter().any(|seen| seen.strong_count() > 0) {

@@ -1,11 +1,14 @@
 //! hyper's timers on a wheel: the trait itself, then real servers and clients, over pipes in paused time and over loopback.
 
+mod support;
+
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
     Request, Response,
     body::{Bytes, Incoming},
+    client::conn::http2::SendRequest,
     rt::{Sleep, Timer},
     server::conn::{http1, http2},
     service::service_fn,
@@ -22,17 +25,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
-
-#[track_caller]
-fn assert_due(start: Instant, duration: Duration) {
-    let elapsed = start.elapsed();
-    assert!(
-        elapsed >= duration && elapsed < duration + TICK,
-        "{elapsed:?} for {duration:?}"
-    );
-}
+use support::{SECOND, assert_due};
 
 // The trait.
 
@@ -446,7 +439,7 @@ async fn http2_pings_a_live_client_and_cuts_off_a_dead_one() {
     assert_eq!(wheel.pending(), 0);
 }
 
-async fn http2_client<S>(stream: S) -> hyper::client::conn::http2::SendRequest<Full<Bytes>>
+async fn http2_client<S>(stream: S) -> SendRequest<Full<Bytes>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -458,8 +451,10 @@ where
     requests
 }
 
-fn request() -> Request<Full<Bytes>> {
-    Request::builder().uri("http://a/").body(Full::default()).unwrap()
+async fn assert_served(client: &mut SendRequest<Full<Bytes>>) {
+    let request = Request::builder().uri("http://a/").body(Full::default()).unwrap();
+    let response = client.send_request(request).await.unwrap();
+    assert!(response.status().is_success());
 }
 
 #[tokio::test(start_paused = true)]
@@ -469,14 +464,7 @@ async fn http2_keeps_a_live_client_for_hours() {
     let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
     let mut client = http2_client(client).await;
     for _ in 0..5 {
-        assert!(
-            client
-                .send_request(request())
-                .await
-                .unwrap()
-                .status()
-                .is_success()
-        );
+        assert_served(&mut client).await;
         sleep(3600 * SECOND).await;
         assert!(!server.is_finished());
     }
@@ -521,14 +509,7 @@ async fn http2_over_tcp_pings_a_live_client_and_serves_it() {
     }
     assert!(start.elapsed() >= 5 * interval);
     let mut client = http2_client(TcpStream::connect(address).await.unwrap()).await;
-    assert!(
-        client
-            .send_request(request())
-            .await
-            .unwrap()
-            .status()
-            .is_success()
-    );
+    assert_served(&mut client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,11 +4,8 @@ mod support;
 
 use std::{
     fmt::Debug,
-    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::atomic::Ordering,
-    task::Context,
     thread,
     time::Duration,
 };
@@ -17,7 +14,7 @@ use tickwheel::{IdleHandle, IdleTimer, SleepError, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms};
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, paused_runtime, register_for};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const fn clone<T: Clone>() {}
@@ -127,11 +124,7 @@ async fn a_million_touches_cost_no_wheel_operation() {
 
 #[test]
 fn threads_may_touch_it_at_once_and_the_latest_touch_counts() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused_runtime();
     let wheel = Wheel::new();
     runtime.block_on(async {
         let mut idle = task::spawn(wheel.idle_timer(ms(100)));
@@ -158,6 +151,7 @@ async fn on_the_real_clock_it_is_never_early() {
     let traffic = idle.handle();
     let touching = thread::spawn(move || {
         let mut last = std::time::Instant::now();
+        // Past the timer's duration, so that it has to re-arm: by the real clock, which is what this is about.
         for _ in 0..20 {
             thread::sleep(ms(1));
             last = std::time::Instant::now();
@@ -212,16 +206,8 @@ async fn moved_to_another_task_it_wakes_only_the_one_that_polled_it_last() {
     let mut idle = wheel.idle_timer(SECOND);
     let (first, first_woken) = counting_waker();
     let (last, last_woken) = counting_waker();
-    assert!(
-        Pin::new(&mut idle)
-            .poll(&mut Context::from_waker(&first))
-            .is_pending()
-    );
-    assert!(
-        Pin::new(&mut idle)
-            .poll(&mut Context::from_waker(&last))
-            .is_pending()
-    );
+    register_for(&first, &mut idle);
+    register_for(&last, &mut idle);
     advance(SECOND).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), 1);

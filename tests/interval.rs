@@ -32,11 +32,22 @@ fn poll_tick(interval: &mut task::Spawn<Interval>) -> Poll<Result<Instant, Sleep
 /// Asserts that the ticks of `deltas`, in milliseconds from `start`, complete now, and no further one.
 #[track_caller]
 fn assert_ticks(interval: &mut task::Spawn<Interval>, start: Instant, deltas: &[u64]) {
+    let now = start.elapsed();
     for &delta in deltas {
-        let tick = assert_ready!(poll_tick(interval)).unwrap();
-        assert_eq!(tick - start, ms(delta));
+        let tick = assert_ready!(poll_tick(interval), "at {now:?}, for {delta} ms").unwrap();
+        assert_eq!(tick - start, ms(delta), "at {now:?}");
     }
-    assert_pending!(poll_tick(interval));
+    assert_pending!(poll_tick(interval), "at {now:?}, after {deltas:?}");
+}
+
+/// By how many milliseconds the clock moves at each step, and the ticks that complete then.
+type Course<'a> = &'a [(u64, &'a [u64])];
+
+async fn assert_course(interval: &mut task::Spawn<Interval>, start: Instant, course: Course<'_>) {
+    for (step, deltas) in course {
+        tokio::time::advance(ms(*step)).await;
+        assert_ticks(interval, start, deltas);
+    }
 }
 
 /// An interval of 300 ms that has ticked at 0, and the instant of that tick.
@@ -62,20 +73,16 @@ fn of_300_ms(behavior: MissedTickBehavior) -> (task::Spawn<Interval>, Instant) {
 #[tokio::test(start_paused = true)]
 async fn burst_makes_up_for_every_missed_tick_at_once() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    tokio::time::advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[]);
-    tokio::time::advance(ms(200)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    tokio::time::advance(ms(650)).await;
-    assert_ticks(&mut interval, start, &[600, 900]);
-    tokio::time::advance(ms(200)).await;
-    assert_ticks(&mut interval, start, &[]);
-    tokio::time::advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[1_200]);
-    tokio::time::advance(ms(250)).await;
-    assert_ticks(&mut interval, start, &[1_500]);
-    tokio::time::advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_800]);
+    let course: Course<'_> = &[
+        (100, &[]),
+        (200, &[300]),
+        (650, &[600, 900]),
+        (200, &[]),
+        (100, &[1_200]),
+        (250, &[1_500]),
+        (300, &[1_800]),
+    ];
+    assert_course(&mut interval, start, course).await;
 }
 
 // Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
@@ -90,20 +97,16 @@ async fn burst_makes_up_for_every_missed_tick_at_once() {
 #[tokio::test(start_paused = true)]
 async fn delay_starts_the_period_over_at_the_late_tick() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
-    tokio::time::advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[]);
-    tokio::time::advance(ms(200)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    tokio::time::advance(ms(650)).await;
-    assert_ticks(&mut interval, start, &[600]);
-    tokio::time::advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[]);
-    tokio::time::advance(ms(200)).await;
-    assert_ticks(&mut interval, start, &[1_250]);
-    tokio::time::advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_550]);
-    tokio::time::advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_850]);
+    let course: Course<'_> = &[
+        (100, &[]),
+        (200, &[300]),
+        (650, &[600]),
+        (100, &[]),
+        (200, &[1_250]),
+        (300, &[1_550]),
+        (300, &[1_850]),
+    ];
+    assert_course(&mut interval, start, course).await;
 }
 
 // Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
@@ -117,18 +120,15 @@ async fn delay_starts_the_period_over_at_the_late_tick() {
 #[tokio::test(start_paused = true)]
 async fn skip_drops_the_missed_ticks_and_keeps_the_grid() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Skip);
-    tokio::time::advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[]);
-    tokio::time::advance(ms(200)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    tokio::time::advance(ms(650)).await;
-    assert_ticks(&mut interval, start, &[600]);
-    tokio::time::advance(ms(250)).await;
-    assert_ticks(&mut interval, start, &[1_200]);
-    tokio::time::advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_500]);
-    tokio::time::advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_800]);
+    let course: Course<'_> = &[
+        (100, &[]),
+        (200, &[300]),
+        (650, &[600]),
+        (250, &[1_200]),
+        (300, &[1_500]),
+        (300, &[1_800]),
+    ];
+    assert_course(&mut interval, start, course).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,17 +146,15 @@ async fn skip_keeps_the_grid_through_a_stall_of_centuries() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_late_by_no_more_than_a_tick_of_the_wheel_does_not_count_as_missed() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
-    tokio::time::advance(ms(310)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    tokio::time::advance(ms(290)).await;
-    assert_ticks(&mut interval, start, &[600]);
-    // And here it does.
-    tokio::time::advance(ms(320)).await;
-    assert_ticks(&mut interval, start, &[900]);
-    tokio::time::advance(ms(280)).await;
-    assert_ticks(&mut interval, start, &[]);
-    tokio::time::advance(ms(20)).await;
-    assert_ticks(&mut interval, start, &[1_220]);
+    let course: Course<'_> = &[
+        (310, &[300]),
+        (290, &[600]),
+        // And here it does.
+        (320, &[900]),
+        (280, &[]),
+        (20, &[1_220]),
+    ];
+    assert_course(&mut interval, start, course).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,14 +164,12 @@ async fn a_tick_late_by_no_more_than_five_milliseconds_does_not_count_as_missed_
     let mut interval = task::spawn(wheel.interval_at(start, ms(300)));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     assert_ticks(&mut interval, start, &[0]);
-    tokio::time::advance(ms(305)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    tokio::time::advance(ms(295)).await;
-    assert_ticks(&mut interval, start, &[600]);
-    tokio::time::advance(ms(306)).await;
-    assert_ticks(&mut interval, start, &[900]);
-    tokio::time::advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_206]);
+    assert_course(
+        &mut interval,
+        start,
+        &[(305, &[300]), (295, &[600]), (306, &[900]), (300, &[1_206])],
+    )
+    .await;
 }
 
 #[test]
@@ -523,11 +519,11 @@ async fn a_completed_tick_leaves_no_waker_behind() {
 
 // The cooperative budget.
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_loop_of_ticks_that_are_due_does_not_starve_its_runtime() {
     let mut interval = Wheel::new().interval(Duration::from_nanos(1));
     interval.tick().await.unwrap();
-    std::thread::sleep(ms(1)); // a million ticks
+    tokio::time::advance(ms(1)).await; // a million ticks
     let other_ran = Arc::new(AtomicBool::new(false));
     let flag = other_ran.clone();
     tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });

@@ -1,5 +1,7 @@
 //! `max_pending`: a limit that is exact, and frees its room at once.
 
+mod support;
+
 use std::{
     future::{Future, pending, poll_fn},
     mem,
@@ -16,23 +18,10 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
+use support::{SECOND, TICK, advance, settle};
 
 fn wheel_of(limit: usize) -> Wheel {
     Wheel::builder().max_pending(limit).build().unwrap()
-}
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..16 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(duration: Duration) {
-    tokio::time::advance(duration).await;
-    settle().await;
 }
 
 /// Moves the clock without letting anybody run, the driver included.

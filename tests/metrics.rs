@@ -1,5 +1,7 @@
 //! `metrics` and `pending`: every field means what its documentation says, and they add up.
 
+mod support;
+
 use std::future::pending;
 
 use tickwheel::{Metrics, Wheel};
@@ -9,20 +11,7 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..16 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(duration: Duration) {
-    tokio::time::advance(duration).await;
-    settle().await;
-}
+use support::{SECOND, TICK, advance, settle};
 
 /// Asserts the sum that holds at every quiet point, and returns what was summed.
 #[track_caller]

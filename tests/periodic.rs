@@ -1,5 +1,7 @@
 //! `periodic`: series at a fixed rate and with a fixed delay.
 
+mod support;
+
 use std::{
     collections::HashSet,
     future::pending,
@@ -17,21 +19,7 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..16 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(duration: Duration) {
-    tokio::time::advance(duration).await;
-    settle().await;
-}
+use support::{advance, ms, settle, threaded_runtime};
 
 /// When runs started, in milliseconds since the log was made.
 #[derive(Clone)]
@@ -563,11 +551,7 @@ fn spawned_outside_a_runtime_it_panics_in_tokios_words() {
 
 #[test]
 fn with_a_handle_it_can_be_spawned_and_awaited_outside_a_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(1);
     let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
     let (sender, receiver) = oneshot::channel();
     let mut sender = Some(sender);

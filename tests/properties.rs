@@ -22,7 +22,9 @@ use proptest::{
 use tickwheel::{Sleep, Timeout, Wheel};
 use tokio::time::Instant;
 
-use support::{assert_adds_up, assert_arena_given_back, assert_at_rest, ms, settle, waker_of};
+use support::{
+    assert_adds_up, assert_arena_given_back, assert_at_rest, ms, paused_runtime, settle, waker_of,
+};
 
 /// One step of a program. Times are in milliseconds, timers in order of their making.
 #[derive(Clone, Debug)]
@@ -437,12 +439,7 @@ impl Execution<'_> {
 
 /// Runs a future in paused time, without the cooperative budget, in which a program's polls do not belong.
 fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(tokio::task::unconstrained(future))
+    paused_runtime().block_on(tokio::task::unconstrained(future))
 }
 
 async fn execute(

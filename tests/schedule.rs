@@ -1,5 +1,7 @@
 //! `schedule`, `schedule_at` and `Scheduled`.
 
+mod support;
+
 use std::{
     future::pending,
     marker::PhantomPinned,
@@ -8,7 +10,7 @@ use std::{
         Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::Poll,
 };
 
 use tickwheel::{ScheduleError, Scheduled, ScheduledTask, Unprocessed, Wheel};
@@ -19,41 +21,13 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-const TICK: Duration = Duration::from_millis(10);
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..16 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(duration: Duration) {
-    tokio::time::advance(duration).await;
-    settle().await;
-}
+use support::{TICK, advance, alive_tasks, counting_waker, register_for, settle, threaded_runtime};
 
 /// A future's possession, and a way to see whether it still exists.
 fn possession() -> (Arc<()>, Weak<()>) {
     let owned = Arc::new(());
     let seen = Arc::downgrade(&owned);
     (owned, seen)
-}
-
-/// A waker, and how often it was woken.
-fn counting_waker() -> (Waker, Arc<AtomicUsize>) {
-    struct Counting(Arc<AtomicUsize>);
-    impl Wake for Counting {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    let woken = Arc::new(AtomicUsize::new(0));
-    (Waker::from(Arc::new(Counting(woken.clone()))), woken)
-}
-
-fn alive_tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
 }
 
 #[test]
@@ -153,7 +127,7 @@ async fn whoever_polled_the_handle_last_is_woken() {
     let (first, first_woken) = counting_waker();
     let (second, second_woken) = counting_waker();
     for waker in [&first, &second] {
-        assert_pending!(Pin::new(&mut handle).poll(&mut Context::from_waker(waker)));
+        register_for(waker, &mut handle);
     }
     advance(Duration::from_millis(20)).await;
     assert_eq!(first_woken.load(Ordering::Relaxed), 0);
@@ -415,11 +389,7 @@ fn outside_a_runtime_it_panics_in_tokios_words() {
 
 #[test]
 fn with_a_handle_it_can_be_called_and_awaited_outside_a_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(1);
     let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
     let task = wheel.schedule(Duration::from_millis(20), async {
         tokio::spawn(async { 7 }).await.unwrap()
@@ -429,14 +399,7 @@ fn with_a_handle_it_can_be_called_and_awaited_outside_a_runtime() {
 
 #[test]
 fn it_runs_on_the_runtime_it_was_scheduled_on() {
-    let runtime = || {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap()
-    };
-    let (drives, runs) = (runtime(), runtime());
+    let (drives, runs) = (threaded_runtime(1), threaded_runtime(1));
     let wheel = Wheel::new();
     drives.block_on(wheel.sleep(Duration::from_millis(1))).unwrap();
     let task = {

@@ -1,5 +1,7 @@
 //! `shutdown`: everything pending resolves at once, and what never started is handed back.
 
+mod support;
+
 use std::{
     future::{IntoFuture, pending, ready},
     pin::Pin,
@@ -19,20 +21,7 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
-
-/// Lets every task that is ready run.
-async fn settle() {
-    for _ in 0..16 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(duration: Duration) {
-    tokio::time::advance(duration).await;
-    settle().await;
-}
+use support::{SECOND, TICK, advance, real_runtime, register_for, settle};
 
 #[tokio::test(start_paused = true)]
 async fn it_resolves_every_pending_future_at_once() {
@@ -450,10 +439,7 @@ async fn the_arena_is_given_back_once_the_futures_are_gone() {
 #[test]
 fn it_needs_no_runtime() {
     let wheel = Wheel::new();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = real_runtime();
     let handle = {
         let _entered = runtime.enter();
         wheel.schedule(SECOND, async {})
@@ -481,7 +467,7 @@ async fn a_waker_may_shut_the_wheel_down_from_inside_the_driver() {
     let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
     let waker = Waker::from(shuts.clone());
     let mut first = wheel.sleep(TICK);
-    assert_pending!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut first);
     let mut second = task::spawn(wheel.sleep(SECOND));
     assert_pending!(second.poll());
     advance(TICK).await;
@@ -499,9 +485,9 @@ async fn a_waker_may_shut_the_wheel_down_from_inside_a_shutdown() {
     let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
     let waker = Waker::from(shuts.clone());
     let mut sleep = wheel.sleep(SECOND);
-    assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut sleep);
     let mut handle = wheel.schedule(SECOND, async {});
-    assert_pending!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)));
+    register_for(&waker, &mut handle);
     let unprocessed = wheel.shutdown();
     assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (1, 1));
     assert_eq!(

@@ -15,11 +15,11 @@ use tokio::time::{Duration, Instant};
 
 const HELPER: &str = "TICKWHEEL_SUSPENDED";
 const TICK: Duration = Duration::from_millis(10);
-const TIMERS: u32 = 20;
-/// The first deadline, counted from registration; the last is `TIMERS` ticks later.
+const TIMERS: u32 = 10;
+/// The first deadline, counted from registration, by when the process has to be suspended; the others come a tick apart.
 const FIRST: Duration = Duration::from_millis(100);
-/// From when the process is known to be suspended: past every deadline.
-const SUSPENDED: Duration = Duration::from_millis(350);
+/// From when the process is known to be suspended: past every deadline, and no longer.
+const SUSPENDED: Duration = Duration::from_millis(200);
 
 fn signal(signal: &str, process: u32) {
     let command = format!("kill -{signal} {process}");
@@ -60,6 +60,7 @@ fn a_suspended_process_catches_up_in_one_visit_and_in_order_of_deadline() {
     while state_of(child.id()) != 'T' {
         thread::yield_now();
     }
+    // Nothing in a suspended process can tell that its deadlines have passed: only the real clock knows.
     thread::sleep(SUSPENDED);
     signal("CONT", child.id());
     assert!(

@@ -4,14 +4,12 @@ mod support;
 
 use std::{
     fmt::Debug,
-    future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -21,7 +19,8 @@ use tokio::{task::unconstrained, time::Instant};
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, ms,
+    DAY, SECOND, TICK, advance, assert_adds_up, assert_arena_given_back, assert_at_rest,
+    assert_none_of_many_is_early, counting_waker, make_tick, ms, real_runtime, register, register_for,
     settle, waker_of,
 };
 
@@ -149,11 +148,7 @@ async fn sleeps_wake_in_order_of_deadline_across_levels_and_in_one_jump() {
             let mut sleep = wheel.sleep(TICK * tick);
             let order = order.clone();
             let waker = waker_of(move || order.lock().unwrap().push(tick));
-            assert!(
-                Pin::new(&mut sleep)
-                    .poll(&mut Context::from_waker(&waker))
-                    .is_pending()
-            );
+            register_for(&waker, &mut sleep);
             sleep
         })
         .collect();
@@ -194,25 +189,15 @@ async fn on_the_real_clock_it_is_never_early() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
     let wheel = Wheel::new();
-    let tasks: Vec<_> = (0..2_000_u64)
-        .map(|n| {
-            let wheel = wheel.clone();
-            tokio::spawn(async move {
-                let start = std::time::Instant::now();
-                let duration = ms(n % 50);
-                // It is timeouts by the hundred that make a shard tick.
-                wheel
-                    .timeout(SECOND * 60, wheel.sleep(duration))
-                    .await
-                    .unwrap()
-                    .unwrap();
-                start.elapsed() >= duration
-            })
-        })
-        .collect();
-    for task in tasks {
-        assert!(task.await.unwrap(), "a sleep was early");
-    }
+    assert_none_of_many_is_early(|duration| {
+        let wheel = wheel.clone();
+        async move {
+            // It is timeouts by the hundred that make a shard tick.
+            let slept = wheel.timeout(SECOND * 60, wheel.sleep(duration)).await;
+            assert_eq!(slept, Ok(Ok(())));
+        }
+    })
+    .await;
     assert_at_rest(&wheel);
 }
 
@@ -697,11 +682,7 @@ async fn dropping_lets_go_of_the_waker_at_once() {
     let witness = Arc::new(Witness);
     let mut sleep = wheel.sleep(SECOND);
     let waker = Waker::from(witness.clone());
-    assert!(
-        Pin::new(&mut sleep)
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-    );
+    register_for(&waker, &mut sleep);
     drop(waker);
     assert_eq!(Arc::strong_count(&witness), 2, "the wheel holds it");
     drop(sleep);
@@ -732,10 +713,6 @@ async fn the_memory_of_a_burst_is_given_back() {
 /// Sleeps that the waker of one of them drops, all at once.
 type Owned = Arc<Mutex<Vec<Sleep>>>;
 
-fn register(sleep: &mut Sleep, waker: &Waker) {
-    assert!(Pin::new(sleep).poll(&mut Context::from_waker(waker)).is_pending());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_waker_may_drop_its_own_sleep_and_all_others_of_the_tick() {
     let wheel = Wheel::new();
@@ -752,7 +729,7 @@ async fn a_waker_may_drop_its_own_sleep_and_all_others_of_the_tick() {
     for millis in [10, 10, 20, 500] {
         for _ in 0..50 {
             let mut sleep = wheel.sleep(ms(millis));
-            register(&mut sleep, &waker);
+            register_for(&waker, &mut sleep);
             owned.lock().unwrap().push(sleep);
         }
     }
@@ -776,24 +753,24 @@ async fn a_waker_that_owns_a_sleep_may_be_dropped_by_the_wheel() {
     let wheel = Wheel::new();
     let owner_of_a_sleep = || {
         let mut sleep = wheel.sleep(SECOND * 3600);
-        register(&mut sleep, Waker::noop());
+        register(&mut sleep);
         Waker::from(Arc::new(Owner { _sleep: sleep }))
     };
     // Dropped by a cancelled sleep, ...
     let mut primary = wheel.sleep(SECOND * 3600);
-    register(&mut primary, &owner_of_a_sleep());
+    register_for(&owner_of_a_sleep(), &mut primary);
     assert_eq!(wheel.pending(), 2);
     drop(primary);
     assert_at_rest(&wheel);
     // ... by one that is polled with another waker, ...
     let mut primary = wheel.sleep(SECOND * 3600);
-    register(&mut primary, &owner_of_a_sleep());
-    register(&mut primary, Waker::noop());
+    register_for(&owner_of_a_sleep(), &mut primary);
+    register(&mut primary);
     assert_eq!(wheel.pending(), 1);
     drop(primary);
     // ... and by the driver that has woken it.
     let mut primary = wheel.sleep(SECOND);
-    register(&mut primary, &owner_of_a_sleep());
+    register_for(&owner_of_a_sleep(), &mut primary);
     advance(SECOND).await;
     assert_at_rest(&wheel);
 }
@@ -804,7 +781,7 @@ async fn a_waker_may_start_reset_poll_and_cancel_timers_of_the_same_wheel() {
     let bystanders: Owned = Arc::default();
     for _ in 0..3 {
         let mut sleep = wheel.sleep(SECOND);
-        register(&mut sleep, Waker::noop());
+        register(&mut sleep);
         bystanders.lock().unwrap().push(sleep);
     }
     let (signal, woken) = counting_waker();
@@ -814,16 +791,16 @@ async fn a_waker_may_start_reset_poll_and_cancel_timers_of_the_same_wheel() {
             let mut bystanders = bystanders.lock().unwrap();
             drop(bystanders.pop());
             bystanders[0].reset(Instant::now() + ms(50));
-            register(&mut bystanders[0], &signal);
+            register_for(&signal, &mut bystanders[0]);
             let mut started = wheel.sleep(ms(20));
-            register(&mut started, &signal);
+            register_for(&signal, &mut started);
             bystanders.push(started);
             assert_eq!(wheel.pending(), 3);
             assert_adds_up(&wheel);
         })
     };
     let mut sleep = wheel.sleep(ms(10));
-    register(&mut sleep, &waker);
+    register_for(&waker, &mut sleep);
     advance(ms(10)).await;
     assert_eq!(wheel.metrics().panics, 0);
     advance(ms(20)).await;
@@ -840,9 +817,9 @@ async fn a_sleep_moved_to_another_task_wakes_only_the_one_that_polled_it_last() 
     let mut sleep = wheel.sleep(SECOND);
     let (first, first_woken) = counting_waker();
     let (last, last_woken) = counting_waker();
-    register(&mut sleep, &first);
+    register_for(&first, &mut sleep);
     advance(ms(500)).await;
-    register(&mut sleep, &last);
+    register_for(&last, &mut sleep);
     advance(ms(500)).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), 1);
@@ -851,21 +828,10 @@ async fn a_sleep_moved_to_another_task_wakes_only_the_one_that_polled_it_last() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sleep_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
     let wheel = Wheel::new();
-    // So many at once that the shard ticks, where registered timers are looked after in another way.
-    let mut busy: Vec<_> = (0..500)
-        .map(|_| wheel.timeout(SECOND * 60, pending::<()>()))
-        .collect();
-    for timeout in &mut busy {
-        assert!(
-            Pin::new(timeout)
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
-    }
-
+    let _busy = make_tick(&wheel);
     let (first, first_woken) = counting_waker();
     let mut moved = wheel.sleep(ms(40));
-    register(&mut moved, &first);
+    register_for(&first, &mut moved);
     let elapsed = tokio::spawn(moved).await.unwrap();
     assert_eq!(elapsed, Ok(()));
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
@@ -878,11 +844,11 @@ async fn a_re_armed_sleep_wakes_the_task_that_polled_it_last() {
     let (first, first_woken) = counting_waker();
     let (last, last_woken) = counting_waker();
     let mut sleep = wheel.sleep(ms(100));
-    register(&mut sleep, &first);
+    register_for(&first, &mut sleep);
     sleep.reset(start + ms(300));
-    register(&mut sleep, &last);
+    register_for(&last, &mut sleep);
     advance(ms(100)).await;
-    register(&mut sleep, &last);
+    register_for(&last, &mut sleep);
     let before = last_woken.load(Ordering::SeqCst);
     advance(ms(200)).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
@@ -922,7 +888,7 @@ async fn two_hundred_tasks_each_wake_at_their_own_time() {
 
 // The cooperative budget.
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_loop_of_elapsed_sleeps_does_not_starve_its_runtime() {
     let wheel = Wheel::new();
     let mut elapsed = wheel.sleep(ms(1));
@@ -970,11 +936,7 @@ fn it_can_be_made_reset_and_dropped_outside_a_runtime() {
     drop(sleep);
     let kept = wheel.sleep(ms(5));
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    assert_eq!(runtime.block_on(kept), Ok(()));
+    assert_eq!(real_runtime().block_on(kept), Ok(()));
 }
 
 #[test]
@@ -996,11 +958,7 @@ fn a_wheel_whose_first_poll_panicked_works_inside_a_runtime() {
         futures::executor::block_on(wheel.sleep(SECOND))
     }));
     assert!(panic.is_err());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    assert_eq!(runtime.block_on(wheel.sleep(ms(5))), Ok(()));
+    assert_eq!(real_runtime().block_on(wheel.sleep(ms(5))), Ok(()));
     assert_at_rest(&wheel);
 }
 

@@ -1,5 +1,7 @@
 //! Timeout, throttle and chunks, beside those of tokio-stream.
 
+mod support;
+
 use std::{future::ready, pin::pin, time::Duration};
 
 use futures::{FutureExt, Stream, StreamExt, stream};
@@ -10,11 +12,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 
-const TICK: Duration = Duration::from_millis(10);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use support::{TICK, ms};
 
 /// Yields 0, 1, 2 and so on, each `pauses[n]` ms after the one before it was taken in.
 fn items(pauses: &[u64]) -> impl Stream<Item = usize> + Unpin + use<> {

@@ -11,12 +11,9 @@ use std::{
 };
 
 use tickwheel::{Sleep, TimeoutError, Wheel};
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::Instant,
-};
+use tokio::time::Instant;
 
-use support::{SECOND, assert_arena_given_back, assert_at_rest, ms};
+use support::{SECOND, assert_arena_given_back, assert_at_rest, ms, real_runtime, threaded_runtime};
 
 /// Xorshift: as random as it takes, and the same in every run.
 struct Random(u64);
@@ -44,7 +41,8 @@ impl Random {
     }
 }
 
-fn register(future: &mut (impl Future + Unpin)) {
+/// Polls once; what it says does not matter.
+fn poll_once(future: &mut (impl Future + Unpin)) {
     let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
 }
 
@@ -56,6 +54,14 @@ fn wheel() -> Wheel {
         .shards(4)
         .build()
         .unwrap()
+}
+
+/// Registers `sleep`, resets it and waits for it; tells whether it came no earlier than `deadline`.
+async fn late_enough_when_reset_to(deadline: Instant, mut sleep: Sleep) -> bool {
+    poll_once(&mut sleep);
+    sleep.reset(deadline);
+    sleep.await.unwrap();
+    Instant::now() >= deadline
 }
 
 /// Does something at random, and checks what it was promised. `kept` are sleeps that stay pending from call to call.
@@ -83,33 +89,21 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
             let mut many: Vec<_> = (0..200)
                 .map(|_| wheel.timeout(random.long(), pending::<()>()))
                 .collect();
-            many.iter_mut().for_each(register);
+            many.iter_mut().for_each(poll_once);
         }
         5 => {
-            let mut sleep = wheel.sleep(random.long());
-            register(&mut sleep);
+            let sleep = wheel.sleep(random.long());
             let earlier = start + random.short();
-            sleep.reset(earlier);
-            sleep.await.unwrap();
-            assert!(
-                Instant::now() >= earlier,
-                "a sleep reset to an earlier instant was earlier still"
-            );
+            assert!(late_enough_when_reset_to(earlier, sleep).await, "earlier still");
         }
         6 => {
-            let mut sleep = wheel.sleep(random.short());
-            register(&mut sleep);
+            let sleep = wheel.sleep(random.short());
             let later = start + random.short() * 2;
-            sleep.reset(later);
-            sleep.await.unwrap();
-            assert!(
-                Instant::now() >= later,
-                "a sleep reset to a later instant was early"
-            );
+            assert!(late_enough_when_reset_to(later, sleep).await, "not later");
         }
         7 => {
             let mut sleep = wheel.sleep(random.long());
-            register(&mut sleep);
+            poll_once(&mut sleep);
             sleep.reset(start - random.short());
             if random.below(2) == 0 {
                 sleep.await.unwrap();
@@ -117,7 +111,7 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
         }
         8 => {
             let mut sleep = wheel.sleep(random.long());
-            register(&mut sleep);
+            poll_once(&mut sleep);
             kept.push(sleep);
         }
         9 if !kept.is_empty() => {
@@ -131,7 +125,7 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
         10 => {
             // Expired, perhaps, while nobody looks.
             let mut sleep = wheel.sleep(random.short());
-            register(&mut sleep);
+            poll_once(&mut sleep);
             tokio::task::yield_now().await;
             kept.push(sleep);
         }
@@ -166,11 +160,7 @@ async fn wind_up(kept: Vec<Sleep>) {
 
 #[test]
 fn tasks_of_several_workers_leave_nothing_behind() {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(4);
     let wheel = wheel();
     runtime.block_on(async {
         let tasks: Vec<_> = (0..32)
@@ -202,11 +192,7 @@ fn tasks_of_several_workers_leave_nothing_behind() {
 
 #[test]
 fn sleeps_that_travel_between_tasks_are_woken_where_they_are() {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(4);
     let wheel = wheel();
     runtime.block_on(async {
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<(Sleep, Instant)>();
@@ -217,7 +203,7 @@ fn sleeps_that_travel_between_tasks_are_woken_where_they_are() {
                     let mut random = Random::new(seed);
                     for _ in 0..300 {
                         let mut sleep = wheel.sleep(random.short());
-                        register(&mut sleep);
+                        poll_once(&mut sleep);
                         if random.below(4) == 0 {
                             sleep.reset(Instant::now() + random.short());
                         }
@@ -249,11 +235,7 @@ fn sleeps_that_travel_between_tasks_are_woken_where_they_are() {
 
 #[test]
 fn bursts_of_every_worker_give_their_memory_back() {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(4);
     let wheel = wheel();
     let peak = runtime.block_on(async {
         let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(8));
@@ -263,7 +245,7 @@ fn bursts_of_every_worker_give_their_memory_back() {
                 tokio::spawn(async move {
                     let mut random = Random::new(seed);
                     let mut burst: Vec<_> = (0..10_000).map(|_| wheel.sleep(random.long())).collect();
-                    burst.iter_mut().for_each(register);
+                    burst.iter_mut().for_each(poll_once);
                     barrier.wait().await;
                     let peak = wheel.metrics().arena_bytes;
                     barrier.wait().await;
@@ -303,14 +285,10 @@ fn threads_whose_runtimes_come_and_go_lose_no_timer() {
                 let mut kept = Vec::new();
                 for round in 0..25 {
                     let runtime = if (round + seed) % 3 == 0 {
-                        Builder::new_multi_thread()
-                            .worker_threads(1)
-                            .enable_time()
-                            .build()
+                        threaded_runtime(1)
                     } else {
-                        Builder::new_current_thread().enable_time().build()
+                        real_runtime()
                     };
-                    let runtime: Runtime = runtime.unwrap();
                     runtime.block_on(async {
                         for _ in 0..10 {
                             act(wheel, &mut random, &mut kept).await;
@@ -321,11 +299,7 @@ fn threads_whose_runtimes_come_and_go_lose_no_timer() {
                         }
                     });
                 }
-                Builder::new_current_thread()
-                    .enable_time()
-                    .build()
-                    .unwrap()
-                    .block_on(wind_up(kept));
+                real_runtime().block_on(wind_up(kept));
             });
         }
     });
@@ -335,11 +309,7 @@ fn threads_whose_runtimes_come_and_go_lose_no_timer() {
 
 #[test]
 fn threads_without_a_runtime_share_a_wheel_that_has_a_handle() {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(1);
     let builder = Wheel::builder().tick_duration(ms(1)).shards(2);
     let wheel = builder.handle(runtime.handle().clone()).build().unwrap();
     thread::scope(|scope| {
@@ -358,7 +328,7 @@ fn threads_without_a_runtime_share_a_wheel_that_has_a_handle() {
                     }
                     assert!(start.elapsed() >= duration, "one was early");
                     let mut dropped = wheel.sleep(random.long());
-                    register(&mut dropped);
+                    poll_once(&mut dropped);
                 }
             });
         }
@@ -368,11 +338,7 @@ fn threads_without_a_runtime_share_a_wheel_that_has_a_handle() {
 
 #[test]
 fn a_sleep_polled_by_two_tasks_in_turn_wakes_at_least_the_last() {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(2);
     let wheel = wheel();
     runtime.block_on(async {
         for n in 0..300_u64 {

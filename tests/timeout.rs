@@ -13,7 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::Poll,
     time::Duration,
 };
 
@@ -22,7 +22,8 @@ use tokio::{sync::oneshot, time::Instant};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_arena_given_back, assert_at_rest, counting_waker, ms, settle,
+    DAY, SECOND, TICK, advance, assert_arena_given_back, assert_at_rest, assert_none_of_many_is_early,
+    counting_waker, make_tick, ms, register, register_for, settle,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -126,20 +127,11 @@ async fn on_the_real_clock_it_is_never_early() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
     let wheel = Wheel::new();
-    let tasks: Vec<_> = (0..2_000_u64)
-        .map(|n| {
-            let wheel = wheel.clone();
-            tokio::spawn(async move {
-                let start = std::time::Instant::now();
-                let duration = ms(n % 50);
-                assert!(wheel.timeout(duration, pending::<()>()).await.is_err());
-                start.elapsed() >= duration
-            })
-        })
-        .collect();
-    for task in tasks {
-        assert!(task.await.unwrap(), "a timeout was early");
-    }
+    assert_none_of_many_is_early(|duration| {
+        let wheel = wheel.clone();
+        async move { assert!(wheel.timeout(duration, pending::<()>()).await.is_err()) }
+    })
+    .await;
     assert_at_rest(&wheel);
 }
 
@@ -284,17 +276,9 @@ async fn a_timeout_moved_to_another_task_wakes_only_the_one_that_polled_it_last(
     let mut timeout = wheel.timeout(SECOND, pending::<()>());
     let (first, first_woken) = counting_waker();
     let (last, last_woken) = counting_waker();
-    assert!(
-        Pin::new(&mut timeout)
-            .poll(&mut Context::from_waker(&first))
-            .is_pending()
-    );
+    register_for(&first, &mut timeout);
     advance(ms(300)).await;
-    assert!(
-        Pin::new(&mut timeout)
-            .poll(&mut Context::from_waker(&last))
-            .is_pending()
-    );
+    register_for(&last, &mut timeout);
     advance(SECOND).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), 1);
@@ -303,24 +287,10 @@ async fn a_timeout_moved_to_another_task_wakes_only_the_one_that_polled_it_last(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timeout_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
     let wheel = Wheel::new();
-    // So many at once that the shard ticks, and registrations wait on its `incoming` list.
-    let mut busy: Vec<_> = (0..500)
-        .map(|_| wheel.timeout(SECOND * 60, pending::<()>()))
-        .collect();
-    for timeout in &mut busy {
-        assert!(
-            Pin::new(timeout)
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
-    }
+    let _busy = make_tick(&wheel);
     let (first, first_woken) = counting_waker();
     let mut moved = wheel.timeout(ms(40), pending::<()>());
-    assert!(
-        Pin::new(&mut moved)
-            .poll(&mut Context::from_waker(&first))
-            .is_pending()
-    );
+    register_for(&first, &mut moved);
     assert_eq!(tokio::spawn(moved).await.unwrap(), Err(TimeoutError::Elapsed));
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
 }
@@ -395,13 +365,7 @@ async fn the_memory_of_a_burst_is_given_back() {
     let mut timeouts: Vec<_> = (0..20_000)
         .map(|_| wheel.timeout(SECOND, pending::<()>()))
         .collect();
-    for timeout in &mut timeouts {
-        assert!(
-            Pin::new(timeout)
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
-    }
+    timeouts.iter_mut().for_each(register);
     assert!(wheel.metrics().arena_bytes >= 20_000 * 32);
     drop(timeouts);
     assert_at_rest(&wheel);
@@ -501,7 +465,7 @@ async fn a_future_that_always_uses_up_the_budget_does_not_keep_its_timeout_from_
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_loop_of_elapsed_timeouts_does_not_starve_its_runtime() {
     let wheel = Wheel::new();
     for kind in ["zero", "past"] {

@@ -1,5 +1,7 @@
 //! The timeout layer: over tower's mock in paused time, and before a real axum server.
 
+mod support;
+
 use std::{
     convert::Infallible,
     future::{Future, pending},
@@ -26,8 +28,7 @@ use tokio::{
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_test::{assert_request_eq, mock};
 
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(10);
+use support::{SECOND, TICK};
 
 type Mock = mock::Mock<&'static str, &'static str>;
 

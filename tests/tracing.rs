@@ -1,16 +1,19 @@
 //! What a wheel tells `tracing`, and that it tells nothing of timers.
 
+mod support;
+
 use std::{
     io,
     sync::{Arc, Mutex},
-    task::{Wake, Waker},
     time::Duration,
 };
 
 use tickwheel::Wheel;
-use tokio::{runtime, time::advance};
+use tokio::time::advance;
 use tokio_test::{assert_pending, task};
 use tracing::subscriber::DefaultGuard;
+
+use support::{paused_runtime, register_for, waker_of};
 
 /// What was written, a line an event.
 #[derive(Clone, Default)]
@@ -50,12 +53,14 @@ impl io::Write for Lines {
     }
 }
 
-fn current_thread() -> runtime::Runtime {
-    runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
+#[track_caller]
+fn assert_told(lines: &Lines, level: &str, event: &str) {
+    let told = lines.of_the_wheel();
+    assert!(
+        told.iter()
+            .any(|line| line.contains(level) && line.contains(event)),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn a_driver_is_started_stopped_and_replaced() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::builder().name("leases").build().unwrap();
     for _ in 0..2 {
-        current_thread()
+        paused_runtime()
             .block_on(wheel.sleep(Duration::from_millis(30)))
             .unwrap();
     }
@@ -83,56 +88,34 @@ fn a_driver_is_started_stopped_and_replaced() {
 fn a_driver_that_came_late_says_so() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();
-    current_thread().block_on(async {
+    paused_runtime().block_on(async {
         let mut sleep = task::spawn(wheel.sleep(Duration::from_millis(30)));
         assert_pending!(sleep.poll());
         tokio::task::yield_now().await;
         advance(Duration::from_secs(1)).await;
         tokio::task::yield_now().await;
     });
-    let told = lines.of_the_wheel();
-    assert!(
-        told.iter()
-            .any(|line| line.contains("WARN") && line.contains("came late")),
-        "{told:?}"
-    );
+    assert_told(&lines, "WARN", "came late");
 }
 
 #[test]
 fn a_panicking_waker_is_reported() {
-    struct Panics;
-    impl Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            panic!("on purpose");
-        }
-    }
-
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();
-    current_thread().block_on(async {
+    paused_runtime().block_on(async {
         let mut sleep = wheel.sleep(Duration::from_millis(30));
-        let waker = Waker::from(Arc::new(Panics));
-        let poll = std::future::Future::poll(
-            std::pin::Pin::new(&mut sleep),
-            &mut std::task::Context::from_waker(&waker),
-        );
-        assert!(poll.is_pending());
+        register_for(&waker_of(|| panic!("on purpose")), &mut sleep);
         wheel.sleep(Duration::from_millis(50)).await.unwrap();
     });
     assert_eq!(wheel.metrics().panics, 1);
-    let told = lines.of_the_wheel();
-    assert!(
-        told.iter()
-            .any(|line| line.contains("ERROR") && line.contains("a waker panicked")),
-        "{told:?}"
-    );
+    assert_told(&lines, "ERROR", "a waker panicked");
 }
 
 #[test]
 fn nothing_is_told_of_a_timer() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();
-    current_thread().block_on(async {
+    paused_runtime().block_on(async {
         wheel.sleep(Duration::from_millis(10)).await.unwrap();
         let before = lines.of_the_wheel();
         for _ in 0..10 {

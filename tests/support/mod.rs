@@ -2,15 +2,21 @@
 #![allow(dead_code)]
 
 use std::{
+    future::{Future, Pending, pending},
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Wake, Waker},
+    task::{Context, Wake, Waker},
     time::Duration,
 };
 
-use tickwheel::Wheel;
+use tickwheel::{Timeout, Wheel};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    time::Instant,
+};
 
 /// A tick of `Wheel::new()`.
 pub(crate) const TICK: Duration = ms(10);
@@ -23,7 +29,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 
 /// Lets every task that is ready run.
 pub(crate) async fn settle() {
-    for _ in 0..16 {
+    for _ in 0..32 {
         tokio::task::yield_now().await;
     }
 }
@@ -32,6 +38,83 @@ pub(crate) async fn settle() {
 pub(crate) async fn advance(duration: Duration) {
     tokio::time::advance(duration).await;
     settle().await;
+}
+
+pub(crate) fn real_runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+pub(crate) fn paused_runtime() -> Runtime {
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+}
+
+pub(crate) fn threaded_runtime(workers: usize) -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_time()
+        .build()
+        .unwrap()
+}
+
+/// How many tasks the runtime has, a wheel's driver included.
+pub(crate) fn alive_tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// Polls once, with a waker that nobody listens to; it has to wait.
+#[track_caller]
+pub(crate) fn register(future: &mut (impl Future + Unpin)) {
+    register_for(Waker::noop(), future);
+}
+
+/// Polls once, for `waker`; it has to wait.
+#[track_caller]
+pub(crate) fn register_for(waker: &Waker, future: &mut (impl Future + Unpin)) {
+    let mut cx = Context::from_waker(waker);
+    assert!(Pin::new(future).poll(&mut cx).is_pending());
+}
+
+/// Timers for as long as they are kept, so many at once that this thread's shard ticks: there registrations wait on its
+/// `incoming` list.
+pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
+    let mut busy: Vec<_> = (0..500).map(|_| wheel.timeout(SECOND * 60, pending())).collect();
+    busy.iter_mut().for_each(register);
+    busy
+}
+
+/// On the real clock, 2,000 tasks at once wait for up to 50 ms each, by what `wait` makes: none is early.
+pub(crate) async fn assert_none_of_many_is_early<F>(wait: impl Fn(Duration) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let tasks: Vec<_> = (0..2_000)
+        .map(|n| {
+            let duration = ms(n % 50);
+            let waiting = wait(duration);
+            tokio::spawn(async move {
+                let start = std::time::Instant::now();
+                waiting.await;
+                start.elapsed() >= duration
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert!(task.await.unwrap(), "one was early");
+    }
+}
+
+/// `duration` has passed since `start`, to within a tick of `Wheel::new()`, and not early.
+#[track_caller]
+pub(crate) fn assert_due(start: Instant, duration: Duration) {
+    let elapsed = start.elapsed();
+    assert!(
+        elapsed >= duration && elapsed < duration + TICK,
+        "{elapsed:?} for {duration:?}"
+    );
 }
 
 /// A waker that calls `action`.

@@ -1,19 +1,19 @@
 //! Read, write and idle timeouts for any [`AsyncRead`] and [`AsyncWrite`], on a wheel.
 
+mod watch;
+
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Instant,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{error::TimeoutError, sleep::Sleep, wheel::Wheel};
+use crate::wheel::Wheel;
+use watch::{Operation, Watch};
 
 pin_project! {
     /// A stream whose reads and writes fail when nothing moves for too long.
@@ -48,7 +48,8 @@ pin_project! {
     /// # Errors
     ///
     /// [`TimedOut`](io::ErrorKind::TimedOut) when the time runs out. Where the wheel is full or has been shut down, a read or
-    /// write that has to wait fails with [`Other`](io::ErrorKind::Other); inside either is a [`TimeoutError`].
+    /// write that has to wait fails with [`Other`](io::ErrorKind::Other); inside either is a
+    /// [`TimeoutError`](crate::TimeoutError).
     ///
     /// # Examples
     ///
@@ -79,146 +80,6 @@ pin_project! {
     }
 }
 
-/// All that the wrapper knows: who waits since when, and for how long they may.
-#[derive(Debug)]
-struct Watch {
-    wheel: Wheel,
-    read: Side,
-    write: Side,
-    idle_timeout: Option<Duration>,
-    /// When a byte last moved; or, later, when somebody began to wait while nobody else did.
-    quiet_since: Instant,
-}
-
-/// One direction.
-#[derive(Debug, Default)]
-struct Side {
-    timeout: Option<Duration>,
-    waiting: Option<Wait>,
-    /// Made when first needed; where it is when nobody waits does not matter.
-    sleep: Option<Sleep>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    since: Instant,
-    on: Operation,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    Read,
-    Write,
-    /// Flush or shutdown: done, it proves no progress of a write that waits.
-    Flush,
-}
-
-impl Watch {
-    /// `operation` is done, after `bytes` have moved.
-    #[inline]
-    fn completed(&mut self, operation: Operation, bytes: usize) {
-        let side = self.side(operation);
-        if operation != Operation::Flush || side.waiting.is_some_and(|wait| wait.on == Operation::Flush) {
-            side.waiting = None;
-        }
-        // With a clock to read only where somebody will ask.
-        if bytes > 0 && self.idle_timeout.is_some() {
-            self.quiet_since = self.wheel.now();
-        }
-    }
-
-    /// Notes what became of an `operation`, and fails one that has waited too long.
-    #[inline]
-    fn watched<T>(
-        &mut self,
-        operation: Operation,
-        outcome: Poll<io::Result<T>>,
-        bytes: impl FnOnce(&T) -> usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
-        let Poll::Ready(outcome) = outcome else {
-            return self.poll_expired(operation, cx).map(Err);
-        };
-        self.completed(operation, outcome.as_ref().map_or(0, bytes));
-        Poll::Ready(outcome)
-    }
-
-    /// `operation` has to wait: polls for the end of its patience.
-    fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if self.side(operation).timeout.or(self.idle_timeout).is_none() {
-            return Poll::Pending;
-        }
-        if self.side(operation).waiting.is_none() {
-            let now = self.wheel.now();
-            if self.read.waiting.is_none() && self.write.waiting.is_none() {
-                self.quiet_since = now;
-            }
-            self.side(operation).waiting = Some(Wait {
-                since: now,
-                on: operation,
-            });
-        }
-        let Some(deadline) = self.deadline(operation) else {
-            return Poll::Pending;
-        };
-        let Watch {
-            wheel, read, write, ..
-        } = self;
-        let side = if operation == Operation::Read { read } else { write };
-        let sleep = side.sleep.get_or_insert_with(|| wheel.sleep_until(deadline));
-        if sleep.deadline() != deadline {
-            sleep.reset(deadline);
-        }
-        // Within the task's budget: a stream that is pending only for want of it must not time out.
-        let outcome = ready!(Pin::new(sleep).poll(cx));
-        side.waiting = None;
-        Poll::Ready(match outcome {
-            Ok(()) => TimeoutError::Elapsed.into(),
-            Err(refusal) => TimeoutError::from(refusal).into(),
-        })
-    }
-
-    /// When who waits on this side has waited long enough; `None` where nobody does, or may for ever.
-    fn deadline(&self, operation: Operation) -> Option<Instant> {
-        let side = if operation == Operation::Read {
-            &self.read
-        } else {
-            &self.write
-        };
-        let since = side.waiting?.since;
-        // A time that overflows the clock never comes.
-        let own = side.timeout.and_then(|timeout| since.checked_add(timeout));
-        let idle = self
-            .idle_timeout
-            .and_then(|timeout| self.quiet_since.checked_add(timeout));
-        match (own, idle) {
-            (Some(own), Some(idle)) => Some(own.min(idle)),
-            (own, idle) => own.or(idle),
-        }
-    }
-
-    fn side(&mut self, operation: Operation) -> &mut Side {
-        match operation {
-            Operation::Read => &mut self.read,
-            Operation::Write | Operation::Flush => &mut self.write,
-        }
-    }
-
-    /// A timeout has changed: timers that are too late now are moved, and those of nobody ended.
-    fn rearm(&mut self) {
-        for operation in [Operation::Read, Operation::Write] {
-            let deadline = self.deadline(operation);
-            let off = self.side(operation).timeout.or(self.idle_timeout).is_none();
-            let side = self.side(operation);
-            match (&mut side.sleep, deadline) {
-                (sleep, _) if off => *sleep = None,
-                (Some(sleep), Some(deadline)) => sleep.reset(deadline),
-                _ => {}
-            }
-        }
-    }
-}
-
 impl<S> TimeoutStream<S> {
     /// Wraps `stream`; no timeout is set yet.
     ///
@@ -233,13 +94,7 @@ impl<S> TimeoutStream<S> {
     pub fn new(wheel: &Wheel, stream: S) -> TimeoutStream<S> {
         TimeoutStream {
             stream,
-            watch: Watch {
-                quiet_since: wheel.now(),
-                wheel: wheel.clone(),
-                read: Side::default(),
-                write: Side::default(),
-                idle_timeout: None,
-            },
+            watch: Watch::new(wheel),
         }
     }
 
@@ -255,7 +110,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn read_timeout(&self) -> Option<Duration> {
-        self.watch.read.timeout
+        self.watch.timeout(Operation::Read)
     }
 
     /// Sets how long a read may wait for a byte, or switches that off.
@@ -273,8 +128,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_read_timeout(None);
     /// ```
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.read.timeout = timeout;
-        self.watch.rearm();
+        self.watch.set_timeout(Operation::Read, timeout);
     }
 
     /// Returns how long a write, flush or shutdown may wait.
@@ -287,7 +141,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.write_timeout(), None);
     /// ```
     pub fn write_timeout(&self) -> Option<Duration> {
-        self.watch.write.timeout
+        self.watch.timeout(Operation::Write)
     }
 
     /// Sets how long a write, flush or shutdown may wait to get on, or switches that off.
@@ -304,8 +158,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_write_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.write.timeout = timeout;
-        self.watch.rearm();
+        self.watch.set_timeout(Operation::Write, timeout);
     }
 
     /// Returns how long no byte may move in either direction while somebody waits.
@@ -318,7 +171,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.idle_timeout(), None);
     /// ```
     pub fn idle_timeout(&self) -> Option<Duration> {
-        self.watch.idle_timeout
+        self.watch.idle_timeout()
     }
 
     /// Sets how long no byte may move in either direction while somebody waits, or switches that off.
@@ -334,11 +187,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_idle_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
-        if self.watch.idle_timeout.is_none() {
-            self.watch.quiet_since = self.watch.wheel.now();
-        }
-        self.watch.idle_timeout = timeout;
-        self.watch.rearm();
+        self.watch.set_idle_timeout(timeout);
     }
 
     /// Returns the stream inside.

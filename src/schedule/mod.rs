@@ -1,0 +1,233 @@
+//! `Scheduled`.
+
+mod task;
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{clock, error::ScheduleError, wheel::Wheel};
+use task::{Outcome, Stage, Task};
+
+impl Wheel {
+    /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
+    ///
+    /// The task costs one allocation, and no Tokio task until it is due; then it is spawned on the runtime this is called
+    /// on, or that the builder was given. It starts never early, and less than one tick late plus what the runtime adds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle).
+    ///
+    /// # Errors
+    ///
+    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the task, or the task panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let answer = wheel.schedule(Duration::from_millis(20), async { 42 });
+    /// assert_eq!(answer.await, Ok(42));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn schedule<F>(&self, delay: Duration, task: F) -> Scheduled<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.schedule_at(clock::saturating_add(self.shard().now(), delay), task)
+    }
+
+    /// Runs `task` at `deadline`; otherwise the same as [`schedule`](Wheel::schedule).
+    ///
+    /// A deadline in the past starts the task at once or by the next tick.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it.
+    ///
+    /// # Panics
+    ///
+    /// As [`schedule`](Wheel::schedule) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Wheel::schedule) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// let started = Wheel::new().schedule_at(deadline, async { Instant::now() });
+    /// assert!(started.await.unwrap() >= deadline);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn schedule_at<F>(&self, deadline: Instant, task: F) -> Scheduled<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        Scheduled {
+            task: Task::enrol(self, deadline, task),
+        }
+    }
+}
+
+/// The handle of a task scheduled by [`Wheel::schedule`] or [`Wheel::schedule_at`]: a future of its result.
+///
+/// Dropping it detaches the task.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let retry = wheel.schedule(Duration::from_secs(5), async { "retried" });
+/// assert!(retry.cancel());
+/// assert_eq!(wheel.pending(), 0);
+/// # }
+/// ```
+#[must_use = "dropping it detaches the task: say so with `drop`, or keep it to cancel or await the task"]
+pub struct Scheduled<T> {
+    task: Arc<dyn Outcome<T>>,
+}
+
+impl<T> Scheduled<T> {
+    /// Cancels the task; true exactly when it had not started and now never will.
+    ///
+    /// The task's future is dropped before this returns.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let task = tickwheel::Wheel::new().schedule(Duration::from_secs(5), async {});
+    /// assert!(task.cancel());
+    /// assert!(!task.cancel());
+    /// # }
+    /// ```
+    pub fn cancel(&self) -> bool {
+        self.task.cancel()
+    }
+
+    /// Tells whether the task will never start: it was cancelled, refused, or handed back by a shutdown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let task = tickwheel::Wheel::new().schedule(Duration::from_secs(5), async {});
+    /// assert!(!task.is_cancelled());
+    /// task.cancel();
+    /// assert!(task.is_cancelled());
+    /// # }
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.task.stage() == Stage::Never
+    }
+
+    /// Tells whether the task's time came and it started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut task = tickwheel::Wheel::new().schedule(Duration::from_millis(10), async {});
+    /// assert!(!task.is_expired());
+    /// (&mut task).await.unwrap();
+    /// assert!(task.is_expired());
+    /// # }
+    /// ```
+    pub fn is_expired(&self) -> bool {
+        matches!(self.task.stage(), Stage::Started | Stage::Finished)
+    }
+
+    /// Tells whether awaiting the handle would resolve at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let task = tickwheel::Wheel::new().schedule(Duration::from_secs(5), async {});
+    /// assert!(!task.is_finished());
+    /// task.cancel();
+    /// assert!(task.is_finished());
+    /// # }
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        matches!(self.task.stage(), Stage::Never | Stage::Finished)
+    }
+
+    /// Returns the instant at which the task is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tokio::time::{Duration, Instant};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// let task = tickwheel::Wheel::new().schedule_at(deadline, async {});
+    /// assert_eq!(task.deadline(), deadline);
+    /// # }
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.task.deadline()
+    }
+}
+
+impl<T> Future for Scheduled<T> {
+    type Output = Result<T, ScheduleError>;
+
+    /// # Panics
+    ///
+    /// When polled again after the result of a started task was returned.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.task.poll_outcome(cx)
+    }
+}
+
+impl<T> fmt::Debug for Scheduled<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduled")
+            .field("deadline", &self.deadline())
+            .field("stage", &self.task.stage())
+            .finish()
+    }
+}

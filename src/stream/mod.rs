@@ -1,0 +1,196 @@
+//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel: what `tokio_stream::StreamExt` does on Tokio's timer.
+
+mod chunks;
+mod fuse;
+mod throttle;
+mod timeout;
+
+use std::time::Duration;
+
+use futures_core::Stream;
+
+use crate::{interval::Interval, wheel::Wheel};
+
+pub use chunks::ChunksTimeout;
+pub use throttle::Throttle;
+pub use timeout::{Timeout, TimeoutRepeating};
+
+/// Time for streams, after `tokio_stream::StreamExt`, whose methods these follow.
+///
+/// The name leaves room for the other `StreamExt` that most programs import.
+///
+/// # Examples
+///
+/// ```
+/// use futures::{StreamExt, stream};
+/// use std::time::Duration;
+/// use tickwheel::{TimeoutError, Wheel, stream::WheelStreamExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let mut numbers = stream::iter([1, 2]).chain(stream::pending()).timeout(&wheel, Duration::from_millis(20));
+/// assert_eq!(numbers.next().await, Some(Ok(1)));
+/// assert_eq!(numbers.next().await, Some(Ok(2)));
+/// assert_eq!(numbers.next().await, Some(Err(TimeoutError::Elapsed)));
+/// # }
+/// ```
+pub trait WheelStreamExt: Stream {
+    /// Yields an error when an item takes longer than `duration`, as tokio-stream's `timeout` does.
+    ///
+    /// The time counts from the call, and then from each item. After an error there is none until the next item has come.
+    /// Timeouts are never early, and less than one tick late plus what the runtime adds; an item that is ready wins over
+    /// them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Waiting for the next item loses nothing when dropped. Dropping the stream cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// The first pending poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
+    ///
+    /// # Errors
+    ///
+    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed), or once until the next item the reason
+    /// for which the wheel refused the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use std::time::Duration;
+    /// use tickwheel::{Wheel, stream::WheelStreamExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let silent = stream::pending::<u8>();
+    /// let mut silent = silent.timeout(&Wheel::new(), Duration::from_millis(20));
+    /// assert!(silent.next().await.unwrap().unwrap_err().is_elapsed());
+    /// # }
+    /// ```
+    fn timeout(self, wheel: &Wheel, duration: Duration) -> Timeout<Self>
+    where
+        Self: Sized,
+    {
+        Timeout::new(self, wheel, duration)
+    }
+
+    /// Yields an error at every tick of `interval` at which no item has come, as tokio-stream's `timeout_repeating` does.
+    ///
+    /// Each item resets the interval. Its first tick completes at once, unless it was made by
+    /// [`Wheel::interval_at`]. Errors are as precise as the interval's ticks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Waiting for the next item loses nothing when dropped. Dropping the stream cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// The first tick that has to wait panics outside a Tokio runtime, as that of [`Wheel::interval`] does.
+    ///
+    /// # Errors
+    ///
+    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed), or once until the next item the reason
+    /// for which the wheel refused the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use std::time::Duration;
+    /// use tickwheel::{Wheel, stream::WheelStreamExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let interval = Wheel::new().interval(Duration::from_millis(10));
+    /// let silent = stream::pending::<u8>().timeout_repeating(interval);
+    /// assert_eq!(silent.take(3).filter(|item| std::future::ready(item.is_err())).count().await, 3);
+    /// # }
+    /// ```
+    fn timeout_repeating(self, interval: Interval) -> TimeoutRepeating<Self>
+    where
+        Self: Sized,
+    {
+        TimeoutRepeating::new(self, interval)
+    }
+
+    /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
+    ///
+    /// The first item comes as soon as it is ready. A later one comes never before the duration has passed since the one
+    /// before it was taken, and less than one tick after that plus what the runtime adds. Where the wheel is full or has
+    /// been shut down, the pauses wait on Tokio's own timer: nothing comes early. (On an executor other than Tokio's, a
+    /// refused pause ends at once.)
+    ///
+    /// # Cancel safety
+    ///
+    /// Waiting for the next item loses nothing when dropped. Dropping the stream cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// The first pause panics outside a Tokio runtime, as [`Wheel::sleep`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use std::time::{Duration, Instant};
+    /// use tickwheel::{Wheel, stream::WheelStreamExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let start = Instant::now();
+    /// let slowly = stream::iter(0..3).throttle(&Wheel::new(), Duration::from_millis(10));
+    /// assert_eq!(slowly.count().await, 3);
+    /// assert!(start.elapsed() >= Duration::from_millis(20));
+    /// # }
+    /// ```
+    fn throttle(self, wheel: &Wheel, duration: Duration) -> Throttle<Self>
+    where
+        Self: Sized,
+    {
+        Throttle::new(self, wheel, duration)
+    }
+
+    /// Collects items into chunks of `max_size`, and of fewer when `duration` has passed since the first of them, as
+    /// tokio-stream's `chunks_timeout` does.
+    ///
+    /// A chunk is never empty. One that is not full comes never before its duration, and less than one tick after it plus
+    /// what the runtime adds; or as soon as the stream ends. Where the wheel is full or has been shut down, the duration
+    /// waits on Tokio's own timer. (On an executor other than Tokio's, a refused one ends at once.)
+    ///
+    /// # Cancel safety
+    ///
+    /// Waiting for the next chunk loses nothing when dropped. Dropping the stream cancels the timer at once, and drops the
+    /// items collected so far: [`into_remainder`](ChunksTimeout::into_remainder) saves them.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `max_size` is zero. The first pending poll of a chunk begun panics outside a Tokio runtime, as
+    /// [`Wheel::sleep`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use std::time::Duration;
+    /// use tickwheel::{Wheel, stream::WheelStreamExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let numbers = stream::iter([1, 2, 3]).chain(stream::pending());
+    /// let mut chunks = numbers.chunks_timeout(&Wheel::new(), 2, Duration::from_millis(20));
+    /// assert_eq!(chunks.next().await, Some(vec![1, 2]));
+    /// assert_eq!(chunks.next().await, Some(vec![3])); // 20 ms later
+    /// # }
+    /// ```
+    #[track_caller]
+    fn chunks_timeout(self, wheel: &Wheel, max_size: usize, duration: Duration) -> ChunksTimeout<Self>
+    where
+        Self: Sized,
+    {
+        ChunksTimeout::new(self, wheel, max_size, duration)
+    }
+}
+
+impl<S: Stream + ?Sized> WheelStreamExt for S {}

@@ -1,0 +1,214 @@
+//! In a shard that ticks, the next timeout of a task may take over the timer of the one cancelled before. Nobody should
+//! notice: not the books, nor the limit, nor the time at which it elapses, nor whose task it wakes.
+//!
+//! All of it is on the real clock, by which alone a shard ticks.
+
+mod support;
+
+use std::{
+    future::{Future, Pending, pending},
+    pin::Pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::{Duration, Instant},
+};
+
+use tickwheel::{Timeout, TimeoutError, Wheel};
+
+use support::{
+    SECOND, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms, real_runtime, register_for,
+};
+
+fn wheel() -> Wheel {
+    Wheel::builder().tick_duration(ms(2)).shards(1).build().unwrap()
+}
+
+/// A timeout that waits, for `waker`.
+fn waiting(wheel: &Wheel, duration: Duration, waker: &Waker) -> Timeout<Pending<()>> {
+    let mut timeout = wheel.timeout(duration, pending());
+    register_for(waker, &mut timeout);
+    timeout
+}
+
+/// Waits until the waker has been woken, and then for the outcome.
+async fn outcome(
+    timeout: &mut Timeout<Pending<()>>,
+    waker: &Waker,
+    woken: &AtomicUsize,
+) -> Result<(), TimeoutError> {
+    while woken.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(ms(1)).await;
+    }
+    let mut cx = Context::from_waker(waker);
+    std::future::poll_fn(|_| Pin::new(&mut *timeout).poll(&mut cx)).await
+}
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// A waker, and a way to see whether anybody still has it.
+fn observed_waker() -> (Waker, Weak<Nobody>) {
+    let nobody = Arc::new(Nobody);
+    let observer = Arc::downgrade(&nobody);
+    (Waker::from(nobody), observer)
+}
+
+#[test]
+fn the_books_count_each_timeout_by_itself() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let busy = make_tick(&wheel);
+        let before = wheel.metrics();
+        for cancelled in 1..=1_000 {
+            drop(waiting(&wheel, SECOND, Waker::noop()));
+            let metrics = wheel.metrics();
+            assert_eq!(metrics.registered, before.registered + cancelled);
+            assert_eq!(metrics.cancelled, before.cancelled + cancelled);
+            assert_eq!(metrics.pending, busy.len());
+            assert_adds_up(&wheel);
+        }
+        let last = waiting(&wheel, SECOND, Waker::noop());
+        assert_eq!(wheel.pending(), busy.len() + 1);
+        drop((busy, last));
+        assert_eq!(wheel.pending(), 0);
+        assert_at_rest(&wheel);
+    });
+}
+
+#[test]
+fn a_timeout_after_one_of_another_duration_counts_its_own() {
+    real_runtime().block_on(async {
+        for [former, own] in [[ms(5), ms(20)], [SECOND * 3600, ms(20)]] {
+            let wheel = wheel();
+            let _busy = make_tick(&wheel);
+            let (waker, woken) = counting_waker();
+            drop(waiting(&wheel, former, &waker));
+            let start = Instant::now();
+            let mut timeout = waiting(&wheel, own, &waker);
+            assert_eq!(
+                outcome(&mut timeout, &waker, &woken).await,
+                Err(TimeoutError::Elapsed)
+            );
+            assert!(start.elapsed() >= own, "{:?} for {own:?}", start.elapsed());
+        }
+    });
+}
+
+#[test]
+fn a_timeout_after_one_of_another_task_wakes_its_own() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let _busy = make_tick(&wheel);
+        let (former, former_woken) = counting_waker();
+        let (waker, woken) = counting_waker();
+        drop(waiting(&wheel, ms(10), &former));
+        let mut timeout = waiting(&wheel, ms(10), &waker);
+        assert_eq!(
+            outcome(&mut timeout, &waker, &woken).await,
+            Err(TimeoutError::Elapsed)
+        );
+        assert_eq!(former_woken.load(Ordering::SeqCst), 0);
+    });
+}
+
+#[test]
+fn a_timeout_that_moved_to_another_task_leaves_nothing_to_the_first() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let _busy = make_tick(&wheel);
+        let (waker, woken) = counting_waker();
+        let (other, other_woken) = counting_waker();
+        let mut moved = waiting(&wheel, ms(10), &waker);
+        register_for(&other, &mut moved);
+        drop(moved);
+        let mut timeout = waiting(&wheel, ms(10), &waker);
+        assert_eq!(
+            outcome(&mut timeout, &waker, &woken).await,
+            Err(TimeoutError::Elapsed)
+        );
+        assert_eq!(other_woken.load(Ordering::SeqCst), 0);
+    });
+}
+
+#[test]
+fn a_timeout_of_another_wheel_is_its_own() {
+    real_runtime().block_on(async {
+        let (one, other) = (wheel(), wheel());
+        let _busy = (make_tick(&one), make_tick(&other));
+        let (waker, woken) = counting_waker();
+        drop(waiting(&one, ms(10), &waker));
+        let mut timeout = waiting(&other, ms(10), &waker);
+        one.shutdown();
+        assert_eq!(
+            outcome(&mut timeout, &waker, &woken).await,
+            Err(TimeoutError::Elapsed)
+        );
+    });
+}
+
+#[test]
+fn no_waker_is_kept_for_more_than_a_tick() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let _busy = make_tick(&wheel);
+        let (waker, observer) = observed_waker();
+        drop(waiting(&wheel, SECOND, &waker));
+        drop(waker);
+        assert!(
+            observer.strong_count() > 0,
+            "the timer was not set aside, and this test sees nothing"
+        );
+        while observer.strong_count() > 0 {
+            tokio::time::sleep(ms(1)).await;
+        }
+    });
+}
+
+#[test]
+fn no_waker_outlives_a_shutdown_or_the_runtime() {
+    for shutdown in [true, false] {
+        let runtime = real_runtime();
+        let wheel = wheel();
+        let (waker, observer) = observed_waker();
+        let busy = runtime.block_on(async {
+            let busy = make_tick(&wheel);
+            drop(waiting(&wheel, SECOND, &waker));
+            drop(waker);
+            busy
+        });
+        assert!(observer.strong_count() > 0);
+        if shutdown {
+            assert_eq!(wheel.shutdown().timers, busy.len());
+        } else {
+            drop(runtime);
+            assert_eq!(wheel.pending(), busy.len());
+        }
+        assert_eq!(observer.strong_count(), 0);
+        assert_adds_up(&wheel);
+    }
+}
+
+#[test]
+fn under_a_limit_the_room_is_free_at_once() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().shards(1).max_pending(501).build().unwrap();
+        let _busy = make_tick(&wheel);
+        for _ in 0..10 {
+            drop(waiting(&wheel, SECOND, Waker::noop()));
+        }
+        let _last = waiting(&wheel, SECOND, Waker::noop());
+        let mut refused = wheel.timeout(SECOND, pending::<()>());
+        let polled = Pin::new(&mut refused).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(
+            polled,
+            std::task::Poll::Ready(Err(TimeoutError::AtCapacity { limit: 501 }))
+        );
+        assert_eq!(wheel.metrics().rejected, 1);
+    });
+}

@@ -30,6 +30,17 @@ pub(crate) struct Deadline {
     pub(crate) epoch: Epoch,
 }
 
+impl Deadline {
+    /// So long after this, by the same clock.
+    #[inline]
+    pub(crate) fn after(self, duration: Duration) -> Deadline {
+        Deadline {
+            instant: saturating_add(self.instant, duration),
+            epoch: self.epoch,
+        }
+    }
+}
+
 /// How instants of a driver's clock map to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {

@@ -58,23 +58,14 @@ impl Wheel {
     /// ```
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let shard = self.shard();
-        let Deadline {
-            instant: start,
-            epoch,
-        } = shard.stamp(shard.now());
-        let mut sleep = self.sleep_until(start);
-        sleep.reset_to(Deadline {
-            instant: clock::saturating_add(start, duration),
-            epoch,
-        });
-        let shard = shard.clone();
-        let (touched, touched_since) = (AtomicU64::new(0), AtomicBool::new(false));
+        let start = shard.read_clock();
+        let sleep = Sleep::until(shard, start.after(duration));
         let activity = Activity {
-            shard,
-            start,
-            epoch,
-            touched,
-            touched_since,
+            shard: shard.clone(),
+            start: start.instant,
+            epoch: start.epoch,
+            touched: AtomicU64::new(0),
+            touched_since: AtomicBool::new(false),
         };
         IdleTimer {
             sleep,
@@ -176,11 +167,7 @@ impl IdleTimer {
             ..
         } = &*self.activity;
         if touched_since.swap(false, Ordering::Relaxed) {
-            let now = shard.stamp(shard.now());
-            self.sleep.reset_to(Deadline {
-                instant: clock::saturating_add(now.instant, self.duration),
-                ..now
-            });
+            self.sleep.reset_to(shard.read_clock().after(self.duration));
             return true;
         }
         let last = self.activity.last_touch();
@@ -233,7 +220,7 @@ impl IdleHandle {
             touched,
             touched_since,
         } = &*self.activity;
-        let now = shard.stamp(shard.glance());
+        let now = shard.glance_at_clock();
         if now.epoch != *epoch {
             touched_since.store(true, Ordering::Relaxed);
             return;

@@ -11,7 +11,14 @@ use std::{
 use futures_core::Stream;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::{budget, clock, error::SleepError, sleep::Sleep, timing_wheel::Nanos, wheel::Wheel};
+use crate::{
+    budget,
+    clock::{self, Deadline},
+    error::SleepError,
+    sleep::Sleep,
+    timing_wheel::Nanos,
+    wheel::Wheel,
+};
 
 /// Lateness up to which a tick never counts as missed, as in Tokio.
 const PUNCTUAL: Duration = Duration::from_millis(5);
@@ -47,8 +54,9 @@ impl Wheel {
     #[track_caller]
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
-        let now = self.shard().now();
-        Interval::new(Sleep::immediate(self.shard(), now), period, self.tick_duration())
+        let shard = self.shard();
+        let first = Sleep::immediate(shard, shard.read_clock());
+        Interval::new(first, period, self.tick_duration())
     }
 
     /// Creates an interval that ticks first at `start` and then every `period`, as `tokio::time::interval_at` does.
@@ -181,8 +189,8 @@ impl Interval {
         ready!(budget::poll_spend(cx));
         elapsed?;
         let tick = self.sleep.deadline();
-        let now = self.sleep.shard().now();
-        let next = if self.sleep.epoch() != self.sleep.shard().stamp(now).epoch {
+        let Deadline { instant: now, epoch } = self.sleep.shard().read_clock();
+        let next = if self.sleep.epoch() != epoch {
             // The clock is another one since: what the tick's instant was by the last tells nothing.
             clock::saturating_add(now, self.period)
         } else if now > clock::saturating_add(tick, self.missed_after) {

@@ -268,11 +268,10 @@ impl Link {
     }
 
     fn outlive(&self, mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker)) {
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(&act))) {
+        while panics(|| wakers.by_ref().for_each(&act)) {
             self.figures.panics.fetch_add(1, Ordering::Relaxed);
-            events::waker_panicked(&self.name);
-            // What it carries may panic when dropped.
-            mem::forget(panic);
+            // A subscriber is nobody to lose the other wakers over.
+            panics(|| events::waker_panicked(&self.name));
         }
     }
 }
@@ -298,6 +297,12 @@ impl shard::Drive for Link {
         let _entered = runtime.as_ref().or(self.handle.as_ref()).map(Handle::enter);
         Instant::now()
     }
+}
+
+fn panics(act: impl FnOnce()) -> bool {
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    // What a panic carries may panic when dropped.
+    outcome.map_err(mem::forget).is_err()
 }
 
 /// # Panics

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     budget,
-    clock::{self, Deadline, Epoch},
+    clock::{Deadline, Epoch},
     error::{Refusal, SleepError},
     shard::{Shard, Standing, Timer},
     wheel::Wheel,
@@ -54,13 +54,12 @@ impl Wheel {
     /// ```
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let shard = self.shard();
-        let deadline = clock::saturating_add(shard.now(), duration);
-        let progress = if duration.is_zero() {
-            Progress::Immediate
+        let deadline = shard.read_clock().after(duration);
+        if duration.is_zero() {
+            Sleep::immediate(shard, deadline)
         } else {
-            Progress::Waiting
-        };
-        Sleep::new(shard, deadline, progress)
+            Sleep::until(shard, deadline)
+        }
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -93,7 +92,8 @@ impl Wheel {
     /// # }
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::new(self.shard(), deadline, Progress::Waiting)
+        let shard = self.shard();
+        Sleep::until(shard, shard.stamp(deadline))
     }
 }
 
@@ -144,8 +144,7 @@ enum Progress {
 }
 
 impl Sleep {
-    fn new(shard: &Arc<Shard>, deadline: Instant, progress: Progress) -> Sleep {
-        let Deadline { instant, epoch } = shard.stamp(deadline);
+    fn new(shard: &Arc<Shard>, Deadline { instant, epoch }: Deadline, progress: Progress) -> Sleep {
         Sleep {
             timer: Timer::new(shard),
             deadline: instant,
@@ -155,8 +154,12 @@ impl Sleep {
         }
     }
 
+    pub(crate) fn until(shard: &Arc<Shard>, deadline: Deadline) -> Sleep {
+        Sleep::new(shard, deadline, Progress::Waiting)
+    }
+
     /// One that completes at the first poll, whatever its deadline.
-    pub(crate) fn immediate(shard: &Arc<Shard>, deadline: Instant) -> Sleep {
+    pub(crate) fn immediate(shard: &Arc<Shard>, deadline: Deadline) -> Sleep {
         Sleep::new(shard, deadline, Progress::Immediate)
     }
 
@@ -234,11 +237,9 @@ impl Sleep {
     /// Moves the sleep to `duration` from now.
     #[cfg(feature = "stream")]
     pub(crate) fn reset_after(&mut self, duration: Duration) {
-        let deadline = clock::saturating_add(self.timer.shard().now(), duration);
+        self.reset_to(self.timer.shard().read_clock().after(duration));
         if duration.is_zero() {
-            self.reset_immediately(deadline);
-        } else {
-            self.reset(deadline);
+            self.progress = Progress::Immediate;
         }
     }
 

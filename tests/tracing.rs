@@ -111,6 +111,47 @@ fn a_panicking_waker_is_reported() {
     assert_told(&lines, "ERROR", "a waker panicked");
 }
 
+/// A log that panics over every error.
+#[derive(Clone)]
+struct Fragile;
+
+impl io::Write for Fragile {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        panic!("on purpose")
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_subscriber_that_panics_over_a_panicking_waker_keeps_nobody_from_being_woken() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::ERROR)
+        .with_writer(|| Fragile)
+        .finish();
+    let _panicking = tracing::subscriber::set_default(subscriber);
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    paused_runtime().block_on(async {
+        let mut sleep = wheel.sleep(Duration::from_millis(30));
+        register_for(&waker_of(|| panic!("on purpose")), &mut sleep);
+        let mut second = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        assert_pending!(second.poll());
+        advance(Duration::from_millis(30)).await;
+        support::settle().await;
+        assert!(
+            second.is_woken(),
+            "what came due beside the panicking waker is lost"
+        );
+        let mut later = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        assert_pending!(later.poll());
+        advance(Duration::from_millis(30)).await;
+        support::settle().await;
+        assert!(later.is_woken(), "the wheel stands still");
+    });
+}
+
 #[test]
 fn nothing_is_told_of_a_timer() {
     let (lines, _recording) = Lines::record();

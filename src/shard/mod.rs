@@ -154,19 +154,41 @@ impl Shard {
         }
     }
 
-    /// Reads the clock once: that of the current context, where the driver's is the real one.
+    /// The same, and which clock that is.
     #[inline]
-    pub(crate) fn glance(&self) -> Instant {
-        match self.reading.load(Ordering::Relaxed) & Reading::KIND {
+    pub(crate) fn read_clock(&self) -> Deadline {
+        self.stamped(|| self.now())
+    }
+
+    /// The same by one reading of the current context's clock, where the driver's is the real one.
+    #[inline]
+    pub(crate) fn glance_at_clock(&self) -> Deadline {
+        self.stamped(|| match self.reading.load(Ordering::Relaxed) & Reading::KIND {
             Reading::REAL if cfg!(not(loom)) => Instant::now(),
             _ => self.driver.now(),
+        })
+    }
+
+    #[inline]
+    fn stamped(&self, read: impl Fn() -> Instant) -> Deadline {
+        loop {
+            let reading = self.reading.load(Ordering::Acquire);
+            let instant = read();
+            // Another driver may have come in between, with another clock.
+            if self.reading.load(Ordering::Relaxed) == reading {
+                return self.stamp_by(reading, instant);
+            }
         }
     }
 
-    /// Notes by which clock an instant was just read.
+    /// Takes an instant to be of the clock that the wheel goes by now.
     #[inline]
     pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
-        let reading = self.reading.load(Ordering::Relaxed);
+        self.stamp_by(self.reading.load(Ordering::Relaxed), instant)
+    }
+
+    #[inline]
+    fn stamp_by(&self, reading: u32, instant: Instant) -> Deadline {
         let epoch = Epoch(reading >> Reading::BITS);
         let epoch = match reading & Reading::KIND {
             Reading::UNDRIVEN => epoch.next(),
@@ -227,7 +249,7 @@ impl Shard {
             _ => Reading::TEST,
         };
         self.reading
-            .store(state.epoch.0 << Reading::BITS | kind, Ordering::Relaxed);
+            .store(state.epoch.0 << Reading::BITS | kind, Ordering::Release);
     }
 
     /// Makes sure that a locked shard has a driver, starting one if need be.

@@ -19,7 +19,8 @@ use std::{
 use tickwheel::{Timeout, TimeoutError, Wheel};
 
 use support::{
-    SECOND, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms, real_runtime, register_for,
+    SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, make_tick, ms,
+    real_runtime, register_for,
 };
 
 fn wheel() -> Wheel {
@@ -191,6 +192,26 @@ fn no_waker_outlives_a_shutdown_or_the_runtime() {
         }
         assert_eq!(observer.strong_count(), 0);
         assert_adds_up(&wheel);
+    }
+}
+
+#[test]
+fn the_memory_of_a_burst_goes_back_though_one_of_it_is_set_aside() {
+    for shutdown in [true, false] {
+        let runtime = real_runtime();
+        let wheel = Wheel::builder().tick_duration(SECOND).shards(1).build().unwrap();
+        runtime.block_on(async {
+            let burst: Vec<_> = (0..100_000)
+                .map(|_| waiting(&wheel, SECOND * 60, Waker::noop()))
+                .collect();
+            assert!(wheel.metrics().arena_bytes > 1 << 20);
+            drop(burst);
+        });
+        if shutdown {
+            wheel.shutdown();
+        }
+        drop(runtime);
+        assert_arena_given_back(&wheel);
     }
 }
 

@@ -8,8 +8,8 @@
 //! 1. Under the lock, a visit ends the *round* before it reads the clock, and so does whatever else settles or ends the
 //!    incoming timers. Only a timer registered in the round that lasts can be set aside or taken over: so it is still
 //!    incoming, and its delay counts from a reading yet to come.
-//! 2. The word changes with every step and never comes back to a former value within a round: whoever changes it is the
-//!    only one to have the entry. One that nobody takes over leaves the wheel when its round ends, or earlier for another
+//! 2. The word counts its changes, and so comes back to a former value in no round of less than 2^40 of them: whoever
+//!    changes it is the only one to have the entry. One that nobody takes over leaves the wheel when its round ends, or earlier for another
 //!    registration.
 //! 3. A timer's waker is its own as long as its [`Mark`] says so, to the pointer; an entry is taken over for that waker
 //!    only, and keeps alive what the pointer points to.
@@ -46,7 +46,8 @@ pub(super) struct Aside {
     word: AtomicU64,
 }
 
-/// The number of the timer that is aside, zero for none, and how often a timer has left.
+/// The number of the timer that is aside, zero for none, and how often the place has been cleared, by a timer that left or
+/// by the holder of the lock.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -70,6 +71,7 @@ pub(super) struct Owner {
 pub(super) struct Note {
     shard: u64,
     word: Word,
+    number: NonZeroU32,
     pub(super) mark: Mark,
 }
 
@@ -92,10 +94,10 @@ impl Owner {
 impl Word {
     const NUMBER_BITS: u32 = 24;
     const NUMBER: u64 = (1 << Self::NUMBER_BITS) - 1;
-    const LEAVINGS: u64 = u64::MAX >> Self::NUMBER_BITS;
+    const STEPS: u64 = u64::MAX >> Self::NUMBER_BITS;
 
     #[inline]
-    pub(super) fn is_taken(self) -> bool {
+    pub(super) fn is_occupied(self) -> bool {
         self.0 & Self::NUMBER != 0
     }
 
@@ -103,9 +105,9 @@ impl Word {
         NonZeroU32::new((self.0 & Self::NUMBER) as u32).map(Key::from_number)
     }
 
-    /// How often a timer has left since the word was `former`.
-    pub(super) fn leavings_since(self, former: Word) -> u64 {
-        (self.0 >> Self::NUMBER_BITS).wrapping_sub(former.0 >> Self::NUMBER_BITS) & Self::LEAVINGS
+    /// How often the place has been cleared since the word was `former`.
+    pub(super) fn steps_since(self, former: Word) -> u64 {
+        (self.0 >> Self::NUMBER_BITS).wrapping_sub(former.0 >> Self::NUMBER_BITS) & Self::STEPS
     }
 
     /// What the word will be with this timer aside, if the number is not too big.
@@ -115,7 +117,7 @@ impl Word {
         (number <= Self::NUMBER).then_some(Word(self.0 | number))
     }
 
-    /// What it will be when that timer has left, or was left without.
+    /// What the word will be when the place has been cleared.
     #[inline]
     pub(super) fn without(self) -> Word {
         Word((self.0 | Self::NUMBER).wrapping_add(1))
@@ -143,7 +145,7 @@ impl Aside {
         self.round.load(Ordering::Relaxed)
     }
 
-    /// Whether a timer with this mark is still incoming.
+    /// Whether a timer with this mark is incoming, as far as one can know without the lock.
     #[inline]
     pub(super) fn lasts(&self, mark: &Mark) -> bool {
         self.round.load(Ordering::Relaxed) == mark.round
@@ -154,14 +156,15 @@ impl Aside {
     pub(super) fn put(&self, key: Key, mark: &Mark) -> Result<(), Key> {
         let word = self.word();
         let number = key.into_number();
-        // Compared after the word was read: a round that ends from here on changes the word.
+        // Read after the word: a round that ends from here on changes that.
         let lasts = self.lasts(mark) || cfg!(plant_past_round);
-        if !word.is_taken() && lasts {
-            if let Some(taken) = word.with(number) {
-                if self.change(word, taken) {
+        if !word.is_occupied() && lasts {
+            if let Some(occupied) = word.with(number) {
+                if self.change(word, occupied) {
                     let note = Note {
                         shard: self.shard,
-                        word: taken,
+                        word: occupied,
+                        number,
                         mark: *mark,
                     };
                     NOTE.with(|last| last.set(Some(note)));
@@ -172,31 +175,29 @@ impl Aside {
         Err(Key::from_number(number))
     }
 
-    /// The timer that this thread set aside last, if it was this task's, and is there still.
+    /// The timer that this thread set aside last, if it was this task's, and is there still. Until it is taken over, no code
+    /// may run that could set another aside.
     #[inline]
     pub(super) fn find(&self, waker: &Waker) -> Option<Note> {
-        NOTE.with(Cell::get).filter(|note| {
-            note.shard == self.shard
-                && note.mark.owner.has(waker)
-                && note.word == self.word()
-                && self.lasts(&note.mark)
-        })
+        NOTE.with(Cell::get)
+            .filter(|note| note.shard == self.shard && note.mark.owner.has(waker) && note.word == self.word())
     }
 
     /// Takes over a timer that was found, if it is there still.
     #[inline]
     pub(super) fn take(&self, note: &Note) -> Option<Key> {
-        let taken = self.change(note.word, note.word.without());
-        note.word.key().filter(|_| taken)
+        self.change(note.word, note.word.without())
+            .then(|| Key::from_number(note.number))
     }
 
-    /// The same under the lock, where nobody else can have it: those without the lock have notes of other timers.
+    /// The same under the lock. There a store will do: the place is occupied, so nobody sets aside, and this thread alone
+    /// has the note of the timer that is there.
     pub(super) fn take_locked(&self, note: &Note) -> Option<Key> {
         if self.word() != note.word {
             return None;
         }
         self.word.store(note.word.without().0, Ordering::Release);
-        note.word.key()
+        Some(Key::from_number(note.number))
     }
 
     #[inline]

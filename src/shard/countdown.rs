@@ -74,9 +74,9 @@ impl Countdown {
         }
     }
 
-    fn end(&self, key: Key) {
-        let left = match &self.mark {
-            Some(mark) => self.shard.aside.put(key, mark).err(),
+    fn end(&mut self, key: Key) {
+        let left = match self.mark.take() {
+            Some(mark) => self.shard.aside.put(key, &mark).err(),
             None => Some(key),
         };
         drop(left.and_then(|key| self.shard.cancel(key)));
@@ -95,7 +95,7 @@ impl Shard {
     fn take_over(&self, found: &Note) -> Option<Key> {
         let mut state = self.lock_to_register();
         let key = self.aside.take_locked(found)?;
-        state.wheel.delay_incoming(&key, found.mark.delay);
+        state.wheel.set_incoming_delay(&key, found.mark.delay);
         Some(key)
     }
 
@@ -122,13 +122,9 @@ impl Shard {
         let waker = waker.clone();
         let mut state = self.lock_to_register();
         if let Mode::Ticking { .. } = state.mode {
-            if let Err(refusal) = self.admit(&mut state, Standing::New) {
-                drop(state);
-                drop(waker);
-                return Poll::Ready(Err(refusal));
-            }
+            self.admit(&mut state, Standing::New)?;
             // Another task's, most likely: with it gone, the next to be cancelled has room.
-            let outdated = match self.aside.word().is_taken() {
+            let outdated = match self.aside.word().is_occupied() {
                 true => self.count(&mut state, self.aside.clear()),
                 false => None,
             };

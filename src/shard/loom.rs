@@ -20,7 +20,7 @@ use crate::{
     clock::{Clock, Deadline, Epoch},
     error::Refusal,
     metrics::Metrics,
-    sync::{AtomicU64, AtomicUsize, Ordering},
+    sync::{AtomicU64, AtomicUsize, Ordering, lock},
     timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
@@ -173,12 +173,13 @@ impl World {
     }
 
     /// Starts a timer that can be set aside, if the shard ticks.
-    fn count_down(&self, waker: &Waker) -> (Key, Option<Mark>) {
+    fn count_down(&self, ticks: u32, waker: &Waker) -> Result<(Key, Option<Mark>), Refusal> {
         let (mut key, mut mark) = (None, None);
-        let delay = Nanos::from_duration(TICK);
-        let polled = self.shard.register_after(&mut key, &mut mark, delay, waker);
-        assert!(polled.is_pending());
-        (key.expect("a pending timer has a key"), mark)
+        let delay = Nanos::from_duration(TICK * ticks);
+        match self.shard.register_after(&mut key, &mut mark, delay, waker) {
+            Poll::Ready(Err(refusal)) => Err(refusal),
+            _ => Ok((key.expect("a pending timer has a key"), mark)),
+        }
     }
 
     /// Cancels one as a countdown does.
@@ -195,7 +196,7 @@ impl World {
         let mut wakers = Wakers::default();
         self.model.tick.fetch_add(9, Ordering::SeqCst);
         while let Visited::Unfinished = self.visit(&mut wakers) {}
-        assert!(self.shard.undrive_if_vacant(), "a cell is lost");
+        assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
 
     fn visit(&self, wakers: &mut Wakers) -> Visited {
@@ -368,16 +369,16 @@ fn a_timer_taken_over_is_never_early_and_not_slept_through() {
         let world = World::new(true, None);
         let sleepers = Sleepers::new(&world, 1);
         // From here on the shard ticks.
-        let first = world.count_down(Waker::noop());
+        let first = world.count_down(1, Waker::noop()).unwrap();
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
             let (world, sleepers) = other;
             let task = Task::new();
             let waker = Waker::from(task.clone());
-            let timer = world.count_down(&waker);
+            let timer = world.count_down(1, &waker).unwrap();
             world.set_aside(timer);
             let started = world.model.tick.fetch_add(1, Ordering::SeqCst) + 1;
-            let (key, _) = world.count_down(&waker);
+            let (key, _) = world.count_down(1, &waker).unwrap();
             assert_eq!(world.finish(key, Due::After(TICK), &task), Ok(()));
             let ended = world.model.tick.load(Ordering::SeqCst);
             assert!(ended > started, "started at {started}, ended at {ended}");
@@ -394,11 +395,11 @@ fn a_timer_taken_over_is_never_early_and_not_slept_through() {
 fn a_timer_set_aside_leaves_nothing_behind() {
     model(|| {
         let world = World::new(true, None);
-        let first = world.count_down(Waker::noop());
+        let first = world.count_down(1, Waker::noop()).unwrap();
         let other = world.clone();
         let canceller = thread::spawn(move || {
             let waker = Waker::from(Task::new());
-            let timer = other.count_down(&waker);
+            let timer = other.count_down(1, &waker).unwrap();
             // Loom lets the visits come in between at a lock, if not at a load.
             other.metrics();
             other.set_aside(timer);
@@ -413,6 +414,107 @@ fn a_timer_set_aside_leaves_nothing_behind() {
         assert_eq!(world.metrics().pending, 0);
         world.assert_vacant();
         assert_eq!(world.metrics().registered, 2);
+    });
+}
+
+/// One thread sets a timer aside and starts another for the same task, which lasts for `ticks`, while the other does `beside`.
+fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'static) {
+    model(move || {
+        let world = World::new(true, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let other = (world.clone(), sleepers.clone());
+        let sleeper = thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            let waker = Waker::from(task.clone());
+            let outcome = world
+                .count_down(1, &waker)
+                .and_then(|timer| {
+                    world.set_aside(timer);
+                    world.count_down(ticks, &waker)
+                })
+                .and_then(|(key, _)| world.finish(key, Due::After(TICK * ticks), &task));
+            sleepers.one_is_done();
+            outcome
+        });
+        beside(&world);
+        world.drive(|| sleepers.are_done());
+        let outcome = sleeper.join().unwrap();
+        assert!(matches!(outcome, Ok(()) | Err(Refusal::Shutdown)), "{outcome:?}");
+        world.set_aside(first);
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+    });
+}
+
+#[test]
+fn a_timer_of_another_delay_is_taken_over_beside_a_visit() {
+    next_of_the_same_task(2, |_| {});
+}
+
+#[test]
+fn a_timer_is_taken_over_while_the_driver_is_replaced() {
+    next_of_the_same_task(1, |world| {
+        let mut wakers = Wakers::default();
+        world.shard.undrive(Nanos::ZERO, &mut wakers);
+        wakers.due.drain(..).for_each(Waker::wake);
+        world.shard.drive(world.clock, Epoch(1));
+    });
+}
+
+#[test]
+fn a_timer_of_another_delay_is_taken_over_while_the_wheel_is_shut_down() {
+    next_of_the_same_task(2, |world| {
+        let mut wakers = Wakers::default();
+        world.shard.shutdown(&mut wakers);
+        wakers.due.drain(..).for_each(Waker::wake);
+    });
+}
+
+#[test]
+fn two_tasks_set_aside_in_one_place() {
+    model(|| {
+        let world = World::new(true, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let tasks = [1, 2].map(|ticks| {
+            let world = world.clone();
+            thread::spawn(move || {
+                let waker = Waker::from(Task::new());
+                for _ in 0..2 {
+                    let timer = world.count_down(ticks, &waker).unwrap();
+                    world.set_aside(timer);
+                }
+            })
+        });
+        world.visit(&mut Wakers::default());
+        for task in tasks {
+            task.join().unwrap();
+        }
+        world.set_aside(first);
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+        assert_eq!(world.metrics().registered, 5);
+    });
+}
+
+#[test]
+fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
+    model(|| {
+        let world = World::new(true, None);
+        let timers = [(); 3].map(|()| world.count_down(1, Waker::noop()).unwrap());
+        world.model.tick.store(1, Ordering::SeqCst);
+        let began = world.clock.nanos_of(world.model.now());
+        world.model.tick.store(2, Ordering::SeqCst);
+        let mut wakers = Wakers::default();
+        for _ in 0..2 {
+            let visited = world.shard.visit(began, true, 1, &mut wakers);
+            assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
+        }
+        for timer in timers {
+            world.set_aside(timer);
+        }
+        world.assert_vacant();
     });
 }
 

@@ -98,7 +98,7 @@ struct State {
 enum Mode {
     /// No driver: the next future polled starts one.
     Driverless,
-    /// Visited at `wake_at` only. Registrations read the clock; `busy` counts those of the tick `at`.
+    /// Visited at `wake_at` only, and nothing is incoming. Registrations read the clock; `busy` counts those of the tick `at`.
     Dozing { at: Tick, busy: u32 },
     /// Visited at every tick. Registrations need no clock; `seen` of them had been counted at the last visit.
     Ticking { quiet: u32, seen: u64 },
@@ -219,18 +219,18 @@ impl Shard {
     /// How many timers wait here.
     pub(crate) fn pending(&self) -> usize {
         let state = lock(&self.state);
-        state.wheel.len() - usize::from(self.aside.word().is_taken())
+        state.wheel.len() - usize::from(self.aside.word().is_occupied())
     }
 
     /// Adds this shard's figures to a total.
     pub(crate) fn add_metrics(&self, total: &mut Metrics) {
         let state = lock(&self.state);
         let aside = self.aside.word();
-        let taken_over = aside.leavings_since(state.counted);
-        total.pending += state.wheel.len() - usize::from(aside.is_taken());
+        let taken_over = aside.steps_since(state.counted);
+        total.pending += state.wheel.len() - usize::from(aside.is_occupied());
         total.registered += state.counters.registered + taken_over;
         total.expired += state.counters.expired;
-        total.cancelled += state.counters.cancelled + taken_over + u64::from(aside.is_taken());
+        total.cancelled += state.counters.cancelled + taken_over + u64::from(aside.is_occupied());
         total.rejected += state.counters.rejected;
         total.cascaded += state.counters.cascaded;
         total.dozes += state.counters.dozes;
@@ -318,7 +318,7 @@ impl Shard {
     /// Enters into the counters what was set aside and taken over until `word` was changed, and ends the timer that nobody
     /// took over. Its waker is for the caller to drop with no lock held.
     fn count(&self, state: &mut State, word: Word) -> Option<Waker> {
-        let taken_over = word.leavings_since(state.counted);
+        let taken_over = word.steps_since(state.counted);
         state.counted = word.without();
         state.counters.registered += taken_over;
         state.counters.cancelled += taken_over;
@@ -330,13 +330,19 @@ impl Shard {
     /// After the last cell was given back: a grown arena goes back to the machine, and a driver that nobody else needs
     /// hears of it.
     #[inline]
-    fn vacated(&self, mut state: MutexGuard<'_, State>) {
-        let arena = state.wheel.release_arena(self.retained);
-        drop(state);
-        drop(arena);
+    fn vacated(&self, state: MutexGuard<'_, State>) {
+        self.leave(state);
         if self.forsaken.load(Ordering::Relaxed) {
             self.driver.notify();
         }
+    }
+
+    /// Unlocks; the memory of an arena that was emptied goes back, now that nobody has to wait for it.
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        let arena = state.wheel.release_arena(self.retained);
+        drop(state);
+        drop(arena);
     }
 
     /// Counts `timers` out of the limit.

@@ -51,22 +51,16 @@ impl Shard {
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
             return;
         }
-        let clock = state.clock;
-        self.end_round(&mut state, wakers);
-        // Under the lock, as on a visit: what is incoming was registered before this reading.
-        let stood = match state.mode {
-            Mode::Ticking { .. } => clock.nanos_of(self.now()).max(stood),
-            _ => stood,
-        };
-        state.wheel.settle_incoming(usize::MAX, |delay| {
-            clock.deadline_tick(stood.saturating_add(delay))
-        });
+        if let Mode::Ticking { .. } = state.mode {
+            self.settle(&mut state, stood, usize::MAX, wakers);
+        }
         let pending = state.wheel.values_mut();
         wakers
             .due
             .extend(pending.map(|waker| mem::replace(waker, Waker::noop().clone())));
         state.mode = Mode::Driverless;
         self.publish(&state);
+        self.leave(state);
     }
 
     /// Lets the driver go, if nothing is left here to drive for.
@@ -74,6 +68,9 @@ impl Shard {
         let mut state = lock(&self.state);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
+            // Nothing is aside, but no round outlasts the ticking.
+            let word = self.aside.end_round();
+            self.count(&mut state, word);
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
@@ -90,13 +87,29 @@ impl Shard {
         state.mode = Mode::Shutdown;
         self.release(pending);
         self.publish(&state);
+        self.leave(state);
         pending
     }
 
     /// What is incoming is about to get its deadlines, or to end.
     fn end_round(&self, state: &mut State, wakers: &mut Wakers) {
+        if cfg!(plant_endless_round) {
+            return;
+        }
         let word = self.aside.end_round();
         wakers.spent.extend(self.count(state, word));
+    }
+
+    /// Gives up to `limit` incoming timers their deadlines, counted from now, and returns that, and whether it was all of them.
+    fn settle(&self, state: &mut State, now: Nanos, limit: usize, wakers: &mut Wakers) -> (Nanos, bool) {
+        self.end_round(state, wakers);
+        // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
+        let now = state.clock.nanos_of(self.now()).max(now);
+        let clock = state.clock;
+        let all = state
+            .wheel
+            .settle_incoming(limit, |delay| clock.deadline_tick(now.saturating_add(delay)));
+        (now, all)
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
@@ -117,33 +130,21 @@ impl Shard {
         if state.clock.tick_at(now) < state.wake_at && (real || !ticking) {
             return Visited::Finished { next: state.wake_at };
         }
-        // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
-        let now = if ticking {
-            if cfg!(not(plant_endless_round)) {
-                self.end_round(state, wakers);
-            }
-            state.clock.nanos_of(self.now()).max(now)
-        } else {
-            now
+        let (now, settled) = match ticking {
+            true => self.settle(state, now, batch, wakers),
+            false => (now, true),
         };
         let tick = state.clock.tick_at(now);
-        let clock = state.clock;
-        let settled = state
-            .wheel
-            .settle_incoming(batch, |delay| clock.deadline_tick(now.saturating_add(delay)));
         let turn = state.wheel.advance(tick, batch, &mut wakers.due);
         state.counters.expired += turn.expired as u64;
         state.counters.cascaded += turn.cascaded as u64;
         self.release(turn.expired);
         if turn.more || !settled {
-            state.wake_at = tick;
             return Visited::Unfinished;
         }
         state.settle_mode(tick);
         let next = state.wake_at;
-        let arena = state.wheel.release_arena(self.retained);
-        drop(guard);
-        drop(arena);
+        self.leave(guard);
         Visited::Finished { next }
     }
 }

@@ -186,10 +186,13 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Gives an incoming timer another delay.
+    /// Gives a timer another delay, if it is incoming.
     #[inline]
-    pub(crate) fn delay_incoming(&mut self, key: &Key, delay: Nanos) {
-        self.entries[key.index() as usize].deadline = Tick(delay.0);
+    pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) {
+        let entry = &mut self.entries[key.index() as usize];
+        if entry.place == Place::INCOMING {
+            entry.deadline = Tick(delay.0);
+        }
     }
 
     #[inline]

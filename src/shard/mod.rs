@@ -32,10 +32,11 @@ pub(crate) use visit::{Visited, Wakers};
 use aside::{Aside, Word};
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
-const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 16 };
+const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// Registrations in one tick from which a shard ticks: about as many clock readings as a visit of the driver costs.
-const BUSY: u32 = if cfg!(loom) { 1 } else { 64 };
+/// Registrations in one tick from which a shard ticks: between what a visit of the driver saves where the runtime is busy
+/// anyway and where it has to be woken for it. docs/performance.md has what was measured for this and the other constants.
+const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// Cells an emptied arena keeps.
 const RETAINED: usize = 1024;

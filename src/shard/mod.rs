@@ -8,10 +8,12 @@ mod hold;
 mod limit;
 #[cfg(all(test, loom))]
 mod loom;
+mod mode;
+mod reading;
 mod timer;
 mod visit;
 
-use std::{sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, task::Waker};
 
 use tokio::time::Instant;
 
@@ -30,19 +32,11 @@ pub(crate) use timer::Timer;
 pub(crate) use visit::{Visited, Wakers};
 
 use aside::{Aside, Word};
-
-/// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
-const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
-
-/// Registrations in one tick from which a shard ticks: between what a visit of the driver saves where the runtime is busy
-/// anyway and where it has to be woken for it. docs/performance.md has what was measured for this and the other constants.
-const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
+use mode::Mode;
+use reading::Reading;
 
 /// Cells an emptied arena keeps.
 const RETAINED: usize = 1024;
-
-/// Two readings of one clock, taken one after the other, are hardly ever further apart.
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// The deadline of a shard that waits for nothing.
 pub(crate) const NEVER: Tick = Tick::MAX;
@@ -95,18 +89,6 @@ struct State {
     counted: Word,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// No driver: the next future polled starts one.
-    Driverless,
-    /// Visited at `wake_at` only, and nothing is incoming. Registrations read the clock; `busy` counts those of the tick `at`.
-    Dozing { at: Tick, busy: u32 },
-    /// Visited at every tick. Registrations need no clock; `seen` of them had been counted at the last visit.
-    Ticking { quiet: u32, seen: u64 },
-    /// For good.
-    Shutdown,
-}
-
 impl Shard {
     pub(crate) fn new(
         wheel: TimingWheel<Waker>,
@@ -135,83 +117,6 @@ impl Shard {
         }
     }
 
-    /// Reads the driver's clock; with no driver, that of the current context.
-    ///
-    /// A driver on the real clock may not know yet that a test has stopped it, and the current context may have another
-    /// clock: only a reading that is the machine's is taken as it is.
-    #[inline]
-    pub(crate) fn now(&self) -> Instant {
-        match self.reading.load(Ordering::Relaxed) & Reading::KIND {
-            // A model's time is its own.
-            Reading::REAL if cfg!(not(loom)) => {
-                let machine = std::time::Instant::now();
-                let reading = Instant::now();
-                match reading.into_std().checked_duration_since(machine) {
-                    Some(between) if between < MOMENT => reading,
-                    _ => self.driver.now(),
-                }
-            }
-            _ => self.driver.now(),
-        }
-    }
-
-    /// The same, and which clock that is.
-    #[inline]
-    pub(crate) fn read_clock(&self) -> Deadline {
-        self.stamped(|| self.now())
-    }
-
-    /// The same by one reading of the current context's clock, where the driver's is the real one.
-    #[inline]
-    pub(crate) fn glance_at_clock(&self) -> Deadline {
-        self.stamped(|| match self.reading.load(Ordering::Relaxed) & Reading::KIND {
-            Reading::REAL if cfg!(not(loom)) => Instant::now(),
-            _ => self.driver.now(),
-        })
-    }
-
-    #[inline]
-    fn stamped(&self, read: impl Fn() -> Instant) -> Deadline {
-        loop {
-            let reading = self.reading.load(Ordering::Acquire);
-            let instant = read();
-            // Another driver may have come in between, with another clock.
-            if self.reading.load(Ordering::Relaxed) == reading {
-                return self.stamp_by(reading, instant);
-            }
-        }
-    }
-
-    /// Takes an instant to be of the clock that the wheel goes by now.
-    #[inline]
-    pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
-        self.stamp_by(self.reading.load(Ordering::Relaxed), instant)
-    }
-
-    #[inline]
-    fn stamp_by(&self, reading: u32, instant: Instant) -> Deadline {
-        let epoch = Epoch(reading >> Reading::BITS);
-        let epoch = match reading & Reading::KIND {
-            Reading::UNDRIVEN => epoch.next(),
-            // Two drivers on the real clock share an epoch.
-            Reading::UNDRIVEN_SINCE_REAL if !self.would_be_real() => epoch.next(),
-            _ => epoch,
-        };
-        Deadline { instant, epoch }
-    }
-
-    /// Whether the clock of a driver started here and now would be the real one.
-    fn would_be_real(&self) -> bool {
-        let before = std::time::Instant::now();
-        let reading = self.driver.now().into_std();
-        (before..=std::time::Instant::now()).contains(&reading)
-    }
-
-    #[inline]
-    pub(crate) fn is_shutdown(&self) -> bool {
-        self.reading.load(Ordering::Relaxed) & Reading::KIND == Reading::SHUTDOWN
-    }
-
     /// Every handle of the wheel is gone: the driver may go when the last timer has.
     pub(crate) fn forsake(&self) {
         self.forsaken.store(true, Ordering::Relaxed);
@@ -236,21 +141,6 @@ impl Shard {
         total.cascaded += state.counters.cascaded;
         total.dozes += state.counters.dozes;
         total.arena_bytes += state.wheel.arena_bytes();
-    }
-
-    /// Tells [`Shard::now`] and [`Shard::stamp`] what the state says.
-    fn publish(&self, state: &State) {
-        let kind = match state.mode {
-            Mode::Shutdown => Reading::SHUTDOWN,
-            Mode::Driverless if state.clock.real && state.epoch != Epoch::UNDRIVEN => {
-                Reading::UNDRIVEN_SINCE_REAL
-            }
-            Mode::Driverless => Reading::UNDRIVEN,
-            _ if state.clock.real => Reading::REAL,
-            _ => Reading::TEST,
-        };
-        self.reading
-            .store(state.epoch.0 << Reading::BITS | kind, Ordering::Release);
     }
 
     /// Makes sure that a locked shard has a driver, starting one if need be.
@@ -367,57 +257,6 @@ impl Shard {
 }
 
 impl State {
-    /// From now on the driver comes at the next deadline only.
-    fn doze(&mut self) {
-        self.mode = Mode::Dozing {
-            at: Tick::ZERO,
-            busy: 0,
-        };
-        self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
-    }
-
-    /// After a visit at `tick`: goes on ticking while it is worth it.
-    fn settle_mode(&mut self, tick: Tick) {
-        let Mode::Ticking { quiet, seen } = self.mode else {
-            self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
-            return;
-        };
-        let registered = self.counters.registered;
-        let quiet = if registered - seen < u64::from(BUSY) {
-            quiet + 1
-        } else {
-            0
-        };
-        if quiet == QUIET_TICKS || !self.clock.real {
-            self.counters.dozes += 1;
-            self.doze();
-        } else {
-            self.mode = Mode::Ticking {
-                quiet,
-                seen: registered,
-            };
-            self.wake_at = tick.next();
-        }
-    }
-
-    /// Counts a registration that had to read the clock, at `tick`; true when there have been so many in this tick that the
-    /// shard, from now on, ticks.
-    fn ticks_from_now_on(&mut self, tick: Tick) -> bool {
-        let Mode::Dozing { at, busy } = &mut self.mode else {
-            return false;
-        };
-        *busy = if *at == tick { *busy + 1 } else { 1 };
-        *at = tick;
-        let ticks = *busy >= BUSY && self.clock.real;
-        if ticks {
-            self.mode = Mode::Ticking {
-                quiet: 0,
-                seen: self.counters.registered,
-            };
-        }
-        ticks
-    }
-
     /// The first tick at which a timer for `deadline` may expire.
     fn tick_of(&self, deadline: Deadline) -> Tick {
         let clock = match deadline.epoch {
@@ -426,19 +265,4 @@ impl State {
         };
         clock.deadline_tick(clock.nanos_of(deadline.instant))
     }
-}
-
-/// What [`Shard::now`] and [`Shard::stamp`] go by: an epoch and one of these.
-struct Reading;
-
-impl Reading {
-    const BITS: u32 = 3;
-    const KIND: u32 = (1 << Self::BITS) - 1;
-    /// The epoch is that of the last driver; an instant belongs to the next.
-    const UNDRIVEN: u32 = 0;
-    /// The same, but the last driver's clock was the real one.
-    const UNDRIVEN_SINCE_REAL: u32 = 4;
-    const REAL: u32 = 1;
-    const TEST: u32 = 2;
-    const SHUTDOWN: u32 = 3;
 }

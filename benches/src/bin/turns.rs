@@ -1,0 +1,86 @@
+//! Register and cancel where many tasks take turns: `turns [--tasks N] [--times N] [--rounds N]`.
+//!
+//! Each of so many tasks has a timeout pending. `same`: the task whose turn it is ends its timeout and starts its next one,
+//! as a connection does whose next request is there already. `other`: it ends its own, and another task starts one.
+
+use std::{
+    future::{Future, pending},
+    sync::Arc,
+    task::{Context, Wake, Waker},
+    time::{Duration, Instant},
+};
+
+use pingora_timeout::fast_timeout::fast_timeout;
+use tickwheel::Wheel;
+use tickwheel_benches::children::{Arguments, Line, in_turn};
+
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn main() {
+    let arguments = Arguments::read();
+    let Some(peer) = arguments.rest.first() else {
+        return in_turn(&arguments, &["tickwheel", "tokio", "pingora-timeout"]);
+    };
+    let tasks = arguments.number("tasks", 64) as usize;
+    let times = arguments.number("times", 2_000_000) as usize;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    // One worker for the work, one for whoever drives the timers.
+    let runtime = builder
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("the runtime starts");
+    for (turn, step) in [("same", 0), ("other", tasks / 2)] {
+        let peer = peer.clone();
+        let name = peer.clone();
+        let work = async move {
+            match peer.as_str() {
+                "tickwheel" => {
+                    let wheel = Wheel::new();
+                    turns(tasks, times, step, || wheel.timeout(TIMEOUT, pending::<()>()))
+                }
+                "tokio" => turns(tasks, times, step, || {
+                    tokio::time::timeout(TIMEOUT, pending::<()>())
+                }),
+                "pingora-timeout" => turns(tasks, times, step, || fast_timeout(TIMEOUT, pending::<()>())),
+                peer => panic!("there is no {peer}"),
+            }
+        };
+        let took = runtime
+            .block_on(runtime.spawn(work))
+            .expect("the work does not panic");
+        let line = Line::new("turns").with("peer", name).with("next", turn);
+        println!(
+            "{}",
+            line.with("tasks", tasks)
+                .with_number("ns", took.as_secs_f64() * 1e9 / times as f64)
+        );
+    }
+}
+
+/// Ends the timeout of one task after the other, and each time starts one for the task `step` further.
+fn turns<F: Future>(tasks: usize, times: usize, step: usize, timeout: impl Fn() -> F) -> Duration {
+    let wakers: Vec<_> = (0..tasks).map(|_| Waker::from(Arc::new(Nobody))).collect();
+    let mut places: Vec<_> = (0..tasks).map(|_| Box::pin(None::<F>)).collect();
+    let mut began = Instant::now();
+    for turn in 0..times + times / 10 {
+        // A tenth goes ahead, for the driver to start and a busy shard to begin to tick.
+        if turn == times / 10 {
+            began = Instant::now();
+        }
+        let task = turn % tasks;
+        let mut place = places[task].as_mut();
+        place.set(None);
+        place.set(Some(timeout()));
+        let started = place.as_pin_mut().expect("it was just put there");
+        let mut cx = Context::from_waker(&wakers[(task + step) % tasks]);
+        assert!(started.poll(&mut cx).is_pending());
+    }
+    began.elapsed()
+}

@@ -1,0 +1,123 @@
+//! What can be known of a shard without its lock: whether it is shut down, and by which clock it goes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Mode, Shard, State};
+use crate::{
+    clock::{Deadline, Epoch},
+    sync::Ordering,
+};
+
+/// Two readings of one clock, taken one after the other, are hardly ever further apart.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// What [`Shard::now`] and [`Shard::stamp`] go by: an epoch and one of these.
+pub(super) struct Reading;
+
+impl Reading {
+    const BITS: u32 = 3;
+    const KIND: u32 = (1 << Self::BITS) - 1;
+    /// The epoch is that of the last driver; an instant belongs to the next.
+    pub(super) const UNDRIVEN: u32 = 0;
+    /// The same, but the last driver's clock was the real one.
+    const UNDRIVEN_SINCE_REAL: u32 = 4;
+    const REAL: u32 = 1;
+    const TEST: u32 = 2;
+    const SHUTDOWN: u32 = 3;
+}
+
+impl Shard {
+    /// Reads the driver's clock; with no driver, that of the current context.
+    ///
+    /// A driver on the real clock may not know yet that a test has stopped it, and the current context may have another
+    /// clock: only a reading that is the machine's is taken as it is.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self.reading.load(Ordering::Relaxed) & Reading::KIND {
+            // A model's time is its own.
+            Reading::REAL if cfg!(not(loom)) => {
+                let machine = std::time::Instant::now();
+                let reading = Instant::now();
+                match reading.into_std().checked_duration_since(machine) {
+                    Some(between) if between < MOMENT => reading,
+                    _ => self.driver.now(),
+                }
+            }
+            _ => self.driver.now(),
+        }
+    }
+
+    /// The same, and which clock that is.
+    #[inline]
+    pub(crate) fn read_clock(&self) -> Deadline {
+        self.stamped(|| self.now())
+    }
+
+    /// The same by one reading of the current context's clock, where the driver's is the real one.
+    #[inline]
+    pub(crate) fn glance_at_clock(&self) -> Deadline {
+        self.stamped(|| match self.reading.load(Ordering::Relaxed) & Reading::KIND {
+            Reading::REAL if cfg!(not(loom)) => Instant::now(),
+            _ => self.driver.now(),
+        })
+    }
+
+    #[inline]
+    fn stamped(&self, read: impl Fn() -> Instant) -> Deadline {
+        loop {
+            let reading = self.reading.load(Ordering::Acquire);
+            let instant = read();
+            // Another driver may have come in between, with another clock.
+            if self.reading.load(Ordering::Relaxed) == reading {
+                return self.stamp_by(reading, instant);
+            }
+        }
+    }
+
+    /// Takes an instant to be of the clock that the wheel goes by now.
+    #[inline]
+    pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
+        self.stamp_by(self.reading.load(Ordering::Relaxed), instant)
+    }
+
+    #[inline]
+    fn stamp_by(&self, reading: u32, instant: Instant) -> Deadline {
+        let epoch = Epoch(reading >> Reading::BITS);
+        let epoch = match reading & Reading::KIND {
+            Reading::UNDRIVEN => epoch.next(),
+            // Two drivers on the real clock share an epoch.
+            Reading::UNDRIVEN_SINCE_REAL if !self.would_be_real() => epoch.next(),
+            _ => epoch,
+        };
+        Deadline { instant, epoch }
+    }
+
+    /// Whether the clock of a driver started here and now would be the real one.
+    fn would_be_real(&self) -> bool {
+        let before = std::time::Instant::now();
+        let reading = self.driver.now().into_std();
+        (before..=std::time::Instant::now()).contains(&reading)
+    }
+
+    #[inline]
+    pub(crate) fn is_shutdown(&self) -> bool {
+        self.reading.load(Ordering::Relaxed) & Reading::KIND == Reading::SHUTDOWN
+    }
+
+    /// Tells [`Shard::now`] and [`Shard::stamp`] what the state says.
+    pub(super) fn publish(&self, state: &State) {
+        let kind = match state.mode {
+            Mode::Shutdown => Reading::SHUTDOWN,
+            Mode::Driverless if state.clock.real && state.epoch != Epoch::UNDRIVEN => {
+                Reading::UNDRIVEN_SINCE_REAL
+            }
+            Mode::Driverless => Reading::UNDRIVEN,
+            _ if state.clock.real => Reading::REAL,
+            _ => Reading::TEST,
+        };
+        self.reading
+            .store(state.epoch.0 << Reading::BITS | kind, Ordering::Release);
+    }
+}

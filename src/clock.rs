@@ -90,10 +90,10 @@ impl Clock {
     }
 }
 
-/// Whether the clock of the current context is the machine's: its reading falls between two of the machine's.
-pub(crate) fn is_real() -> bool {
+/// Whether a clock is the machine's: its reading falls between two of the machine's.
+pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {
     let before = std::time::Instant::now();
-    let reading = Instant::now().into_std();
+    let reading = read().into_std();
     (before..=std::time::Instant::now()).contains(&reading)
 }
 

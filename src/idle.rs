@@ -27,8 +27,8 @@ impl Wheel {
     /// `IdleStateHandler`.
     ///
     /// It completes at the first tick that begins `duration` or more after the last [`touch`](IdleHandle::touch): never
-    /// early, and less than one tick late plus what the runtime adds. A touch costs a clock reading and a store, however
-    /// many there are; the timer re-arms itself only when its old deadline comes.
+    /// early, and less than one tick late plus what the runtime adds. A touch costs a clock reading and an atomic maximum,
+    /// however many there are; the timer re-arms itself only when its old deadline comes.
     ///
     /// # Cancel safety
     ///
@@ -59,7 +59,7 @@ impl Wheel {
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let shard = self.shard();
         let start = shard.read_clock();
-        let sleep = Sleep::until(shard, start.after(duration));
+        let sleep = Sleep::lasting(shard, start, duration);
         let activity = Activity {
             shard: shard.clone(),
             start: start.instant,
@@ -199,7 +199,7 @@ impl Activity {
 impl IdleHandle {
     /// Notes that there was activity just now: the timer starts its duration over.
     ///
-    /// Lock-free; it costs one clock reading and a store.
+    /// Lock-free where the wheel goes by the real clock; it costs one clock reading and one atomic maximum.
     ///
     /// # Examples
     ///

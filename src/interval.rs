@@ -30,6 +30,10 @@ impl Wheel {
     /// tick of the wheel late plus what the runtime adds. A period shorter than that of the wheel keeps its rate: as many
     /// ticks complete at once as have come due.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the interval cancels its timer at once.
+    ///
     /// # Panics
     ///
     /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep).
@@ -55,7 +59,7 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let shard = self.shard();
-        let first = Sleep::immediate(shard, shard.read_clock());
+        let first = Sleep::lasting(shard, shard.read_clock(), Duration::ZERO);
         Interval::new(first, period, self.tick_duration())
     }
 
@@ -63,6 +67,10 @@ impl Wheel {
     ///
     /// Ticks are as precise as those of [`interval`](Wheel::interval); where `start` is in the past, the first completes by
     /// the next tick of the wheel.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`interval`](Wheel::interval).
     ///
     /// # Panics
     ///
@@ -149,6 +157,10 @@ impl Interval {
     ///
     /// Cancel safe: dropped before it completes, it has consumed no tick.
     ///
+    /// # Panics
+    ///
+    /// One that has to wait panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
+    ///
     /// # Errors
     ///
     /// [`SleepError`] when the wheel is full or has been shut down. A refused tick can be tried again.
@@ -170,6 +182,10 @@ impl Interval {
 
     /// Polls for the next tick; while it is pending, the task that polled last is woken for it.
     ///
+    /// # Panics
+    ///
+    /// As [`tick`](Interval::tick) does.
+    ///
     /// # Errors
     ///
     /// As [`tick`](Interval::tick).
@@ -189,8 +205,9 @@ impl Interval {
         ready!(budget::poll_spend(cx));
         elapsed?;
         let tick = self.sleep.deadline();
-        let Deadline { instant: now, epoch } = self.sleep.shard().read_clock();
-        let next = if self.sleep.epoch() != epoch {
+        let clock_reads = self.sleep.shard().read_clock();
+        let now = clock_reads.instant;
+        let next = if self.sleep.epoch() != clock_reads.epoch {
             // The clock is another one since: what the tick's instant was by the last tells nothing.
             clock::saturating_add(now, self.period)
         } else if now > clock::saturating_add(tick, self.missed_after) {
@@ -198,11 +215,20 @@ impl Interval {
         } else {
             clock::saturating_add(tick, self.period)
         };
-        self.move_to(next, now);
+        let next = Deadline {
+            instant: next,
+            ..clock_reads
+        };
+        // One that has come already needs no turn of the wheel.
+        if next.instant <= now {
+            self.sleep.reset_immediately(next);
+        } else {
+            self.sleep.reset_to(next);
+        }
         Poll::Ready(Ok(tick))
     }
 
-    /// Resets the interval to tick one period from now.
+    /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.
     ///
     /// # Examples
     ///
@@ -235,7 +261,8 @@ impl Interval {
         self.reset_after(Duration::ZERO);
     }
 
-    /// Resets the interval to tick `after` from now, and then every period.
+    /// Resets the interval to tick `after` from now, and then every period. A task that awaits a tick is woken for the new
+    /// instant.
     ///
     /// # Examples
     ///
@@ -249,11 +276,11 @@ impl Interval {
     /// # }
     /// ```
     pub fn reset_after(&mut self, after: Duration) {
-        let now = self.sleep.shard().now();
-        self.move_to(clock::saturating_add(now, after), now);
+        self.sleep.reset_after(after);
     }
 
-    /// Resets the interval to tick at `deadline`, and then every period.
+    /// Resets the interval to tick at `deadline`, and then every period. A task that awaits a tick is woken for the new
+    /// instant.
     ///
     /// # Examples
     ///
@@ -323,15 +350,6 @@ impl Interval {
                 let late = Nanos::passed(now - missed).0 % Nanos::from_duration(self.period).0;
                 clock::saturating_add(now, self.period - Duration::from_nanos(late))
             }
-        }
-    }
-
-    /// Waits for `next`; one that has come already needs no turn of the wheel.
-    fn move_to(&mut self, next: Instant, now: Instant) {
-        if next <= now {
-            self.sleep.reset_immediately(next);
-        } else {
-            self.sleep.reset(next);
         }
     }
 }

@@ -169,7 +169,7 @@ impl Link {
                 return Err(Refusal::Shutdown);
             }
             let entered = runtime.enter();
-            let (now, real) = (Instant::now(), clock::is_real());
+            let (now, real) = (Instant::now(), clock::is_real(Instant::now));
             // Panics, in Tokio's own words, where the runtime's timers are disabled.
             let mut interval = tokio::time::interval(self.tick);
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);

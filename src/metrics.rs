@@ -33,7 +33,8 @@ pub struct Metrics {
     pub registered: u64,
     /// Timers whose deadline came while they waited in the wheel.
     pub expired: u64,
-    /// Timers that left the wheel before their deadline: dropped, or handed back by a shutdown.
+    /// Timers that left the wheel before their deadline: dropped, needed no longer because what they limited completed, or
+    /// ended by a shutdown.
     pub cancelled: u64,
     /// Timers refused because `max_pending` others were waiting.
     pub rejected: u64,

@@ -54,12 +54,7 @@ impl Wheel {
     /// ```
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let shard = self.shard();
-        let deadline = shard.read_clock().after(duration);
-        if duration.is_zero() {
-            Sleep::immediate(shard, deadline)
-        } else {
-            Sleep::until(shard, deadline)
-        }
+        Sleep::lasting(shard, shard.read_clock(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -93,7 +88,7 @@ impl Wheel {
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let shard = self.shard();
-        Sleep::until(shard, shard.stamp(deadline))
+        Sleep::new(shard, shard.stamp(deadline), Progress::Waiting)
     }
 }
 
@@ -154,13 +149,14 @@ impl Sleep {
         }
     }
 
-    pub(crate) fn until(shard: &Arc<Shard>, deadline: Deadline) -> Sleep {
-        Sleep::new(shard, deadline, Progress::Waiting)
-    }
-
-    /// One that completes at the first poll, whatever its deadline.
-    pub(crate) fn immediate(shard: &Arc<Shard>, deadline: Deadline) -> Sleep {
-        Sleep::new(shard, deadline, Progress::Immediate)
+    /// One that is due `duration` after `start`; at the first poll, when that is zero.
+    pub(crate) fn lasting(shard: &Arc<Shard>, start: Deadline, duration: Duration) -> Sleep {
+        let progress = if duration.is_zero() {
+            Progress::Immediate
+        } else {
+            Progress::Waiting
+        };
+        Sleep::new(shard, start.after(duration), progress)
     }
 
     /// Returns the instant at which the sleep is due.
@@ -235,17 +231,18 @@ impl Sleep {
     }
 
     /// Moves the sleep to `duration` from now.
-    #[cfg(feature = "stream")]
     pub(crate) fn reset_after(&mut self, duration: Duration) {
-        self.reset_to(self.timer.shard().read_clock().after(duration));
+        let deadline = self.timer.shard().read_clock().after(duration);
         if duration.is_zero() {
-            self.progress = Progress::Immediate;
+            self.reset_immediately(deadline);
+        } else {
+            self.reset_to(deadline);
         }
     }
 
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: Instant) {
-        self.reset(deadline);
+    pub(crate) fn reset_immediately(&mut self, deadline: Deadline) {
+        self.reset_to(deadline);
         self.progress = Progress::Immediate;
     }
 

@@ -1,9 +1,13 @@
 //! More timers due at one tick than the driver takes under one lock.
 
+mod support;
+
 use std::time::Duration;
 
 use tickwheel::Wheel;
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
+
+use support::{ms, register};
 
 async fn sleepers_of_one_instant_all_elapse() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
@@ -33,4 +37,30 @@ async fn a_tick_taken_in_many_batches_on_a_current_thread_runtime() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tick_taken_in_many_batches_while_other_workers_poll() {
     sleepers_of_one_instant_all_elapse().await;
+}
+
+#[tokio::test]
+async fn a_cascade_in_many_batches_lets_other_tasks_run() {
+    const TIMERS: usize = 20_000;
+    let wheel = Wheel::builder()
+        .tick_duration(ms(1))
+        .ticks_per_wheel(16)
+        .levels(2)
+        .shards(1)
+        .build()
+        .unwrap();
+    // All in one bucket of the coarser level.
+    let deadline = Instant::now() + ms(200);
+    let mut sleeps: Vec<_> = (0..TIMERS).map(|_| wheel.sleep_until(deadline)).collect();
+    sleeps.iter_mut().for_each(register);
+    let mut seen_under_way = 0;
+    loop {
+        yield_now().await;
+        match wheel.metrics().cascaded as usize {
+            0 => {}
+            TIMERS => break,
+            _ => seen_under_way += 1,
+        }
+    }
+    assert!(seen_under_way > 0, "the cascade was done in one go");
 }

@@ -171,6 +171,10 @@ async fn a_zero_duration_completes_at_the_first_poll() {
     let wheel = Wheel::new();
     let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
     assert_ready_eq!(idle.poll(), Ok(()));
+    // Between two ticks as well.
+    advance(ms(1)).await;
+    let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
+    assert_ready_eq!(idle.poll(), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

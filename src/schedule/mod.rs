@@ -13,7 +13,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{clock, error::ScheduleError, wheel::Wheel};
+use crate::{error::ScheduleError, wheel::Wheel};
 use task::{Outcome, Stage, Task};
 
 impl Wheel {
@@ -53,7 +53,10 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.schedule_at(clock::saturating_add(self.shard().now(), delay), task)
+        let deadline = self.shard().read_clock().after(delay);
+        Scheduled {
+            task: Task::enrol(self, deadline, task),
+        }
     }
 
     /// Runs `task` at `deadline`; otherwise the same as [`schedule`](Wheel::schedule).
@@ -92,7 +95,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         Scheduled {
-            task: Task::enrol(self, deadline, task),
+            task: Task::enrol(self, self.shard().stamp(deadline), task),
         }
     }
 }
@@ -100,6 +103,10 @@ impl Wheel {
 /// The handle of a task scheduled by [`Wheel::schedule`] or [`Wheel::schedule_at`]: a future of its result.
 ///
 /// Dropping it detaches the task.
+///
+/// # Panics
+///
+/// Polled again after the result of a started task was returned, it panics.
 ///
 /// # Examples
 ///
@@ -215,9 +222,6 @@ impl<T> Scheduled<T> {
 impl<T> Future for Scheduled<T> {
     type Output = Result<T, ScheduleError>;
 
-    /// # Panics
-    ///
-    /// When polled again after the result of a started task was returned.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.task.poll_outcome(cx)
     }

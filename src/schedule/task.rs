@@ -69,10 +69,10 @@ where
 {
     /// Puts a new task on the roster, then into the wheel.
     #[track_caller]
-    pub(super) fn enrol(wheel: &Wheel, deadline: Instant, future: F) -> Arc<Task<F>> {
+    pub(super) fn enrol(wheel: &Wheel, deadline: Deadline, future: F) -> Arc<Task<F>> {
         let shard = wheel.shard();
         let task = Arc::new(Task {
-            deadline: shard.stamp(deadline),
+            deadline,
             runtime: wheel.link().runtime(),
             roster: wheel.roster().clone(),
             state: Mutex::new(State::Waiting {
@@ -97,14 +97,14 @@ where
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. `None` when the wait had ended before.
-    /// The waker is somebody's, to be dropped with no lock held.
-    fn end_wait(&self, next: State<F>) -> Option<(F, Option<Waker>)> {
+    fn end_wait(&self, next: State<F>) -> Option<F> {
         let mut state = lock(&self.state);
-        // With the state still locked: a task that no longer waits is not in the wheel either.
-        let waker = match &mut *state {
-            State::Waiting { timer, .. } => timer.withdraw(),
+        // With the state still locked: a task that no longer waits is not in the wheel either. The waker that goes with its
+        // timer is one of the task itself, which is not the last.
+        match &mut *state {
+            State::Waiting { timer, .. } => timer.cancel(),
             _ => return None,
-        };
+        }
         let State::Waiting { future, place, .. } = mem::replace(&mut *state, next) else {
             return None;
         };
@@ -112,13 +112,12 @@ where
         if let Some(place) = place {
             self.roster.strike(place);
         }
-        Some((future, waker))
+        Some(future)
     }
 
     /// Ends the wait of a task that will not start, and tells whoever awaits it.
     fn give_up(&self, error: ScheduleError) -> Option<F> {
-        let (future, waker) = self.end_wait(State::Never(error))?;
-        drop(waker);
+        let future = self.end_wait(State::Never(error))?;
         self.tell();
         Some(future)
     }
@@ -153,10 +152,9 @@ where
             Poll::Pending => {}
             Poll::Ready(Err(refusal)) => drop(self.give_up(refusal.into())),
             Poll::Ready(Ok(())) => {
-                let Some((future, waker)) = self.end_wait(State::Starting) else {
+                let Some(future) = self.end_wait(State::Starting) else {
                     return;
                 };
-                drop(waker);
                 let started = self.runtime.spawn(future);
                 *lock(&self.state) = State::Started(started);
                 self.tell();
@@ -171,8 +169,7 @@ where
     F::Output: Send + 'static,
 {
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
-        let (future, waker) = self.end_wait(State::Never(ScheduleError::Shutdown))?;
-        wakers.spent.extend(waker);
+        let future = self.end_wait(State::Never(ScheduleError::Shutdown))?;
         wakers.due.extend(lock(&self.awaiting).take());
         Some(ScheduledTask::new(self.deadline.instant, future))
     }

@@ -8,8 +8,8 @@
 //! 1. Under the lock, a visit ends the *round* before it reads the clock, and so does whatever else settles or ends the
 //!    incoming timers. Only a timer registered in the round that lasts can be set aside or taken over: so it is still
 //!    incoming, and its delay counts from a reading yet to come.
-//! 2. The word counts its changes, and so comes back to a former value in no round of less than 2^40 of them: whoever
-//!    changes it is the only one to have the entry. One that nobody takes over leaves the wheel when its round ends, or earlier for another
+//! 2. The word counts how often the place was cleared, and so comes back to a former value in no round of fewer than 2^40
+//!    clearings: whoever changes it is the only one to have the entry. One that nobody takes over leaves the wheel when its round ends, or earlier for another
 //!    registration.
 //! 3. A timer's waker is its own as long as its [`Mark`] says so, to the pointer; an entry is taken over for that waker
 //!    only, and keeps alive what the pointer points to.

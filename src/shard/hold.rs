@@ -22,13 +22,13 @@ const MEETINGS: u32 = 8;
 const UNNUMBERED: usize = usize::MAX;
 
 thread_local! {
-    static SPARE: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+    static KEPT: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
     static HOME: Cell<usize> = const { Cell::new(UNNUMBERED) };
     static MET: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The number by which the current thread finds its shard: given out in the order in which threads first ask, and changed
-/// only when that makes it share a shard with another busy thread.
+/// after so many [`MEETINGS`] with whoever else was at its shard, the driver included.
 #[inline]
 pub(crate) fn home() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -56,12 +56,12 @@ pub(crate) struct Hold(Option<Arc<Shard>>);
 impl Hold {
     #[inline]
     pub(crate) fn new(shard: &Arc<Shard>) -> Hold {
-        // No spare, neither, in a thread whose locals are gone.
-        let spare = SPARE.try_with(Cell::take).ok().flatten();
-        match spare {
-            Some(spare) if Arc::ptr_eq(&spare, shard) => Hold(Some(spare)),
-            spare => {
-                keep(spare);
+        // None is kept, either, in a thread whose locals are gone.
+        let kept = KEPT.try_with(Cell::take).ok().flatten();
+        match kept {
+            Some(kept) if Arc::ptr_eq(&kept, shard) => Hold(Some(kept)),
+            kept => {
+                keep(kept);
                 Hold(Some(shard.clone()))
             }
         }
@@ -72,7 +72,7 @@ impl Hold {
 #[inline]
 fn keep(hold: Option<Arc<Shard>>) {
     // What it takes the place of, or what cannot be kept, is dropped here, after the cell has been left.
-    let _former = SPARE.try_with(|spare| spare.replace(hold));
+    let _former = KEPT.try_with(|kept| kept.replace(hold));
 }
 
 impl Drop for Hold {

@@ -35,7 +35,7 @@ use aside::{Aside, Word};
 use mode::Mode;
 use reading::Reading;
 
-/// Cells an emptied arena keeps.
+/// Cells that an emptied arena keeps at least: its part of the wheel's capacity, where that is more.
 const RETAINED: usize = 1024;
 
 /// The deadline of a shard that waits for nothing.
@@ -57,14 +57,14 @@ pub(crate) trait Drive: Send + Sync {
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// The epoch of the driver's clock, and whether that is the real one: see [`Shard::now`].
+    /// What can be known without the lock: see [`Reading`].
     reading: AtomicU32,
     aside: Aside,
     /// Every handle of the wheel is gone.
     forsaken: AtomicBool,
     limit: Option<Arc<Limit>>,
     driver: Arc<dyn Drive>,
-    /// Cells that an emptied arena keeps.
+    /// How many cells an emptied arena keeps.
     retained: usize,
 }
 

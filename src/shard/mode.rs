@@ -10,6 +10,7 @@ const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
 /// is more where the runtime has to be woken for it and less where it is busy. docs/performance.md says how it was measured.
 const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
+/// How a shard is driven, and what that makes of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// No driver: the next future polled starts one.
@@ -33,7 +34,7 @@ impl State {
     }
 
     /// After a visit at `tick`: goes on ticking while it is worth it.
-    pub(super) fn settle_mode(&mut self, tick: Tick) {
+    pub(super) fn choose_mode(&mut self, tick: Tick) {
         let Mode::Ticking { quiet, seen } = self.mode else {
             self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
             return;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{Deadline, Epoch},
+    clock::{self, Deadline, Epoch},
     sync::Ordering,
 };
 
@@ -88,17 +88,10 @@ impl Shard {
         let epoch = match reading & Reading::KIND {
             Reading::UNDRIVEN => epoch.next(),
             // Two drivers on the real clock share an epoch.
-            Reading::UNDRIVEN_SINCE_REAL if !self.would_be_real() => epoch.next(),
+            Reading::UNDRIVEN_SINCE_REAL if !clock::is_real(|| self.driver.now()) => epoch.next(),
             _ => epoch,
         };
         Deadline { instant, epoch }
-    }
-
-    /// Whether the clock of a driver started here and now would be the real one.
-    fn would_be_real(&self) -> bool {
-        let before = std::time::Instant::now();
-        let reading = self.driver.now().into_std();
-        (before..=std::time::Instant::now()).contains(&reading)
     }
 
     #[inline]

@@ -59,14 +59,9 @@ impl Timer {
     /// Ends the timer.
     #[inline]
     pub(crate) fn cancel(&mut self) {
-        drop(self.withdraw());
-    }
-
-    /// Ends the timer; the waker that comes out is somebody's, to be dropped with no lock held.
-    #[inline]
-    pub(crate) fn withdraw(&mut self) -> Option<Waker> {
-        let key = self.key.take()?;
-        self.shard.cancel(key)
+        if let Some(key) = self.key.take() {
+            drop(self.shard.cancel(key));
+        }
     }
 }
 
@@ -119,7 +114,7 @@ impl Shard {
         due: Option<Deadline>,
         waker: &Waker,
     ) -> Poll<Result<(), Refusal>> {
-        let mut spare = None;
+        let mut cloned = None;
         loop {
             let Some(timer) = key else { return Poll::Pending };
             let mut state = lock(&self.state);
@@ -147,11 +142,11 @@ impl Shard {
                             .and_then(|key| self.remove(state, key, Leaving::Expired));
                         return Poll::Ready(done);
                     }
-                    if let Some(waker) = spare.take() {
+                    if let Some(waker) = cloned.take() {
                         self.admit(&mut state, Standing::Admitted)?;
                         state.wheel.reinsert(timer, deadline, waker);
                         self.wake_by(state, deadline);
-                        // Without a driver the next round starts one.
+                        // Without a driver, the next pass of this loop starts one.
                         continue;
                     }
                 }
@@ -180,7 +175,7 @@ impl Shard {
                     if registered.will_wake(waker) {
                         return Poll::Pending;
                     }
-                    if let Some(waker) = spare.take() {
+                    if let Some(waker) = cloned.take() {
                         let outdated = mem::replace(registered, waker);
                         drop(state);
                         drop(outdated);
@@ -189,7 +184,7 @@ impl Shard {
                 }
             }
             drop(state);
-            spare = Some(waker.clone());
+            cloned = Some(waker.clone());
         }
     }
 

@@ -142,7 +142,7 @@ impl Shard {
         if turn.more || !settled {
             return Visited::Unfinished;
         }
-        state.settle_mode(tick);
+        state.choose_mode(tick);
         let next = state.wake_at;
         self.leave(guard);
         Visited::Finished { next }

@@ -33,11 +33,12 @@
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry says which list it hangs in.
 //! 2. A bucket's bit is set exactly when the bucket holds an entry.
-//! 3. An entry hangs on the level of the highest base-n digit in which its deadline differs from now (from the visited
-//!    tick, while a visit is unfinished; beyond the top level, on the top level), in the bucket of that digit.
+//! 3. An entry that is neither incoming nor overdue hangs on the level of the highest base-n digit in which its deadline
+//!    differs from now (from the visited tick, while a visit is unfinished; beyond the top level, on the top level), in the
+//!    bucket of that digit.
 //! 4. So everything on a level is due before anything on a coarser one, except that the top level's buckets also hold
 //!    later rounds: the next visit is always in the finest level in use.
-//! 5. Every deadline in the levels lies after now; deadlines already past hang in `overdue`.
+//! 5. Every deadline in the levels lies after now; deadlines past hang in `overdue`, those not yet known in `incoming`.
 //! 6. An entry without a value hangs nowhere, and its cell stays until its key comes back.
 //! 7. `len` counts the entries that have a value.
 //! 8. Entries with one deadline hang in one list, in the order in which they came; a cascade keeps it.

@@ -1,30 +1,25 @@
 //! `Periodic`: heartbeats, at a fixed rate or with a fixed delay.
 
+mod series;
+
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     hash::{BuildHasher, Hasher, RandomState},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::{
-    sync::Notify,
     task::JoinHandle,
     time::{Instant, MissedTickBehavior},
 };
 
-use crate::{
-    clock,
-    error::{ScheduleError, SleepError},
-    interval::Interval,
-    sleep::Sleep,
-    sync::{AtomicU64, Mutex, Ordering, lock},
-    timing_wheel::Nanos,
-    wheel::Wheel,
-};
+use crate::{clock, error::ScheduleError, timing_wheel::Nanos, wheel::Wheel};
+
+use series::{Pace, Series};
 
 impl Wheel {
     /// Starts to build a series of runs, one every `period`: heartbeats, as the JDK's `scheduleAtFixedRate` and
@@ -143,6 +138,8 @@ impl PeriodicBuilder {
 
     /// Runs `run` once a period, counted from start to start. A run that takes longer never overlaps the next.
     ///
+    /// A run starts never early, and less than one tick late plus what the runtime adds.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does.
@@ -180,6 +177,8 @@ impl PeriodicBuilder {
     }
 
     /// Runs `run` again and again, with one period from the end of each run to the start of the next.
+    ///
+    /// A run starts never early, and less than one tick late plus what the runtime adds.
     ///
     /// # Cancel safety
     ///
@@ -255,74 +254,19 @@ impl PeriodicBuilder {
     }
 }
 
-/// What decides when the next run starts.
-enum Pace {
-    Rate(Interval),
-    Delay {
-        sleep: Sleep,
-        period: Duration,
-        started: bool,
-    },
-}
-
-impl Pace {
-    async fn next(&mut self) -> Result<(), SleepError> {
-        match self {
-            Pace::Rate(interval) => interval.tick().await.map(|_| ()),
-            Pace::Delay {
-                sleep,
-                period,
-                started,
-            } => {
-                if std::mem::replace(started, true) {
-                    sleep.reset(clock::saturating_add(sleep.shard().now(), *period));
-                }
-                sleep.await
-            }
-        }
-    }
-}
-
-/// What a series and its handle share.
-#[derive(Default)]
-struct Series {
-    state: Mutex<SeriesState>,
-    stopped: Notify,
-    runs: AtomicU64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct SeriesState {
-    running: bool,
-    stopped: bool,
-}
-
-impl Series {
-    /// Waits for the next run; false when there is to be none.
-    async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
-        let mut stopped = pin!(self.stopped.notified());
-        let mut next = pin!(pace.next());
-        poll_fn(|cx| match stopped.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => next.as_mut().poll(cx),
-        })
-        .await?;
-        let mut state = lock(&self.state);
-        state.running = !state.stopped;
-        Ok(state.running)
-    }
-
-    fn finish_run(&self) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        lock(&self.state).running = false;
-    }
-}
-
 /// The handle of a series of runs: a future of its end.
 ///
 /// Dropping it detaches the series and does not stop it: that then runs until the wheel is shut down, a run panics or the
 /// runtime ends, even when every handle of the wheel has been dropped. No handle stops its series on drop. What is to end
 /// with a connection is better an [`interval`](Wheel::interval) in the connection's own task.
+///
+/// # Panics
+///
+/// Polled again after it completed, it panics, as a `JoinHandle` does.
+///
+/// # Errors
+///
+/// It resolves to a [`ScheduleError`] when the wheel refuses the series or is shut down, or a run panics.
 ///
 /// # Examples
 ///
@@ -392,8 +336,7 @@ impl Periodic {
     /// # }
     /// ```
     pub fn stop(&self) {
-        lock(&self.series.state).stopped = true;
-        self.series.stopped.notify_one();
+        self.series.stop();
     }
 
     /// Returns how many runs have completed.
@@ -410,7 +353,7 @@ impl Periodic {
     /// # }
     /// ```
     pub fn runs(&self) -> u64 {
-        self.series.runs.load(Ordering::Relaxed)
+        self.series.runs()
     }
 
     /// Tells whether the series has ended.
@@ -427,8 +370,7 @@ impl Periodic {
     /// # }
     /// ```
     pub fn is_finished(&self) -> bool {
-        let SeriesState { running, stopped } = *lock(&self.series.state);
-        stopped && !running || self.task.is_finished()
+        self.series.has_stopped() || self.task.is_finished()
     }
 }
 

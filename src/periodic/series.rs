@@ -1,0 +1,96 @@
+//! What a series of runs and its handle share, and when the next run starts.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    error::SleepError,
+    interval::Interval,
+    sleep::Sleep,
+    sync::{AtomicU64, Mutex, Ordering, lock},
+};
+
+/// What decides when the next run starts.
+pub(super) enum Pace {
+    Rate(Interval),
+    Delay {
+        sleep: Sleep,
+        period: Duration,
+        started: bool,
+    },
+}
+
+impl Pace {
+    async fn next(&mut self) -> Result<(), SleepError> {
+        match self {
+            Pace::Rate(interval) => interval.tick().await.map(|_| ()),
+            Pace::Delay {
+                sleep,
+                period,
+                started,
+            } => {
+                if std::mem::replace(started, true) {
+                    sleep.reset_after(*period);
+                }
+                sleep.await
+            }
+        }
+    }
+}
+
+/// What a series and its handle share.
+#[derive(Default)]
+pub(super) struct Series {
+    state: Mutex<State>,
+    stopped: Notify,
+    runs: AtomicU64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    running: bool,
+    stopped: bool,
+}
+
+impl Series {
+    /// Waits for the next run; false when there is to be none.
+    pub(super) async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
+        let mut stopped = pin!(self.stopped.notified());
+        let mut next = pin!(pace.next());
+        poll_fn(|cx| match stopped.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => next.as_mut().poll(cx),
+        })
+        .await?;
+        let mut state = lock(&self.state);
+        state.running = !state.stopped;
+        Ok(state.running)
+    }
+
+    pub(super) fn finish_run(&self) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        lock(&self.state).running = false;
+    }
+
+    /// There is to be no run any more, after the one in progress.
+    pub(super) fn stop(&self) {
+        lock(&self.state).stopped = true;
+        self.stopped.notify_one();
+    }
+
+    /// Whether it was stopped, and the last run has finished.
+    pub(super) fn has_stopped(&self) -> bool {
+        let State { running, stopped } = *lock(&self.state);
+        stopped && !running
+    }
+
+    pub(super) fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Relaxed)
+    }
+}

@@ -36,9 +36,9 @@ fn main() {
         .enable_time()
         .build()
         .expect("the runtime starts");
-    for (turn, step) in [("same", 0), ("other", tasks / 2)] {
+    let mut line = Line::new("turns").with("peer", peer).with("tasks", tasks);
+    for (next, step) in [("same_ns", 0), ("other_ns", 1)] {
         let peer = peer.clone();
-        let name = peer.clone();
         let work = async move {
             match peer.as_str() {
                 "tickwheel" => {
@@ -55,16 +55,12 @@ fn main() {
         let took = runtime
             .block_on(runtime.spawn(work))
             .expect("the work does not panic");
-        let line = Line::new("turns").with("peer", name).with("next", turn);
-        println!(
-            "{}",
-            line.with("tasks", tasks)
-                .with_number("ns", took.as_secs_f64() * 1e9 / times as f64)
-        );
+        line = line.with_number(next, took.as_secs_f64() * 1e9 / times as f64);
     }
+    println!("{line}");
 }
 
-/// Ends the timeout of one task after the other, and each time starts one for the task `step` further.
+/// Ends one timeout after the other, and starts another in its place: in each pass for a task `step` further.
 fn turns<F: Future>(tasks: usize, times: usize, step: usize, timeout: impl Fn() -> F) -> Duration {
     let wakers: Vec<_> = (0..tasks).map(|_| Waker::from(Arc::new(Nobody))).collect();
     let mut places: Vec<_> = (0..tasks).map(|_| Box::pin(None::<F>)).collect();
@@ -79,7 +75,7 @@ fn turns<F: Future>(tasks: usize, times: usize, step: usize, timeout: impl Fn() 
         place.set(None);
         place.set(Some(timeout()));
         let started = place.as_pin_mut().expect("it was just put there");
-        let mut cx = Context::from_waker(&wakers[(task + step) % tasks]);
+        let mut cx = Context::from_waker(&wakers[(task + turn / tasks * step) % tasks]);
         assert!(started.poll(&mut cx).is_pending());
     }
     began.elapsed()

@@ -3,14 +3,15 @@
 //! A task that ends one timeout mostly starts the next at once. In a ticking shard, a timer that is cancelled before the
 //! next visit has no deadline yet, only its delay: whole as it is, waker and all, it can be the next timer of the same task
 //! with the same delay. Setting it aside and taking it over are one compare-and-swap each, with no lock and no change to
-//! the wheel. In the books the one is a cancel and the other a registration, and what is aside is not pending.
+//! the wheel; with another delay, that is set under the lock. In the books the one is a cancel and the other a
+//! registration, and what is aside is not pending.
 //!
-//! 1. Under the lock, a visit ends the *round* before it reads the clock, and so does whatever else settles or ends the
-//!    incoming timers. Only a timer registered in the round that lasts can be set aside or taken over: so it is still
+//! 1. Under the lock, a visit ends the *term* before it reads the clock, and so does whatever else settles or ends the
+//!    incoming timers. Only a timer registered in the term that lasts can be set aside or taken over: so it is still
 //!    incoming, and its delay counts from a reading yet to come.
-//! 2. The word counts how often the place was cleared, and so comes back to a former value in no round of fewer than 2^40
-//!    clearings: whoever changes it is the only one to have the entry. One that nobody takes over leaves the wheel when its round ends, or earlier for another
-//!    registration.
+//! 2. The word counts how often the place was cleared, and so comes back to a former value in no term of fewer than 2^40
+//!    clearings: whoever changes it is the only one to have the entry. One that nobody takes over leaves the wheel when
+//!    the term ends, or earlier for another registration.
 //! 3. A timer's waker is its own as long as its [`Mark`] says so, to the pointer; an entry is taken over for that waker
 //!    only, and keeps alive what the pointer points to.
 
@@ -42,7 +43,7 @@ pub(super) struct Aside {
     /// Tells apart all shards that a process ever has.
     shard: u64,
     /// Written under the shard's lock.
-    round: AtomicU64,
+    term: AtomicU64,
     word: AtomicU64,
 }
 
@@ -51,10 +52,10 @@ pub(super) struct Aside {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
-/// What makes a timer fit to be set aside: the round in which it was registered, its delay, and whose waker it has.
+/// What makes a timer fit to be set aside: the term in which it was registered, its delay, and whose waker it has.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
-    pub(super) round: u64,
+    pub(super) term: u64,
     pub(super) delay: Nanos,
     pub(super) owner: Owner,
 }
@@ -129,7 +130,7 @@ impl Aside {
         static SHARDS: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         Aside {
             shard: SHARDS.fetch_add(1, atomic::Ordering::Relaxed),
-            round: AtomicU64::new(0),
+            term: AtomicU64::new(0),
             word: AtomicU64::new(0),
         }
     }
@@ -139,16 +140,16 @@ impl Aside {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The round that lasts, for those who hold the lock.
+    /// The term that lasts, for those who hold the lock.
     #[inline]
-    pub(super) fn round(&self) -> u64 {
-        self.round.load(Ordering::Relaxed)
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
     }
 
     /// Whether a timer with this mark is incoming, as far as one can know without the lock.
     #[inline]
     pub(super) fn lasts(&self, mark: &Mark) -> bool {
-        self.round.load(Ordering::Relaxed) == mark.round
+        self.term.load(Ordering::Relaxed) == mark.term
     }
 
     /// Sets a timer aside; gives its key back when that cannot be.
@@ -156,8 +157,8 @@ impl Aside {
     pub(super) fn put(&self, key: Key, mark: &Mark) -> Result<(), Key> {
         let word = self.word();
         let number = key.into_number();
-        // Read after the word: a round that ends from here on changes that.
-        let lasts = self.lasts(mark) || cfg!(plant_past_round);
+        // Read after the word: a term that ends from here on changes that.
+        let lasts = self.lasts(mark) || cfg!(plant_past_term);
         if !word.is_occupied() && lasts {
             if let Some(occupied) = word.with(number) {
                 if self.change(word, occupied) {
@@ -212,9 +213,9 @@ impl Aside {
         changed
     }
 
-    /// Ends the round, under the lock; returns the word that its end changed.
-    pub(super) fn end_round(&self) -> Word {
-        self.round.store(self.round() + 1, Ordering::Relaxed);
+    /// Ends the term, under the lock; returns the word that its end changed.
+    pub(super) fn end_term(&self) -> Word {
+        self.term.store(self.term() + 1, Ordering::Relaxed);
         self.clear()
     }
 

@@ -27,7 +27,7 @@ pub(crate) enum Due {
 /// A claim on one timer of a shard that may count from its registration. Dropping it cancels the timer.
 pub(crate) struct Countdown {
     key: Option<Key>,
-    /// Until the shard's round ends, and as long as the timer's waker is known.
+    /// Until the shard's term ends, and as long as the timer's waker is known.
     mark: Option<Mark>,
     shard: Hold,
 }
@@ -131,7 +131,7 @@ impl Shard {
             let owner = Owner::of(&waker);
             *key = Some(state.wheel.insert_incoming(delay, waker));
             *mark = self.limit.is_none().then(|| Mark {
-                round: self.aside.round(),
+                term: self.aside.term(),
                 delay,
                 owner,
             });

@@ -9,7 +9,7 @@ mod limit;
 #[cfg(all(test, loom))]
 mod loom;
 mod mode;
-mod reading;
+mod published;
 mod timer;
 mod visit;
 
@@ -33,7 +33,7 @@ pub(crate) use visit::{Visited, Wakers};
 
 use aside::{Aside, Word};
 use mode::Mode;
-use reading::Reading;
+use published::Published;
 
 /// Cells that an emptied arena keeps at least: its part of the wheel's capacity, where that is more.
 const RETAINED: usize = 1024;
@@ -57,8 +57,8 @@ pub(crate) trait Drive: Send + Sync {
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// What can be known without the lock: see [`Reading`].
-    reading: AtomicU32,
+    /// What can be known without the lock: see [`Published`].
+    published: AtomicU32,
     aside: Aside,
     /// Every handle of the wheel is gone.
     forsaken: AtomicBool,
@@ -108,7 +108,7 @@ impl Shard {
                 counters: Metrics::default(),
                 counted: Word::default(),
             }),
-            reading: AtomicU32::new(Reading::UNDRIVEN),
+            published: AtomicU32::new(Published::UNDRIVEN),
             aside: Aside::new(),
             forsaken: AtomicBool::new(false),
             limit,

@@ -68,8 +68,8 @@ impl Shard {
         let mut state = lock(&self.state);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
-            // Nothing is aside, but no round outlasts the ticking.
-            let word = self.aside.end_round();
+            // Nothing is aside, but no term outlasts the ticking.
+            let word = self.aside.end_term();
             self.count(&mut state, word);
             state.mode = Mode::Driverless;
             self.publish(&state);
@@ -80,7 +80,7 @@ impl Shard {
     /// Ends every timer, and the shard, for good; returns how many timers there were.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
-        self.end_round(&mut state, wakers);
+        self.end_term(&mut state, wakers);
         let pending = state.wheel.len();
         state.wheel.abandon_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
@@ -92,17 +92,17 @@ impl Shard {
     }
 
     /// What is incoming is about to get its deadlines, or to end.
-    fn end_round(&self, state: &mut State, wakers: &mut Wakers) {
-        if cfg!(plant_endless_round) {
+    fn end_term(&self, state: &mut State, wakers: &mut Wakers) {
+        if cfg!(plant_endless_term) {
             return;
         }
-        let word = self.aside.end_round();
+        let word = self.aside.end_term();
         wakers.spent.extend(self.count(state, word));
     }
 
     /// Gives up to `limit` incoming timers their deadlines, counted from now, and returns that, and whether it was all of them.
     fn settle(&self, state: &mut State, now: Nanos, limit: usize, wakers: &mut Wakers) -> (Nanos, bool) {
-        self.end_round(state, wakers);
+        self.end_term(state, wakers);
         // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
         let now = state.clock.nanos_of(self.now()).max(now);
         let clock = state.clock;

@@ -13,19 +13,19 @@ use crate::{
 /// Two readings of one clock, taken one after the other, are hardly ever further apart.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// What [`Shard::now`] and [`Shard::stamp`] go by: an epoch and one of these.
-pub(super) struct Reading;
+/// What a shard publishes of itself: an epoch, and one of these.
+pub(super) struct Published;
 
-impl Reading {
+impl Published {
     const BITS: u32 = 3;
     const KIND: u32 = (1 << Self::BITS) - 1;
     /// The epoch is that of the last driver; an instant belongs to the next.
     pub(super) const UNDRIVEN: u32 = 0;
     /// The same, but the last driver's clock was the real one.
-    const UNDRIVEN_SINCE_REAL: u32 = 4;
-    const REAL: u32 = 1;
-    const TEST: u32 = 2;
-    const SHUTDOWN: u32 = 3;
+    const UNDRIVEN_SINCE_REAL: u32 = 1;
+    const REAL: u32 = 2;
+    const TEST: u32 = 3;
+    const SHUTDOWN: u32 = 4;
 }
 
 impl Shard {
@@ -35,9 +35,9 @@ impl Shard {
     /// clock: only a reading that is the machine's is taken as it is.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        match self.reading.load(Ordering::Relaxed) & Reading::KIND {
+        match self.published.load(Ordering::Relaxed) & Published::KIND {
             // A model's time is its own.
-            Reading::REAL if cfg!(not(loom)) => {
+            Published::REAL if cfg!(not(loom)) => {
                 let machine = std::time::Instant::now();
                 let reading = Instant::now();
                 match reading.into_std().checked_duration_since(machine) {
@@ -58,20 +58,22 @@ impl Shard {
     /// The same by one reading of the current context's clock, where the driver's is the real one.
     #[inline]
     pub(crate) fn glance_at_clock(&self) -> Deadline {
-        self.stamped(|| match self.reading.load(Ordering::Relaxed) & Reading::KIND {
-            Reading::REAL if cfg!(not(loom)) => Instant::now(),
-            _ => self.driver.now(),
-        })
+        self.stamped(
+            || match self.published.load(Ordering::Relaxed) & Published::KIND {
+                Published::REAL if cfg!(not(loom)) => Instant::now(),
+                _ => self.driver.now(),
+            },
+        )
     }
 
     #[inline]
     fn stamped(&self, read: impl Fn() -> Instant) -> Deadline {
         loop {
-            let reading = self.reading.load(Ordering::Acquire);
+            let published = self.published.load(Ordering::Acquire);
             let instant = read();
             // Another driver may have come in between, with another clock.
-            if self.reading.load(Ordering::Relaxed) == reading {
-                return self.stamp_by(reading, instant);
+            if self.published.load(Ordering::Relaxed) == published {
+                return self.stamp_by(published, instant);
             }
         }
     }
@@ -79,16 +81,16 @@ impl Shard {
     /// Takes an instant to be of the clock that the wheel goes by now.
     #[inline]
     pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
-        self.stamp_by(self.reading.load(Ordering::Relaxed), instant)
+        self.stamp_by(self.published.load(Ordering::Relaxed), instant)
     }
 
     #[inline]
-    fn stamp_by(&self, reading: u32, instant: Instant) -> Deadline {
-        let epoch = Epoch(reading >> Reading::BITS);
-        let epoch = match reading & Reading::KIND {
-            Reading::UNDRIVEN => epoch.next(),
+    fn stamp_by(&self, published: u32, instant: Instant) -> Deadline {
+        let epoch = Epoch(published >> Published::BITS);
+        let epoch = match published & Published::KIND {
+            Published::UNDRIVEN => epoch.next(),
             // Two drivers on the real clock share an epoch.
-            Reading::UNDRIVEN_SINCE_REAL if !clock::is_real(|| self.driver.now()) => epoch.next(),
+            Published::UNDRIVEN_SINCE_REAL if !clock::is_real(|| self.driver.now()) => epoch.next(),
             _ => epoch,
         };
         Deadline { instant, epoch }
@@ -96,21 +98,21 @@ impl Shard {
 
     #[inline]
     pub(crate) fn is_shutdown(&self) -> bool {
-        self.reading.load(Ordering::Relaxed) & Reading::KIND == Reading::SHUTDOWN
+        self.published.load(Ordering::Relaxed) & Published::KIND == Published::SHUTDOWN
     }
 
     /// Tells [`Shard::now`] and [`Shard::stamp`] what the state says.
     pub(super) fn publish(&self, state: &State) {
         let kind = match state.mode {
-            Mode::Shutdown => Reading::SHUTDOWN,
+            Mode::Shutdown => Published::SHUTDOWN,
             Mode::Driverless if state.clock.real && state.epoch != Epoch::UNDRIVEN => {
-                Reading::UNDRIVEN_SINCE_REAL
+                Published::UNDRIVEN_SINCE_REAL
             }
-            Mode::Driverless => Reading::UNDRIVEN,
-            _ if state.clock.real => Reading::REAL,
-            _ => Reading::TEST,
+            Mode::Driverless => Published::UNDRIVEN,
+            _ if state.clock.real => Published::REAL,
+            _ => Published::TEST,
         };
-        self.reading
-            .store(state.epoch.0 << Reading::BITS | kind, Ordering::Release);
+        self.published
+            .store(state.epoch.0 << Published::BITS | kind, Ordering::Release);
     }
 }

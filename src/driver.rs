@@ -108,7 +108,7 @@ impl Driver {
         for shard in &self.shards {
             loop {
                 let visit = shard.visit(now, real, BATCH, &mut self.wakers);
-                // What was settled or cascaded counts as well; but under a test's clock, `advance` is to find all of it done.
+                // What was settled or cascaded counts as well; but a test's `advance` is to find all of it done.
                 dealt_with += match visit {
                     Visited::Unfinished if real => BATCH,
                     _ => self.wakers.due.len(),

@@ -565,3 +565,12 @@ fn with_a_handle_it_can_be_spawned_and_awaited_outside_a_runtime() {
     series.stop();
     assert_eq!(futures::executor::block_on(series), Ok(()));
 }
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "polled after completion")]
+async fn polled_again_after_its_end_it_panics_as_a_join_handle_does() {
+    let mut series = Wheel::new().periodic(ms(10)).spawn_at_fixed_rate(|| async {});
+    series.stop();
+    assert_eq!((&mut series).await, Ok(()));
+    let _ = series.await;
+}

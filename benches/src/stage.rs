@@ -37,6 +37,13 @@ impl Stage {
     }
 }
 
+/// A runtime for timers alone, which sleeps while there is nothing to do.
+pub fn quiet(workers: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let builder = builder.worker_threads(workers).enable_time();
+    builder.build().expect("the runtime starts")
+}
+
 fn raise(builder: &mut Builder) -> Runtime {
     let runtime = builder.enable_all().build().expect("the runtime starts");
     // For Tokio's benefit: with no earlier timer pending, each of its registrations would wake the worker that waits for

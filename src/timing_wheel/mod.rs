@@ -259,12 +259,11 @@ impl<T> TimingWheel<T> {
         old
     }
 
-    /// Moves a pending timer to an earlier deadline; false when it has expired or its deadline is no later. One that is
-    /// incoming has no deadline yet, and takes this one.
+    /// Moves a timer that has a deadline to an earlier one; false when it has expired or its deadline is no later.
     pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
-        if entry.value.is_none() || entry.place != Place::INCOMING && entry.deadline <= deadline {
+        if entry.value.is_none() || entry.deadline <= deadline {
             return false;
         }
         self.unlink(index);

@@ -153,7 +153,9 @@ impl Model {
                     deadline: old,
                     state,
                 } = self.timers[index];
-                let forward = state != State::Expired && old.is_none_or(|old| deadline < old);
+                // One that is incoming has none that could be compared.
+                let Some(old) = old else { return };
+                let forward = state != State::Expired && deadline < old;
                 assert_eq!(self.wheel.bring_forward(key, deadline), forward);
                 if forward {
                     self.forget(index);

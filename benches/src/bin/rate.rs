@@ -12,7 +12,7 @@ use std::{
 use tickwheel::Wheel;
 use tickwheel_benches::{
     children::{Arguments, Line, in_turn},
-    process,
+    process, stage,
     work::{Once, poll_once, repeat},
 };
 use tokio::sync::mpsc;
@@ -28,12 +28,7 @@ fn main() {
     let batch = arguments.number("batch", 100);
     let every = arguments.number("every-ticks", 1);
     let ticks = arguments.number("seconds", 2) * 100;
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder
-        .worker_threads(1)
-        .enable_time()
-        .build()
-        .expect("the runtime starts");
+    let runtime = stage::quiet(1);
     let wheel = Wheel::new();
     let (requests, mut taken) = mpsc::unbounded_channel::<u64>();
     let (chosen, turned) = (peer.clone(), wheel.clone());

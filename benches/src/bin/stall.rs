@@ -9,7 +9,10 @@ use std::{
 
 use hdrhistogram::Histogram;
 use tickwheel::Wheel;
-use tickwheel_benches::children::{Arguments, Line, in_turn};
+use tickwheel_benches::{
+    children::{Arguments, Line, in_turn},
+    stage,
+};
 
 fn main() {
     let arguments = Arguments::read();
@@ -17,12 +20,7 @@ fn main() {
         return in_turn(&arguments, &["tickwheel"]);
     }
     let timers = arguments.number("timers", 1_000_000);
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder
-        .worker_threads(1)
-        .enable_time()
-        .build()
-        .expect("the runtime starts");
+    let runtime = stage::quiet(1);
     let wheel = Wheel::builder().shards(1).build().expect("one shard is allowed");
     let _entered = runtime.enter();
     let mut cx = Context::from_waker(Waker::noop());

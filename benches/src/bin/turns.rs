@@ -12,7 +12,10 @@ use std::{
 
 use pingora_timeout::fast_timeout::fast_timeout;
 use tickwheel::Wheel;
-use tickwheel_benches::children::{Arguments, Line, in_turn};
+use tickwheel_benches::{
+    children::{Arguments, Line, in_turn},
+    stage,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -29,13 +32,8 @@ fn main() {
     };
     let tasks = arguments.number("tasks", 64) as usize;
     let times = arguments.number("times", 2_000_000) as usize;
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
     // One worker for the work, one for whoever drives the timers.
-    let runtime = builder
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .expect("the runtime starts");
+    let runtime = stage::quiet(2);
     let mut line = Line::new("turns").with("peer", peer).with("tasks", tasks);
     for (next, step) in [("same_ns", 0), ("other_ns", 1)] {
         let peer = peer.clone();

@@ -435,6 +435,18 @@ fn incoming_timers_line_up_when_they_are_settled() {
 }
 
 #[test]
+fn only_an_incoming_timer_is_given_another_delay() {
+    let mut wheel = TimingWheel::new(4, 2);
+    let key = wheel.insert_incoming(Nanos(9), "incoming");
+    wheel.set_incoming_delay(&key, Nanos(2));
+    assert!(wheel.settle_incoming(1, |delay| Tick(delay.0)));
+    wheel.set_incoming_delay(&key, Nanos(9));
+    wheel.assert_consistent();
+    assert_eq!(wheel.deadline(&key), Tick(2));
+    assert_eq!(wheel.expire_until(2), ["incoming"]);
+}
+
+#[test]
 fn a_timer_can_only_be_brought_forward() {
     let mut wheel = TimingWheel::new(4, 2);
     let [moved, stays, _] = ["moved", "stays", "third"].map(|name| wheel.insert(Tick(9), name));

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use tokio::{task::coop, time::Instant};
 
 use crate::{
     budget,
-    error::{Refusal, TimeoutError},
+    error::TimeoutError,
     shard::{Countdown, Due},
     wheel::Wheel,
 };
@@ -187,32 +187,31 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
-        let used_up = had_budget && !coop::has_budget_remaining();
-        if !used_up {
-            ready!(budget::poll_left(cx));
-        }
-        let error = ready!(poll_timer(this.timer, this.due, this.elapsed, cx.waker()));
-        if !used_up {
-            ready!(budget::poll_spend(cx));
-        }
-        Poll::Ready(Err(error))
+        poll_timer(this.timer, this.due, this.elapsed, had_budget, cx).map(Err)
     }
 }
 
-#[inline]
-fn poll_timer(timer: &mut Countdown, due: &Due, elapsed: &mut bool, waker: &Waker) -> Poll<TimeoutError> {
-    if matches!(due, Due::After(Duration::ZERO)) && !*elapsed {
-        if timer.shard().is_shutdown() {
-            return Poll::Ready(TimeoutError::Shutdown);
-        }
-        *elapsed = true;
+/// What does not depend on the future, which has just been polled, and may have used up the budget that there was.
+fn poll_timer(
+    timer: &mut Countdown,
+    due: &Due,
+    elapsed: &mut bool,
+    had_budget: bool,
+    cx: &mut Context<'_>,
+) -> Poll<TimeoutError> {
+    let has_budget = coop::has_budget_remaining();
+    if !has_budget && !had_budget {
+        ready!(budget::poll_left(cx));
     }
-    if *elapsed {
-        return Poll::Ready(TimeoutError::Elapsed);
-    }
-    let outcome: Result<(), Refusal> = ready!(timer.poll(due, waker));
+    let outcome = match *elapsed {
+        true => Ok(()),
+        false => ready!(timer.poll(due, cx.waker())),
+    };
     *elapsed = outcome.is_ok();
+    // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
+    if has_budget {
+        ready!(budget::poll_spend(cx));
+    }
     Poll::Ready(outcome.map_or_else(TimeoutError::from, |()| TimeoutError::Elapsed))
 }
 

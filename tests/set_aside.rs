@@ -154,6 +154,57 @@ fn a_timeout_of_another_wheel_is_its_own() {
 }
 
 #[test]
+fn two_wheels_of_one_thread_keep_books_of_their_own() {
+    real_runtime().block_on(async {
+        let wheels = [wheel(), wheel()];
+        let busy = wheels.each_ref().map(make_tick);
+        let mut cancelled = wheels.each_ref().map(|wheel| wheel.metrics().cancelled);
+        for stay in (0..30).chain([1; 20]) {
+            for (wheel, cancelled) in wheels.iter().zip(&mut cancelled) {
+                for _ in 0..stay {
+                    drop(waiting(wheel, SECOND, Waker::noop()));
+                }
+                *cancelled += stay;
+            }
+            for (n, wheel) in wheels.iter().enumerate() {
+                let metrics = wheel.metrics();
+                assert_eq!(
+                    (metrics.cancelled, metrics.pending),
+                    (cancelled[n], busy[n].len())
+                );
+                assert_adds_up(wheel);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_ends_leaves_nothing_behind() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let busy = make_tick(&wheel);
+        for _ in 0..20 {
+            let (waker, observer) = observed_waker();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..3 {
+                        drop(waiting(&wheel, SECOND, &waker));
+                    }
+                });
+            });
+            drop(waker);
+            assert_adds_up(&wheel);
+            assert_eq!(wheel.pending(), busy.len());
+            while observer.strong_count() > 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        }
+        drop(busy);
+        assert_at_rest(&wheel);
+    });
+}
+
+#[test]
 fn no_waker_is_kept_for_more_than_a_tick() {
     real_runtime().block_on(async {
         let wheel = wheel();

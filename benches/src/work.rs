@@ -63,13 +63,13 @@ pub async fn repeat(times: u64, mut operation: impl FnMut(&mut Context<'_>)) {
 }
 
 /// A timeout around a future that is ready at once.
-#[inline]
+#[inline(always)]
 pub fn poll_ready(cx: &mut Context<'_>, timeout: impl Future) {
     assert!(black_box(pin!(timeout).poll(cx)).is_ready());
 }
 
 /// A timeout around a future that waits once: it registers a timer, and cancels it.
-#[inline]
+#[inline(always)]
 pub fn poll_once(cx: &mut Context<'_>, timeout: impl Future) {
     let mut timeout = pin!(timeout);
     assert!(black_box(timeout.as_mut().poll(cx)).is_pending());

@@ -2,55 +2,53 @@
 //!
 //! A task that ends one timeout mostly starts the next at once. In a ticking shard, a timer that is cancelled before the
 //! next visit has no deadline yet, only its delay: whole as it is, waker and all, it can be the next timer of the same task
-//! with the same delay. Setting it aside and taking it over are one compare-and-swap each, with no lock and no change to
-//! the wheel; with another delay, that is set under the lock. In the books the one is a cancel and the other a
+//! with the same delay. Its thread puts it on a [`Shelf`] of its own, and takes it over by one compare-and-swap, with no lock
+//! and no change to the wheel; with another delay, that is set under the lock. In the books the one is a cancel and the other a
 //! registration, and what is aside is not pending.
 //!
 //! 1. Under the lock, a visit ends the *term* before it reads the clock, and so does whatever else settles or ends the
 //!    incoming timers. Only a timer registered in the term that lasts can be set aside or taken over: so it is still
 //!    incoming, and its delay counts from a reading yet to come.
-//! 2. The word counts how often the place was cleared, and so comes back to a former value in no term of fewer than 2^40
-//!    clearings: whoever changes it is the only one to have the entry. One that nobody takes over leaves the wheel when
-//!    the term ends, or earlier for another registration.
+//! 2. One that nobody takes over leaves the wheel when the term ends, or earlier for another registration of its thread.
 //! 3. A timer's waker is its own as long as its [`Mark`] says so, to the pointer; an entry is taken over for that waker
 //!    only, and keeps alive what the pointer points to.
 
 use std::{
-    cell::Cell,
+    cell::RefCell,
     num::NonZeroU32,
     ptr,
     sync::atomic,
     task::{RawWakerVTable, Waker},
 };
 
-use super::hold;
+use super::{
+    Shard, State,
+    shelf::{Gate, Shelf},
+};
 use crate::{
-    sync::{AtomicU64, Ordering},
+    sync::{Arc, AtomicU64, Ordering},
     timing_wheel::{Key, Nanos},
 };
 
+/// Registrations elsewhere, with none at its shelf in between, after which a thread's shelf is moved.
+const ELSEWHERE: u32 = 8;
+
 #[cfg(not(loom))]
 thread_local! {
-    static NOTE: Cell<Option<Note>> = const { Cell::new(None) };
+    static NOTE: RefCell<Option<Note>> = const { RefCell::new(None) };
 }
 #[cfg(loom)]
 loom::thread_local! {
-    static NOTE: Cell<Option<Note>> = Cell::new(None);
+    static NOTE: RefCell<Option<Note>> = RefCell::new(None);
 }
 
-/// The place of a shard where one cancelled timer waits for the next.
+/// What a shard knows of timers set aside, without its lock.
 pub(super) struct Aside {
     /// Tells apart all shards that a process ever has.
     shard: u64,
     /// Written under the shard's lock.
     term: AtomicU64,
-    word: AtomicU64,
 }
-
-/// The number of the timer that is aside, zero for none, and how often the place has been cleared, by a timer that left or
-/// by the holder of the lock.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Word(u64);
 
 /// What makes a timer fit to be set aside: the term in which it was registered, its delay, and whose waker it has.
 #[derive(Clone, Copy)]
@@ -67,13 +65,41 @@ pub(super) struct Owner {
     vtable: &'static RawWakerVTable,
 }
 
-/// What a thread remembers of the timer it set aside last.
-#[derive(Clone, Copy)]
+/// What a thread remembers of its shelf.
 pub(super) struct Note {
     shard: u64,
-    word: Word,
-    number: NonZeroU32,
+    shelf: Arc<Shelf>,
+    /// The timer that it set aside last, if it has not looked for that since.
+    number: Option<NonZeroU32>,
+    gate: Gate,
+    /// The mark of that, or of the one before.
     pub(super) mark: Mark,
+    elsewhere: u32,
+}
+
+/// A shelf, in the books of its shard.
+pub(super) struct Account {
+    shelf: Arc<Shelf>,
+    /// What the gate said when the takings were counted last.
+    counted: Gate,
+}
+
+/// Why a timer could not be set aside.
+pub(super) enum Unfit {
+    /// There is no room, or its term is over.
+    Still(Key),
+    /// The term has ended meanwhile: the shelf may have to be cleared once more.
+    Late,
+}
+
+impl Mark {
+    #[inline]
+    fn is(&self, other: &Mark) -> bool {
+        self.delay == other.delay
+            && self.term == other.term
+            && self.owner.data == other.owner.data
+            && ptr::eq(self.owner.vtable, other.owner.vtable)
+    }
 }
 
 impl Owner {
@@ -92,52 +118,13 @@ impl Owner {
     }
 }
 
-impl Word {
-    const NUMBER_BITS: u32 = 24;
-    const NUMBER: u64 = (1 << Self::NUMBER_BITS) - 1;
-    const STEPS: u64 = u64::MAX >> Self::NUMBER_BITS;
-
-    #[inline]
-    pub(super) fn is_occupied(self) -> bool {
-        self.0 & Self::NUMBER != 0
-    }
-
-    pub(super) fn key(self) -> Option<Key> {
-        NonZeroU32::new((self.0 & Self::NUMBER) as u32).map(Key::from_number)
-    }
-
-    /// How often the place has been cleared since the word was `former`.
-    pub(super) fn steps_since(self, former: Word) -> u64 {
-        (self.0 >> Self::NUMBER_BITS).wrapping_sub(former.0 >> Self::NUMBER_BITS) & Self::STEPS
-    }
-
-    /// What the word will be with this timer aside, if the number is not too big.
-    #[inline]
-    fn with(self, number: NonZeroU32) -> Option<Word> {
-        let number = u64::from(number.get());
-        (number <= Self::NUMBER).then_some(Word(self.0 | number))
-    }
-
-    /// What the word will be when the place has been cleared.
-    #[inline]
-    pub(super) fn without(self) -> Word {
-        Word((self.0 | Self::NUMBER).wrapping_add(1))
-    }
-}
-
 impl Aside {
     pub(super) fn new() -> Aside {
         static SHARDS: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         Aside {
             shard: SHARDS.fetch_add(1, atomic::Ordering::Relaxed),
             term: AtomicU64::new(0),
-            word: AtomicU64::new(0),
         }
-    }
-
-    #[inline]
-    pub(super) fn word(&self) -> Word {
-        Word(self.word.load(Ordering::Acquire))
     }
 
     /// The term that lasts, for those who hold the lock.
@@ -149,81 +136,163 @@ impl Aside {
     /// Whether a timer with this mark is incoming, as far as one can know without the lock.
     #[inline]
     pub(super) fn lasts(&self, mark: &Mark) -> bool {
-        self.term.load(Ordering::Relaxed) == mark.term
+        self.term.load(Ordering::Relaxed) == mark.term || cfg!(plant_past_term)
     }
 
-    /// Sets a timer aside; gives its key back when that cannot be.
+    /// Sets a timer aside.
     #[inline]
-    pub(super) fn put(&self, key: Key, mark: &Mark) -> Result<(), Key> {
-        let word = self.word();
+    pub(super) fn put(&self, key: Key, mark: &Mark) -> Result<(), Unfit> {
         let number = key.into_number();
-        // Read after the word: a term that ends from here on changes that.
-        let lasts = self.lasts(mark) || cfg!(plant_past_term);
-        if !word.is_occupied() && lasts {
-            if let Some(occupied) = word.with(number) {
-                if self.change(word, occupied) {
-                    let note = Note {
+        self.with_note(|note| {
+            let gate = note.shelf.gate();
+            // Read after the gate: a term that ends from here on moves that.
+            if !self.lasts(mark) || !note.shelf.put(number, gate) {
+                return None;
+            }
+            note.number = Some(number);
+            note.gate = gate;
+            // Mostly it is there already, and a copy would have to wait for what was written a moment ago.
+            if !note.mark.is(mark) {
+                note.mark = *mark;
+            }
+            Some(match note.shelf.gate() == gate {
+                true => Ok(()),
+                false => Err(Unfit::Late),
+            })
+        })
+        .unwrap_or_else(|| Err(Unfit::Still(Key::from_number(number))))
+    }
+
+    /// Lets this thread look for the timer that it set aside last, if it was this task's.
+    #[inline]
+    pub(super) fn find<R>(&self, waker: &Waker, take: impl FnOnce(&mut Note) -> Option<R>) -> Option<R> {
+        self.with_note(|note| match note.number {
+            Some(_) if note.mark.owner.has(waker) && self.lasts(&note.mark) => take(note),
+            _ => None,
+        })
+    }
+
+    /// Takes down what is on this thread's shelf, under the lock.
+    pub(super) fn clear(&self) -> Option<Key> {
+        self.with_note(|note| {
+            note.number = None;
+            note.shelf.clear(note.shelf.gate())
+        })
+    }
+
+    /// Gives this thread a shelf, under the lock, unless it uses one elsewhere.
+    pub(super) fn make_room(&self, accounts: &mut Vec<Account>, mark: &Mark) {
+        // A thread whose locals are gone needs none.
+        let _gone = NOTE.try_with(|note| {
+            let mut note = note.borrow_mut();
+            match &mut *note {
+                Some(note) if note.shard == self.shard => note.elsewhere = 0,
+                Some(note) if note.elsewhere < ELSEWHERE => note.elsewhere += 1,
+                _ => {
+                    let shelf = Arc::new(Shelf::new());
+                    accounts.push(Account {
+                        shelf: shelf.clone(),
+                        counted: shelf.gate(),
+                    });
+                    *note = Some(Note {
                         shard: self.shard,
-                        word: occupied,
-                        number,
+                        number: None,
+                        gate: shelf.gate(),
+                        shelf,
                         mark: *mark,
-                    };
-                    NOTE.with(|last| last.set(Some(note)));
-                    return Ok(());
+                        elsewhere: 0,
+                    });
                 }
             }
-        }
-        Err(Key::from_number(number))
+        });
     }
 
-    /// The timer that this thread set aside last, if it was this task's, and is there still. Until it is taken over, no code
-    /// may run that could set another aside.
+    /// Uses the note of a thread that has a shelf here.
     #[inline]
-    pub(super) fn find(&self, waker: &Waker) -> Option<Note> {
-        NOTE.with(Cell::get)
-            .filter(|note| note.shard == self.shard && note.mark.owner.has(waker) && note.word == self.word())
+    fn with_note<R>(&self, using: impl FnOnce(&mut Note) -> Option<R>) -> Option<R> {
+        // A thread whose locals are gone has none.
+        NOTE.try_with(|note| {
+            let mut note = note.borrow_mut();
+            note.as_mut()
+                .filter(|note| note.shard == self.shard)
+                .and_then(using)
+        })
+        .ok()
+        .flatten()
     }
+}
 
-    /// Takes over a timer that was found, if it is there still.
+impl Note {
+    /// Takes the timer over, if it is there still.
     #[inline]
-    pub(super) fn take(&self, note: &Note) -> Option<Key> {
-        self.change(note.word, note.word.without())
-            .then(|| Key::from_number(note.number))
+    pub(super) fn take(&mut self) -> Option<Key> {
+        let number = self.number.take()?;
+        self.shelf.take(self.gate).then(|| Key::from_number(number))
     }
 
-    /// The same under the lock. There a store will do: the place is occupied, so nobody sets aside, and this thread alone
-    /// has the note of the timer that is there.
-    pub(super) fn take_locked(&self, note: &Note) -> Option<Key> {
-        if self.word() != note.word {
-            return None;
+    /// The same under the lock.
+    pub(super) fn take_locked(&mut self) -> Option<Key> {
+        let number = self.number.take()?;
+        self.shelf
+            .take_locked(self.gate)
+            .then(|| Key::from_number(number))
+    }
+}
+
+impl Shard {
+    /// Ends the term, under the lock: what is incoming is about to get its deadlines, or to end.
+    pub(super) fn end_term(&self, state: &mut State, spent: &mut Vec<Waker>) {
+        if cfg!(not(plant_endless_term)) {
+            let term = &self.aside.term;
+            term.store(term.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            state.clear_shelves(spent);
         }
-        self.word.store(note.word.without().0, Ordering::Release);
-        Some(Key::from_number(note.number))
+    }
+}
+
+impl State {
+    /// Ends what nobody took over; the wakers are for the caller to drop with no lock held.
+    pub(super) fn clear_shelves(&mut self, spent: &mut Vec<Waker>) {
+        let State {
+            accounts,
+            wheel,
+            counters,
+            ..
+        } = self;
+        accounts.retain_mut(|account| {
+            // Looked at first, so that all is seen that a thread which is gone did to its shelf.
+            let abandoned = Arc::get_mut(&mut account.shelf).is_some();
+            let gate = account.shelf.end_term();
+            let taken = gate.taken_since(account.counted);
+            account.counted = gate;
+            counters.registered += taken;
+            counters.cancelled += taken;
+            let left = account.shelf.clear(gate);
+            if let Some(waker) = left.and_then(|key| wheel.remove(key)) {
+                counters.cancelled += 1;
+                spent.push(waker);
+            }
+            !abandoned
+        });
     }
 
-    #[inline]
-    fn change(&self, from: Word, to: Word) -> bool {
-        let changed = self
-            .word
-            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok();
-        if !changed {
-            hold::met_another();
+    /// How many timers are aside, and how many have been taken over that the counters do not know of.
+    pub(super) fn aside(&mut self) -> (usize, u64) {
+        let (mut aside, mut taken) = (0, 0);
+        for account in &self.accounts {
+            let (timer, gate) = account.shelf.look();
+            taken += gate.taken_since(account.counted);
+            // One that was overlooked may have expired.
+            let pending = timer.is_some_and(|number| self.wheel.get_mut(&Key::from_number(number)).is_some());
+            aside += usize::from(pending);
         }
-        changed
+        (aside, taken)
     }
 
-    /// Ends the term, under the lock; returns the word that its end changed.
-    pub(super) fn end_term(&self) -> Word {
-        self.term.store(self.term() + 1, Ordering::Relaxed);
-        self.clear()
-    }
-
-    /// Takes away what is aside, under the lock; returns the word as it was.
-    pub(super) fn clear(&self) -> Word {
-        let clear = |word| Some(Word(word).without().0);
-        match self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, clear) {
-            Ok(word) | Err(word) => Word(word),
-        }
+    /// Ends a timer that was aside. Its waker is for the caller to drop with no lock held.
+    pub(super) fn end_aside(&mut self, key: Key) -> Option<Waker> {
+        let waker = self.wheel.remove(key)?;
+        self.counters.cancelled += 1;
+        Some(waker)
     }
 }

@@ -7,12 +7,13 @@ use std::{
 };
 
 use super::{
-    Hold, Mode, Shard, Standing,
-    aside::{Mark, Note, Owner},
+    Hold, Leaving, Mode, Shard, Standing,
+    aside::{Mark, Note, Owner, Unfit},
 };
 use crate::{
     clock::Deadline,
     error::Refusal,
+    sync::lock,
     timing_wheel::{Key, Nanos},
 };
 
@@ -42,44 +43,40 @@ impl Countdown {
         }
     }
 
-    #[inline]
-    pub(crate) fn shard(&self) -> &Shard {
-        &self.shard
-    }
-
-    /// Waits until the timer is due. The first poll registers it.
+    /// Waits until the timer is due. The first poll registers it, if its time is not up already.
     #[inline]
     pub(crate) fn poll(&mut self, due: &Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let Countdown { key, mark, shard } = self;
-        let delay = match *due {
-            Due::After(delay) => delay,
-            Due::At(deadline) => return shard.poll_at(key, deadline, Standing::New, waker),
-        };
-        if key.is_none() {
-            return shard.register_after(key, mark, Nanos::from_duration(delay), waker);
+        match *due {
+            Due::After(delay) if key.is_none() => match Nanos::from_duration(delay) {
+                Nanos::ZERO if shard.is_shutdown() => Poll::Ready(Err(Refusal::Shutdown)),
+                Nanos::ZERO => Poll::Ready(Ok(())),
+                delay => shard.register_after(key, mark, delay, waker),
+            },
+            Due::After(_) => self.poll_again(waker),
+            Due::At(deadline) => shard.poll_at(key, deadline, Standing::New, waker),
         }
-        *mark = mark.filter(|mark| mark.owner.has(waker) && shard.aside.lasts(mark));
-        if mark.is_some() {
+    }
+
+    #[inline(never)]
+    fn poll_again(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        let Countdown { key, mark, shard } = self;
+        match mark {
             // Incoming still, and its waker the right one.
-            return Poll::Pending;
+            Some(mark) if mark.owner.has(waker) && shard.aside.lasts(mark) => Poll::Pending,
+            _ => {
+                *mark = None;
+                shard.poll(key, None, waker)
+            }
         }
-        shard.poll(key, None, waker)
     }
 
     /// Ends the timer.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         if let Some(key) = self.key.take() {
-            self.end(key);
+            self.shard.end(key, self.mark.as_ref());
         }
-    }
-
-    fn end(&mut self, key: Key) {
-        let left = match self.mark.take() {
-            Some(mark) => self.shard.aside.put(key, &mark).err(),
-            None => Some(key),
-        };
-        drop(left.and_then(|key| self.shard.cancel(key)));
     }
 }
 
@@ -91,15 +88,30 @@ impl Drop for Countdown {
 }
 
 impl Shard {
-    /// Takes over a timer, if it is there still, and gives it the delay that its mark now says.
-    fn take_over(&self, found: &Note) -> Option<Key> {
-        let mut state = self.lock_to_register();
-        let key = self.aside.take_locked(found)?;
-        state.wheel.set_incoming_delay(&key, found.mark.delay);
-        Some(key)
+    /// Ends a timer: sets it aside, if that can be.
+    pub(super) fn end(&self, key: Key, mark: Option<&Mark>) {
+        let put = match mark {
+            Some(mark) => self.aside.put(key, mark),
+            None => Err(Unfit::Still(key)),
+        };
+        match put {
+            Ok(()) => {}
+            Err(Unfit::Still(key)) => drop(self.cancel(key)),
+            Err(Unfit::Late) => self.take_down(),
+        }
+    }
+
+    /// Ends the timer that this thread set aside as the term ended, if it was overlooked.
+    #[inline(never)]
+    fn take_down(&self) {
+        let state = lock(&self.state);
+        if let Some(key) = self.aside.clear() {
+            drop(self.remove(state, key, Leaving::Cancelled));
+        }
     }
 
     /// Starts a timer that is due so long after now.
+    #[inline]
     pub(super) fn register_after(
         &self,
         key: &mut Option<Key>,
@@ -107,34 +119,58 @@ impl Shard {
         delay: Nanos,
         waker: &Waker,
     ) -> Poll<Result<(), Refusal>> {
-        if let Some(mut found) = self.aside.find(waker) {
-            *key = if found.mark.delay == delay {
-                self.aside.take(&found)
-            } else {
-                found.mark.delay = delay;
-                self.take_over(&found)
+        let taken = self.aside.find(waker, |note| {
+            let key = match note.mark.delay == delay {
+                true => note.take(),
+                false => self.take_over_with(note, delay),
             };
-            if key.is_some() {
-                *mark = Some(found.mark);
-                return Poll::Pending;
+            Some((key?, note.mark))
+        });
+        match taken {
+            Some(taken) => {
+                (*key, *mark) = (Some(taken.0), Some(taken.1));
+                Poll::Pending
             }
+            None => self.register_anew(key, mark, delay, waker),
         }
+    }
+
+    /// Takes over a timer and gives it another delay: under the lock, for a visit may be about to settle it.
+    #[inline(never)]
+    fn take_over_with(&self, note: &mut Note, delay: Nanos) -> Option<Key> {
+        let mut state = self.lock_to_register();
+        let key = note.take_locked()?;
+        state.wheel.set_incoming_delay(&key, delay);
+        note.mark.delay = delay;
+        Some(key)
+    }
+
+    #[inline(never)]
+    fn register_anew(
+        &self,
+        key: &mut Option<Key>,
+        mark: &mut Option<Mark>,
+        delay: Nanos,
+        waker: &Waker,
+    ) -> Poll<Result<(), Refusal>> {
         let waker = waker.clone();
         let mut state = self.lock_to_register();
         if let Mode::Ticking { .. } = state.mode {
             self.admit(&mut state, Standing::New)?;
-            // Another task's, most likely: with it gone, the next to be cancelled has room.
-            let outdated = match self.aside.word().is_occupied() {
-                true => self.count(&mut state, self.aside.clear()),
-                false => None,
-            };
+            let mut outdated = None;
             let owner = Owner::of(&waker);
             *key = Some(state.wheel.insert_incoming(delay, waker));
-            *mark = self.limit.is_none().then(|| Mark {
-                term: self.aside.term(),
-                delay,
-                owner,
-            });
+            if self.limit.is_none() {
+                // What is on the shelf is another task's, most likely: with that gone, the next to be cancelled has room.
+                outdated = self.aside.clear().and_then(|key| state.end_aside(key));
+                let made = Mark {
+                    term: self.aside.term(),
+                    delay,
+                    owner,
+                };
+                self.aside.make_room(&mut state.accounts, &made);
+                *mark = Some(made);
+            }
             drop(state);
             drop(outdated);
             return Poll::Pending;

@@ -10,6 +10,7 @@ mod limit;
 mod loom;
 mod mode;
 mod published;
+mod shelf;
 mod timer;
 mod visit;
 
@@ -31,7 +32,7 @@ pub(crate) use limit::{Limit, Standing};
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Visited, Wakers};
 
-use aside::{Aside, Word};
+use aside::{Account, Aside};
 use mode::Mode;
 use published::Published;
 
@@ -85,8 +86,8 @@ struct State {
     /// The clocks of epochs 1 to `epoch`, exclusive.
     former: Vec<Clock>,
     counters: Metrics,
-    /// The word of what is set aside, as far as the counters know it.
-    counted: Word,
+    /// The shelves of the threads that have one here.
+    accounts: Vec<Account>,
 }
 
 impl Shard {
@@ -106,7 +107,7 @@ impl Shard {
                 epoch: Epoch::UNDRIVEN,
                 former: Vec::new(),
                 counters: Metrics::default(),
-                counted: Word::default(),
+                accounts: Vec::new(),
             }),
             published: AtomicU32::new(Published::UNDRIVEN),
             aside: Aside::new(),
@@ -124,19 +125,18 @@ impl Shard {
 
     /// How many timers wait here.
     pub(crate) fn pending(&self) -> usize {
-        let state = lock(&self.state);
-        state.wheel.len() - usize::from(self.aside.word().is_occupied())
+        let mut state = lock(&self.state);
+        state.wheel.len() - state.aside().0
     }
 
     /// Adds this shard's figures to a total.
     pub(crate) fn add_metrics(&self, total: &mut Metrics) {
-        let state = lock(&self.state);
-        let aside = self.aside.word();
-        let taken_over = aside.steps_since(state.counted);
-        total.pending += state.wheel.len() - usize::from(aside.is_occupied());
-        total.registered += state.counters.registered + taken_over;
+        let mut state = lock(&self.state);
+        let (aside, taken) = state.aside();
+        total.pending += state.wheel.len() - aside;
+        total.registered += state.counters.registered + taken;
         total.expired += state.counters.expired;
-        total.cancelled += state.counters.cancelled + taken_over + u64::from(aside.is_occupied());
+        total.cancelled += state.counters.cancelled + taken + aside as u64;
         total.rejected += state.counters.rejected;
         total.cascaded += state.counters.cascaded;
         total.dozes += state.counters.dozes;
@@ -204,18 +204,6 @@ impl Shard {
             self.vacated(state);
         }
         waker
-    }
-
-    /// Enters into the counters what was set aside and taken over until `word` was changed, and ends the timer that nobody
-    /// took over. Its waker is for the caller to drop with no lock held.
-    fn count(&self, state: &mut State, word: Word) -> Option<Waker> {
-        let taken_over = word.steps_since(state.counted);
-        state.counted = word.without();
-        state.counters.registered += taken_over;
-        state.counters.cancelled += taken_over;
-        let left = word.key()?;
-        state.counters.cancelled += 1;
-        state.wheel.remove(left)
     }
 
     /// After the last cell was given back: a grown arena goes back to the machine, and a driver that nobody else needs

@@ -65,22 +65,26 @@ impl Shard {
 
     /// Lets the driver go, if nothing is left here to drive for.
     pub(crate) fn undrive_if_vacant(&self) -> bool {
+        let mut spent = Vec::new();
         let mut state = lock(&self.state);
+        state.clear_shelves(&mut spent);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
-            // Nothing is aside, but no term outlasts the ticking.
-            let word = self.aside.end_term();
-            self.count(&mut state, word);
+            // No term outlasts the ticking.
+            self.end_term(&mut state, &mut spent);
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
-        vacant || state.mode == Mode::Shutdown
+        let shutdown = state.mode == Mode::Shutdown;
+        drop(state);
+        drop(spent);
+        vacant || shutdown
     }
 
     /// Ends every timer, and the shard, for good; returns how many timers there were.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
-        self.end_term(&mut state, wakers);
+        self.end_term(&mut state, &mut wakers.spent);
         let pending = state.wheel.len();
         state.wheel.abandon_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
@@ -91,18 +95,9 @@ impl Shard {
         pending
     }
 
-    /// What is incoming is about to get its deadlines, or to end.
-    fn end_term(&self, state: &mut State, wakers: &mut Wakers) {
-        if cfg!(plant_endless_term) {
-            return;
-        }
-        let word = self.aside.end_term();
-        wakers.spent.extend(self.count(state, word));
-    }
-
     /// Gives up to `limit` incoming timers their deadlines, counted from now, and returns that, and whether it was all of them.
     fn settle(&self, state: &mut State, now: Nanos, limit: usize, wakers: &mut Wakers) -> (Nanos, bool) {
-        self.end_term(state, wakers);
+        self.end_term(state, &mut wakers.spent);
         // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
         let now = state.clock.nanos_of(self.now()).max(now);
         let clock = state.clock;
@@ -117,7 +112,10 @@ impl Shard {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
-            Mode::Shutdown => return Visited::Shutdown,
+            Mode::Shutdown => {
+                state.clear_shelves(&mut wakers.spent);
+                return Visited::Shutdown;
+            }
             Mode::Driverless => return Visited::Finished { next: NEVER },
             Mode::Dozing { .. } | Mode::Ticking { .. } => {}
         }
@@ -126,6 +124,10 @@ impl Shard {
             self.publish(state);
         }
         let ticking = matches!(state.mode, Mode::Ticking { .. });
+        if !ticking {
+            // What was overlooked while it ticked.
+            state.clear_shelves(&mut wakers.spent);
+        }
         // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
         if state.clock.tick_at(now) < state.wake_at && (real || !ticking) {
             return Visited::Finished { next: state.wake_at };

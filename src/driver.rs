@@ -14,6 +14,7 @@ use crate::{
     clock::{self, Clock},
     events,
     link::Link,
+    phase::Phase,
     shard::{NEVER, Shard, Visited, Wakers},
     timing_wheel::Tick,
 };
@@ -35,6 +36,7 @@ pub(crate) struct Driver {
     guard: Guard,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
+    phase: Phase,
     interval: Interval,
     /// The tick that the interval waits for, where that is known.
     armed: Option<Tick>,
@@ -67,6 +69,7 @@ impl Driver {
         interval: Interval,
     ) -> Driver {
         Driver {
+            phase: Phase::new(link.tick),
             guard: Guard {
                 link,
                 number,
@@ -99,7 +102,7 @@ impl Driver {
         let real = clock::is_real(Instant::now);
         if real != self.clock.real {
             self.clock.real = real;
-            link.clock_is(real);
+            link.clock_is(self.clock);
         }
         let now = self.clock.nanos_of(Instant::now());
         link.figures.turned_to(now, &self.clock);
@@ -107,7 +110,7 @@ impl Driver {
         let mut dealt_with = 0;
         for shard in &self.shards {
             loop {
-                let visit = shard.visit(now, real, BATCH, &mut self.wakers);
+                let visit = shard.visit(now, self.clock, BATCH, &mut self.wakers);
                 // What was settled or cascaded counts as well; but a test's `advance` is to find all of it done.
                 dealt_with += match visit {
                     Visited::Unfinished if real => BATCH,
@@ -149,8 +152,16 @@ impl Driver {
             if lag > self.guard.link.tick * LATE_TICKS {
                 events::driver_late(&self.guard.link.name, lag);
             }
+            let moved = match self.clock.real {
+                true => self.phase.learn(lag),
+                false => None,
+            };
+            if let Some(by) = moved {
+                self.clock = self.clock.delayed(by);
+                self.guard.link.clock_is(self.clock);
+            }
             // A late interval skips; where to, it does not tell.
-            self.armed = (lag < MISSED).then(|| wake_at.next());
+            self.armed = (lag < MISSED && moved.is_none()).then(|| wake_at.next());
         }
     }
 }

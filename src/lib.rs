@@ -94,6 +94,7 @@ pub mod io;
 mod link;
 mod metrics;
 mod periodic;
+mod phase;
 mod schedule;
 mod shard;
 mod shutdown;

@@ -148,9 +148,9 @@ impl Link {
         }
     }
 
-    /// The driver found its clock to be the real one, or no longer.
-    pub(crate) fn clock_is(&self, real: bool) {
-        lock(&self.seat).clock.real = real;
+    /// The driver goes by this clock from now on.
+    pub(crate) fn clock_is(&self, clock: Clock) {
+        lock(&self.seat).clock = clock;
     }
 
     fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {

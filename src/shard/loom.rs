@@ -99,7 +99,6 @@ struct World {
     model: Arc<Model>,
     shard: Arc<Shard>,
     clock: Clock,
-    real: bool,
 }
 
 impl World {
@@ -119,7 +118,6 @@ impl World {
             model,
             shard: Arc::new(shard),
             clock,
-            real,
         }
     }
 
@@ -197,7 +195,7 @@ impl World {
 
     fn visit(&self, wakers: &mut Wakers) -> Visited {
         let now = self.clock.nanos_of(self.model.now());
-        let visited = self.shard.visit(now, self.real, 1, wakers);
+        let visited = self.shard.visit(now, self.clock, 1, wakers);
         wakers.spent.clear();
         wakers.due.drain(..).for_each(Waker::wake);
         visited
@@ -509,7 +507,7 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
         world.model.tick.store(2, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            let visited = world.shard.visit(began, true, 1, &mut wakers);
+            let visited = world.shard.visit(began, world.clock, 1, &mut wakers);
             assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
         }
         for timer in timers {

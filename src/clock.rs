@@ -113,7 +113,7 @@ pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
         .unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -129,7 +129,7 @@ impl Driver {
                 break;
             }
         }
-        wake_at.filter(|_| !link.retire(&self.shards))
+        wake_at.filter(|_| !link.retire(&self.shards, &mut self.wakers))
     }
 
     /// Waits for the beginning of tick `wake_at`, or for a shard that wants to be visited earlier.

@@ -213,12 +213,12 @@ impl Link {
     }
 
     /// Ends the driver's work, if no shard has a timer left. A timer of a future not yet polled then starts another driver.
-    pub(crate) fn retire(&self, shards: &[Arc<Shard>]) -> bool {
+    pub(crate) fn retire(&self, shards: &[Arc<Shard>], wakers: &mut Wakers) -> bool {
         if !self.forsaken.load(Ordering::Relaxed) {
             return false;
         }
         let mut seat = lock(&self.seat);
-        if shards.iter().all(|shard| shard.undrive_if_vacant()) {
+        if shards.iter().all(|shard| shard.undrive_if_vacant(wakers)) {
             seat.taken = false;
             seat.stood = self.figures.turned().max(seat.stood);
             lock(&self.runtime).take();
@@ -227,7 +227,10 @@ impl Link {
                 .iter()
                 .for_each(|shard| shard.drive(seat.clock, seat.epoch));
         }
-        !seat.taken
+        let retired = !seat.taken;
+        drop(seat);
+        self.wake(wakers);
+        retired
     }
 
     /// Driver number `driver` was dropped before it ran.

@@ -9,7 +9,7 @@ use std::{
     future::{Future, Pending, pending},
     pin::Pin,
     sync::{
-        Arc, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Wake, Waker},
@@ -23,23 +23,21 @@ use support::{
     real_runtime, register_for,
 };
 
+type Waiting = Timeout<Pending<()>>;
+
 fn wheel() -> Wheel {
     Wheel::builder().tick_duration(ms(2)).shards(1).build().unwrap()
 }
 
 /// A timeout that waits, for `waker`.
-fn waiting(wheel: &Wheel, duration: Duration, waker: &Waker) -> Timeout<Pending<()>> {
+fn waiting(wheel: &Wheel, duration: Duration, waker: &Waker) -> Waiting {
     let mut timeout = wheel.timeout(duration, pending());
     register_for(waker, &mut timeout);
     timeout
 }
 
 /// Waits until the waker has been woken, and then for the outcome.
-async fn outcome(
-    timeout: &mut Timeout<Pending<()>>,
-    waker: &Waker,
-    woken: &AtomicUsize,
-) -> Result<(), TimeoutError> {
+async fn outcome(timeout: &mut Waiting, waker: &Waker, woken: &AtomicUsize) -> Result<(), TimeoutError> {
     while woken.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(ms(1)).await;
     }
@@ -283,4 +281,56 @@ fn under_a_limit_the_room_is_free_at_once() {
         );
         assert_eq!(wheel.metrics().rejected, 1);
     });
+}
+
+/// Woken, it ends its own timeout, and sets aside one that another waker waits for.
+struct SetsAside(Mutex<Option<[Waiting; 2]>>, Mutex<Option<Waker>>);
+
+impl Wake for SetsAside {
+    fn wake(self: Arc<Self>) {
+        let [own, mut other] = self.0.lock().unwrap().take().unwrap();
+        let waker = self.1.lock().unwrap().take().unwrap();
+        drop(own);
+        register_for(&waker, &mut other);
+    }
+}
+
+/// Dropped, it polls another timeout of the wheel.
+struct PollsWhenDropped(Option<Waiting>);
+
+impl Wake for PollsWhenDropped {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PollsWhenDropped {
+    fn drop(&mut self) {
+        if let Some(timeout) = &mut self.0 {
+            register_for(Waker::noop(), timeout);
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_uses_the_wheel_when_it_is_dropped_may() {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        real_runtime().block_on(async {
+            let wheel = wheel();
+            let busy = make_tick(&wheel);
+            let last = wheel.timeout(SECOND, pending());
+            let waker = Waker::from(Arc::new(PollsWhenDropped(Some(last))));
+            let other = wheel.timeout(SECOND, pending());
+            let mut own = wheel.timeout(ms(1), pending());
+            let first = Arc::new(SetsAside(Mutex::default(), Mutex::new(Some(waker))));
+            register_for(&Waker::from(first.clone()), &mut own);
+            *first.0.lock().unwrap() = Some([own, other]);
+            let dropped = Arc::downgrade(&first);
+            drop((busy, first, wheel));
+            while dropped.strong_count() > 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        });
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(SECOND * 60).expect("the driver hangs");
 }

@@ -7,9 +7,10 @@
 //! registration, and what is aside is not pending.
 //!
 //! 1. Under the lock, a visit ends the *term* before it reads the clock, and so does whatever else settles or ends the
-//!    incoming timers. Only a timer registered in the term that lasts can be set aside or taken over: so it is still
-//!    incoming, and its delay counts from a reading yet to come.
-//! 2. One that nobody takes over leaves the wheel when the term ends, or earlier for another registration of its thread.
+//!    incoming timers. Only a timer registered in the term that lasts can be taken over: so it is still incoming, and its
+//!    delay counts from a reading yet to come.
+//! 2. One that nobody takes over leaves the wheel when the shelves are cleared: as the term ends, at every visit of a shard that does
+//!    not tick, or earlier for another registration of its thread.
 //! 3. A timer's waker is its own as long as its [`Mark`] says so, to the pointer; an entry is taken over for that waker
 //!    only, and keeps alive what the pointer points to.
 
@@ -22,7 +23,7 @@ use std::{
 };
 
 use super::{
-    Shard, State,
+    State,
     shelf::{Gate, Shelf},
 };
 use crate::{
@@ -30,8 +31,8 @@ use crate::{
     timing_wheel::{Key, Nanos},
 };
 
-/// Registrations elsewhere, with none at its shelf in between, after which a thread's shelf is moved.
-const ELSEWHERE: u32 = 8;
+/// Registrations elsewhere, with nothing done at its shelf in between, after which a thread takes another shelf.
+const ELSEWHERE: u32 = 4;
 
 #[cfg(not(loom))]
 thread_local! {
@@ -77,18 +78,11 @@ pub(super) struct Note {
     elsewhere: u32,
 }
 
-/// A shelf, in the books of its shard.
-pub(super) struct Account {
-    shelf: Arc<Shelf>,
-    /// What the gate said when the takings were counted last.
-    counted: Gate,
-}
-
 /// Why a timer could not be set aside.
 pub(super) enum Unfit {
     /// There is no room, or its term is over.
     Still(Key),
-    /// The term has ended meanwhile: the shelf may have to be cleared once more.
+    /// The gate has moved meanwhile: it was overlooked, or is gone already.
     Late,
 }
 
@@ -133,6 +127,11 @@ impl Aside {
         self.term.load(Ordering::Relaxed)
     }
 
+    /// Under the lock.
+    pub(super) fn next_term(&self) {
+        self.term.store(self.term() + 1, Ordering::Relaxed);
+    }
+
     /// Whether a timer with this mark is incoming, as far as one can know without the lock.
     #[inline]
     pub(super) fn lasts(&self, mark: &Mark) -> bool {
@@ -174,37 +173,37 @@ impl Aside {
 
     /// Takes down what is on this thread's shelf, under the lock.
     pub(super) fn clear(&self) -> Option<Key> {
-        self.with_note(|note| {
-            note.number = None;
-            note.shelf.clear(note.shelf.gate())
-        })
+        self.with_note(Note::clear)
     }
 
-    /// Gives this thread a shelf, under the lock, unless it uses one elsewhere.
-    pub(super) fn make_room(&self, accounts: &mut Vec<Account>, mark: &Mark) {
-        // A thread whose locals are gone needs none.
-        let _gone = NOTE.try_with(|note| {
+    /// Sees that this thread has an empty shelf, unless it uses one elsewhere. The waker is for the caller to drop with no
+    /// lock held.
+    pub(super) fn make_room(&self, state: &mut State, mark: &Mark) -> Option<Waker> {
+        let made = NOTE.try_with(|note| {
             let mut note = note.borrow_mut();
-            match &mut *note {
-                Some(note) if note.shard == self.shard => note.elsewhere = 0,
-                Some(note) if note.elsewhere < ELSEWHERE => note.elsewhere += 1,
-                _ => {
-                    let shelf = Arc::new(Shelf::new());
-                    accounts.push(Account {
-                        shelf: shelf.clone(),
-                        counted: shelf.gate(),
-                    });
-                    *note = Some(Note {
-                        shard: self.shard,
-                        number: None,
-                        gate: shelf.gate(),
-                        shelf,
-                        mark: *mark,
-                        elsewhere: 0,
-                    });
+            if let Some(note) = &mut *note {
+                if note.shard == self.shard {
+                    return note.clear().and_then(|key| state.end_aside(key));
+                }
+                // Nobody else has the shelf of a shard that is gone.
+                if note.elsewhere < ELSEWHERE && Arc::get_mut(&mut note.shelf).is_none() {
+                    note.elsewhere += 1;
+                    return None;
                 }
             }
+            let (shelf, waker) = state.shelf();
+            *note = Some(Note {
+                shard: self.shard,
+                number: None,
+                gate: shelf.gate(),
+                shelf,
+                mark: *mark,
+                elsewhere: 0,
+            });
+            waker
         });
+        // A thread whose locals are gone needs none.
+        made.ok().flatten()
     }
 
     /// Uses the note of a thread that has a shelf here.
@@ -226,73 +225,23 @@ impl Note {
     /// Takes the timer over, if it is there still.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Key> {
+        self.elsewhere = 0;
         let number = self.number.take()?;
         self.shelf.take(self.gate).then(|| Key::from_number(number))
     }
 
     /// The same under the lock.
     pub(super) fn take_locked(&mut self) -> Option<Key> {
+        self.elsewhere = 0;
         let number = self.number.take()?;
         self.shelf
             .take_locked(self.gate)
             .then(|| Key::from_number(number))
     }
-}
 
-impl Shard {
-    /// Ends the term, under the lock: what is incoming is about to get its deadlines, or to end.
-    pub(super) fn end_term(&self, state: &mut State, spent: &mut Vec<Waker>) {
-        if cfg!(not(plant_endless_term)) {
-            let term = &self.aside.term;
-            term.store(term.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            state.clear_shelves(spent);
-        }
-    }
-}
-
-impl State {
-    /// Ends what nobody took over; the wakers are for the caller to drop with no lock held.
-    pub(super) fn clear_shelves(&mut self, spent: &mut Vec<Waker>) {
-        let State {
-            accounts,
-            wheel,
-            counters,
-            ..
-        } = self;
-        accounts.retain_mut(|account| {
-            // Looked at first, so that all is seen that a thread which is gone did to its shelf.
-            let abandoned = Arc::get_mut(&mut account.shelf).is_some();
-            let gate = account.shelf.end_term();
-            let taken = gate.taken_since(account.counted);
-            account.counted = gate;
-            counters.registered += taken;
-            counters.cancelled += taken;
-            let left = account.shelf.clear(gate);
-            if let Some(waker) = left.and_then(|key| wheel.remove(key)) {
-                counters.cancelled += 1;
-                spent.push(waker);
-            }
-            !abandoned
-        });
-    }
-
-    /// How many timers are aside, and how many have been taken over that the counters do not know of.
-    pub(super) fn aside(&mut self) -> (usize, u64) {
-        let (mut aside, mut taken) = (0, 0);
-        for account in &self.accounts {
-            let (timer, gate) = account.shelf.look();
-            taken += gate.taken_since(account.counted);
-            // One that was overlooked may have expired.
-            let pending = timer.is_some_and(|number| self.wheel.get_mut(&Key::from_number(number)).is_some());
-            aside += usize::from(pending);
-        }
-        (aside, taken)
-    }
-
-    /// Ends a timer that was aside. Its waker is for the caller to drop with no lock held.
-    pub(super) fn end_aside(&mut self, key: Key) -> Option<Waker> {
-        let waker = self.wheel.remove(key)?;
-        self.counters.cancelled += 1;
-        Some(waker)
+    fn clear(&mut self) -> Option<Key> {
+        self.elsewhere = 0;
+        self.number = None;
+        self.shelf.clear(self.shelf.gate())
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Due {
 /// A claim on one timer of a shard that may count from its registration. Dropping it cancels the timer.
 pub(crate) struct Countdown {
     key: Option<Key>,
-    /// Until the shard's term ends, and as long as the timer's waker is known.
+    /// As long as the timer's waker is known. After its term it is of no use, and may stay: terms only count up.
     mark: Option<Mark>,
     shard: Hold,
 }
@@ -161,14 +161,13 @@ impl Shard {
             let owner = Owner::of(&waker);
             *key = Some(state.wheel.insert_incoming(delay, waker));
             if self.limit.is_none() {
-                // What is on the shelf is another task's, most likely: with that gone, the next to be cancelled has room.
-                outdated = self.aside.clear().and_then(|key| state.end_aside(key));
                 let made = Mark {
                     term: self.aside.term(),
                     delay,
                     owner,
                 };
-                self.aside.make_room(&mut state.accounts, &made);
+                // What is on the shelf is another task's, most likely: with that gone, the next to be cancelled has room.
+                outdated = self.aside.make_room(&mut state, &made);
                 *mark = Some(made);
             }
             drop(state);

@@ -498,6 +498,70 @@ fn two_threads_set_aside_in_one_shard() {
 }
 
 #[test]
+fn a_timer_that_goes_from_shelf_to_shelf_is_counted_once() {
+    model(|| {
+        let world = World::new(true, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let waker = Waker::from(Task::new());
+        world.set_aside(world.count_down(1, &waker).unwrap());
+        world.set_aside(first);
+        let handed_over = Arc::new((Mutex::new(None), Task::new()));
+        let (other, receiver) = (world.clone(), handed_over.clone());
+        let ready = Task::new();
+        let has_a_shelf = ready.clone();
+        let second = thread::spawn(move || {
+            let own = other.count_down(1, Waker::noop()).unwrap();
+            drop(other.shard.cancel(own.0));
+            has_a_shelf.0.ring();
+            receiver.1.0.wait();
+            let timer = receiver.0.lock().unwrap().take();
+            other.set_aside(timer.unwrap());
+        });
+        ready.0.wait();
+        let onlooker = world.clone();
+        let onlooker = thread::spawn(move || onlooker.metrics().pending);
+        *handed_over.0.lock().unwrap() = Some(world.count_down(1, &waker).unwrap());
+        handed_over.1.0.ring();
+        assert!(onlooker.join().unwrap() <= 1);
+        second.join().unwrap();
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+    });
+}
+
+#[test]
+fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_on_a_shelf() {
+    model(|| {
+        let world = World::new(true, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let other = world.clone();
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let canceller = thread::spawn(move || {
+            for _ in 0..2 {
+                let timer = other.count_down(3, &waker).unwrap();
+                other.set_aside(timer);
+            }
+        });
+        world.shard.forsake();
+        world.set_aside(first);
+        let mut wakers = Wakers::default();
+        for _ in 0..2 {
+            world.visit(&mut wakers);
+            world.model.tick.fetch_add(1, Ordering::SeqCst);
+            if world.shard.undrive_if_vacant(&mut wakers) {
+                world.shard.drive(world.clock, Epoch(1));
+            }
+        }
+        canceller.join().unwrap();
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+        drop(wakers);
+        assert_eq!(Arc::strong_count(&task), 1, "a waker is kept");
+    });
+}
+
+#[test]
 fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
     model(|| {
         let world = World::new(true, None);

@@ -2,6 +2,7 @@
 //!
 //! No user code runs under the lock: wakers are cloned before it is taken, woken and dropped after it is released.
 
+mod accounts;
 mod aside;
 mod countdown;
 mod hold;
@@ -32,7 +33,8 @@ pub(crate) use limit::{Limit, Standing};
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Visited, Wakers};
 
-use aside::{Account, Aside};
+use accounts::Account;
+use aside::Aside;
 use mode::Mode;
 use published::Published;
 

@@ -1,10 +1,10 @@
 //! Where a thread's timer that was set aside waits for the next, in one shard.
 //!
 //! 1. Only the shelf's thread sets a timer aside, by plain stores, and takes it over, by a compare-and-swap of the gate.
-//! 2. Whoever holds the shard's lock ends a term by moving the gate on. What is aside at that moment cannot be taken over any
+//! 2. Whoever holds the shard's lock clears the shelf by moving the gate on. What is aside at that moment cannot be taken over any
 //!    more, and is the lock holder's to take down.
-//! 3. A timer set aside at that very moment may be overlooked. It stays in the wheel as if nobody had cancelled it, until a later
-//!    term ends or its thread, which looks at the gate once more, takes it down itself. To be taken over it is too late.
+//! 3. A timer set aside at that very moment may be overlooked. It stays in the wheel as if nobody had cancelled it, until the shelf is
+//!    cleared again, or its thread, which looks at the gate once more, takes it down. To be taken over it is too late.
 
 use std::num::NonZeroU32;
 
@@ -21,12 +21,12 @@ pub(super) struct Shelf {
     aside: AtomicU64,
 }
 
-/// How many timers have been taken over here and, above that, how many terms have ended.
+/// How many timers have been taken over here and, above that, how often the shelf was cleared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gate(u64);
 
 impl Gate {
-    const TERM: u64 = 1 << 32;
+    const CLEARED: u64 = 1 << 32;
 
     #[inline]
     fn taken(self) -> u32 {
@@ -92,7 +92,7 @@ impl Shelf {
         is_empty
     }
 
-    /// Takes over what was set aside, unless a term has ended since the gate was read.
+    /// Takes over what was set aside, unless the gate has moved since it was read.
     #[inline]
     pub(super) fn take(&self, gate: Gate) -> bool {
         let taken = gate.0.wrapping_add(1);
@@ -105,7 +105,7 @@ impl Shelf {
             .is_ok()
     }
 
-    /// The same under the lock, where no term ends.
+    /// The same under the lock, where nobody else moves the gate.
     pub(super) fn take_locked(&self, gate: Gate) -> bool {
         let is_there = self.gate() == gate;
         if is_there {
@@ -115,11 +115,11 @@ impl Shelf {
     }
 
     /// Moves the gate on, under the lock; returns what it said.
-    pub(super) fn end_term(&self) -> Gate {
-        Gate(self.gate.fetch_add(Gate::TERM, Ordering::AcqRel))
+    pub(super) fn move_gate(&self) -> Gate {
+        Gate(self.gate.fetch_add(Gate::CLEARED, Ordering::AcqRel))
     }
 
-    /// Takes down what is aside, when nobody can take it over: under the lock, at the end of a term or by the shelf's own thread.
+    /// Takes down what is aside: under the lock, by the shelf's own thread or with the gate moved.
     pub(super) fn clear(&self, gate: Gate) -> Option<Key> {
         let number = self.timer(gate)?;
         self.aside.store(Self::empty(gate), Ordering::Release);

@@ -64,20 +64,18 @@ impl Shard {
     }
 
     /// Lets the driver go, if nothing is left here to drive for.
-    pub(crate) fn undrive_if_vacant(&self) -> bool {
-        let mut spent = Vec::new();
+    pub(crate) fn undrive_if_vacant(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
-        state.clear_shelves(&mut spent);
+        state.clear_shelves(&mut wakers.spent);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
             // No term outlasts the ticking.
-            self.end_term(&mut state, &mut spent);
+            self.end_term(&mut state, &mut wakers.spent);
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
         let shutdown = state.mode == Mode::Shutdown;
-        drop(state);
-        drop(spent);
+        self.leave(state);
         vacant || shutdown
     }
 
@@ -114,6 +112,7 @@ impl Shard {
         match state.mode {
             Mode::Shutdown => {
                 state.clear_shelves(&mut wakers.spent);
+                self.leave(guard);
                 return Visited::Shutdown;
             }
             Mode::Driverless => return Visited::Finished { next: NEVER },
@@ -131,7 +130,9 @@ impl Shard {
         }
         // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
         if state.clock.tick_at(now) < state.wake_at && (real || !ticking) {
-            return Visited::Finished { next: state.wake_at };
+            let next = state.wake_at;
+            self.leave(guard);
+            return Visited::Finished { next };
         }
         let (now, settled) = match ticking {
             true => self.settle(state, now, batch, wakers),

@@ -1,27 +1,31 @@
 //! Where Tokio's milliseconds lie between the ticks of a wheel.
 //!
-//! Tokio's timer counts milliseconds from the start of its runtime, and comes for an instant between two of them at the later one.
-//! To a wheel whose ticks begin shortly after one it always comes nearly a millisecond late. How late it is at least tells
-//! how far that is, and by so much, or nearly, the ticks may begin later:
+//! Tokio's timer counts milliseconds from the start of its runtime, and comes for an instant between two of them at the later one
+//! at the earliest; to a thread that sleeps up to a millisecond after that. To a wheel whose ticks begin shortly after one it always
+//! comes nearly a millisecond late. How late it is at least, over many ticks, tells how far that is, and by so much, or nearly, the
+//! ticks may begin later:
 //!
 //! ```text
-//!     Tokio comes at      |         |         |         |         |
-//!     a tick begins         x                   x                      0.8 ms before Tokio comes
-//!     moved by 0.65 ms            x                   x                0.15 ms before
+//!     Tokio may come at   |         |         |         |         |
+//!     a tick begins         x                   x                      0.8 ms before that
+//!     moved by 0.6 ms             x                   x                0.2 ms before
 //! ```
 //!
-//! A tick is visited when it was before. But what falls due while a tick waits for Tokio is now of that tick, not of the next.
-//! Nothing is early by it: a tick that begins later is a later deadline to all that have it already.
+//! A tick is visited when it was before, if the estimate is right, or else up to a millisecond later until that is mended. But what
+//! falls due while a tick waits for Tokio is now of that tick, not of the next.
+//!
+//! Nothing is early by it: a tick that begins later is a later deadline to all that have it already, and a tick that a shard has
+//! reached has begun by the moved clock, too. For that, ticks are moved at one visited within its first millisecond, when
+//! none after it has begun.
 
 use std::time::Duration;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// What is left between the beginning of a tick and Tokio's millisecond, for the least lateness seen is more than that distance: it
-/// takes a thread some time to wake.
+/// What is left between the beginning of a tick and Tokio's millisecond, for the least lateness seen is more than that distance.
 const MARGIN: Duration = Duration::from_micros(150);
 
-/// Ticks looked at before the first move, and twice as many before each that follows; more than the last is not learnt.
+/// Ticks looked at before the first move, and twice as many before each that follows, up to the last.
 const FIRST: u32 = 32;
 const LAST: u32 = 1024;
 
@@ -52,16 +56,14 @@ impl Phase {
         }
         self.seen += 1;
         self.least = self.least.min(lag);
-        if self.seen < self.window {
+        if self.seen < self.window || lag >= MILLISECOND {
             return None;
         }
-        let least = std::mem::replace(&mut self.least, Duration::MAX);
+        let by = self.least.saturating_sub(MARGIN);
+        self.least = Duration::MAX;
         self.seen = 0;
         self.window = if self.window < LAST { 2 * self.window } else { 0 };
-        // Tokio's rounding is less than a millisecond: what is more has other reasons.
-        (least < MILLISECOND)
-            .then(|| least.saturating_sub(MARGIN))
-            .filter(|by| *by > MARGIN)
+        (by > MARGIN).then_some(by)
     }
 }
 
@@ -80,8 +82,23 @@ mod tests {
     #[test]
     fn the_least_lag_of_a_window_says_by_how_much() {
         let mut phase = Phase::new(Duration::from_millis(10));
-        let lags = (0..FIRST).map(|n| us(800 + 37 * u64::from(n * 7 % 20)));
+        let lags = (0..FIRST).map(|n| us(800 + 7 * u64::from(n * 7 % 20)));
         assert_eq!(learn(&mut phase, lags), [us(650)]);
+    }
+
+    #[test]
+    fn ticks_are_moved_at_one_that_is_not_late() {
+        let mut phase = Phase::new(Duration::from_millis(1));
+        let late = [us(800)].into_iter().chain([us(1_000); FIRST as usize]);
+        assert_eq!(learn(&mut phase, late), []);
+        assert_eq!(phase.learn(us(999)), Some(us(650)));
+    }
+
+    #[test]
+    fn learning_ends() {
+        let mut phase = Phase::new(Duration::from_millis(1));
+        let moves = learn(&mut phase, [us(900); 10_000]);
+        assert_eq!(moves, [us(750); 6]);
     }
 
     #[test]

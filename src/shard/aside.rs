@@ -31,7 +31,7 @@ use crate::{
     timing_wheel::{Key, Nanos},
 };
 
-/// Registrations elsewhere, with nothing done at its shelf in between, after which a thread takes another shelf.
+/// Registrations elsewhere, with none at its shelf in between, after which a thread takes another shelf.
 const ELSEWHERE: u32 = 4;
 
 #[cfg(not(loom))]

@@ -582,6 +582,40 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
 }
 
 #[test]
+fn a_shard_goes_by_the_clock_of_its_last_visit() {
+    model(|| {
+        let world = World::new(true, None);
+        let delayed = World {
+            clock: world.clock.delayed(TICK / 2),
+            ..world.clone()
+        };
+        let visit = |world: &World| while let Visited::Unfinished = world.visit(&mut Wakers::default()) {};
+        // How long a timer takes that is registered by one clock and expires by the delayed one.
+        let takes = |ticks: f64, registered_by: &World| {
+            let start = world.model.now();
+            let due = Deadline {
+                instant: start + TICK.mul_f64(ticks),
+                epoch: Epoch(1),
+            };
+            visit(registered_by);
+            let mut key = world.register(Due::At(due), Waker::noop().clone()).unwrap();
+            let registered = key.as_ref().expect("it is not due yet");
+            visit(&delayed);
+            while !lock(&world.shard.state).wheel.has_expired(registered) {
+                world.model.tick.fetch_add(1, Ordering::SeqCst);
+                visit(&delayed);
+            }
+            drop(key.take().and_then(|key| world.shard.cancel(key)));
+            world.model.now() - start
+        };
+        // By the delayed clock, ticks begin halfway between two readings of the model's.
+        assert_eq!(takes(1.25, &delayed), TICK * 2);
+        assert_eq!(takes(1.25, &world), TICK * 3);
+        assert_eq!(takes(1.75, &delayed), TICK * 3);
+    });
+}
+
+#[test]
 fn a_shutdown_leaves_nobody_hanging() {
     model(|| {
         let world = World::new(true, None);

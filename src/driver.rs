@@ -8,10 +8,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, Interval};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, Interval},
+};
 
 use crate::{
     clock::{self, Clock},
+    crowd::{self, Crowd},
     events,
     link::Link,
     phase::Phase,
@@ -36,11 +40,23 @@ pub(crate) struct Driver {
     guard: Guard,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    phase: Phase,
+    /// Other workers of its runtime can do a part of the waking.
+    shares: bool,
+    /// Until the ticks lie as they should between Tokio's milliseconds.
+    phase: Option<Phase>,
     interval: Interval,
     /// The tick that the interval waits for, where that is known.
     armed: Option<Tick>,
     wakers: Wakers,
+}
+
+/// What a driver waits for.
+enum Woken {
+    Notified,
+    /// The tick that was planned for then has begun.
+    Ticked(Instant),
+    /// Ticks begin by this clock from now on.
+    Moved(Clock),
 }
 
 /// Tells the wheel when its driver goes, whatever the reason.
@@ -66,10 +82,10 @@ impl Driver {
         number: u64,
         shards: Box<[Arc<Shard>]>,
         clock: Clock,
+        phase: Option<Phase>,
         interval: Interval,
     ) -> Driver {
         Driver {
-            phase: Phase::new(link.tick),
             guard: Guard {
                 link,
                 number,
@@ -77,6 +93,8 @@ impl Driver {
             },
             shards,
             clock,
+            shares: false,
+            phase,
             interval,
             armed: None,
             wakers: Wakers::default(),
@@ -89,6 +107,7 @@ impl Driver {
 
     pub(crate) async fn run(mut self) {
         self.guard.ran = true;
+        self.shares = Handle::current().metrics().num_workers() > 1;
         while let Some(wake_at) = self.turn().await {
             self.wait(wake_at).await;
             self.guard.link.figures.woke();
@@ -116,6 +135,9 @@ impl Driver {
                     Visited::Unfinished if real => BATCH,
                     _ => self.wakers.due.len(),
                 };
+                if self.shares && real && self.wakers.due.len() > crowd::FEW {
+                    Crowd::new(&self.guard.link, &mut self.wakers.due).wake();
+                }
                 link.wake(&mut self.wakers);
                 if dealt_with >= TIMERS_PER_YIELD {
                     dealt_with = 0;
@@ -142,26 +164,34 @@ impl Driver {
             self.interval.reset_at(self.clock.instant_of(wake_at));
             self.armed = Some(wake_at);
         }
-        let ticked = poll_fn(|cx| match notified.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => self.interval.poll_tick(cx).map(Some),
+        let woken = poll_fn(|cx| {
+            if notified.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woken::Notified);
+            }
+            if let Some(phase) = self.phase.as_mut().filter(|_| self.clock.real) {
+                if let Poll::Ready(clock) = phase.poll_moved(self.clock, cx) {
+                    return Poll::Ready(Woken::Moved(clock));
+                }
+            }
+            self.interval.poll_tick(cx).map(Woken::Ticked)
         });
-        if let Some(planned) = ticked.await {
-            let lag = Instant::now().saturating_duration_since(planned);
-            self.guard.link.figures.lagged(lag);
-            if lag > self.guard.link.tick * LATE_TICKS {
-                events::driver_late(&self.guard.link.name, lag);
+        match woken.await {
+            Woken::Notified => {}
+            Woken::Moved(clock) => {
+                self.phase = None;
+                self.clock = clock;
+                self.armed = None;
+                self.guard.link.clock_is(clock);
             }
-            let moved = match self.clock.real {
-                true => self.phase.learn(lag),
-                false => None,
-            };
-            if let Some(by) = moved {
-                self.clock = self.clock.delayed(by);
-                self.guard.link.clock_is(self.clock);
+            Woken::Ticked(planned) => {
+                let lag = planned.elapsed();
+                self.guard.link.figures.lagged(lag);
+                if lag > self.guard.link.tick * LATE_TICKS {
+                    events::driver_late(&self.guard.link.name, lag);
+                }
+                // A late interval skips; where to, it does not tell.
+                self.armed = (lag < MISSED).then(|| wake_at.next());
             }
-            // A late interval skips; where to, it does not tell.
-            self.armed = (lag < MISSED && moved.is_none()).then(|| wake_at.next());
         }
     }
 }

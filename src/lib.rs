@@ -81,6 +81,7 @@ mod backon;
 mod budget;
 mod builder;
 mod clock;
+mod crowd;
 mod driver;
 mod error;
 mod events;

@@ -20,6 +20,7 @@ use crate::{
     error::Refusal,
     events,
     metrics::Metrics,
+    phase::Phase,
     shard::{self, Shard, Wakers},
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
     timing_wheel::{Nanos, TickDuration},
@@ -173,13 +174,18 @@ impl Link {
             // Panics, in Tokio's own words, where the runtime's timers are disabled.
             let mut interval = tokio::time::interval(self.tick);
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            drop(entered);
             let same_clock = seat.clock.real && real || seat.home == Some(runtime.id());
             if seat.epoch == Epoch::UNDRIVEN || !same_clock {
                 seat.clock = Clock::new(now, seat.stood, TickDuration::new(self.tick), real);
                 seat.epoch = seat.epoch.next();
             }
             seat.clock.real = real;
+            let phase = Phase::of(
+                seat.clock
+                    .instant_of(seat.clock.tick_at(seat.clock.nanos_of(now))),
+                self.tick,
+            );
+            drop(entered);
             seat.home = Some(runtime.id());
             seat.taken = true;
             seat.driver += 1;
@@ -190,7 +196,7 @@ impl Link {
             }
             (
                 runtime,
-                Driver::new(self.clone(), seat.driver, shards, seat.clock, interval),
+                Driver::new(self.clone(), seat.driver, shards, seat.clock, phase, interval),
             )
         };
         let number = driver.number();

@@ -105,15 +105,19 @@ where
         })
         .collect();
     // By a thread: no timer but the one measured has a part in it.
-    let asleep = tokio::task::spawn_blocking(move || {
-        std::thread::sleep(
-            first
-                .saturating_duration_since(Instant::now())
-                .saturating_sub(Duration::from_millis(50)),
-        );
-        process::cpu_time()
-    });
-    let asleep = asleep.await.expect("no panic");
+    let wait_until = |instant: Instant| {
+        tokio::task::spawn_blocking(move || {
+            std::thread::sleep(instant.saturating_duration_since(Instant::now()));
+            process::cpu_time()
+        })
+    };
+    let asleep = wait_until(first - Duration::from_millis(50))
+        .await
+        .expect("no panic");
+    // Joined only afterwards: it would take one of the cores now and then.
+    wait_until(first + spread + Duration::from_millis(200))
+        .await
+        .expect("no panic");
     for task in sleeping {
         task.await.expect("no panic");
     }

@@ -42,7 +42,7 @@ impl Deadline {
 }
 
 /// How instants of a driver's clock map to wheel time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     anchor: Instant,
     /// What wheel time it was at the anchor.
@@ -59,14 +59,6 @@ impl Clock {
             elapsed,
             tick,
             real,
-        }
-    }
-
-    /// The same, but every tick begins that much later.
-    pub(crate) fn delayed(self, by: Duration) -> Clock {
-        Clock {
-            anchor: saturating_add(self.anchor, by),
-            ..self
         }
     }
 
@@ -111,32 +103,4 @@ pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
     instant
         .checked_add(duration)
         .unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const TICK: Duration = Duration::from_millis(10);
-
-    proptest! {
-        #[test]
-        fn under_a_delayed_clock_a_deadline_is_never_early_and_of_no_later_tick(
-            deadline in 0..100_000_000_u64,
-            by in 0..1_000_000_u64,
-        ) {
-            let clock = Clock::new(Instant::now(), Nanos::ZERO, TickDuration::new(TICK), true);
-            let delayed = clock.delayed(Duration::from_nanos(by));
-            let deadline = clock.anchor + Duration::from_nanos(deadline);
-            let tick_of = |clock: Clock| clock.deadline_tick(clock.nanos_of(deadline));
-            let (before, now) = (tick_of(clock), tick_of(delayed));
-            prop_assert!(now <= before);
-            for tick in [before, now] {
-                prop_assert!(delayed.instant_of(tick) >= deadline);
-            }
-            prop_assert!(delayed.instant_of(now) < deadline + TICK);
-        }
-    }
 }

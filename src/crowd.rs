@@ -2,8 +2,7 @@
 //!
 //! A worker that wakes a task has another one, if there is one asleep, come for it. That one takes the task, finds no other, and is asleep
 //! again when the next is woken: a thousand tasks, a thousand times, and where both share a core the first has to wait for it
-//! every time. So wakers are halved first, and halved again, into tasks that do their part of it: whoever comes finds work enough
-//! to stay awake.
+//! every time. So most of the waking is left to tasks that do a part of it each: whoever comes finds work for longer.
 
 use std::{mem, sync::Arc, task::Waker};
 
@@ -12,27 +11,23 @@ use crate::{link::Link, shard::Wakers};
 /// Wakers that are woken by one task.
 pub(crate) const FEW: usize = 32;
 
-/// Wakers to be woken, if only by dropping this.
-pub(crate) struct Crowd {
+/// Wakers that are woken by dropping this: also by a runtime that drops it in place of running it.
+struct Crowd {
     link: Arc<Link>,
     wakers: Vec<Waker>,
 }
 
-impl Crowd {
-    pub(crate) fn new(link: &Arc<Link>, wakers: &mut Vec<Waker>) -> Crowd {
-        Crowd {
-            link: link.clone(),
-            wakers: mem::take(wakers),
+/// Has other tasks of the current runtime wake all but the first few.
+pub(crate) fn share(link: &Arc<Link>, wakers: &mut Vec<Waker>) {
+    let mut others = wakers.drain(FEW.min(wakers.len())..);
+    loop {
+        let wakers: Vec<Waker> = others.by_ref().take(FEW).collect();
+        if wakers.is_empty() {
+            return;
         }
-    }
-
-    /// Wakes them on the current runtime, the first ones here and now.
-    pub(crate) fn wake(mut self) {
-        while self.wakers.len() > FEW {
-            let mut others = self.wakers.split_off(self.wakers.len() / 2);
-            let others = Crowd::new(&self.link, &mut others);
-            drop(tokio::spawn(async { others.wake() }));
-        }
+        let link = link.clone();
+        let crowd = Crowd { link, wakers };
+        tokio::spawn(async { drop(crowd) });
     }
 }
 
@@ -54,29 +49,53 @@ mod tests {
     };
 
     use super::*;
+    use crate::metrics::Metrics;
 
-    struct Counting(AtomicUsize);
+    #[derive(Default)]
+    struct Counting {
+        woken: AtomicUsize,
+        panics: bool,
+    }
 
     impl Wake for Counting {
         fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+            self.woken.fetch_add(1, Ordering::SeqCst);
+            assert!(!self.panics, "this waker panics, as it should");
         }
     }
 
     #[test]
     fn every_waker_is_woken_once_though_the_runtime_goes() {
-        for crowded in [0, 1, FEW, FEW + 1, 1_000] {
+        for (crowded, panics) in [
+            (0, false),
+            (1, false),
+            (FEW, false),
+            (FEW + 1, false),
+            (1_000, false),
+            (100, true),
+        ] {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
                 .build()
                 .unwrap();
             let link = Arc::new(Link::new(String::new(), Duration::from_millis(10), None));
-            let counting = Arc::new(Counting(AtomicUsize::new(0)));
-            let mut wakers = vec![Waker::from(counting.clone()); crowded];
-            runtime.block_on(async { Crowd::new(&link, &mut wakers).wake() });
+            let counting = Arc::new(Counting {
+                panics,
+                ..Counting::default()
+            });
+            let mut wakers = Wakers {
+                due: vec![Waker::from(counting.clone()); crowded],
+                spent: Vec::new(),
+            };
+            runtime.block_on(async { share(&link, &mut wakers.due) });
+            assert_eq!(wakers.due.len(), crowded.min(FEW));
+            link.wake(&mut wakers);
             drop(runtime);
-            assert_eq!(counting.0.load(Ordering::SeqCst), crowded);
+            assert_eq!(counting.woken.load(Ordering::SeqCst), crowded);
             assert_eq!(Arc::strong_count(&counting), 1);
+            let mut metrics = Metrics::default();
+            link.add_metrics(&mut metrics);
+            assert_eq!(metrics.panics, if panics { crowded as u64 } else { 0 });
         }
     }
 }

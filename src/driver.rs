@@ -15,10 +15,8 @@ use tokio::{
 
 use crate::{
     clock::{self, Clock},
-    crowd::{self, Crowd},
-    events,
+    crowd, events,
     link::Link,
-    phase::Phase,
     shard::{NEVER, Shard, Visited, Wakers},
     timing_wheel::Tick,
 };
@@ -40,23 +38,12 @@ pub(crate) struct Driver {
     guard: Guard,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    /// Other workers of its runtime can do a part of the waking.
+    /// Its runtime has more than one worker, and they can share the waking.
     shares: bool,
-    /// Until the ticks lie as they should between Tokio's milliseconds.
-    phase: Option<Phase>,
     interval: Interval,
     /// The tick that the interval waits for, where that is known.
     armed: Option<Tick>,
     wakers: Wakers,
-}
-
-/// What a driver waits for.
-enum Woken {
-    Notified,
-    /// The tick that was planned for then has begun.
-    Ticked(Instant),
-    /// Ticks begin by this clock from now on.
-    Moved(Clock),
 }
 
 /// Tells the wheel when its driver goes, whatever the reason.
@@ -82,7 +69,6 @@ impl Driver {
         number: u64,
         shards: Box<[Arc<Shard>]>,
         clock: Clock,
-        phase: Option<Phase>,
         interval: Interval,
     ) -> Driver {
         Driver {
@@ -94,7 +80,6 @@ impl Driver {
             shards,
             clock,
             shares: false,
-            phase,
             interval,
             armed: None,
             wakers: Wakers::default(),
@@ -117,11 +102,11 @@ impl Driver {
     /// Visits every shard and wakes what is due. Returns when to come back; `None` when there is nothing
     /// left to drive for.
     async fn turn(&mut self) -> Option<Tick> {
-        let link = &*self.guard.link;
+        let link = &self.guard.link;
         let real = clock::is_real(Instant::now);
         if real != self.clock.real {
             self.clock.real = real;
-            link.clock_is(self.clock);
+            link.clock_is(real);
         }
         let now = self.clock.nanos_of(Instant::now());
         link.figures.turned_to(now, &self.clock);
@@ -129,14 +114,14 @@ impl Driver {
         let mut dealt_with = 0;
         for shard in &self.shards {
             loop {
-                let visit = shard.visit(now, self.clock, BATCH, &mut self.wakers);
+                let visit = shard.visit(now, real, BATCH, &mut self.wakers);
                 // What was settled or cascaded counts as well; but a test's `advance` is to find all of it done.
                 dealt_with += match visit {
                     Visited::Unfinished if real => BATCH,
                     _ => self.wakers.due.len(),
                 };
-                if self.shares && real && self.wakers.due.len() > crowd::FEW {
-                    Crowd::new(&self.guard.link, &mut self.wakers.due).wake();
+                if self.shares && real {
+                    crowd::share(link, &mut self.wakers.due);
                 }
                 link.wake(&mut self.wakers);
                 if dealt_with >= TIMERS_PER_YIELD {
@@ -164,34 +149,18 @@ impl Driver {
             self.interval.reset_at(self.clock.instant_of(wake_at));
             self.armed = Some(wake_at);
         }
-        let woken = poll_fn(|cx| {
-            if notified.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Woken::Notified);
-            }
-            if let Some(phase) = self.phase.as_mut().filter(|_| self.clock.real) {
-                if let Poll::Ready(clock) = phase.poll_moved(self.clock, cx) {
-                    return Poll::Ready(Woken::Moved(clock));
-                }
-            }
-            self.interval.poll_tick(cx).map(Woken::Ticked)
+        let ticked = poll_fn(|cx| match notified.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => self.interval.poll_tick(cx).map(Some),
         });
-        match woken.await {
-            Woken::Notified => {}
-            Woken::Moved(clock) => {
-                self.phase = None;
-                self.clock = clock;
-                self.armed = None;
-                self.guard.link.clock_is(clock);
+        if let Some(planned) = ticked.await {
+            let lag = planned.elapsed();
+            self.guard.link.figures.lagged(lag);
+            if lag > self.guard.link.tick * LATE_TICKS {
+                events::driver_late(&self.guard.link.name, lag);
             }
-            Woken::Ticked(planned) => {
-                let lag = planned.elapsed();
-                self.guard.link.figures.lagged(lag);
-                if lag > self.guard.link.tick * LATE_TICKS {
-                    events::driver_late(&self.guard.link.name, lag);
-                }
-                // A late interval skips; where to, it does not tell.
-                self.armed = (lag < MISSED).then(|| wake_at.next());
-            }
+            // A late interval skips; where to, it does not tell.
+            self.armed = (lag < MISSED).then(|| wake_at.next());
         }
     }
 }

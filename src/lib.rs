@@ -95,7 +95,6 @@ pub mod io;
 mod link;
 mod metrics;
 mod periodic;
-mod phase;
 mod schedule;
 mod shard;
 mod shutdown;

@@ -20,7 +20,6 @@ use crate::{
     error::Refusal,
     events,
     metrics::Metrics,
-    phase::Phase,
     shard::{self, Shard, Wakers},
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
     timing_wheel::{Nanos, TickDuration},
@@ -149,9 +148,9 @@ impl Link {
         }
     }
 
-    /// The driver goes by this clock from now on.
-    pub(crate) fn clock_is(&self, clock: Clock) {
-        lock(&self.seat).clock = clock;
+    /// The driver found its clock to be the real one, or no longer.
+    pub(crate) fn clock_is(&self, real: bool) {
+        lock(&self.seat).clock.real = real;
     }
 
     fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
@@ -174,18 +173,13 @@ impl Link {
             // Panics, in Tokio's own words, where the runtime's timers are disabled.
             let mut interval = tokio::time::interval(self.tick);
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            drop(entered);
             let same_clock = seat.clock.real && real || seat.home == Some(runtime.id());
             if seat.epoch == Epoch::UNDRIVEN || !same_clock {
                 seat.clock = Clock::new(now, seat.stood, TickDuration::new(self.tick), real);
                 seat.epoch = seat.epoch.next();
             }
             seat.clock.real = real;
-            let phase = Phase::of(
-                seat.clock
-                    .instant_of(seat.clock.tick_at(seat.clock.nanos_of(now))),
-                self.tick,
-            );
-            drop(entered);
             seat.home = Some(runtime.id());
             seat.taken = true;
             seat.driver += 1;
@@ -196,7 +190,7 @@ impl Link {
             }
             (
                 runtime,
-                Driver::new(self.clone(), seat.driver, shards, seat.clock, phase, interval),
+                Driver::new(self.clone(), seat.driver, shards, seat.clock, interval),
             )
         };
         let number = driver.number();

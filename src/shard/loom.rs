@@ -99,6 +99,7 @@ struct World {
     model: Arc<Model>,
     shard: Arc<Shard>,
     clock: Clock,
+    real: bool,
 }
 
 impl World {
@@ -118,6 +119,7 @@ impl World {
             model,
             shard: Arc::new(shard),
             clock,
+            real,
         }
     }
 
@@ -195,7 +197,7 @@ impl World {
 
     fn visit(&self, wakers: &mut Wakers) -> Visited {
         let now = self.clock.nanos_of(self.model.now());
-        let visited = self.shard.visit(now, self.clock, 1, wakers);
+        let visited = self.shard.visit(now, self.real, 1, wakers);
         wakers.spent.clear();
         wakers.due.drain(..).for_each(Waker::wake);
         visited
@@ -571,47 +573,13 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
         world.model.tick.store(2, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            let visited = world.shard.visit(began, world.clock, 1, &mut wakers);
+            let visited = world.shard.visit(began, true, 1, &mut wakers);
             assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
         }
         for timer in timers {
             world.set_aside(timer);
         }
         world.assert_vacant();
-    });
-}
-
-#[test]
-fn a_shard_goes_by_the_clock_of_its_last_visit() {
-    model(|| {
-        let world = World::new(true, None);
-        let delayed = World {
-            clock: world.clock.delayed(TICK / 2),
-            ..world.clone()
-        };
-        let visit = |world: &World| while let Visited::Unfinished = world.visit(&mut Wakers::default()) {};
-        // How long a timer takes that is registered by one clock and expires by the delayed one.
-        let takes = |ticks: f64, registered_by: &World| {
-            let start = world.model.now();
-            let due = Deadline {
-                instant: start + TICK.mul_f64(ticks),
-                epoch: Epoch(1),
-            };
-            visit(registered_by);
-            let mut key = world.register(Due::At(due), Waker::noop().clone()).unwrap();
-            let registered = key.as_ref().expect("it is not due yet");
-            visit(&delayed);
-            while !lock(&world.shard.state).wheel.has_expired(registered) {
-                world.model.tick.fetch_add(1, Ordering::SeqCst);
-                visit(&delayed);
-            }
-            drop(key.take().and_then(|key| world.shard.cancel(key)));
-            world.model.now() - start
-        };
-        // By the delayed clock, ticks begin halfway between two readings of the model's.
-        assert_eq!(takes(1.25, &delayed), TICK * 2);
-        assert_eq!(takes(1.25, &world), TICK * 3);
-        assert_eq!(takes(1.75, &delayed), TICK * 3);
     });
 }
 

@@ -164,7 +164,7 @@ impl Shard {
                         .and_then(|key| self.remove(state, key, Leaving::Expired));
                     return Poll::Ready(Ok(()));
                 }
-                // Reset while there was no driver, or the ticks have moved.
+                // Reset while there was no driver.
                 (Mode::Dozing { .. } | Mode::Ticking { .. }, Some(_)) if deadline < own => {
                     if state.wheel.bring_forward(timer, deadline) {
                         self.wake_by(state, deadline);

@@ -106,7 +106,7 @@ impl Shard {
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
-    pub(crate) fn visit(&self, now: Nanos, clock: Clock, batch: usize, wakers: &mut Wakers) -> Visited {
+    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Wakers) -> Visited {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
@@ -118,11 +118,10 @@ impl Shard {
             Mode::Driverless => return Visited::Finished { next: NEVER },
             Mode::Dozing { .. } | Mode::Ticking { .. } => {}
         }
-        if state.clock != clock {
-            state.clock = clock;
+        if state.clock.real != real {
+            state.clock.real = real;
             self.publish(state);
         }
-        let real = clock.real;
         let ticking = matches!(state.mode, Mode::Ticking { .. });
         if !ticking {
             // What was overlooked while it ticked.

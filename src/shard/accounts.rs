@@ -25,7 +25,8 @@ impl Account {
         Arc::get_mut(&mut self.shelf).is_some()
     }
 
-    /// Enters into the counters what was taken over, and ends what nobody took over.
+    /// Enters into the counters what was taken over, and ends what nobody took over. The waker is for the caller to drop with
+    /// no lock held.
     fn settle(&mut self, wheel: &mut TimingWheel<Waker>, counters: &mut Metrics) -> Option<Waker> {
         let gate = self.shelf.move_gate();
         let taken = gate.taken_since(self.counted);

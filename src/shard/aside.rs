@@ -80,7 +80,7 @@ pub(super) struct Note {
 
 /// Why a timer could not be set aside.
 pub(super) enum Unfit {
-    /// There is no room, or its term is over.
+    /// Its thread has no shelf here, or an occupied one, or the timer's term is over.
     Still(Key),
     /// The gate has moved meanwhile: it was overlooked, or is gone already.
     Late,
@@ -127,7 +127,7 @@ impl Aside {
         self.term.load(Ordering::Relaxed)
     }
 
-    /// Under the lock.
+    /// Begins another term, under the lock.
     pub(super) fn next_term(&self) {
         self.term.store(self.term() + 1, Ordering::Relaxed);
     }

@@ -145,6 +145,7 @@ impl Shard {
         Some(key)
     }
 
+    /// Registers a timer where none can be taken over. The slow path, kept out of the fast one's frame.
     #[inline(never)]
     fn register_anew(
         &self,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    time::Instant,
+};
 
 use crate::timing_wheel::{Nanos, Tick, TickDuration};
 
@@ -41,6 +44,41 @@ impl Deadline {
     }
 }
 
+/// What a runtime's clock reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The machine's time, for good: only a current-thread runtime can pause its clock.
+    Machine,
+    /// The machine's time, until a test pauses the clock.
+    Pausable,
+    /// A time that a test has paused or moved.
+    Test,
+}
+
+impl Source {
+    /// That of the runtime whose context this is called in.
+    pub(crate) fn of(runtime: &Handle) -> Source {
+        match runtime.runtime_flavor() {
+            RuntimeFlavor::MultiThread => Source::Machine,
+            _ => Source::Pausable.now(),
+        }
+    }
+
+    /// What has become of it, in the same context: a test may have paused the clock, or put it right.
+    pub(crate) fn now(self) -> Source {
+        match self {
+            Source::Machine => Source::Machine,
+            _ if is_real(Instant::now) => Source::Pausable,
+            _ => Source::Test,
+        }
+    }
+
+    /// Whether it is the machine's time, now at least.
+    pub(crate) fn is_real(self) -> bool {
+        self != Source::Test
+    }
+}
+
 /// How instants of a driver's clock map to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
@@ -48,17 +86,16 @@ pub(crate) struct Clock {
     /// What wheel time it was at the anchor.
     elapsed: Nanos,
     tick: TickDuration,
-    /// The clock is the machine's, not one that a test has paused or moved.
-    pub(crate) real: bool,
+    pub(crate) source: Source,
 }
 
 impl Clock {
-    pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, real: bool) -> Clock {
+    pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, source: Source) -> Clock {
         Clock {
             anchor,
             elapsed,
             tick,
-            real,
+            source,
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    clock::{self, Clock},
+    clock::Clock,
     crowd, events,
     link::Link,
     shard::{NEVER, Shard, Visited, Wakers},
@@ -103,10 +103,10 @@ impl Driver {
     /// left to drive for.
     async fn turn(&mut self) -> Option<Tick> {
         let link = &self.guard.link;
-        let real = clock::is_real(Instant::now);
-        if real != self.clock.real {
-            self.clock.real = real;
-            link.clock_is(real);
+        let source = self.clock.source.now();
+        if source != self.clock.source {
+            self.clock.source = source;
+            link.clock_reads(source);
         }
         let now = self.clock.nanos_of(Instant::now());
         link.figures.turned_to(now, &self.clock);
@@ -114,13 +114,13 @@ impl Driver {
         let mut dealt_with = 0;
         for shard in &self.shards {
             loop {
-                let visit = shard.visit(now, real, BATCH, &mut self.wakers);
+                let visit = shard.visit(now, source, BATCH, &mut self.wakers);
                 // What was settled or cascaded counts as well; but a test's `advance` is to find all of it done.
                 dealt_with += match visit {
-                    Visited::Unfinished if real => BATCH,
+                    Visited::Unfinished if source.is_real() => BATCH,
                     _ => self.wakers.due.len(),
                 };
-                if self.shares && real {
+                if self.shares && source.is_real() {
                     crowd::share(link, &mut self.wakers.due);
                 }
                 link.wake(&mut self.wakers);

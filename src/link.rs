@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    clock::{self, Clock, Epoch},
+    clock::{Clock, Epoch, Source},
     driver::Driver,
     error::Refusal,
     events,
@@ -119,7 +119,12 @@ impl Link {
 
     /// What a wheel goes by before its first driver: nothing is registered by it.
     pub(crate) fn undriven_clock(tick: Duration) -> Clock {
-        Clock::new(Instant::now(), Nanos::ZERO, TickDuration::new(tick), true)
+        Clock::new(
+            Instant::now(),
+            Nanos::ZERO,
+            TickDuration::new(tick),
+            Source::Pausable,
+        )
     }
 
     pub(crate) fn connect(&self, shards: impl Iterator<Item = Weak<Shard>>) {
@@ -148,9 +153,9 @@ impl Link {
         }
     }
 
-    /// The driver found its clock to be the real one, or no longer.
-    pub(crate) fn clock_is(&self, real: bool) {
-        lock(&self.seat).clock.real = real;
+    /// The driver found that its clock reads something else than before.
+    pub(crate) fn clock_reads(&self, source: Source) {
+        lock(&self.seat).clock.source = source;
     }
 
     fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
@@ -169,17 +174,18 @@ impl Link {
                 return Err(Refusal::Shutdown);
             }
             let entered = runtime.enter();
-            let (now, real) = (Instant::now(), clock::is_real(Instant::now));
+            let (now, source) = (Instant::now(), Source::of(&runtime));
             // Panics, in Tokio's own words, where the runtime's timers are disabled.
             let mut interval = tokio::time::interval(self.tick);
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
             drop(entered);
-            let same_clock = seat.clock.real && real || seat.home == Some(runtime.id());
+            let both_real = seat.clock.source.is_real() && source.is_real();
+            let same_clock = both_real || seat.home == Some(runtime.id());
             if seat.epoch == Epoch::UNDRIVEN || !same_clock {
-                seat.clock = Clock::new(now, seat.stood, TickDuration::new(self.tick), real);
+                seat.clock = Clock::new(now, seat.stood, TickDuration::new(self.tick), source);
                 seat.epoch = seat.epoch.next();
             }
-            seat.clock.real = real;
+            seat.clock.source = source;
             seat.home = Some(runtime.id());
             seat.taken = true;
             seat.driver += 1;
@@ -251,7 +257,7 @@ impl Link {
             let runtime = lock(&self.runtime).take();
             let in_context =
                 Handle::try_current().is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
-            let stood = match (in_context, seat.clock.real) {
+            let stood = match (in_context, seat.clock.source.is_real()) {
                 (true, _) => seat.clock.nanos_of(Instant::now()).max(turned),
                 (false, true) => seat.clock.nanos_of(std::time::Instant::now().into()).max(turned),
                 (false, false) => turned,

@@ -709,6 +709,25 @@ fn a_paused_runtime_awaits_timers_of_a_real_driver_by_the_drivers_clock() {
 }
 
 #[test]
+fn a_touch_in_a_paused_runtime_counts_by_the_clock_of_a_driver_that_cannot_be_paused() {
+    let driving = threaded_runtime(2);
+    let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+    paused_runtime().block_on(async {
+        wheel.sleep(ms(1)).await.unwrap();
+        tokio::time::advance(DAY).await;
+        let idle = wheel.idle_timer(ms(20));
+        let start = std::time::Instant::now();
+        idle.handle().touch();
+        tokio::select! {
+            silence = idle => silence.unwrap(),
+            _ = wheel.sleep(SECOND * 5) => panic!("the touch put the deadline a day off"),
+        }
+        assert!(start.elapsed() >= ms(20));
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
 fn a_real_runtime_awaits_timers_of_a_paused_driver_by_the_drivers_clock() {
     let wheel = Wheel::new();
     let (driven, is_driven) = mpsc::channel();

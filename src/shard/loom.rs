@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{Drive, Due, Limit, NEVER, Shard, Standing, Visited, Wakers, aside::Mark};
 use crate::{
-    clock::{Clock, Deadline, Epoch},
+    clock::{Clock, Deadline, Epoch, Source},
     error::Refusal,
     metrics::Metrics,
     sync::{AtomicU64, AtomicUsize, Ordering, lock},
@@ -99,19 +99,19 @@ struct World {
     model: Arc<Model>,
     shard: Arc<Shard>,
     clock: Clock,
-    real: bool,
+    source: Source,
 }
 
 impl World {
     /// A driven shard with small wheels; on a real clock it may tick.
-    fn new(real: bool, limit: Option<u32>) -> World {
+    fn new(source: Source, limit: Option<u32>) -> World {
         let start = Instant::now();
         let model = Arc::new(Model {
             bell: Bell::new(),
             start,
             tick: AtomicU64::new(0),
         });
-        let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), real);
+        let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
         let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone());
         shard.drive(clock, Epoch(1));
@@ -119,7 +119,7 @@ impl World {
             model,
             shard: Arc::new(shard),
             clock,
-            real,
+            source,
         }
     }
 
@@ -197,7 +197,7 @@ impl World {
 
     fn visit(&self, wakers: &mut Wakers) -> Visited {
         let now = self.clock.nanos_of(self.model.now());
-        let visited = self.shard.visit(now, self.real, 1, wakers);
+        let visited = self.shard.visit(now, self.source, 1, wakers);
         wakers.spent.clear();
         wakers.due.drain(..).for_each(Waker::wake);
         visited
@@ -261,9 +261,9 @@ fn model(check: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Two threads with one timer each, beside the driver.
-fn two_sleepers(real: bool, dues: [fn(&World) -> Due; 2]) {
+fn two_sleepers(source: Source, dues: [fn(&World) -> Due; 2]) {
     model(move || {
-        let world = World::new(real, None);
+        let world = World::new(source, None);
         let sleepers = Sleepers::new(&world, 2);
         for due in dues {
             let (world, sleepers) = (world.clone(), sleepers.clone());
@@ -280,23 +280,23 @@ fn two_sleepers(real: bool, dues: [fn(&World) -> Due; 2]) {
 
 #[test]
 fn no_registration_is_slept_through_while_the_shard_dozes() {
-    two_sleepers(false, [|world| world.at(3), |world| world.at(1)]);
+    two_sleepers(Source::Test, [|world| world.at(3), |world| world.at(1)]);
 }
 
 #[test]
 fn no_registration_is_slept_through_while_the_shard_goes_from_dozing_to_ticking_and_back() {
-    two_sleepers(true, [|_| Due::After(TICK), |_| Due::After(TICK)]);
+    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |_| Due::After(TICK)]);
 }
 
 #[test]
 fn exact_and_incoming_timers_mix() {
-    two_sleepers(true, [|_| Due::After(TICK), |world| world.at(2)]);
+    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |world| world.at(2)]);
 }
 
 #[test]
 fn a_timer_is_cancelled_or_expires_never_both() {
     model(|| {
-        let world = World::new(false, None);
+        let world = World::new(Source::Test, None);
         let sleepers = Sleepers::new(&world, 1);
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
@@ -319,7 +319,7 @@ fn a_timer_is_cancelled_or_expires_never_both() {
 #[test]
 fn a_timer_brought_forward_is_not_slept_through() {
     model(|| {
-        let world = World::new(false, None);
+        let world = World::new(Source::Test, None);
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
@@ -342,7 +342,7 @@ fn a_timer_brought_forward_is_not_slept_through() {
 #[test]
 fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
     model(|| {
-        let world = World::new(false, None);
+        let world = World::new(Source::Test, None);
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
@@ -362,7 +362,7 @@ fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
 #[test]
 fn a_timer_taken_over_is_never_early_and_not_slept_through() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let sleepers = Sleepers::new(&world, 1);
         // From here on the shard ticks.
         let first = world.count_down(1, Waker::noop()).unwrap();
@@ -390,7 +390,7 @@ fn a_timer_taken_over_is_never_early_and_not_slept_through() {
 #[test]
 fn a_timer_set_aside_leaves_nothing_behind() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let first = world.count_down(1, Waker::noop()).unwrap();
         let other = world.clone();
         let canceller = thread::spawn(move || {
@@ -416,7 +416,7 @@ fn a_timer_set_aside_leaves_nothing_behind() {
 /// One thread sets a timer aside and starts another for the same task, which lasts for `ticks`, while the other does `beside`.
 fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'static) {
     model(move || {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let sleepers = Sleepers::new(&world, 1);
         let first = world.count_down(1, Waker::noop()).unwrap();
         let other = (world.clone(), sleepers.clone());
@@ -471,7 +471,7 @@ fn a_timer_of_another_delay_is_taken_over_while_the_wheel_is_shut_down() {
 #[test]
 fn two_threads_set_aside_in_one_shard() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let first = world.count_down(1, Waker::noop()).unwrap();
         let tasks = [1, 2].map(|ticks| {
             let world = world.clone();
@@ -502,7 +502,7 @@ fn two_threads_set_aside_in_one_shard() {
 #[test]
 fn a_timer_that_goes_from_shelf_to_shelf_is_counted_once() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let first = world.count_down(1, Waker::noop()).unwrap();
         let waker = Waker::from(Task::new());
         world.set_aside(world.count_down(1, &waker).unwrap());
@@ -534,7 +534,7 @@ fn a_timer_that_goes_from_shelf_to_shelf_is_counted_once() {
 #[test]
 fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_on_a_shelf() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let first = world.count_down(1, Waker::noop()).unwrap();
         let other = world.clone();
         let task = Task::new();
@@ -566,14 +566,14 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_on_a_shelf() {
 #[test]
 fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let timers = [(); 3].map(|()| world.count_down(1, Waker::noop()).unwrap());
         world.model.tick.store(1, Ordering::SeqCst);
         let began = world.clock.nanos_of(world.model.now());
         world.model.tick.store(2, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            let visited = world.shard.visit(began, true, 1, &mut wakers);
+            let visited = world.shard.visit(began, world.source, 1, &mut wakers);
             assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
         }
         for timer in timers {
@@ -586,7 +586,7 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
 #[test]
 fn a_shutdown_leaves_nobody_hanging() {
     model(|| {
-        let world = World::new(true, None);
+        let world = World::new(Source::Pausable, None);
         let sleeper = world.clone();
         let sleeper = thread::spawn(move || sleeper.sleep(Due::After(TICK)));
         let stopper = world.clone();
@@ -610,7 +610,7 @@ fn a_shutdown_leaves_nobody_hanging() {
 #[test]
 fn a_limit_is_exact_and_all_room_comes_back() {
     model(|| {
-        let world = World::new(false, Some(1));
+        let world = World::new(Source::Test, Some(1));
         let sleepers = Sleepers::new(&world, 2);
         for _ in 0..2 {
             let (world, sleepers) = (world.clone(), sleepers.clone());
@@ -630,7 +630,7 @@ fn a_limit_is_exact_and_all_room_comes_back() {
 #[test]
 fn a_driver_that_goes_has_every_future_look_for_another() {
     model(|| {
-        let world = World::new(false, None);
+        let world = World::new(Source::Test, None);
         let sleepers = Sleepers::new(&world, 1);
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {

@@ -161,7 +161,7 @@ impl Shard {
 
     /// The tick whose timers are due: the one last visited or, under a test's clock, the one in progress.
     fn reached(&self, state: &State) -> Tick {
-        if state.clock.real || matches!(state.mode, Mode::Driverless) {
+        if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
             return state.wheel.now();
         }
         state

@@ -45,7 +45,7 @@ impl State {
         } else {
             0
         };
-        if quiet == QUIET_TICKS || !self.clock.real {
+        if quiet == QUIET_TICKS || !self.clock.source.is_real() {
             self.counters.dozes += 1;
             self.doze();
         } else {
@@ -65,7 +65,7 @@ impl State {
         };
         *busy = if *at == tick { *busy + 1 } else { 1 };
         *at = tick;
-        let ticks = *busy >= BUSY && self.clock.real;
+        let ticks = *busy >= BUSY && self.clock.source.is_real();
         if ticks {
             self.mode = Mode::Ticking {
                 quiet: 0,

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{self, Deadline, Epoch},
+    clock::{self, Deadline, Epoch, Source},
     sync::Ordering,
 };
 
@@ -23,21 +23,24 @@ impl Published {
     pub(super) const UNDRIVEN: u32 = 0;
     /// The same, but the last driver's clock was the real one.
     const UNDRIVEN_SINCE_REAL: u32 = 1;
-    const REAL: u32 = 2;
-    const TEST: u32 = 3;
-    const SHUTDOWN: u32 = 4;
+    const MACHINE: u32 = 2;
+    const PAUSABLE: u32 = 3;
+    const TEST: u32 = 4;
+    const SHUTDOWN: u32 = 5;
 }
 
 impl Shard {
     /// Reads the driver's clock; with no driver, that of the current context.
     ///
-    /// A driver on the real clock may not know yet that a test has stopped it, and the current context may have another
-    /// clock: only a reading that is the machine's is taken as it is.
+    /// A clock that a test may pause can have been paused without the driver knowing yet, and the current context may have
+    /// another clock: there, only a reading that is the machine's is taken as it is.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self.published.load(Ordering::Relaxed) & Published::KIND {
             // A model's time is its own.
-            Published::REAL if cfg!(not(loom)) => {
+            _ if cfg!(loom) => self.driver.now(),
+            Published::MACHINE => std::time::Instant::now().into(),
+            Published::PAUSABLE => {
                 let machine = std::time::Instant::now();
                 let reading = Instant::now();
                 match reading.into_std().checked_duration_since(machine) {
@@ -55,13 +58,13 @@ impl Shard {
         self.stamped(|| self.now())
     }
 
-    /// The same by one reading of the current context's clock, where the driver's is the real one.
+    /// The same by one reading: that of the current context's clock, where the driver's may be paused and is not yet.
     #[inline]
     pub(crate) fn glance_at_clock(&self) -> Deadline {
         self.stamped(
             || match self.published.load(Ordering::Relaxed) & Published::KIND {
-                Published::REAL if cfg!(not(loom)) => Instant::now(),
-                _ => self.driver.now(),
+                Published::PAUSABLE if cfg!(not(loom)) => Instant::now(),
+                _ => self.now(),
             },
         )
     }
@@ -105,12 +108,15 @@ impl Shard {
     pub(super) fn publish(&self, state: &State) {
         let kind = match state.mode {
             Mode::Shutdown => Published::SHUTDOWN,
-            Mode::Driverless if state.clock.real && state.epoch != Epoch::UNDRIVEN => {
+            Mode::Driverless if state.clock.source.is_real() && state.epoch != Epoch::UNDRIVEN => {
                 Published::UNDRIVEN_SINCE_REAL
             }
             Mode::Driverless => Published::UNDRIVEN,
-            _ if state.clock.real => Published::REAL,
-            _ => Published::TEST,
+            _ => match state.clock.source {
+                Source::Machine => Published::MACHINE,
+                Source::Pausable => Published::PAUSABLE,
+                Source::Test => Published::TEST,
+            },
         };
         self.published
             .store(state.epoch.0 << Published::BITS | kind, Ordering::Release);

@@ -4,7 +4,7 @@ use std::{mem, task::Waker};
 
 use super::{Mode, NEVER, Shard, State};
 use crate::{
-    clock::{Clock, Epoch},
+    clock::{Clock, Epoch, Source},
     sync::lock,
     timing_wheel::{Nanos, Tick},
 };
@@ -106,7 +106,7 @@ impl Shard {
     }
 
     /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
-    pub(crate) fn visit(&self, now: Nanos, real: bool, batch: usize, wakers: &mut Wakers) -> Visited {
+    pub(crate) fn visit(&self, now: Nanos, source: Source, batch: usize, wakers: &mut Wakers) -> Visited {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
@@ -118,8 +118,8 @@ impl Shard {
             Mode::Driverless => return Visited::Finished { next: NEVER },
             Mode::Dozing { .. } | Mode::Ticking { .. } => {}
         }
-        if state.clock.real != real {
-            state.clock.real = real;
+        if state.clock.source != source {
+            state.clock.source = source;
             self.publish(state);
         }
         let ticking = matches!(state.mode, Mode::Ticking { .. });
@@ -128,7 +128,7 @@ impl Shard {
             state.clear_shelves(&mut wakers.spent);
         }
         // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
-        if state.clock.tick_at(now) < state.wake_at && (real || !ticking) {
+        if state.clock.tick_at(now) < state.wake_at && (source.is_real() || !ticking) {
             let next = state.wake_at;
             self.leave(guard);
             return Visited::Finished { next };

@@ -106,7 +106,7 @@ impl Bucket {
     }
 
     #[inline]
-    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32) {
+    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
         let tail = std::mem::replace(&mut self.tail, index);
         match tail {
             NIL => self.head = index,
@@ -115,6 +115,7 @@ impl Bucket {
         let entry = &mut entries[index as usize];
         entry.prev = tail;
         entry.next = NIL;
+        entry.place = place;
     }
 
     #[inline]

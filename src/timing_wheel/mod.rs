@@ -183,7 +183,8 @@ impl<T> TimingWheel<T> {
     pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
         let index = self.occupy(Tick(delay.0), value);
         let key = Key::new(index);
-        self.incoming.push_back(&mut self.entries, key.index());
+        self.incoming
+            .push_back(&mut self.entries, key.index(), Place::INCOMING);
         key
     }
 
@@ -423,20 +424,17 @@ impl<T> TimingWheel<T> {
     /// Puts an entry that hangs nowhere at the end of the list where its deadline belongs when it is `now`.
     #[inline]
     fn hang(&mut self, index: u32, now: Tick) {
-        let entry = &mut self.entries[index as usize];
-        let deadline = entry.deadline;
+        let deadline = self.entries[index as usize].deadline;
         if deadline <= now {
-            entry.place = Place::OVERDUE;
-            return self.overdue.push_back(&mut self.entries, index);
+            return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }
         let level = self.level_of(deadline, now);
         let digit =
             (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
         let place = self.place(level, digit);
-        self.entries[index as usize].place = place;
         let ring = &mut self.levels[level];
         ring.used.insert(digit);
-        ring.buckets[digit].push_back(&mut self.entries, index);
+        ring.buckets[digit].push_back(&mut self.entries, index, place);
         if let Some(visit) = &mut self.unfinished {
             if visit.place == place && visit.cursor == NIL {
                 visit.cursor = index;

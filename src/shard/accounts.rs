@@ -40,26 +40,22 @@ impl Account {
 }
 
 impl Shard {
-    /// Ends the term, under the lock: what is incoming is about to get its deadlines, or to end.
+    /// Ends the term, under the lock, and with it what nobody took over; the wakers are for the caller to drop with no lock
+    /// held. No shelf is cleared in a term that lasts: what is set aside meanwhile could be taken down and taken over.
     pub(super) fn end_term(&self, state: &mut State, spent: &mut Vec<Waker>) {
         if cfg!(not(plant_endless_term)) {
             self.aside.next_term();
-            state.clear_shelves(spent);
         }
-    }
-}
-
-impl State {
-    /// Ends what nobody took over; the wakers are for the caller to drop with no lock held.
-    pub(super) fn clear_shelves(&mut self, spent: &mut Vec<Waker>) {
-        let (wheel, counters) = (&mut self.wheel, &mut self.counters);
-        self.accounts.retain_mut(|account| {
+        let (wheel, counters) = (&mut state.wheel, &mut state.counters);
+        state.accounts.retain_mut(|account| {
             let abandoned = account.is_abandoned();
             spent.extend(account.settle(wheel, counters));
             !abandoned
         });
     }
+}
 
+impl State {
     /// A shelf for a thread that has none here, and the waker of what another left on it.
     pub(super) fn shelf(&mut self) -> (Arc<Shelf>, Option<Waker>) {
         for account in &mut self.accounts {

@@ -9,8 +9,8 @@
 //! 1. Under the lock, a visit ends the *term* before it reads the clock, and so does whatever else settles or ends the
 //!    incoming timers. Only a timer registered in the term that lasts can be taken over: so it is still incoming, and its
 //!    delay counts from a reading yet to come.
-//! 2. One that nobody takes over leaves the wheel when the shelves are cleared: as the term ends, at every visit of a shard that does
-//!    not tick, or earlier for another registration of its thread.
+//! 2. One that nobody takes over leaves the wheel as the term ends, or earlier for another registration of its thread. Where the shard
+//!    does not tick, every visit ends a term as long as there are shelves, for what was overlooked.
 //! 3. A timer's waker is its own as long as its [`Mark`] says so, to the pointer; an entry is taken over for that waker
 //!    only, and keeps alive what the pointer points to.
 
@@ -228,15 +228,6 @@ impl Note {
         self.elsewhere = 0;
         let number = self.number.take()?;
         self.shelf.take(self.gate).then(|| Key::from_number(number))
-    }
-
-    /// The same under the lock.
-    pub(super) fn take_locked(&mut self) -> Option<Key> {
-        self.elsewhere = 0;
-        let number = self.number.take()?;
-        self.shelf
-            .take_locked(self.gate)
-            .then(|| Key::from_number(number))
     }
 
     fn clear(&mut self) -> Option<Key> {

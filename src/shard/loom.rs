@@ -646,3 +646,22 @@ fn a_driver_that_goes_has_every_future_look_for_another() {
         assert_eq!(world.metrics().pending, 0);
     });
 }
+
+#[test]
+fn a_timer_set_aside_while_the_wheel_retires_is_not_taken_down_and_taken_over() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(9, Waker::noop()).unwrap();
+        let waker = Waker::from(Task::new());
+        let timer = world.count_down(3, &waker).unwrap();
+        let other = world.clone();
+        // What `Link::retire` does at every turn of a forsaken wheel.
+        let driver = thread::spawn(move || assert!(!other.shard.undrive_if_vacant(&mut Wakers::default())));
+        world.set_aside(timer);
+        let mut key = Some(world.count_down(3, &waker).unwrap().0);
+        assert!(world.shard.poll(&mut key, None, &waker).is_pending());
+        driver.join().unwrap();
+        drop(world.shard.cancel(key.unwrap()));
+        drop(world.shard.cancel(first.0));
+    });
+}

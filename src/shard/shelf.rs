@@ -1,10 +1,11 @@
 //! Where a thread's timer that was set aside waits for the next, in one shard.
 //!
 //! 1. Only the shelf's thread sets a timer aside, by plain stores, and takes it over, by a compare-and-swap of the gate.
-//! 2. Whoever holds the shard's lock clears the shelf by moving the gate on. What is aside at that moment cannot be taken over any
-//!    more, and is the lock holder's to take down.
-//! 3. A timer set aside at that very moment may be overlooked. It stays in the wheel as if nobody had cancelled it, until the shelf is
-//!    cleared again, or its thread, which looks at the gate once more, takes it down. To be taken over it is too late.
+//! 2. Whoever holds the shard's lock clears the shelf, once the term has ended: moves the gate on, and takes down what is aside.
+//!    What was aside as the gate moved cannot be taken over any more.
+//! 3. A timer set aside at that very moment may be taken down, or overlooked: it then stays in the wheel as if nobody had cancelled
+//!    it, until the shelf is cleared again, or its thread, which looks at the gate once more, takes it down. Neither can be taken
+//!    over: its term has ended.
 
 use std::num::NonZeroU32;
 
@@ -105,15 +106,6 @@ impl Shelf {
             .is_ok()
     }
 
-    /// The same under the lock, where nobody else moves the gate.
-    pub(super) fn take_locked(&self, gate: Gate) -> bool {
-        let is_there = self.gate() == gate;
-        if is_there {
-            self.gate.store(gate.0.wrapping_add(1), Ordering::Release);
-        }
-        is_there
-    }
-
     /// Moves the gate on, under the lock; returns what it said.
     pub(super) fn move_gate(&self) -> Gate {
         Gate(self.gate.fetch_add(Gate::CLEARED, Ordering::AcqRel))
@@ -121,6 +113,9 @@ impl Shelf {
 
     /// Takes down what is aside: under the lock, by the shelf's own thread or with the gate moved.
     pub(super) fn clear(&self, gate: Gate) -> Option<Key> {
+        // By itself loom would not let another thread come in between this look and the gate.
+        #[cfg(loom)]
+        loom::thread::yield_now();
         let number = self.timer(gate)?;
         self.aside.store(Self::empty(gate), Ordering::Release);
         Some(Key::from_number(number))

@@ -66,11 +66,9 @@ impl Shard {
     /// Lets the driver go, if nothing is left here to drive for.
     pub(crate) fn undrive_if_vacant(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
-        state.clear_shelves(&mut wakers.spent);
+        self.end_term(&mut state, &mut wakers.spent);
         let vacant = state.wheel.is_vacant();
         if vacant && state.mode != Mode::Shutdown {
-            // No term outlasts the ticking.
-            self.end_term(&mut state, &mut wakers.spent);
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
@@ -111,7 +109,7 @@ impl Shard {
         let state = &mut *guard;
         match state.mode {
             Mode::Shutdown => {
-                state.clear_shelves(&mut wakers.spent);
+                self.end_term(state, &mut wakers.spent);
                 self.leave(guard);
                 return Visited::Shutdown;
             }
@@ -123,9 +121,9 @@ impl Shard {
             self.publish(state);
         }
         let ticking = matches!(state.mode, Mode::Ticking { .. });
-        if !ticking {
-            // What was overlooked while it ticked.
-            state.clear_shelves(&mut wakers.spent);
+        if !ticking && !state.accounts.is_empty() {
+            // For what was overlooked while it ticked.
+            self.end_term(state, &mut wakers.spent);
         }
         // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
         if state.clock.tick_at(now) < state.wake_at && (source.is_real() || !ticking) {

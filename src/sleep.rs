@@ -88,7 +88,7 @@ impl Wheel {
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let shard = self.shard();
-        Sleep::new(shard, shard.stamp(deadline), Progress::Waiting)
+        Sleep::new(shard, shard.stamp(deadline), Progress::New)
     }
 }
 
@@ -132,6 +132,8 @@ pub struct Sleep {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
+    /// Neither polled nor reset yet.
+    New,
     Waiting,
     /// Elapses at the next poll, whatever the deadline.
     Immediate,
@@ -154,7 +156,7 @@ impl Sleep {
         let progress = if duration.is_zero() {
             Progress::Immediate
         } else {
-            Progress::Waiting
+            Progress::New
         };
         Sleep::new(shard, start.after(duration), progress)
     }
@@ -174,7 +176,7 @@ impl Sleep {
         self.deadline
     }
 
-    /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled has not elapsed.
+    /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -191,7 +193,11 @@ impl Sleep {
     /// # }
     /// ```
     pub fn is_elapsed(&self) -> bool {
-        self.progress == Progress::Elapsed || self.timer.has_expired(self.due())
+        match self.progress {
+            Progress::New | Progress::Immediate => false,
+            Progress::Waiting => self.timer.is_past(self.due()),
+            Progress::Elapsed => true,
+        }
     }
 
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
@@ -250,9 +256,10 @@ impl Sleep {
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let outcome = match self.progress {
-            Progress::Waiting => match self.timer.poll(self.due(), self.standing, waker) {
+            Progress::New | Progress::Waiting => match self.timer.poll(self.due(), self.standing, waker) {
                 Poll::Ready(outcome) => outcome,
                 Poll::Pending => {
+                    self.progress = Progress::Waiting;
                     self.standing = Standing::Admitted;
                     return Poll::Pending;
                 }

@@ -550,6 +550,58 @@ proptest! {
     }
 }
 
+/// What is done to one sleep, in milliseconds from now.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Poll,
+    Reset(u64),
+    Advance(u64),
+}
+
+fn one_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        Just(Move::Poll),
+        (0..40_u64).prop_map(Move::Reset),
+        (0..30_u64).prop_map(Move::Advance),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_sleep_has_elapsed_whenever_tokios_has(moves in vec(one_move(), 1..30)) {
+        in_paused_time(async {
+            let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+            // From here on the grids of the two are one.
+            wheel.sleep(ms(1)).await.unwrap();
+            let deadline = Instant::now() + ms(20);
+            let mut ours = wheel.sleep_until(deadline);
+            let mut tokios = Box::pin(tokio::time::sleep_until(deadline));
+            let cx = &mut Context::from_waker(Waker::noop());
+            for (at, step) in moves.iter().enumerate() {
+                match *step {
+                    Move::Poll => {
+                        let (ours, tokios) = (Pin::new(&mut ours).poll(cx), tokios.as_mut().poll(cx));
+                        assert_eq!(ours.map(Result::unwrap), tokios, "polled as step {at} of {moves:?}");
+                    }
+                    Move::Reset(after) => {
+                        let deadline = Instant::now() + ms(after);
+                        ours.reset(deadline);
+                        tokios.as_mut().reset(deadline);
+                    }
+                    Move::Advance(span) => {
+                        tokio::time::advance(ms(span)).await;
+                        settle().await;
+                    }
+                }
+                let (ours, tokios) = (ours.is_elapsed(), tokios.is_elapsed());
+                assert_eq!(ours, tokios, "after step {at} of {moves:?}");
+            }
+        });
+    }
+}
+
 /// Sleeps, is reset at its appointed times, and is given up at the last of them or waits to the end. Tells when it elapsed;
 /// `None` where it was given up, or where a reset fell so close behind a deadline that a tick decides what came first.
 async fn task_of(

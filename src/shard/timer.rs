@@ -48,12 +48,20 @@ impl Timer {
         }
     }
 
-    /// Whether the timer's deadline has come, and the wheel knows.
-    pub(crate) fn has_expired(&self, deadline: Deadline) -> bool {
-        let Some(key) = &self.key else { return false };
-        let state = lock(&self.shard.state);
-        state.wheel.has_expired(key)
-            && state.tick_of(deadline) <= state.wheel.now().max(state.wheel.deadline(key))
+    /// Whether the deadline has come: by the wheel, for a timer that waits there, and by the clock where nothing does.
+    pub(crate) fn is_past(&self, deadline: Deadline) -> bool {
+        let mut state = lock(&self.shard.state);
+        let tick = state.tick_of(deadline);
+        let reached = match &self.key {
+            Some(key) if state.wheel.is_abandoned(key) => return false,
+            Some(key) if state.wheel.get_mut(key).is_some() => self.shard.reached(&state),
+            Some(key) if tick <= state.wheel.deadline(key) => return true,
+            _ if matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. }) => {
+                state.clock.tick_at(state.clock.nanos_of(self.shard.now()))
+            }
+            _ => state.wheel.now(),
+        };
+        tick <= reached
     }
 
     /// Ends the timer.

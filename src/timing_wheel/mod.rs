@@ -172,8 +172,7 @@ impl<T> TimingWheel<T> {
     /// Starts a timer. A deadline that is not after now is due at the next advance.
     #[inline]
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
-        let index = self.occupy(deadline, value);
-        let key = Key::new(index);
+        let key = self.occupy(deadline, value);
         self.hang(key.index(), self.now);
         key
     }
@@ -181,8 +180,7 @@ impl<T> TimingWheel<T> {
     /// Starts a timer whose deadline is not known yet: it waits, with its delay in nanoseconds, to be settled.
     #[inline]
     pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
-        let index = self.occupy(Tick(delay.0), value);
-        let key = Key::new(index);
+        let key = self.occupy(Tick(delay.0), value);
         self.incoming
             .push_back(&mut self.entries, key.index(), Place::INCOMING);
         key
@@ -198,14 +196,16 @@ impl<T> TimingWheel<T> {
     }
 
     #[inline]
-    fn occupy(&mut self, deadline: Tick, value: T) -> usize {
+    fn occupy(&mut self, deadline: Tick, value: T) -> Key {
+        // First of all, for it panics where the wheel can hold no more.
+        let key = Key::new(self.entries.vacant_key());
         self.len += 1;
         // Filled in place: a whole entry passed to the slab by value would be read back before its parts are written.
         let index = self.entries.insert(Entry::BLANK);
         let entry = &mut self.entries[index];
         entry.deadline = deadline;
         entry.value = Some(value);
-        index
+        key
     }
 
     /// Gives up to `limit` incoming timers the deadline that `deadline_of` makes of their delay, oldest first; true when
@@ -228,11 +228,6 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
         self.entries[key.index() as usize].value.as_mut()
-    }
-
-    /// Whether a timer's deadline came.
-    pub(crate) fn has_expired(&self, key: &Key) -> bool {
-        self.entries[key.index() as usize].place == Place::EXPIRED && !self.is_abandoned(key)
     }
 
     /// Whether a timer was given up before its deadline came.

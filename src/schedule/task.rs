@@ -12,6 +12,7 @@ use std::{
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
+    budget,
     clock::Deadline,
     error::ScheduleError,
     shard::{Standing, Timer, Wakers},
@@ -202,7 +203,12 @@ where
         let awaiting = cx.waker().clone();
         let mut state = lock(&self.state);
         match &mut *state {
-            State::Never(error) => Poll::Ready(Err(error.clone())),
+            State::Never(error) => {
+                let error = error.clone();
+                drop(state);
+                ready!(budget::poll_spend(cx));
+                Poll::Ready(Err(error))
+            }
             State::Started(task) => {
                 let result = ready!(Pin::new(task).poll(cx));
                 *state = State::Reported;

@@ -355,15 +355,21 @@ async fn traffic_costs_stores_not_timers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_that_overflows_the_clock_never_comes() {
+async fn a_timeout_that_overflows_the_clock_comes_after_30_years() {
+    const YEAR: Duration = Duration::from_secs(86_400 * 365);
     let (mut peer, mut stream) = pipe(&Wheel::new());
     stream.set_read_timeout(Some(Duration::MAX));
     stream.set_idle_timeout(Some(Duration::MAX));
-    tokio::spawn(async move {
-        sleep(Duration::from_secs(86_400 * 365)).await;
+    let peer = tokio::spawn(async move {
+        sleep(YEAR * 29).await;
         peer.write_u8(7).await.unwrap();
+        peer
     });
     assert_eq!(stream.read_u8().await.unwrap(), 7);
+    let _peer = peer.await.unwrap();
+    assert_times_out_after(YEAR * 30, stream.read_u8()).await;
+    stream.set_read_timeout(None);
+    assert_times_out_after(YEAR * 30, stream.read_u8()).await;
 }
 
 #[tokio::test(start_paused = true)]

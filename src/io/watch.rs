@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{error::TimeoutError, sleep::Sleep, wheel::Wheel};
+use crate::{clock, error::TimeoutError, sleep::Sleep, wheel::Wheel};
 
 /// All that the wrapper knows: who waits since when, and for how long they may.
 #[derive(Debug)]
@@ -153,15 +153,11 @@ impl Watch {
             &self.write
         };
         let since = side.waiting?.since;
-        // A time that overflows the clock never comes.
-        let own = side.timeout.and_then(|timeout| since.checked_add(timeout));
+        let own = side.timeout.map(|timeout| clock::saturating_add(since, timeout));
         let idle = self
             .idle_timeout
-            .and_then(|timeout| self.quiet_since.checked_add(timeout));
-        match (own, idle) {
-            (Some(own), Some(idle)) => Some(own.min(idle)),
-            (own, idle) => own.or(idle),
-        }
+            .map(|timeout| clock::saturating_add(self.quiet_since, timeout));
+        own.into_iter().chain(idle).min()
     }
 
     fn side(&mut self, operation: Operation) -> &mut Side {

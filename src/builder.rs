@@ -256,13 +256,14 @@ impl Builder {
             self.handle,
         ));
         let limit = self.max_pending.map(|max| Arc::new(Limit::new(max as u32)));
-        let capacity = self.capacity.unwrap_or(0).div_ceil(shards);
+        let given = self.capacity.unwrap_or(0);
+        let capacity = given.div_ceil(shards);
         let shards = (0..shards)
             .map(|_| {
                 let mut wheel = TimingWheel::new(self.ticks_per_wheel, self.levels);
-                wheel.try_reserve(capacity).map_err(|_| BuildError::Memory {
-                    given: capacity * shards,
-                })?;
+                wheel
+                    .try_reserve(capacity)
+                    .map_err(|_| BuildError::Memory { given })?;
                 let clock = Link::undriven_clock(self.tick_duration);
                 Ok(Arc::new(Shard::new(
                     wheel,
@@ -390,7 +391,9 @@ impl fmt::Display for BuildError {
             BuildError::Memory { given } => {
                 write!(
                     f,
-                    "a capacity of {given} timers: there is not enough memory for them"
+                    "a capacity of {given} timers: there is not enough memory for them, of the {} to {} allowed",
+                    TIMERS.start(),
+                    TIMERS.end()
                 )
             }
         }

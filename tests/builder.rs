@@ -158,6 +158,20 @@ fn a_build_error_goes_wherever_errors_go() {
     );
 }
 
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn memory_that_cannot_be_had_is_said_of_the_capacity_given() {
+    let given = u32::MAX as usize;
+    // Whether so much can be had is the machine's decision; on two shards half of it is asked for twice.
+    if let Err(error) = Wheel::builder().shards(2).capacity(given).build() {
+        assert_eq!(error, BuildError::Memory { given });
+        assert_eq!(
+            error.to_string(),
+            "a capacity of 4294967295 timers: there is not enough memory for them, of the 1 to 4294967295 allowed"
+        );
+    }
+}
+
 #[test]
 fn a_capacity_is_there_from_the_start_and_stays() {
     let wheel = Wheel::builder().capacity(5_000).shards(1).build().unwrap();

@@ -226,7 +226,8 @@ impl Link {
         let mut seat = lock(&self.seat);
         if shards.iter().all(|shard| shard.undrive_if_vacant(wakers)) {
             seat.taken = false;
-            seat.stood = self.figures.turned().max(seat.stood);
+            // Later than whatever the last visit went by, which may have read the clock after the turn began.
+            seat.stood = seat.clock.nanos_of(Instant::now()).max(seat.stood);
             lock(&self.runtime).take();
         } else {
             shards

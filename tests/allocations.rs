@@ -202,3 +202,26 @@ async fn a_burst_of_scheduled_tasks_is_not_paid_for_ever() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_capacity_of_a_dropped_wheel_is_given_back() {
+    const CAPACITY: usize = 1_000_000;
+    for late in [false, true] {
+        let before = LIVE.get();
+        let wheel = Wheel::builder().shards(1).capacity(CAPACITY).build().unwrap();
+        assert!(LIVE.get() - before > CAPACITY as isize * 16);
+        let mut sleep = wheel.sleep(SECOND);
+        wheel.sleep(TICK).await.unwrap();
+        if late {
+            drop(wheel);
+            // In a wheel without a handle, and what its thread keeps of that.
+            (&mut sleep).await.unwrap();
+        } else {
+            drop(sleep);
+            drop(wheel);
+        }
+        settle().await;
+        let kept = LIVE.get() - before;
+        assert!(kept < 1 << 17, "{kept} bytes are kept");
+    }
+}

@@ -67,7 +67,7 @@ pub(crate) struct Shard {
     forsaken: AtomicBool,
     limit: Option<Arc<Limit>>,
     driver: Arc<dyn Drive>,
-    /// How many cells an emptied arena keeps.
+    /// How many cells an emptied arena keeps, as long as the wheel has a handle.
     retained: usize,
 }
 
@@ -120,9 +120,10 @@ impl Shard {
         }
     }
 
-    /// Every handle of the wheel is gone: the driver may go when the last timer has.
+    /// Every handle of the wheel is gone: the driver may go when the last timer has, and what was retained before.
     pub(crate) fn forsake(&self) {
         self.forsaken.store(true, Ordering::Relaxed);
+        self.leave(lock(&self.state));
     }
 
     /// How many timers wait here.
@@ -221,7 +222,11 @@ impl Shard {
     /// Unlocks; the memory of an arena that was emptied goes back, now that nobody has to wait for it.
     #[inline]
     fn leave(&self, mut state: MutexGuard<'_, State>) {
-        let arena = state.wheel.release_arena(self.retained);
+        let retained = match self.forsaken.load(Ordering::Relaxed) {
+            true => RETAINED,
+            false => self.retained,
+        };
+        let arena = state.wheel.release_arena(retained);
         drop(state);
         drop(arena);
     }

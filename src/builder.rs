@@ -103,7 +103,7 @@ impl Builder {
     /// Sets how many levels the wheel has: with 1 it is Netty's wheel, with more Kafka's hierarchy.
     ///
     /// From 1 to 8; 4 unless set. However few, no deadline is too far: beyond the last level a timer is looked at once a
-    /// round.
+    /// round. However many, no memory is spent on levels that no deadline can reach.
     ///
     /// # Examples
     ///
@@ -172,7 +172,8 @@ impl Builder {
 
     /// Has the wheel driven by this runtime, whichever polls its timers: they may then be awaited from any executor.
     ///
-    /// Unless set, the runtime that polls the first timer drives the wheel, and when it is gone the next that polls one.
+    /// Unless set, and once it has been shut down, the runtime that polls the first timer drives the wheel, and when that is
+    /// gone the next that polls one.
     /// A runtime that is alive but not driven (a current-thread one between two `block_on`s) stops the wheel it drives.
     ///
     /// # Examples

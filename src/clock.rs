@@ -64,7 +64,7 @@ impl Source {
         }
     }
 
-    /// What has become of it, in the same context: a test may have paused the clock, or put it right.
+    /// What has become of it, in the same context: a test may have paused the clock.
     pub(crate) fn now(self) -> Source {
         match self {
             Source::Machine => Source::Machine,

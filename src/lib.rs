@@ -1,4 +1,4 @@
-//! A hashed timing wheel timer for Tokio: `sleep`, `timeout` and `interval` that cost next to nothing to start and to cancel.
+//! A hashed timing wheel timer for Tokio: `sleep`, `timeout` and `interval` that are cheap to start and to cancel.
 //!
 //! A server holds a timer for nearly everything it waits on: a timeout round each request, an idle deadline on each
 //! connection, a heartbeat to each peer. Nearly all are cancelled or pushed back; few ever fire. A [`Wheel`] is made for that.

@@ -28,7 +28,8 @@ impl Wheel {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once.
+    /// Dropping the timeout drops the future and cancels the timer at once. In a busy wheel the timer that a thread cancelled
+    /// last, and with it a clone of its task's waker, may stay until the next tick for the thread's next timeout.
     ///
     /// # Panics
     ///

@@ -76,6 +76,12 @@ pub fn poll_once(cx: &mut Context<'_>, timeout: impl Future) {
     assert!(black_box(timeout.as_mut().poll(cx)).is_ready());
 }
 
+/// A sleep that is given up: it registers a timer, and cancels it.
+#[inline(always)]
+pub fn poll_sleep(cx: &mut Context<'_>, sleep: impl Future) {
+    assert!(black_box(pin!(sleep).poll(cx)).is_pending());
+}
+
 /// The timeout one writes where there is none: the future first, then the timer.
 struct Race<F, D> {
     future: F,
@@ -240,6 +246,33 @@ impl Timers {
         }
     }
 
+    /// Sleeps that are started and given up.
+    async fn sleeps(self, times: u64) {
+        // Longer than any pending timer, so that no driver is to come earlier for it.
+        let duration = Duration::from_secs(890);
+        match self {
+            Timers::Tickwheel(wheel) => {
+                repeat(times, |cx| poll_sleep(cx, wheel.sleep(black_box(duration)))).await;
+            }
+            Timers::Tokio => {
+                repeat(times, |cx| {
+                    poll_sleep(cx, tokio::time::sleep(black_box(duration)))
+                })
+                .await;
+            }
+            Timers::Pingora => {
+                repeat(times, |cx| poll_sleep(cx, fast_sleep(black_box(duration)))).await;
+            }
+            Timers::FuturesTimer => {
+                repeat(times, |cx| poll_sleep(cx, Delay::new(black_box(duration)))).await;
+            }
+            Timers::AsyncIo => {
+                repeat(times, |cx| poll_sleep(cx, Timer::after(black_box(duration)))).await;
+            }
+            Timers::DelayQueue(_) | Timers::Kestrel(_) => unreachable!("it has no future for one timer"),
+        }
+    }
+
     /// So many timers, started.
     async fn hold(&self, timers: usize, durations: Durations) -> Pending {
         let mut random = Random::default();
@@ -319,6 +352,16 @@ impl Held<'_> {
             self.timers.clone().churn(PRELUDE, durations).await;
             let began = Instant::now();
             self.timers.clone().churn(times, durations).await;
+            began.elapsed()
+        })
+    }
+
+    /// Starts a sleep and gives it up, so many times.
+    pub fn sleeps(&self, times: u64) -> Duration {
+        self.stage.runtime(self.peer).block_on(async {
+            self.timers.clone().sleeps(PRELUDE).await;
+            let began = Instant::now();
+            self.timers.clone().sleeps(times).await;
             began.elapsed()
         })
     }

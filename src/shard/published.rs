@@ -30,7 +30,7 @@ impl Published {
 }
 
 impl Shard {
-    /// Reads the driver's clock; with no driver, that of the current context.
+    /// Reads the driver's clock; with no driver, that of the runtime which would be asked for one.
     ///
     /// A clock that a test may pause can have been paused without the driver knowing yet, and the current context may have
     /// another clock: there, only a reading that is the machine's is taken as it is.

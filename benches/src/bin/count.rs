@@ -14,7 +14,7 @@ use std::{
 use tickwheel::Wheel;
 use tickwheel_benches::{
     children::Arguments,
-    work::{Once, poll_once, poll_ready},
+    work::{Once, poll_once, poll_ready, poll_sleep},
 };
 use tokio::time::{self, Instant, Sleep};
 
@@ -129,12 +129,6 @@ async fn tokio(work: &str, times: u64) {
         }
         work => panic!("there is no {work}"),
     }
-}
-
-/// Registers a timer, and cancels it.
-#[inline]
-fn poll_sleep(cx: &mut Context<'_>, sleep: impl Future) {
-    assert!(black_box(std::pin::pin!(sleep).poll(cx)).is_pending());
 }
 
 async fn poll_pending<F: Future>(future: &mut Pin<Box<F>>) {

@@ -45,6 +45,12 @@ fn main() {
     table.measure("reset-hot", reset(stage, 1, false));
     table.measure("reset-random", reset(stage, million, true));
 
+    let sleeps = [Tickwheel, Tokio, Pingora, FuturesTimer, AsyncIo].map(|peer| {
+        let held = stage.hold(peer, 1_000, Durations::Random);
+        (peer, move |times| held.sleeps(times))
+    });
+    table.measure("sleep", sleeps);
+
     let mut flat = Vec::new();
     for pending in [1_000, 100_000, 1_000_000, 10_000_000]
         .into_iter()

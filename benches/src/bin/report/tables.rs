@@ -65,6 +65,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "machine" => machine(measured),
         "figures" => figures(measured),
         "flat" => flat(measured),
+        "sleep" => sleep(measured),
         "timeout" => timeout(measured),
         "contention" => contention(measured),
         "scale" => scale(measured),
@@ -306,6 +307,22 @@ fn by_criterion(measured: &Measured, what: &str, names: &[&str], columns: &[(&st
         numbers.iter().any(Option::is_some).then_some(row)
     });
     markdown(&head, rows)
+}
+
+fn sleep(measured: &Measured) -> String {
+    let rows = measured
+        .lines("figures")
+        .filter(|line| line.get("work") == Some("sleep"))
+        .filter_map(|line| {
+            let (ns, ratio) = (line.number("ns")?, line.number("ratio")?);
+            let ratio = if ratio == 1.0 {
+                String::new()
+            } else {
+                format!(" ({ratio:.1}x)")
+            };
+            Some(vec![line.get("peer")?.to_owned(), figure(ns) + &ratio])
+        });
+    markdown(&["", "ns"], rows)
 }
 
 fn timeout(measured: &Measured) -> String {

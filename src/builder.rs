@@ -103,7 +103,7 @@ impl Builder {
     /// Sets how many levels the wheel has: with 1 it is Netty's wheel, with more Kafka's hierarchy.
     ///
     /// From 1 to 8; 4 unless set. However few, no deadline is too far: beyond the last level a timer is looked at once a
-    /// round. However many, no memory is spent on levels that no deadline can reach.
+    /// round.
     ///
     /// # Examples
     ///

@@ -46,7 +46,8 @@
 //!
 //! No timer is ever early. A sleep, `timeout_at`, interval, idle timer, scheduled task or periodic run is due less than one
 //! tick late, a `timeout` less than two, plus what the runtime adds. Under Tokio's paused clock the wheel is exact to a tick, but
-//! for timeouts started in a busy wheel between a `pause` and its next tick, and auto-advance jumps straight to the next deadline.
+//! for timeouts started in a busy wheel just before and after a `pause` (the guide has more), and auto-advance jumps straight to the
+//! next deadline.
 //!
 //! # When not to use it
 //!

@@ -554,6 +554,36 @@ async fn reset_after_completion_starts_over() {
     assert_eq!((metrics.registered, metrics.expired), (2, 2));
 }
 
+#[tokio::test]
+async fn on_the_real_clock_what_has_elapsed_is_ready() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    wheel.sleep(ms(1)).await.unwrap();
+    let assert_ready_if_elapsed = |sleep: Sleep| {
+        if sleep.is_elapsed() {
+            assert_ready_eq!(task::spawn(sleep).poll(), Ok(()));
+        }
+    };
+    let mut other = wheel.sleep(ms(1));
+    (&mut other).await.unwrap();
+    let mut polled = wheel.sleep(SECOND);
+    register(&mut polled);
+    // The driver has no turn in this.
+    std::thread::sleep(TICK * 2);
+    let mut unpolled = wheel.sleep(SECOND);
+    for sleep in [&mut other, &mut polled, &mut unpolled] {
+        sleep.reset(Instant::now() - ms(5));
+    }
+    [other, polled, unpolled]
+        .into_iter()
+        .for_each(assert_ready_if_elapsed);
+
+    let _busy = make_tick(&wheel);
+    let mut polled = wheel.sleep(SECOND);
+    register(&mut polled);
+    polled.reset(Instant::now() - SECOND);
+    assert_ready_if_elapsed(polled);
+}
+
 #[tokio::test(start_paused = true)]
 async fn reset_between_expiry_and_poll_starts_over() {
     let wheel = Wheel::new();

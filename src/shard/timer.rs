@@ -48,20 +48,17 @@ impl Timer {
         }
     }
 
-    /// Whether the deadline has come: by the wheel, for a timer that waits there, and by the clock where nothing does.
+    /// Whether the deadline has come, as [`Timer::poll`] sees it.
     pub(crate) fn is_past(&self, deadline: Deadline) -> bool {
         let mut state = lock(&self.shard.state);
         let tick = state.tick_of(deadline);
-        let reached = match &self.key {
-            Some(key) if state.wheel.is_abandoned(key) => return false,
-            Some(key) if state.wheel.get_mut(key).is_some() => self.shard.reached(&state),
-            Some(key) if tick <= state.wheel.deadline(key) => return true,
-            _ if matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. }) => {
-                state.clock.tick_at(state.clock.nanos_of(self.shard.now()))
-            }
-            _ => state.wheel.now(),
-        };
-        tick <= reached
+        let reached = self.shard.reached(&state);
+        match &self.key {
+            None => tick <= reached,
+            Some(key) if state.wheel.is_abandoned(key) => false,
+            Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.deadline(key)),
+            Some(_) => matches!(state.mode, Mode::Dozing { .. }) && tick <= reached,
+        }
     }
 
     /// Ends the timer.

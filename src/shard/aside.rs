@@ -225,9 +225,19 @@ impl Note {
     /// Takes the timer over, if it is there still.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Key> {
+        self.take_by(Shelf::take)
+    }
+
+    /// The same under the lock.
+    pub(super) fn take_locked(&mut self) -> Option<Key> {
+        self.take_by(Shelf::take_locked)
+    }
+
+    #[inline]
+    fn take_by(&mut self, take: impl FnOnce(&Shelf, Gate) -> bool) -> Option<Key> {
         self.elsewhere = 0;
         let number = self.number.take()?;
-        self.shelf.take(self.gate).then(|| Key::from_number(number))
+        take(&self.shelf, self.gate).then(|| Key::from_number(number))
     }
 
     fn clear(&mut self) -> Option<Key> {

@@ -139,7 +139,7 @@ impl Shard {
     #[inline(never)]
     fn take_over_with(&self, note: &mut Note, delay: Nanos) -> Option<Key> {
         let mut state = self.lock_to_register();
-        let key = note.take()?;
+        let key = note.take_locked()?;
         state.wheel.set_incoming_delay(&key, delay);
         note.mark.delay = delay;
         Some(key)

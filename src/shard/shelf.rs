@@ -106,6 +106,15 @@ impl Shelf {
             .is_ok()
     }
 
+    /// The same under the lock, where nobody else moves the gate: at the cost of a store.
+    pub(super) fn take_locked(&self, gate: Gate) -> bool {
+        let is_there = self.gate() == gate;
+        if is_there {
+            self.gate.store(gate.0.wrapping_add(1), Ordering::Release);
+        }
+        is_there
+    }
+
     /// Moves the gate on, under the lock; returns what it said.
     pub(super) fn move_gate(&self) -> Gate {
         Gate(self.gate.fetch_add(Gate::CLEARED, Ordering::AcqRel))

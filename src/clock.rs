@@ -60,12 +60,12 @@ impl Source {
     pub(crate) fn of(runtime: &Handle) -> Source {
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => Source::Machine,
-            _ => Source::Pausable.now(),
+            _ => Source::Pausable.recheck(),
         }
     }
 
     /// What has become of it, in the same context: a test may have paused the clock.
-    pub(crate) fn now(self) -> Source {
+    pub(crate) fn recheck(self) -> Source {
         match self {
             Source::Machine => Source::Machine,
             _ if is_real(Instant::now) => Source::Pausable,

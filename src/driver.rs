@@ -38,7 +38,7 @@ pub(crate) struct Driver {
     guard: Guard,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    /// Its runtime has more than one worker, and they can share the waking.
+    /// Its runtime has more than one worker, and they can share the waking. No test can pause the clock of such a one.
     shares: bool,
     interval: Interval,
     /// The tick that the interval waits for, where that is known.
@@ -103,7 +103,7 @@ impl Driver {
     /// left to drive for.
     async fn turn(&mut self) -> Option<Tick> {
         let link = &self.guard.link;
-        let source = self.clock.source.now();
+        let source = self.clock.source.recheck();
         if source != self.clock.source {
             self.clock.source = source;
             link.clock_reads(source);
@@ -120,7 +120,7 @@ impl Driver {
                     Visited::Unfinished if source.is_real() => BATCH,
                     _ => self.wakers.due.len(),
                 };
-                if self.shares && source.is_real() {
+                if self.shares {
                     crowd::share(link, &mut self.wakers.due);
                 }
                 link.wake(&mut self.wakers);

@@ -1,9 +1,9 @@
 //! A future's hold on its shard.
 //!
 //! It is an `Arc`, but one that a future in good health neither clones nor drops: a thread keeps the last one it was done
-//! with for the next future, so that one that follows another costs no reference count at all. What a thread keeps outlives its wheel, and
-//! with it the runtime handle that the wheel was given, until that thread is done with a future of another; so the driver
-//! goes by handles and timers, not by reference counts.
+//! with for the next future, so that one that follows another costs no reference count at all. What a thread keeps
+//! outlives its wheel, and with it the runtime handle that the wheel was given, until that thread is done with a future of
+//! another; so the driver goes by handles and timers, not by reference counts.
 
 use std::{
     cell::Cell,

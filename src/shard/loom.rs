@@ -99,7 +99,6 @@ struct World {
     model: Arc<Model>,
     shard: Arc<Shard>,
     clock: Clock,
-    source: Source,
 }
 
 impl World {
@@ -119,7 +118,6 @@ impl World {
             model,
             shard: Arc::new(shard),
             clock,
-            source,
         }
     }
 
@@ -197,7 +195,7 @@ impl World {
 
     fn visit(&self, wakers: &mut Wakers) -> Visited {
         let now = self.clock.nanos_of(self.model.now());
-        let visited = self.shard.visit(now, self.source, 1, wakers);
+        let visited = self.shard.visit(now, self.clock.source, 1, wakers);
         wakers.spent.clear();
         wakers.due.drain(..).for_each(Waker::wake);
         visited
@@ -573,7 +571,7 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
         world.model.tick.store(2, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            let visited = world.shard.visit(began, world.source, 1, &mut wakers);
+            let visited = world.shard.visit(began, world.clock.source, 1, &mut wakers);
             assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
         }
         for timer in timers {

@@ -310,18 +310,18 @@ fn by_criterion(measured: &Measured, what: &str, names: &[&str], columns: &[(&st
 }
 
 fn sleep(measured: &Measured) -> String {
-    let rows = measured
-        .lines("figures")
-        .filter(|line| line.get("work") == Some("sleep"))
-        .filter_map(|line| {
-            let (ns, ratio) = (line.number("ns")?, line.number("ratio")?);
-            let ratio = if ratio == 1.0 {
-                String::new()
-            } else {
-                format!(" ({ratio:.1}x)")
-            };
-            Some(vec![line.get("peer")?.to_owned(), figure(ns) + &ratio])
-        });
+    let lines = || {
+        measured
+            .lines("figures")
+            .filter(|line| line.get("work") == Some("sleep"))
+    };
+    let first = lines().next().and_then(|line| line.number("ns"));
+    let rows = lines().filter_map(|line| {
+        Some(vec![
+            line.get("peer")?.to_owned(),
+            beside(line.number("ns"), first),
+        ])
+    });
     markdown(&["", "ns"], rows)
 }
 

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "io")]
+use crate::clock::Deadline;
 use crate::{
     builder::Builder,
     events,
@@ -246,9 +248,21 @@ impl Wheel {
     }
 
     /// Reads the clock that the wheel's timers go by.
-    #[cfg(any(feature = "hyper", feature = "io"))]
+    #[cfg(feature = "hyper")]
     pub(crate) fn now(&self) -> tokio::time::Instant {
         self.shard().now()
+    }
+
+    /// The same, and which clock that is.
+    #[cfg(feature = "io")]
+    pub(crate) fn read_clock(&self) -> Deadline {
+        self.shard().read_clock()
+    }
+
+    /// The earlier of two deadlines, also where they are of different clocks.
+    #[cfg(feature = "io")]
+    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+        self.shard().earlier(one, other)
     }
 
     /// The shard of the current thread.

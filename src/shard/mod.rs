@@ -160,6 +160,18 @@ impl Shard {
         }
     }
 
+    /// The earlier of two deadlines, also where they are of different clocks.
+    #[cfg(feature = "io")]
+    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+        let first = if one.epoch == other.epoch {
+            one.instant <= other.instant
+        } else {
+            let state = lock(&self.state);
+            state.tick_of(one) <= state.tick_of(other)
+        };
+        if first { one } else { other }
+    }
+
     /// The tick whose timers are due: the one last visited or, under a test's clock, the one in progress.
     fn reached(&self, state: &State) -> Tick {
         if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {

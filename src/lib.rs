@@ -62,6 +62,7 @@
 //! | `hyper` | `hyper::rt::Timer` for [`Wheel`] |
 //! | `tower` | a timeout layer and service |
 //! | `io` | read, write and idle timeouts for any `AsyncRead` and `AsyncWrite` |
+//! | `hyper-util` | hyper-util's `Connection` for [`io::TimeoutStream`], so that a client's connections can be wrapped |
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
 //! | `tracing` | events of the driver's life; nothing on the path of a timer |

@@ -368,10 +368,7 @@ async fn after_an_idle_timeout_two_halves_that_try_again_wait_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_switched_off_and_on_counts_nothing_from_before() {
-    for set in [
-        TimeoutStream::set_read_timeout,
-        TimeoutStream::set_idle_timeout,
-    ] {
+    for set in [TimeoutStream::set_read_timeout, TimeoutStream::set_idle_timeout] {
         let (_peer, mut stream) = pipe(&Wheel::new());
         stream.set_write_timeout(Some(ms(500)));
         set(&mut stream, Some(ms(500)));
@@ -459,7 +456,8 @@ async fn a_timeout_switched_on_wakes_who_waits_in_another_task() {
         sleep(Duration::from_secs(3600)).await;
         let start = Instant::now();
         stream.lock().unwrap().set_read_timeout(Some(ms(500)));
-        assert_timed_out(reading.await.unwrap());
+        let hung = tokio::time::timeout(Duration::from_secs(3600), reading);
+        assert_timed_out(hung.await.expect("nobody was woken").unwrap());
         assert_due(start, ms(500));
     }
 }
@@ -604,6 +602,41 @@ async fn dropping_and_unwrapping_cancel_the_timers() {
     assert_eq!(wheel.pending(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pinned_stream_that_cannot_be_moved_has_its_timeouts_changed() {
+    struct Silent(std::marker::PhantomPinned);
+    impl AsyncRead for Silent {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+    let silent = Silent(std::marker::PhantomPinned);
+    let mut stream = pin!(TimeoutStream::new(&Wheel::new(), silent));
+    stream.as_mut().set_read_timeout_pinned(Some(ms(500)));
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+    stream.as_mut().set_idle_timeout_pinned(Some(ms(300)));
+    stream.as_mut().set_write_timeout_pinned(Some(ms(100)));
+    assert_times_out_after(ms(300), stream.read_u8()).await;
+    assert_eq!(stream.read_timeout(), Some(ms(500)));
+    assert_eq!(stream.write_timeout(), Some(ms(100)));
+    assert_eq!(stream.idle_timeout(), Some(ms(300)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeks_pass_through() {
+    use tokio::io::{AsyncSeekExt, SeekFrom};
+    let file = io::Cursor::new(b"hello".to_vec());
+    let mut stream = TimeoutStream::new(&Wheel::new(), file);
+    stream.set_read_timeout(Some(ms(500)));
+    assert_eq!(stream.seek(SeekFrom::End(-2)).await.unwrap(), 3);
+    assert_eq!(stream.read_u8().await.unwrap(), b'l');
+    stream.rewind().await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'h');
+    assert_eq!(stream.stream_position().await.unwrap(), 1);
+    let error = stream.seek(SeekFrom::Current(-2)).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
 /// A real connection, the far end and the wrapped one.
 async fn connection(wheel: &Wheel) -> (TcpStream, TimeoutStream<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -670,4 +703,68 @@ async fn over_tcp_many_connections_idle_out_and_leave_nothing_behind() {
         task.await.unwrap();
     }
     assert_eq!(wheel.pending(), 0);
+}
+
+#[cfg(feature = "hyper-util")]
+#[test]
+fn what_a_connection_says_of_itself_is_passed_on() {
+    use hyper_util::client::legacy::connect::{Connected, Connection};
+    struct Proxied;
+    impl Connection for Proxied {
+        fn connected(&self) -> Connected {
+            Connected::new().proxy(true).negotiated_h2()
+        }
+    }
+    let connected = TimeoutStream::new(&Wheel::new(), Proxied).connected();
+    assert!(connected.is_proxied() && connected.is_negotiated_h2());
+}
+
+#[cfg(feature = "hyper-util")]
+#[tokio::test]
+async fn a_client_of_hyper_util_has_its_connections_wrapped() {
+    use std::error::Error;
+
+    use hyper::{StatusCode, Uri, body::Bytes};
+    use hyper_util::{
+        client::legacy::{
+            Client,
+            connect::{HttpConnector, HttpInfo},
+        },
+        rt::{TokioExecutor, TokioIo},
+    };
+    use tower::ServiceExt;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Answers on its first connection and is silent on the second.
+    tokio::spawn(async move {
+        let (mut answering, _) = listener.accept().await.unwrap();
+        answering.read_u8().await.unwrap();
+        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+        answering.write_all(answer).await.unwrap();
+        let _silent = listener.accept().await.unwrap();
+        std::future::pending::<()>().await
+    });
+    let wheel = Wheel::new();
+    let connector = HttpConnector::new().map_response(move |connection| {
+        let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
+        stream.set_read_timeout(Some(ms(50)));
+        TokioIo::new(stream)
+    });
+    let client: Client<_, http_body_util::Empty<Bytes>> = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .build(connector);
+    let uri: Uri = format!("http://{address}/").parse().unwrap();
+
+    let response = client.get(uri.clone()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    let info: &HttpInfo = response.extensions().get().unwrap();
+    assert_eq!(info.remote_addr(), address);
+
+    let start = std::time::Instant::now();
+    let error = client.get(uri).await.unwrap_err();
+    assert!(start.elapsed() >= ms(50));
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    let kind = causes.find_map(|error| Some(error.downcast_ref::<io::Error>()?.kind()));
+    assert_eq!(kind, Some(io::ErrorKind::TimedOut));
 }

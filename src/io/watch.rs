@@ -134,9 +134,9 @@ impl Watch {
             self.waits[Operation::Flush as usize] = None;
             self.waits[Operation::Shutdown as usize] = None;
         }
-        // With a clock to read only where somebody will ask.
-        if self.idle.duration.is_some() {
-            self.idle.from = Some(self.wheel.read_clock());
+        // With a clock to read only where somebody has asked.
+        if let Some(from) = &mut self.idle.from {
+            *from = self.wheel.read_clock();
         }
     }
 
@@ -200,7 +200,7 @@ impl Direction {
 
 impl Timeout {
     fn set(&mut self, duration: Option<Duration>) {
-        if self.duration.is_none() {
+        if self.duration.is_none() || duration.is_none() {
             self.from = None;
         }
         self.duration = duration;

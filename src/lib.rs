@@ -70,7 +70,7 @@
 //! # Layout
 //!
 //! `timing_wheel` is the pure data structure, and opens with the essay that explains it. `clock` turns instants into ticks. A
-//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them, `link` what starts and replaces it. Each
+//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them. Each
 //! future has a file or a folder of its own, with its constructor on [`Wheel`], and so has each feature.
 //! `docs/architecture.md` in the repository follows a timeout from call to wake-up.
 #![forbid(unsafe_code)]
@@ -83,7 +83,6 @@ mod backon;
 mod budget;
 mod builder;
 mod clock;
-mod crowd;
 mod driver;
 mod error;
 mod events;
@@ -94,9 +93,9 @@ mod interval;
 #[cfg(feature = "io")]
 #[cfg_attr(docsrs, doc(cfg(feature = "io")))]
 pub mod io;
-mod link;
 mod metrics;
 mod periodic;
+mod roster;
 mod schedule;
 mod shard;
 mod shutdown;
@@ -118,8 +117,9 @@ pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
 pub use metrics::Metrics;
 pub use periodic::{Periodic, PeriodicBuilder};
+pub use roster::ScheduledTask;
 pub use schedule::Scheduled;
-pub use shutdown::{ScheduledTask, Unprocessed};
+pub use shutdown::Unprocessed;
 pub use sleep::Sleep;
 pub use timeout::Timeout;
 pub use wheel::Wheel;

@@ -242,7 +242,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let runtime = self.wheel.link().runtime();
+        let runtime = self.wheel.driver().runtime();
         let series = Arc::new(Series::default());
         let stopped = series.clone();
         let task = runtime.spawn(async move {

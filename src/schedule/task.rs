@@ -15,8 +15,8 @@ use crate::{
     budget,
     clock::Deadline,
     error::ScheduleError,
+    roster::{Roster, ScheduledTask, Unstarted},
     shard::{Standing, Timer, Wakers},
-    shutdown::{Roster, ScheduledTask, Unstarted},
     sync::{Mutex, MutexGuard, lock},
     wheel::Wheel,
 };
@@ -79,7 +79,7 @@ where
     pub(super) fn enrol(wheel: &Wheel, deadline: Deadline, future: F) -> Arc<Task<F>> {
         let shard = wheel.shard();
         let task = Arc::new(Task {
-            runtime: wheel.link().runtime(),
+            runtime: wheel.driver().runtime(),
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
                 deadline,

@@ -310,7 +310,7 @@ impl Builder {
                 wheel
                     .try_reserve(capacity)
                     .map_err(|_| BuildError::Memory { given })?;
-                let clock = driver::Shared::undriven_clock(self.tick_duration);
+                let clock = driver.first_clock();
                 Ok(Arc::new(Shard::new(
                     wheel,
                     clock,

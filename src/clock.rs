@@ -14,15 +14,57 @@ use crate::timing_wheel::{Nanos, Tick, TickDuration};
 /// A wheel that outlives a runtime goes on under another, whose clock may be a day ahead (a paused one that jumped). An
 /// instant keeps its meaning by the clock of its own epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch(pub(crate) u32);
+pub(crate) struct Epoch(pub(crate) u16);
 
 impl Epoch {
     /// That of a wheel which never had a driver. What is read before the first one comes is of epoch 1, for it counts by
     /// the clock of whichever comes next.
     pub(crate) const UNDRIVEN: Epoch = Epoch(0);
 
+    /// The last of 65,535 is that of all who come after: instants of two of those are taken to be of one clock.
     pub(crate) fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
+    }
+}
+
+/// An instant in eight bytes: nanoseconds, counted from long before the wheel was made. From 146 years before that to 438 years
+/// after it an instant comes back as it was; one beyond is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) u64);
+
+impl Moment {
+    /// When the wheel was made.
+    const BASE: u64 = 1 << 62;
+
+    #[inline]
+    pub(crate) fn of(instant: Instant, base: Instant) -> Moment {
+        match instant.into_std().checked_duration_since(base.into_std()) {
+            Some(after) => Moment(Moment::BASE.saturating_add(Nanos::passed(after).0)),
+            None => {
+                Moment(Moment::BASE.saturating_sub(Nanos::passed(base.saturating_duration_since(instant)).0))
+            }
+        }
+    }
+
+    pub(crate) fn instant(self, base: Instant) -> Instant {
+        match self.0.checked_sub(Moment::BASE) {
+            Some(after) => saturating_add(base, Duration::from_nanos(after)),
+            None => {
+                let before = Duration::from_nanos(Moment::BASE - self.0);
+                base.checked_sub(before).unwrap_or(base)
+            }
+        }
+    }
+
+    /// Zero when `later` is earlier.
+    #[inline]
+    pub(crate) fn nanos_until(self, later: Moment) -> Nanos {
+        Nanos(later.0).saturating_sub(Nanos(self.0))
+    }
+
+    #[inline]
+    pub(crate) fn after(self, span: Nanos) -> Moment {
+        Moment(self.0.saturating_add(span.0))
     }
 }
 
@@ -86,51 +128,75 @@ impl Source {
     }
 }
 
-/// How instants of a driver's clock map to wheel time.
+/// How moments of a driver's clock map to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    anchor: Instant,
-    /// What wheel time it was at the anchor.
-    elapsed: Nanos,
+    base: Instant,
+    /// When tick zero began, or would have.
+    origin: Moment,
     tick: TickDuration,
     pub(crate) source: Source,
 }
 
 impl Clock {
-    pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, source: Source) -> Clock {
+    /// By this clock it is `elapsed` of wheel time at `anchor`. Moments count from `base`.
+    pub(crate) fn new(
+        base: Instant,
+        anchor: Instant,
+        elapsed: Nanos,
+        tick: TickDuration,
+        source: Source,
+    ) -> Clock {
         Clock {
-            anchor,
-            elapsed,
+            base,
+            origin: Moment(Moment::of(anchor, base).0.saturating_sub(elapsed.0)),
             tick,
             source,
         }
     }
 
+    pub(crate) fn origin(&self) -> Moment {
+        self.origin
+    }
+
+    pub(crate) fn base(&self) -> Instant {
+        self.base
+    }
+
+    pub(crate) fn tick(&self) -> TickDuration {
+        self.tick
+    }
+
+    #[inline]
     pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
-        let after = Nanos::passed(instant.saturating_duration_since(self.anchor));
-        if after > Nanos::ZERO {
-            return self.elapsed.saturating_add(after);
-        }
-        let before = Nanos::passed(self.anchor.saturating_duration_since(instant));
-        self.elapsed.saturating_sub(before)
+        self.nanos_at(Moment::of(instant, self.base))
+    }
+
+    #[inline]
+    pub(crate) fn nanos_at(&self, moment: Moment) -> Nanos {
+        self.origin.nanos_until(moment)
     }
 
     /// The tick in progress at `now`.
+    #[inline]
     pub(crate) fn tick_at(&self, now: Nanos) -> Tick {
         self.tick.tick_at(now)
     }
 
     /// The first tick at which a timer for `deadline` may expire.
+    #[inline]
     pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
         self.tick.deadline_tick(deadline)
     }
 
     /// When `tick` begins, by this clock.
+    pub(crate) fn moment_of(&self, tick: Tick) -> Moment {
+        self.origin.after(self.tick.start_of(tick))
+    }
+
+    /// The same as an instant.
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
-        let start = self.tick.start_of(tick);
-        let after = start.saturating_sub(self.elapsed).to_duration();
-        let before = self.elapsed.saturating_sub(start).to_duration();
-        saturating_add(self.anchor.checked_sub(before).unwrap_or(self.anchor), after)
+        self.moment_of(tick).instant(self.base)
     }
 }
 

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use crate::{
     budget,
     clock::{Deadline, Epoch},
-    error::{Refusal, SleepError},
-    shard::{Shard, Standing, Timer},
+    error::SleepError,
+    shard::{Shard, Timer},
     wheel::Wheel,
 };
 
@@ -88,7 +88,9 @@ impl Wheel {
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let shard = self.shard();
-        Sleep::new(shard, shard.stamp(deadline), Progress::New)
+        Sleep {
+            timer: Timer::at(shard, shard.stamp(deadline)),
+        }
     }
 }
 
@@ -124,41 +126,14 @@ impl Wheel {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
     timer: Timer,
-    deadline: Instant,
-    epoch: Epoch,
-    progress: Progress,
-    standing: Standing,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// Neither polled nor reset yet.
-    New,
-    Waiting,
-    /// Elapses at the next poll, whatever the deadline.
-    Immediate,
-    Elapsed,
 }
 
 impl Sleep {
-    fn new(shard: &Arc<Shard>, Deadline { instant, epoch }: Deadline, progress: Progress) -> Sleep {
-        Sleep {
-            timer: Timer::new(shard),
-            deadline: instant,
-            epoch,
-            progress,
-            standing: Standing::New,
-        }
-    }
-
     /// One that is due `duration` after `start`; at the first poll, when that is zero.
     pub(crate) fn lasting(shard: &Arc<Shard>, start: Deadline, duration: Duration) -> Sleep {
-        let progress = if duration.is_zero() {
-            Progress::Immediate
-        } else {
-            Progress::New
-        };
-        Sleep::new(shard, start.after(duration), progress)
+        Sleep {
+            timer: Timer::lasting(shard, start, duration),
+        }
     }
 
     /// Returns the instant at which the sleep is due.
@@ -173,7 +148,7 @@ impl Sleep {
     /// assert_eq!(Wheel::new().sleep_until(deadline).deadline(), deadline);
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.deadline
+        self.timer.deadline()
     }
 
     /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled nor reset has not elapsed.
@@ -193,11 +168,7 @@ impl Sleep {
     /// # }
     /// ```
     pub fn is_elapsed(&self) -> bool {
-        match self.progress {
-            Progress::New | Progress::Immediate => false,
-            Progress::Waiting => self.timer.is_past(self.due()),
-            Progress::Elapsed => true,
-        }
+        self.timer.is_elapsed()
     }
 
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
@@ -226,14 +197,8 @@ impl Sleep {
 
     /// Moves the sleep to a deadline that knows its clock.
     #[inline]
-    pub(crate) fn reset_to(&mut self, Deadline { instant, epoch }: Deadline) {
-        let later = instant >= self.deadline && epoch == self.epoch;
-        self.deadline = instant;
-        self.epoch = epoch;
-        self.progress = Progress::Waiting;
-        if !later {
-            self.timer.bring_forward(self.due());
-        }
+    pub(crate) fn reset_to(&mut self, deadline: Deadline) {
+        self.timer.reset(deadline);
     }
 
     /// Moves the sleep to `duration` from now.
@@ -248,52 +213,21 @@ impl Sleep {
 
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Deadline) {
-        self.reset_to(deadline);
-        self.progress = Progress::Immediate;
+        self.timer.reset_immediately(deadline);
     }
 
     /// Polls without regard to the task's budget.
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        let outcome = match self.progress {
-            Progress::New | Progress::Waiting => match self.timer.poll(self.due(), self.standing, waker) {
-                Poll::Ready(outcome) => outcome,
-                Poll::Pending => {
-                    self.progress = Progress::Waiting;
-                    self.standing = Standing::Admitted;
-                    return Poll::Pending;
-                }
-            },
-            Progress::Immediate => {
-                self.timer.cancel();
-                if self.timer.shard().is_shutdown() {
-                    Err(Refusal::Shutdown)
-                } else {
-                    Ok(())
-                }
-            }
-            Progress::Elapsed => Ok(()),
-        };
-        if outcome.is_ok() {
-            self.progress = Progress::Elapsed;
-        }
-        Poll::Ready(outcome.map_err(SleepError::from))
+        self.timer.poll(waker).map_err(SleepError::from)
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
-        self.epoch
+        self.timer.epoch()
     }
 
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
-    }
-
-    #[inline]
-    fn due(&self) -> Deadline {
-        Deadline {
-            instant: self.deadline,
-            epoch: self.epoch,
-        }
     }
 }
 
@@ -311,8 +245,8 @@ impl Future for Sleep {
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sleep")
-            .field("deadline", &self.deadline)
-            .field("progress", &self.progress)
+            .field("deadline", &self.deadline())
+            .field("progress", &self.timer.progress())
             .finish()
     }
 }

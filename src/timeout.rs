@@ -11,12 +11,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use crate::{
-    budget,
-    error::TimeoutError,
-    shard::{Countdown, Due},
-    wheel::Wheel,
-};
+use crate::{budget, error::TimeoutError, shard::Timer, wheel::Wheel};
 
 impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
@@ -60,7 +55,7 @@ impl Wheel {
     /// ```
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self, Due::After(duration), future)
+        Timeout::new(Timer::counting(self.shard(), duration), future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -95,7 +90,8 @@ impl Wheel {
     /// # }
     /// ```
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self, Due::At(self.shard().stamp(deadline)), future)
+        let shard = self.shard();
+        Timeout::new(Timer::at(shard, shard.stamp(deadline)), future)
     }
 }
 
@@ -117,23 +113,19 @@ pin_project! {
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        timer: Countdown,
-        due: Due,
-        elapsed: bool,
+        timer: Timer,
     }
 }
 
 impl<F> Timeout<F> {
     #[inline]
-    fn new(wheel: &Wheel, due: Due, future: impl IntoFuture<IntoFuture = F>) -> Timeout<F>
+    fn new(timer: Timer, future: impl IntoFuture<IntoFuture = F>) -> Timeout<F>
     where
         F: Future,
     {
         Timeout {
             future: future.into_future(),
-            timer: Countdown::new(wheel.shard()),
-            due,
-            elapsed: false,
+            timer,
         }
     }
 
@@ -188,27 +180,17 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        poll_timer(this.timer, this.due, this.elapsed, had_budget, cx).map(Err)
+        poll_timer(this.timer, had_budget, cx).map(Err)
     }
 }
 
 /// What does not depend on the future, which has just been polled, and may have used up the budget that there was.
-fn poll_timer(
-    timer: &mut Countdown,
-    due: &Due,
-    elapsed: &mut bool,
-    had_budget: bool,
-    cx: &mut Context<'_>,
-) -> Poll<TimeoutError> {
+fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
     let has_budget = coop::has_budget_remaining();
     if !has_budget && !had_budget {
         ready!(budget::poll_left(cx));
     }
-    let outcome = match *elapsed {
-        true => Ok(()),
-        false => ready!(timer.poll(due, cx.waker())),
-    };
-    *elapsed = outcome.is_ok();
+    let outcome = ready!(timer.poll(cx.waker()));
     // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
     if has_budget {
         ready!(budget::poll_spend(cx));
@@ -220,7 +202,7 @@ impl<F: fmt::Debug> fmt::Debug for Timeout<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timeout")
             .field("future", &self.future)
-            .field("due", &self.due)
+            .field("timer", &self.timer)
             .finish()
     }
 }

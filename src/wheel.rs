@@ -15,7 +15,7 @@ use crate::{
     driver, events,
     metrics::Metrics,
     roster::Roster,
-    shard::{Shard, home},
+    shard::{Shard, shard_number},
     sync::{Mutex, MutexGuard, lock},
 };
 
@@ -243,11 +243,11 @@ impl Wheel {
     #[inline]
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         let shards = &self.parts.shards;
-        &shards[home() & (shards.len() - 1)]
+        &shards[shard_number() & (shards.len() - 1)]
     }
 
     pub(crate) fn roster(&self) -> &Arc<Roster> {
-        &self.parts.rosters[home() & (self.parts.rosters.len() - 1)]
+        &self.parts.rosters[shard_number() & (self.parts.rosters.len() - 1)]
     }
 
     pub(crate) fn rosters(&self) -> impl Iterator<Item = &Roster> {

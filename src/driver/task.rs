@@ -16,7 +16,7 @@ use super::{shared::Shared, waking};
 use crate::{
     clock::Clock,
     events,
-    shard::{NEVER, Shard, Visited, Wakers},
+    shard::{NEVER, Shard, Visited, Wakers, learn_task},
     timing_wheel::{Nanos, Tick},
 };
 
@@ -106,6 +106,7 @@ impl Driver {
     pub(super) async fn run(mut self) {
         self.guard.ran = true;
         self.shares = Handle::current().metrics().num_workers() > 1;
+        poll_fn(|cx| Poll::Ready(learn_task(cx.waker()))).await;
         let mut planned = None;
         while let Some(wake_at) = self.turn(planned).await {
             planned = self.wait(wake_at).await;

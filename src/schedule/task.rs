@@ -16,7 +16,7 @@ use crate::{
     clock::Deadline,
     error::ScheduleError,
     roster::{Roster, ScheduledTask, Unstarted},
-    shard::{Standing, Timer, Wakers},
+    shard::{Timer, Wakers},
     sync::{Mutex, MutexGuard, lock},
     wheel::Wheel,
 };
@@ -85,7 +85,7 @@ where
                 deadline,
                 progress: Progress::Waiting {
                     future,
-                    timer: Timer::new(shard),
+                    timer: Timer::at(shard, deadline),
                     place: None,
                 },
             }),
@@ -158,14 +158,13 @@ where
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
-        let State { deadline, progress } = &mut *state;
-        let Progress::Waiting { timer, .. } = progress else {
+        let Progress::Waiting { timer, .. } = &mut state.progress else {
             return;
         };
         let poll = || {
             // Where the driver's runtime is gone, the task's own will do.
             let _entered = self.runtime.enter();
-            timer.poll(*deadline, Standing::New, &waker)
+            timer.poll(&waker)
         };
         match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(Poll::Pending) => {}
@@ -236,7 +235,7 @@ where
             return false;
         };
         *due = timer.shard().stamp(deadline);
-        timer.bring_forward(*due);
+        timer.reset(*due);
         true
     }
 

@@ -19,8 +19,8 @@ impl Limit {
         }
     }
 
-    pub(super) fn admit(&self, standing: Standing) -> Result<(), Refusal> {
-        if standing == Standing::Admitted {
+    pub(super) fn admit(&self, standing: Admission) -> Result<(), Refusal> {
+        if standing == Admission::Admitted {
             self.pending.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -39,7 +39,24 @@ impl Limit {
 
 /// Whether a timer still has to pass the limit, or did once and may pass it for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Admission {
     New,
     Admitted,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_passes_the_limit_but_who_was_admitted_before() {
+        let limit = Limit::new(2);
+        assert_eq!(limit.admit(Admission::New), Ok(()));
+        assert_eq!(limit.admit(Admission::New), Ok(()));
+        assert_eq!(limit.admit(Admission::New), Err(Refusal::AtCapacity { limit: 2 }));
+        assert_eq!(limit.admit(Admission::Admitted), Ok(()));
+        limit.release(2);
+        assert_eq!(limit.admit(Admission::New), Ok(()), "one of the three is left");
+        assert_eq!(limit.admit(Admission::New), Err(Refusal::AtCapacity { limit: 2 }));
+    }
 }

@@ -9,16 +9,14 @@
 //! 3. Whoever takes a waker out of a shard wakes it after the lock is released. A future that read something older without the
 //!    lock is then polled again.
 
-mod accounts;
-mod aside;
-mod countdown;
-mod hold;
 mod limit;
+mod local;
 #[cfg(all(test, loom))]
 mod loom;
 mod mode;
-mod published;
-mod shelf;
+mod reuse;
+mod status;
+mod timeout_timer;
 mod timer;
 mod visit;
 
@@ -27,23 +25,22 @@ use std::{sync::Arc, task::Waker};
 use tokio::time::Instant;
 
 use crate::{
-    clock::{Clock, Deadline, Epoch},
+    clock::{Clock, Deadline, Epoch, Moment},
     error::Refusal,
     metrics::Metrics,
-    sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock, try_lock},
-    timing_wheel::{Key, Nanos, Tick, TimingWheel},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
+    timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
-pub(crate) use countdown::{Countdown, Due};
-pub(crate) use hold::{Hold, home};
-pub(crate) use limit::{Limit, Standing};
+pub(crate) use limit::{Admission, Limit};
+pub(crate) use local::{ShardRef, shard_number};
+pub(crate) use reuse::learn_task;
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Visited, Wakers};
 
-use accounts::Account;
-use aside::Aside;
 use mode::Mode;
-use published::Published;
+use reuse::{Ledger, Reuse};
+use status::{Generation, Status};
 
 /// Cells that an emptied arena keeps at least: its part of the wheel's capacity, where that is more.
 const RETAINED: usize = 1024;
@@ -76,9 +73,13 @@ pub(crate) trait Drive: Send + Sync {
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// What can be known without the lock: see [`Published`].
-    published: AtomicU32,
-    aside: Aside,
+    /// A [`Status`], for those without the lock.
+    status: AtomicU32,
+    /// When tick zero began by the driver's clock, a [`Moment`], for those without the lock.
+    origin: AtomicU64,
+    reuse: Reuse,
+    base: Instant,
+    tick: TickDuration,
     /// Every handle of the wheel is gone.
     handles_gone: AtomicBool,
     limit: Option<Arc<Limit>>,
@@ -108,9 +109,21 @@ struct State {
     former: Vec<Clock>,
     /// Wheel time from which the turn in progress counts what was incoming when it began.
     settles_from: Nanos,
-    counters: Metrics,
-    /// The shelves of the threads that have one here.
-    accounts: Vec<Account>,
+    /// How many drivers have come.
+    driver: u32,
+    counters: Counters,
+    ledger: Ledger,
+}
+
+/// What a shard has done so far.
+#[derive(Default)]
+struct Counters {
+    registered: u64,
+    expired: u64,
+    cancelled: u64,
+    rejected: u64,
+    cascaded: u64,
+    dozes: u64,
 }
 
 impl Shard {
@@ -131,11 +144,15 @@ impl Shard {
                 epoch: Epoch::UNDRIVEN,
                 former: Vec::new(),
                 settles_from: Nanos::ZERO,
-                counters: Metrics::default(),
-                accounts: Vec::new(),
+                driver: 0,
+                counters: Counters::default(),
+                ledger: Ledger::default(),
             }),
-            published: AtomicU32::new(Published::UNDRIVEN),
-            aside: Aside::new(),
+            status: AtomicU32::new(Status::Undriven.pack()),
+            origin: AtomicU64::new(clock.origin().0),
+            reuse: Reuse::new(limit.is_none()),
+            base: clock.base(),
+            tick: clock.tick(),
             handles_gone: AtomicBool::new(false),
             limit,
             driver,
@@ -148,27 +165,35 @@ impl Shard {
     /// Every handle of the wheel is gone: the driver may go when the last timer has, and what was retained before.
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
+        self.reuse.close();
         self.leave(lock(&self.state));
     }
 
     /// How many timers wait here.
     pub(crate) fn pending(&self) -> usize {
-        let mut state = lock(&self.state);
-        state.wheel.len() - state.aside().0
+        let mut guard = lock(&self.state);
+        let State { wheel, ledger, .. } = &mut *guard;
+        wheel.len() - ledger.stats(wheel).kept
     }
 
     /// Adds this shard's figures to a total.
     pub(crate) fn add_metrics(&self, total: &mut Metrics) {
-        let mut state = lock(&self.state);
-        let (aside, taken) = state.aside();
-        total.pending += state.wheel.len() - aside;
-        total.registered += state.counters.registered + taken;
-        total.expired += state.counters.expired;
-        total.cancelled += state.counters.cancelled + taken + aside as u64;
-        total.rejected += state.counters.rejected;
-        total.cascaded += state.counters.cascaded;
-        total.dozes += state.counters.dozes;
-        total.arena_bytes += state.wheel.arena_bytes();
+        let mut guard = lock(&self.state);
+        let State {
+            wheel,
+            ledger,
+            counters,
+            ..
+        } = &mut *guard;
+        let stats = ledger.stats(wheel);
+        total.pending += wheel.len() - stats.kept;
+        total.registered += counters.registered + stats.taken;
+        total.expired += counters.expired;
+        total.cancelled += counters.cancelled + stats.taken + stats.kept as u64;
+        total.rejected += counters.rejected;
+        total.cascaded += counters.cascaded;
+        total.dozes += counters.dozes;
+        total.arena_bytes += wheel.arena_bytes();
     }
 
     /// Makes sure that a locked shard has a driver, starting one if need be.
@@ -192,7 +217,8 @@ impl Shard {
             one.instant <= other.instant
         } else {
             let state = lock(&self.state);
-            state.tick_of(one) <= state.tick_of(other)
+            let tick = |it: Deadline| state.tick_of(Moment::of(it.instant, self.base), it.epoch);
+            tick(one) <= tick(other)
         };
         if first { one } else { other }
     }
@@ -224,7 +250,7 @@ impl Shard {
     #[inline]
     fn lock_to_register(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
-            hold::met_another();
+            local::met_another(self.reuse.generation().tick());
             lock(&self.state)
         })
     }
@@ -278,10 +304,10 @@ impl Shard {
     }
 
     #[inline]
-    fn admit(&self, state: &mut State, standing: Standing) -> Result<(), Refusal> {
+    fn admit(&self, state: &mut State, admission: Admission) -> Result<(), Refusal> {
         if let Some(limit) = &self.limit {
             limit
-                .admit(standing)
+                .admit(admission)
                 .inspect_err(|_| state.counters.rejected += 1)?;
         }
         state.counters.registered += 1;
@@ -289,13 +315,85 @@ impl Shard {
     }
 }
 
+impl Shard {
+    /// Empties this thread's slot, for the timer that was just registered. The waker is for the caller to drop with no lock held.
+    #[inline]
+    fn make_room(&self, state: &mut State) -> Option<Waker> {
+        if !state.clock.source.is_real() {
+            return None;
+        }
+        self.reuse
+            .make_room(&mut state.ledger, &mut state.wheel, &mut state.counters)
+    }
+
+    /// Ends every timer that is kept for reuse, and the generation in which it could be taken.
+    fn end_generation(&self, state: &mut State, next: Generation, spent: &mut Vec<Waker>) {
+        let State {
+            ledger,
+            wheel,
+            counters,
+            ..
+        } = state;
+        self.reuse.end_generation(next, ledger, wheel, counters, spent);
+    }
+}
+
 impl State {
     /// The first tick at which a timer for `deadline` may expire.
-    fn tick_of(&self, deadline: Deadline) -> Tick {
-        let clock = match deadline.epoch {
+    fn tick_of(&self, deadline: Moment, epoch: Epoch) -> Tick {
+        let clock = match epoch {
             Epoch::UNDRIVEN => &self.clock,
-            Epoch(epoch) => self.former.get(epoch as usize - 1).unwrap_or(&self.clock),
+            Epoch(epoch) => self.former.get(usize::from(epoch) - 1).unwrap_or(&self.clock),
         };
-        clock.deadline_tick(clock.nanos_of(deadline.instant))
+        clock.deadline_tick(clock.nanos_at(deadline))
+    }
+
+    /// The last generation in which an entry for `tick` is surely pending.
+    #[inline]
+    fn until(&self, tick: Tick) -> Generation {
+        match self.clock.source.is_real() {
+            true => Generation::of(self.driver, tick),
+            false => Generation::UNKNOWN,
+        }
+    }
+
+    /// Ends a timer that was kept for reuse. Its waker is for the caller to drop with no lock held.
+    fn end_kept(&mut self, key: Key) -> Option<Waker> {
+        let waker = self.wheel.remove(key)?;
+        self.counters.cancelled += 1;
+        Some(waker)
+    }
+
+    /// From now on the driver comes at the next deadline only.
+    fn doze(&mut self) {
+        self.mode = Mode::DOZING;
+        self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+    }
+
+    /// Counts a registration that read the clock; returns when the driver is to come, if the shard ticks from now on.
+    fn count_registration(&mut self, now: Nanos) -> Option<Tick> {
+        let tick = self.clock.tick_at(now);
+        let real = self.clock.source.is_real();
+        self.mode = self.mode.after_registration(tick, self.counters.registered, real);
+        self.mode.is_ticking().then(|| tick.next())
+    }
+
+    /// After a visit at `tick`: says when the driver is to come again.
+    fn plan(&mut self, tick: Tick) {
+        let next = self
+            .mode
+            .after_visit(self.counters.registered, self.clock.source.is_real());
+        if !self.mode.is_ticking() {
+            self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+        } else if !next.is_ticking() && !self.wheel.has_incoming() {
+            self.counters.dozes += 1;
+            self.doze();
+        } else {
+            // What came in while the visit lasted is settled by the next.
+            if next.is_ticking() {
+                self.mode = next;
+            }
+            self.wake_at = tick.next();
+        }
     }
 }

@@ -1,13 +1,12 @@
-//! When a shard ticks, and when it dozes.
+//! When a shard ticks, and when it dozes: a state machine, which knows neither the wheel nor the clock.
 
-use super::{NEVER, State};
 use crate::timing_wheel::Tick;
 
 /// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
 const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
 
 /// Registrations in one tick from which a shard ticks: their clock readings cost as much as a visit of the driver does, which
-/// is more where the runtime has to be woken for it and less where it is busy. docs/performance.md says how it was measured.
+/// is more where the runtime has to be woken for it and less where it is busy. The documents say how it was measured.
 const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// How a shard is driven, and what that makes of a registration.
@@ -23,55 +22,110 @@ pub(super) enum Mode {
     Shutdown,
 }
 
-impl State {
-    /// From now on the driver comes at the next deadline only.
-    pub(super) fn doze(&mut self) {
-        self.mode = Mode::Dozing {
-            at: Tick::ZERO,
-            busy: 0,
-        };
-        self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+impl Mode {
+    pub(super) const DOZING: Mode = Mode::Dozing {
+        at: Tick::ZERO,
+        busy: 0,
+    };
+
+    pub(super) fn is_ticking(self) -> bool {
+        matches!(self, Mode::Ticking { .. })
     }
 
-    /// After a visit at `tick`: goes on ticking while it is worth it.
-    pub(super) fn choose_mode(&mut self, tick: Tick) {
-        let Mode::Ticking { quiet, seen } = self.mode else {
-            self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
-            return;
+    /// After a visit, with so many timers `registered` so far: goes on ticking while it is worth it. On any clock but the real one
+    /// a shard does not tick.
+    pub(super) fn after_visit(self, registered: u64, real: bool) -> Mode {
+        let Mode::Ticking { quiet, seen } = self else {
+            return self;
         };
-        let registered = self.counters.registered;
-        let quiet = if registered - seen < u64::from(BUSY) {
-            quiet + 1
-        } else {
-            0
+        let quiet = match registered - seen < u64::from(BUSY) {
+            true => quiet + 1,
+            false => 0,
         };
-        if quiet == QUIET_TICKS || !self.clock.source.is_real() {
-            self.counters.dozes += 1;
-            self.doze();
+        if quiet == QUIET_TICKS || !real {
+            Mode::DOZING
         } else {
-            self.mode = Mode::Ticking {
+            Mode::Ticking {
                 quiet,
                 seen: registered,
-            };
-            self.wake_at = tick.next();
+            }
         }
     }
 
-    /// Counts a registration that had to read the clock, at `tick`; true when there have been so many in this tick that the
-    /// shard, from now on, ticks.
-    pub(super) fn ticks_from_now_on(&mut self, tick: Tick) -> bool {
-        let Mode::Dozing { at, busy } = &mut self.mode else {
-            return false;
+    /// After a registration that had to read the clock, at `tick`: ticks, once there have been so many in one tick.
+    pub(super) fn after_registration(self, tick: Tick, registered: u64, real: bool) -> Mode {
+        let Mode::Dozing { at, busy } = self else {
+            return self;
         };
-        *busy = if *at == tick { *busy + 1 } else { 1 };
-        *at = tick;
-        let ticks = *busy >= BUSY && self.clock.source.is_real();
-        if ticks {
-            self.mode = Mode::Ticking {
+        let busy = if at == tick { busy + 1 } else { 1 };
+        if busy >= BUSY && real {
+            Mode::Ticking {
                 quiet: 0,
-                seen: self.counters.registered,
-            };
+                seen: registered,
+            }
+        } else {
+            Mode::Dozing { at: tick, busy }
         }
-        ticks
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn registered(times: u32, tick: u64, mode: Mode, real: bool) -> Mode {
+        (0..times).fold(mode, |mode, n| {
+            mode.after_registration(Tick(tick), u64::from(n) + 1, real)
+        })
+    }
+
+    #[test]
+    fn so_many_registrations_in_one_tick_make_it_tick() {
+        let nearly = registered(BUSY - 1, 7, Mode::DOZING, true);
+        assert!(!nearly.is_ticking());
+        assert!(nearly.after_registration(Tick(7), 128, true).is_ticking());
+        assert!(
+            !nearly.after_registration(Tick(8), 128, true).is_ticking(),
+            "of another tick"
+        );
+        assert!(
+            !registered(BUSY * 2, 7, Mode::DOZING, false).is_ticking(),
+            "a test's clock"
+        );
+    }
+
+    #[test]
+    fn so_many_quiet_ticks_in_a_row_make_it_doze() {
+        let mut mode = registered(BUSY, 7, Mode::DOZING, true);
+        let mut timers = u64::from(BUSY);
+        for _ in 0..2 {
+            for _ in 1..QUIET_TICKS {
+                timers += u64::from(BUSY) - 1;
+                mode = mode.after_visit(timers, true);
+                assert!(mode.is_ticking());
+            }
+            timers += u64::from(BUSY);
+            mode = mode.after_visit(timers, true);
+        }
+        for _ in 1..QUIET_TICKS {
+            mode = mode.after_visit(timers, true);
+        }
+        assert!(mode.is_ticking());
+        assert_eq!(mode.after_visit(timers, true), Mode::DOZING);
+        assert_eq!(
+            mode.after_visit(timers + 1_000, false),
+            Mode::DOZING,
+            "a test's clock"
+        );
+    }
+
+    #[test]
+    fn without_a_driver_and_after_a_shutdown_nothing_changes() {
+        for mode in [Mode::Driverless, Mode::Shutdown, Mode::DOZING] {
+            assert_eq!(mode.after_visit(1_000, true), mode);
+        }
+        for mode in [Mode::Driverless, Mode::Shutdown] {
+            assert_eq!(registered(BUSY * 2, 1, mode, true), mode);
+        }
     }
 }

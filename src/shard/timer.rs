@@ -1,62 +1,152 @@
-//! What a future does with its timer: register, poll, bring forward, cancel.
+//! A timer with a deadline: register, poll, move, cancel.
 
 use std::{
-    mem,
+    fmt, mem,
     sync::Arc,
     task::{Poll, Waker},
+    time::Duration,
 };
 
-use super::{Hold, Leaving, Mode, Shard, Standing};
-use crate::{clock::Deadline, error::Refusal, sync::lock, timing_wheel::Key};
+use tokio::time::Instant;
 
-/// A claim on one timer of a shard. Dropping it cancels the timer.
+use super::{
+    Admission, Generation, Leaving, Mode, Shard, ShardRef, State,
+    reuse::{Terms, WakerId},
+};
+use crate::{
+    clock::{Deadline, Epoch, Moment},
+    error::Refusal,
+    sync::{MutexGuard, lock},
+    timing_wheel::{Key, Nanos, Tick},
+};
+
+/// A claim on one timer of a shard. The first poll registers it, in the shard of the thread that polls. Dropping it cancels it.
+///
+/// A million of these wait in a million connections: each byte counts.
 pub(crate) struct Timer {
-    key: Option<Key>,
-    shard: Hold,
+    pub(super) shard: ShardRef,
+    pub(super) claim: Claim,
+}
+
+/// What a timer knows of itself without the lock.
+pub(super) struct Claim {
+    /// The moment of the deadline or, while [`Progress::Counting`], nanoseconds of a delay.
+    pub(super) nanos: u64,
+    /// The entry is pending, with the waker below, as long as this outlasts the shard's generation.
+    pub(super) until: Generation,
+    pub(super) waker: WakerId,
+    pub(super) key: Option<Key>,
+    pub(super) epoch: Epoch,
+    pub(super) progress: Progress,
+    admission: Admission,
+}
+
+const _: () = assert!(mem::size_of::<Timer>() <= 40 || cfg!(loom));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Neither polled nor reset yet.
+    New,
+    Waiting,
+    /// Its delay counts from its registration, and its entry, if it has one, is incoming as far as is known.
+    Counting,
+    /// Elapses at the next poll, whatever the deadline.
+    Immediate,
+    Elapsed,
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut timer = f.debug_struct("Timer");
+        match self.claim.progress {
+            Progress::Counting => timer.field("delay", &Nanos(self.claim.nanos).to_duration()),
+            _ => timer.field("deadline", &self.deadline()),
+        };
+        timer.field("progress", &self.claim.progress).finish()
+    }
+}
+
+/// What a look at a registered timer, under the lock, comes to.
+enum Look {
+    Done(Poll<Result<(), Refusal>>),
+    /// It goes on with a clone of the task's waker, which is not to be made under the lock.
+    WantsWaker,
+    Again,
 }
 
 impl Timer {
     #[inline]
-    pub(crate) fn new(shard: &Arc<Shard>) -> Timer {
-        Timer {
+    fn new(shard: &Arc<Shard>, nanos: u64, epoch: Epoch, progress: Progress) -> Timer {
+        let claim = Claim {
+            nanos,
+            until: Generation::UNKNOWN,
+            waker: WakerId::UNKNOWN,
             key: None,
-            shard: Hold::new(shard),
-        }
+            epoch,
+            progress,
+            admission: Admission::New,
+        };
+        let shard = ShardRef::new(shard);
+        Timer { shard, claim }
     }
 
+    /// One that is due at `deadline`.
     #[inline]
+    pub(crate) fn at(shard: &Arc<Shard>, deadline: Deadline) -> Timer {
+        let moment = Moment::of(deadline.instant, shard.base);
+        Timer::new(shard, moment.0, deadline.epoch, Progress::New)
+    }
+
+    /// One that is due `duration` after `start`; at the first poll, when that is zero.
+    #[inline]
+    pub(crate) fn lasting(shard: &Arc<Shard>, start: Deadline, duration: Duration) -> Timer {
+        let mut timer = Timer::at(shard, start.after(duration));
+        if duration.is_zero() {
+            timer.claim.progress = Progress::Immediate;
+        }
+        timer
+    }
+
+    /// One that is due `delay` after its first poll.
+    #[inline]
+    pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
+        let delay = Nanos::from_duration(delay).0;
+        Timer::new(shard, delay, Epoch::UNDRIVEN, Progress::Counting)
+    }
+
     pub(crate) fn shard(&self) -> &Shard {
         &self.shard
     }
 
-    /// Waits until the timer is due. The first poll registers it. One that expires before it is due, because what it
-    /// waits for has moved on, is registered anew.
-    #[inline]
-    pub(crate) fn poll(
-        &mut self,
-        due: Deadline,
-        standing: Standing,
-        waker: &Waker,
-    ) -> Poll<Result<(), Refusal>> {
-        if self.key.is_none() {
-            self.shard.follow_thread();
-        }
-        self.shard.poll_at(&mut self.key, due, standing, waker)
+    /// By which clock the deadline counts.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.claim.epoch
     }
 
-    /// Moves a registered timer to an earlier deadline at once; a later one is left to [`Timer::poll`].
-    pub(crate) fn bring_forward(&mut self, deadline: Deadline) {
-        if let Some(key) = &self.key {
-            self.shard.bring_forward(key, deadline);
+    /// The deadline of a timer that has one.
+    pub(crate) fn deadline(&self) -> Instant {
+        Moment(self.claim.nanos).instant(self.shard.base)
+    }
+
+    /// For `Debug`.
+    pub(crate) fn progress(&self) -> impl fmt::Debug {
+        self.claim.progress
+    }
+
+    /// Whether the deadline has come, as [`Timer::poll`] sees it; not of one that was neither polled nor reset.
+    pub(crate) fn is_elapsed(&self) -> bool {
+        match self.claim.progress {
+            Progress::New | Progress::Counting | Progress::Immediate => false,
+            Progress::Waiting => self.is_past(),
+            Progress::Elapsed => true,
         }
     }
 
-    /// Whether the deadline has come, as [`Timer::poll`] sees it.
-    pub(crate) fn is_past(&self, deadline: Deadline) -> bool {
+    fn is_past(&self) -> bool {
         let mut state = lock(&self.shard.state);
-        let tick = state.tick_of(deadline);
+        let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
         let reached = self.shard.reached(&state);
-        match &self.key {
+        match &self.claim.key {
             None => tick <= reached,
             Some(key) if state.wheel.is_abandoned(key) => false,
             Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.deadline(key)),
@@ -64,11 +154,279 @@ impl Timer {
         }
     }
 
-    /// Ends the timer.
+    /// Moves the timer. To a later deadline, this touches nothing else: the entry stays where it is, and the timer re-arms when its
+    /// old deadline comes. To an earlier one, the entry moves at once.
+    #[inline]
+    pub(crate) fn reset(&mut self, Deadline { instant, epoch }: Deadline) {
+        let moment = Moment::of(instant, self.shard.base).0;
+        let later = moment >= self.claim.nanos && epoch == self.claim.epoch;
+        self.claim.nanos = moment;
+        self.claim.epoch = epoch;
+        self.claim.progress = Progress::Waiting;
+        if !later {
+            self.bring_forward();
+        }
+    }
+
+    /// Moves the timer to a deadline that has come already: the next poll completes it.
+    pub(crate) fn reset_immediately(&mut self, deadline: Deadline) {
+        self.reset(deadline);
+        self.claim.progress = Progress::Immediate;
+    }
+
+    fn bring_forward(&mut self) {
+        let Some(key) = &self.claim.key else { return };
+        let mut state = lock(&self.shard.state);
+        let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
+        if state.wheel.bring_forward(key, tick) {
+            self.claim.until = self.claim.until.min(state.until(tick));
+            self.shard.wake_by(state, tick);
+        }
+    }
+
+    /// Waits until the timer is due.
+    #[inline]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        match (&self.claim.key, self.claim.progress) {
+            (Some(_), Progress::Waiting | Progress::Counting) => {
+                if self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker) {
+                    return Poll::Pending;
+                }
+                self.claim.poll(&self.shard, waker)
+            }
+            (None, Progress::New | Progress::Waiting) => self.start(waker),
+            (None, Progress::Counting) => self.start_counting(waker),
+            _ => self.complete(),
+        }
+    }
+
+    /// Completes a timer that waits for nothing.
+    fn complete(&mut self) -> Poll<Result<(), Refusal>> {
+        self.cancel();
+        if self.claim.progress == Progress::Immediate {
+            if self.shard.is_shutdown() {
+                return Poll::Ready(Err(Refusal::Shutdown));
+            }
+            self.claim.progress = Progress::Elapsed;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    #[inline]
+    fn start(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        self.shard.follow_thread();
+        if let Some(terms) = self.shard.reuse.offer(waker) {
+            if self.take(&terms) {
+                return Poll::Pending;
+            }
+        }
+        self.register(waker)
+    }
+
+    /// Takes the timer that this thread keeps, if it has a deadline that is no later than this one's.
+    #[inline]
+    pub(super) fn take(&mut self, terms: &Terms) -> bool {
+        let last = self
+            .shard
+            .last_generation_before(Moment(self.claim.nanos), self.claim.epoch);
+        if terms.delay != Nanos::ZERO || last.is_none_or(|last| terms.until > last) {
+            return false;
+        }
+        let Some(key) = self.shard.reuse.take() else {
+            return false;
+        };
+        self.claim.entry_is(key, terms.until, terms.waker);
+        self.claim.progress = Progress::Waiting;
+        true
+    }
+
+    /// Registers the timer, unless it is due already.
+    #[inline(never)]
+    fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        let waker = waker.clone();
+        let mut state = self.shard.driven(self.shard.lock_to_register())?;
+        let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
+        if tick <= self.shard.reached(&state) {
+            self.claim.progress = Progress::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        self.shard.admit(&mut state, self.claim.admission)?;
+        let (id, until) = (WakerId::of(&waker), state.until(tick));
+        let key = state.wheel.insert(tick, waker);
+        let spent = self.shard.make_room(&mut state);
+        self.shard.wake_by(state, tick);
+        drop(spent);
+        self.claim.entry_is(key, until, id);
+        self.claim.progress = Progress::Waiting;
+        Poll::Pending
+    }
+
+    /// Ends the timer: keeps it for the next of its task, if that can be.
     #[inline]
     pub(crate) fn cancel(&mut self) {
-        if let Some(key) = self.key.take() {
+        let Some(key) = self.claim.key.take() else { return };
+        let terms = Terms {
+            until: self.claim.until,
+            delay: self.claim.incoming_delay(),
+            waker: self.claim.waker,
+        };
+        if let Err(key) = self.shard.reuse.put(key, &terms) {
             drop(self.shard.cancel(key));
+        }
+    }
+}
+
+impl Claim {
+    #[inline]
+    pub(super) fn entry_is(&mut self, key: Key, until: Generation, waker: WakerId) {
+        self.key = Some(key);
+        self.until = until;
+        self.waker = waker;
+        self.admission = Admission::Admitted;
+    }
+
+    /// Moves the deadline of a timer that counted from its registration to the moment that has come of it.
+    pub(super) fn deadline_is(&mut self, moment: Moment, epoch: Epoch) {
+        self.nanos = moment.0;
+        self.epoch = epoch;
+        self.progress = Progress::Waiting;
+    }
+
+    /// Looks after a registered timer, which may be due at another time by now.
+    #[inline(never)]
+    fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        let mut cloned = None;
+        loop {
+            let look = {
+                let mut state = lock(&shard.state);
+                let Some(key) = &self.key else {
+                    return Poll::Pending;
+                };
+                match (state.wheel.get_mut(key).is_some(), state.mode) {
+                    (false, _) => self.look_at_expired(shard, state, &mut cloned),
+                    (true, Mode::Driverless) => {
+                        drop(state);
+                        self.look_for_driver(shard)
+                    }
+                    (true, _) => self.look_at_pending(shard, state, waker, &mut cloned),
+                }
+            };
+            match look {
+                Look::Done(polled) => {
+                    if let Poll::Ready(Ok(())) = polled {
+                        self.progress = Progress::Elapsed;
+                    }
+                    return polled;
+                }
+                Look::WantsWaker => cloned = Some(waker.clone()),
+                Look::Again => {}
+            }
+        }
+    }
+
+    /// The entry has expired: the timer is done, or its deadline has moved on since.
+    fn look_at_expired(
+        &mut self,
+        shard: &Shard,
+        mut state: MutexGuard<'_, State>,
+        cloned: &mut Option<Waker>,
+    ) -> Look {
+        let Some(key) = &self.key else { return Look::Again };
+        let own = state.wheel.deadline(key);
+        let deadline = self.tick(&state, own);
+        // While a visit is under way, what it expired is due a tick before the wheel gets there.
+        let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_abandoned(key) {
+            true => Some(Ok(())),
+            false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
+        };
+        if let Some(done) = done {
+            self.end(shard, state, Leaving::Expired);
+            return Look::Done(Poll::Ready(done));
+        }
+        let Some(waker) = cloned.take() else {
+            return Look::WantsWaker;
+        };
+        if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
+            return Look::Done(Poll::Ready(Err(refusal)));
+        }
+        self.waker = WakerId::of(&waker);
+        self.until = state.until(deadline);
+        state.wheel.reinsert(key, deadline, waker);
+        let driven = state.mode != Mode::Driverless;
+        shard.wake_by(state, deadline);
+        match driven {
+            true => Look::Done(Poll::Pending),
+            // The next look starts a driver.
+            false => Look::Again,
+        }
+    }
+
+    fn look_for_driver(&mut self, shard: &Shard) -> Look {
+        match shard.driver.clone().start() {
+            Ok(()) => Look::Again,
+            Err(refusal) => {
+                drop(self.key.take().and_then(|key| shard.cancel(key)));
+                Look::Done(Poll::Ready(Err(refusal)))
+            }
+        }
+    }
+
+    /// The entry is pending, and somebody drives.
+    fn look_at_pending(
+        &mut self,
+        shard: &Shard,
+        mut state: MutexGuard<'_, State>,
+        waker: &Waker,
+        cloned: &mut Option<Waker>,
+    ) -> Look {
+        let Some(key) = &self.key else { return Look::Again };
+        let incoming = state.wheel.is_incoming(key);
+        let own = state.wheel.deadline(key);
+        if !incoming {
+            let deadline = self.tick(&state, own);
+            // The driver may be about to come; under a test's clock nobody should have to wait for that.
+            if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
+                self.end(shard, state, Leaving::Expired);
+                return Look::Done(Poll::Ready(Ok(())));
+            }
+            // Reset while there was no driver.
+            if deadline < own && state.wheel.bring_forward(key, deadline) {
+                shard.wake_by(state, deadline);
+                return Look::Again;
+            }
+            self.until = state.until(own);
+            if self.progress == Progress::Counting {
+                let (due, epoch) = (state.clock.moment_of(own), state.epoch);
+                self.nanos = due.0;
+                self.epoch = epoch;
+                self.progress = Progress::Waiting;
+            }
+        }
+        let outdated = match state.wheel.get_mut(key) {
+            Some(registered) if registered.will_wake(waker) => None,
+            Some(registered) => match cloned.take() {
+                Some(waker) => Some(mem::replace(registered, waker)),
+                None => return Look::WantsWaker,
+            },
+            None => return Look::Again,
+        };
+        drop(state);
+        drop(outdated);
+        self.waker = WakerId::of(waker);
+        Look::Done(Poll::Pending)
+    }
+
+    /// The tick at which the timer may expire; of one that counts from its registration, what its entry says.
+    fn tick(&self, state: &State, own: Tick) -> Tick {
+        match self.progress {
+            Progress::Counting => own,
+            _ => state.tick_of(Moment(self.nanos), self.epoch),
+        }
+    }
+
+    fn end(&mut self, shard: &Shard, state: MutexGuard<'_, State>, leaving: Leaving) {
+        if let Some(key) = self.key.take() {
+            drop(shard.remove(state, key, leaving));
         }
     }
 }
@@ -81,129 +439,7 @@ impl Drop for Timer {
 }
 
 impl Shard {
-    #[inline]
-    pub(super) fn poll_at(
-        &self,
-        key: &mut Option<Key>,
-        due: Deadline,
-        standing: Standing,
-        waker: &Waker,
-    ) -> Poll<Result<(), Refusal>> {
-        if key.is_some() {
-            self.poll(key, Some(due), waker)
-        } else {
-            self.register_at(key, due, standing, waker.clone())
-        }
-    }
-
-    /// Puts a timer into the wheel, unless it is due already.
-    pub(super) fn register_at(
-        &self,
-        key: &mut Option<Key>,
-        deadline: Deadline,
-        standing: Standing,
-        waker: Waker,
-    ) -> Poll<Result<(), Refusal>> {
-        let mut state = self.driven(self.lock_to_register())?;
-        let deadline = state.tick_of(deadline);
-        if deadline <= self.reached(&state) {
-            return Poll::Ready(Ok(()));
-        }
-        self.admit(&mut state, standing)?;
-        *key = Some(state.wheel.insert(deadline, waker));
-        self.wake_by(state, deadline);
-        Poll::Pending
-    }
-
-    /// Looks after a registered timer, which may be due at another time by now, and takes its key once it is done.
-    pub(super) fn poll(
-        &self,
-        key: &mut Option<Key>,
-        due: Option<Deadline>,
-        waker: &Waker,
-    ) -> Poll<Result<(), Refusal>> {
-        let mut cloned = None;
-        loop {
-            let Some(timer) = key else { return Poll::Pending };
-            let mut state = lock(&self.state);
-            let ticking = matches!(state.mode, Mode::Ticking { .. });
-            if ticking
-                && state
-                    .wheel
-                    .get_mut(timer)
-                    .is_some_and(|registered| registered.will_wake(waker))
-            {
-                return Poll::Pending;
-            }
-            let reached = self.reached(&state);
-            let own = state.wheel.deadline(timer);
-            let deadline = due.map_or(own, |deadline| state.tick_of(deadline));
-            match (state.mode, state.wheel.get_mut(timer)) {
-                (mode, None) => {
-                    // While a visit is under way, what it expired is due a tick before the wheel gets there.
-                    let done = match deadline <= reached.max(own) && !state.wheel.is_abandoned(timer) {
-                        true => Some(Ok(())),
-                        false => (mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
-                    };
-                    if let Some(done) = done {
-                        key.take()
-                            .and_then(|key| self.remove(state, key, Leaving::Expired));
-                        return Poll::Ready(done);
-                    }
-                    if let Some(waker) = cloned.take() {
-                        self.admit(&mut state, Standing::Admitted)?;
-                        state.wheel.reinsert(timer, deadline, waker);
-                        self.wake_by(state, deadline);
-                        // Without a driver, the next pass of this loop starts one.
-                        continue;
-                    }
-                }
-                (Mode::Driverless, Some(_)) => {
-                    drop(state);
-                    if let Err(refusal) = self.driver.clone().start() {
-                        drop(key.take().and_then(|key| self.cancel(key)));
-                        return Poll::Ready(Err(refusal));
-                    }
-                    continue;
-                }
-                // The driver may be about to come; under a test's clock nobody should have to wait for that.
-                (Mode::Dozing { .. }, Some(_)) if deadline <= reached => {
-                    key.take()
-                        .and_then(|key| self.remove(state, key, Leaving::Expired));
-                    return Poll::Ready(Ok(()));
-                }
-                // Reset while there was no driver.
-                (Mode::Dozing { .. } | Mode::Ticking { .. }, Some(_)) if deadline < own => {
-                    if state.wheel.bring_forward(timer, deadline) {
-                        self.wake_by(state, deadline);
-                    }
-                    continue;
-                }
-                (_, Some(registered)) => {
-                    if registered.will_wake(waker) {
-                        return Poll::Pending;
-                    }
-                    if let Some(waker) = cloned.take() {
-                        let outdated = mem::replace(registered, waker);
-                        drop(state);
-                        drop(outdated);
-                        return Poll::Pending;
-                    }
-                }
-            }
-            drop(state);
-            cloned = Some(waker.clone());
-        }
-    }
-
-    pub(super) fn bring_forward(&self, key: &Key, deadline: Deadline) {
-        let mut state = lock(&self.state);
-        let tick = state.tick_of(deadline);
-        if state.wheel.bring_forward(key, tick) {
-            self.wake_by(state, tick);
-        }
-    }
-
+    #[cold]
     pub(super) fn cancel(&self, key: Key) -> Option<Waker> {
         let state = lock(&self.state);
         self.remove(state, key, Leaving::Cancelled)

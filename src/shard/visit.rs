@@ -2,7 +2,7 @@
 
 use std::{mem, task::Waker};
 
-use super::{Mode, NEVER, Shard, State};
+use super::{Generation, Mode, NEVER, Shard, State};
 use crate::{
     clock::{Clock, Epoch, Source},
     sync::lock,
@@ -41,8 +41,11 @@ impl Shard {
         }
         state.clock = clock;
         state.epoch = epoch;
+        state.driver += 1;
         state.doze();
         self.publish(&state);
+        let begins = self.generation_at(&state, state.wheel.now());
+        self.reuse.begin_generation(begins);
     }
 
     /// The driver has gone, at `stopped_at`: every pending future is to be polled, so that one starts another driver.
@@ -51,8 +54,9 @@ impl Shard {
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
             return;
         }
-        if let Mode::Ticking { .. } = state.mode {
-            self.begin_settling(&mut state, stopped_at, wakers);
+        self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
+        if state.mode.is_ticking() {
+            self.begin_settling(&mut state, stopped_at);
             state.settle(usize::MAX);
         }
         let pending = state.wheel.values_mut();
@@ -67,12 +71,15 @@ impl Shard {
     /// Lets the driver go, if no timer is pending here.
     pub(crate) fn detach_if_empty(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
-        self.end_term(&mut state, &mut wakers.spent);
+        // The same goes on, where the driver stays.
+        let same = self.reuse.generation();
+        self.end_generation(&mut state, same, &mut wakers.spent);
         // A cell whose timer has expired, and whose future may never be polled again, is no reason to stay.
         let empty = state.wheel.len() == 0;
         if empty && state.mode != Mode::Shutdown {
             state.mode = Mode::Driverless;
             self.publish(&state);
+            self.reuse.begin_generation(Generation::ENDED);
         }
         let shutdown = state.mode == Mode::Shutdown;
         self.leave(state);
@@ -82,7 +89,7 @@ impl Shard {
     /// Ends every timer, and the shard, for good; returns how many timers there were.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
-        self.end_term(&mut state, &mut wakers.spent);
+        self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
         let pending = state.wheel.len();
         state.wheel.abandon_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
@@ -95,11 +102,20 @@ impl Shard {
 
     /// Marks what is incoming now, to be settled by this turn: it counts from a reading of the clock made here. What comes later
     /// is the next turn's, so that a turn has an end.
-    fn begin_settling(&self, state: &mut State, now: Nanos, wakers: &mut Wakers) {
-        self.end_term(state, &mut wakers.spent);
+    fn begin_settling(&self, state: &mut State, now: Nanos) {
         // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
         state.settles_from = state.clock.nanos_of(self.now()).max(now);
         state.wheel.mark_incoming();
+    }
+
+    /// What to publish before timers up to `tick` expire.
+    fn generation_at(&self, state: &State, tick: Tick) -> Generation {
+        let next = Generation::of(state.driver, tick);
+        match self.reuse.generation() {
+            _ if !state.clock.source.is_real() => Generation::ENDED,
+            Generation::ENDED => next,
+            last => last.max(next),
+        }
     }
 
     /// Moves the shard on to `now`, the reading of the clock by which this turn goes, and takes wakers of due timers. Deals with up
@@ -116,7 +132,7 @@ impl Shard {
         let state = &mut *guard;
         match state.mode {
             Mode::Shutdown => {
-                self.end_term(state, &mut wakers.spent);
+                self.end_generation(state, Generation::ENDED, &mut wakers.spent);
                 self.leave(guard);
                 return Visited::Shutdown;
             }
@@ -129,19 +145,18 @@ impl Shard {
         }
         let tick = state.clock.tick_at(now);
         if begins {
-            let ticking = matches!(state.mode, Mode::Ticking { .. });
-            if !ticking && !state.accounts.is_empty() {
-                // For what was overlooked while it ticked.
-                self.end_term(state, &mut wakers.spent);
-            }
+            let ticking = state.mode.is_ticking();
             // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
             if tick < state.wake_at && (source.is_real() || !ticking) {
                 let next = state.wake_at;
                 self.leave(guard);
                 return Visited::Finished { next };
             }
-            if ticking {
-                self.begin_settling(state, now, wakers);
+            let (last, next) = (self.reuse.generation(), self.generation_at(state, tick));
+            self.end_generation(state, next, &mut wakers.spent);
+            // Within one tick of the real clock only once: a generation that did not end still takes over what is incoming.
+            if ticking && (last != next || next == Generation::ENDED) {
+                self.begin_settling(state, now);
             }
         }
         let turn = state.wheel.advance(tick, batch, &mut wakers.due);
@@ -151,7 +166,7 @@ impl Shard {
         if turn.more || !state.settle(batch - turn.expired - turn.cascaded) {
             return Visited::Unfinished;
         }
-        state.choose_mode(tick);
+        state.plan(tick);
         let next = state.wake_at;
         self.leave(guard);
         Visited::Finished { next }

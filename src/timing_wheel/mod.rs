@@ -207,13 +207,27 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Gives a timer another delay, if it is incoming.
+    /// Gives a timer another delay, if it is incoming; false if it is not.
     #[inline]
-    pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) {
+    pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) -> bool {
         let entry = &mut self.entries[key.index() as usize];
-        if entry.place == Place::INCOMING {
+        let incoming = entry.place == Place::INCOMING;
+        if incoming {
             entry.deadline = Tick(delay.0);
         }
+        incoming
+    }
+
+    /// Whether a timer has no deadline yet.
+    #[inline]
+    pub(crate) fn is_incoming(&self, key: &Key) -> bool {
+        self.entries[key.index() as usize].place == Place::INCOMING
+    }
+
+    /// Whether there are timers that have no deadline yet.
+    #[inline]
+    pub(crate) fn has_incoming(&self) -> bool {
+        !self.incoming.is_empty()
     }
 
     #[inline]

@@ -1,0 +1,104 @@
+//! What a shard knows of its threads' slots, behind its lock: what was taken and what is kept, as the counters have it.
+
+use std::task::Waker;
+
+use super::slot::{Slot, Version};
+use crate::{
+    shard::Counters,
+    sync::Arc,
+    timing_wheel::{Key, TimingWheel},
+};
+
+/// The slots of the threads that have one here.
+#[derive(Default)]
+pub(in crate::shard) struct Ledger(Vec<Account>);
+
+struct Account {
+    slot: Arc<Slot>,
+    /// The version when what was taken was counted last.
+    counted: Version,
+}
+
+impl Ledger {
+    /// A slot for a thread that has none here, and the waker of what another thread left in it.
+    pub(super) fn open(
+        &mut self,
+        wheel: &mut TimingWheel<Waker>,
+        counters: &mut Counters,
+    ) -> (Arc<Slot>, Option<Waker>) {
+        for account in &mut self.0 {
+            if account.thread_has_gone() {
+                let waker = account.empty(wheel, counters);
+                return (account.slot.clone(), waker);
+            }
+        }
+        let slot = Arc::new(Slot::new());
+        self.0.push(Account {
+            slot: slot.clone(),
+            counted: slot.version(),
+        });
+        (slot, None)
+    }
+
+    /// Empties every slot. The wakers are for the caller to drop with no lock held.
+    pub(super) fn empty(
+        &mut self,
+        wheel: &mut TimingWheel<Waker>,
+        counters: &mut Counters,
+        spent: &mut Vec<Waker>,
+    ) {
+        self.0.retain_mut(|account| {
+            let closes = account.thread_has_gone();
+            spent.extend(account.empty(wheel, counters));
+            !closes
+        });
+    }
+
+    /// How many timers are kept for reuse, and how many have been taken that the counters do not know of.
+    pub(in crate::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
+        let (mut kept, mut taken) = (Vec::new(), 0);
+        for account in &self.0 {
+            let (timer, version) = account.slot.look();
+            taken += version.taken_since(account.counted);
+            // One that was overlooked may have expired.
+            kept.extend(timer.filter(|number| wheel.get_mut(&Key::from_number(*number)).is_some()));
+        }
+        // Taken meanwhile and put into another thread's slot, one is seen twice.
+        kept.sort_unstable();
+        kept.dedup();
+        Stats {
+            kept: kept.len(),
+            taken,
+        }
+    }
+
+    #[cfg(all(test, loom))]
+    pub(in crate::shard) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What the counters of a shard do not have yet.
+pub(in crate::shard) struct Stats {
+    pub(in crate::shard) kept: usize,
+    pub(in crate::shard) taken: u64,
+}
+
+impl Account {
+    /// Whether the slot's thread has left it. All that it did there is seen after this.
+    fn thread_has_gone(&mut self) -> bool {
+        Arc::get_mut(&mut self.slot).is_some()
+    }
+
+    /// Counts what was taken, and ends what nobody took.
+    fn empty(&mut self, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
+        let version = self.slot.move_version();
+        let taken = version.taken_since(self.counted);
+        self.counted = version;
+        counters.registered += taken;
+        counters.cancelled += taken;
+        let waker = wheel.remove(self.slot.empty(version)?)?;
+        counters.cancelled += 1;
+        Some(waker)
+    }
+}

@@ -1,0 +1,282 @@
+//! Reuse: a cancelled timer is kept for the next one of its task.
+//!
+//! A task that ends one timeout mostly starts the next at once. So the timer that a thread cancelled last stays in the wheel, waker
+//! and all, and waits in the thread's [`Slot`]. If the same task starts another timer there that is due no earlier, it takes this
+//! one: by one compare-and-swap, with no lock, no change to the wheel and no new waker. When the old deadline comes, the future
+//! re-arms for its own, as after a reset to a later instant. To the counters the one is cancelled and the other registered, and what
+//! is kept is not pending.
+//!
+//! 1. A timer is put and taken only while its entry is pending with its task's waker in it: while it outlasts the shard's
+//!    [`Generation`], and the waker is the same, to the address. The entry keeps alive what the address points to.
+//! 2. A visit first publishes how far it is going to expire timers, which ends the generation, then empties every slot, and only
+//!    then expires any or reads the clock for what is incoming. So what is taken is not one that this visit expires. An incoming
+//!    timer outlasts no visit that settles, so its delay counts from a reading yet to come.
+//! 3. Whatever else takes wakers out of the wheel (a driver that goes, a shutdown) ends the generation in the same way.
+//! 4. What nobody takes leaves the wheel at the next visit, which comes at its deadline at the latest, or earlier, for another
+//!    registration of its thread.
+
+mod ledger;
+mod slot;
+
+use std::{
+    cell::RefCell,
+    num::NonZeroU32,
+    ptr,
+    sync::{
+        OnceLock,
+        atomic::{self, AtomicBool},
+    },
+    task::{RawWakerVTable, Waker},
+};
+
+use super::{Counters, Generation};
+use crate::{
+    sync::{Arc, AtomicU64, Ordering},
+    timing_wheel::{Key, Nanos, TimingWheel},
+};
+use slot::{Slot, Version};
+
+pub(super) use ledger::Ledger;
+
+/// Registrations in other shards, with none at its slot in between, after which a thread gives the slot up for one there.
+const ELSEWHERE: u32 = 4;
+
+#[cfg(not(loom))]
+thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static LOCAL: RefCell<Option<Local>> = RefCell::new(None);
+}
+
+/// What a shard knows of timers kept for reuse, without its lock.
+pub(super) struct Reuse {
+    /// Tells apart all shards that a process ever has.
+    shard: u64,
+    /// Written under the shard's lock.
+    generation: AtomicU64,
+    /// No limit counts what is kept, and the wheel has a handle.
+    open: AtomicBool,
+}
+
+/// Whom a waker wakes, as long as it is there: the address of a Tokio task. That of any other waker is not known, and such a timer
+/// takes the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct WakerId(usize);
+
+/// The functions of the wakers of Tokio's tasks, known once a driver has run.
+static TASKS: OnceLock<&'static RawWakerVTable> = OnceLock::new();
+
+/// What makes a timer fit for reuse.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// Its entry is pending as long as this outlasts the shard's generation.
+    pub(super) until: Generation,
+    /// The delay of an incoming entry; zero for one that has a deadline.
+    pub(super) delay: Nanos,
+    pub(super) waker: WakerId,
+}
+
+/// What a thread knows of its slot.
+struct Local {
+    shard: u64,
+    slot: Arc<Slot>,
+    /// The timer that it put last, if it has not looked for that since.
+    kept: Option<NonZeroU32>,
+    version: Version,
+    /// The terms of that, or of the one before.
+    terms: Terms,
+    elsewhere: u32,
+}
+
+impl WakerId {
+    pub(super) const UNKNOWN: WakerId = WakerId(0);
+
+    #[inline]
+    pub(super) fn of(waker: &Waker) -> WakerId {
+        match is_task(waker) {
+            true => WakerId(waker.data().addr()),
+            false => WakerId::UNKNOWN,
+        }
+    }
+
+    /// What [`Waker::will_wake`] says of a waker that is known; false of any other.
+    #[inline]
+    pub(super) fn is(self, waker: &Waker) -> bool {
+        self.0 == waker.data().addr() && self != WakerId::UNKNOWN && is_task(waker)
+    }
+}
+
+#[inline]
+fn is_task(waker: &Waker) -> bool {
+    cfg!(loom) || TASKS.get().is_some_and(|tasks| ptr::eq(*tasks, waker.vtable()))
+}
+
+/// The driver, a Tokio task, tells what wakers of such tasks look like.
+pub(crate) fn learn_task(waker: &Waker) {
+    TASKS.get_or_init(|| waker.vtable());
+}
+
+impl Reuse {
+    pub(super) fn new(open: bool) -> Reuse {
+        static SHARDS: atomic::AtomicU64 = atomic::AtomicU64::new(0);
+        Reuse {
+            shard: SHARDS.fetch_add(1, atomic::Ordering::Relaxed),
+            generation: AtomicU64::new(Generation::ENDED.word()),
+            open: AtomicBool::new(open),
+        }
+    }
+
+    #[inline]
+    pub(super) fn generation(&self) -> Generation {
+        Generation::from_word(self.generation.load(Ordering::Relaxed))
+    }
+
+    /// Publishes another generation, under the lock, while nothing is kept.
+    pub(super) fn begin_generation(&self, next: Generation) {
+        self.generation.store(next.word(), Ordering::Release);
+    }
+
+    /// From now on no timer is kept: nobody would come for it.
+    pub(super) fn close(&self) {
+        self.open.store(false, atomic::Ordering::Relaxed);
+    }
+
+    /// Ends the generation, under the lock, and with it every timer that nobody took. The wakers are for the caller to drop with no
+    /// lock held.
+    pub(super) fn end_generation(
+        &self,
+        next: Generation,
+        ledger: &mut Ledger,
+        wheel: &mut TimingWheel<Waker>,
+        counters: &mut Counters,
+        spent: &mut Vec<Waker>,
+    ) {
+        if cfg!(not(plant_endless_generation)) {
+            self.begin_generation(next);
+        }
+        ledger.empty(wheel, counters, spent);
+    }
+
+    /// Keeps a cancelled timer; gives its key back where that cannot be.
+    #[inline]
+    pub(super) fn put(&self, key: Key, terms: &Terms) -> Result<(), Key> {
+        let number = key.into_number();
+        let kept = self.open.load(atomic::Ordering::Relaxed)
+            && terms.waker != WakerId::UNKNOWN
+            && self
+                .with_local(|local| {
+                    let version = local.slot.version();
+                    // Read after the version: a generation that ends from here on moves that.
+                    let fits = terms.until.outlasts(self.generation()) || cfg!(plant_expired_put);
+                    if !fits || !local.slot.put(number, version) {
+                        return None;
+                    }
+                    local.kept = Some(number);
+                    local.version = version;
+                    local.terms = *terms;
+                    Some(())
+                })
+                .is_some();
+        match kept {
+            true => Ok(()),
+            false => Err(Key::from_number(number)),
+        }
+    }
+
+    /// The terms of what this thread keeps, if it is this task's and nobody has removed it, as far as the thread knows.
+    #[inline]
+    pub(super) fn offer(&self, waker: &Waker) -> Option<Terms> {
+        self.with_local(|local| {
+            let fits = local.kept.is_some() && local.terms.waker.is(waker);
+            fits.then_some(local.terms)
+        })
+    }
+
+    /// Takes what was offered, if it is there still.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Key> {
+        self.with_local(|local| local.take_by(Slot::take))
+    }
+
+    /// The same under the lock.
+    pub(super) fn take_locked(&self) -> Option<Key> {
+        self.with_local(|local| local.take_by(Slot::take_locked))
+    }
+
+    /// Sees, under the lock, that this thread has an empty slot, unless it uses one elsewhere. The waker is for the caller to drop
+    /// with no lock held.
+    pub(super) fn make_room(
+        &self,
+        ledger: &mut Ledger,
+        wheel: &mut TimingWheel<Waker>,
+        counters: &mut Counters,
+    ) -> Option<Waker> {
+        if !self.open.load(atomic::Ordering::Relaxed) {
+            return None;
+        }
+        let made = LOCAL.try_with(|local| {
+            let mut local = local.borrow_mut();
+            if let Some(local) = &mut *local {
+                if local.shard == self.shard {
+                    let waker = wheel.remove(local.empty()?)?;
+                    counters.cancelled += 1;
+                    return Some(waker);
+                }
+                // Nobody else has the slot of a shard that is gone.
+                if local.elsewhere < ELSEWHERE && Arc::get_mut(&mut local.slot).is_none() {
+                    local.elsewhere += 1;
+                    return None;
+                }
+            }
+            let (slot, waker) = ledger.open(wheel, counters);
+            *local = Some(Local {
+                shard: self.shard,
+                kept: None,
+                version: slot.version(),
+                slot,
+                terms: Terms {
+                    until: Generation::UNKNOWN,
+                    delay: Nanos::ZERO,
+                    waker: WakerId::UNKNOWN,
+                },
+                elsewhere: 0,
+            });
+            waker
+        });
+        // A thread whose locals are gone needs none.
+        made.ok().flatten()
+    }
+
+    /// Uses the slot of a thread that has one here.
+    #[inline]
+    fn with_local<R>(&self, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
+        // A thread whose locals are gone has none.
+        LOCAL
+            .try_with(|local| {
+                let mut local = local.borrow_mut();
+                local
+                    .as_mut()
+                    .filter(|local| local.shard == self.shard)
+                    .and_then(using)
+            })
+            .ok()
+            .flatten()
+    }
+}
+
+impl Local {
+    #[inline]
+    fn take_by(&mut self, take: impl FnOnce(&Slot, Version) -> bool) -> Option<Key> {
+        self.elsewhere = 0;
+        let number = self.kept.take()?;
+        take(&self.slot, self.version).then(|| Key::from_number(number))
+    }
+
+    fn empty(&mut self) -> Option<Key> {
+        self.elsewhere = 0;
+        self.kept = None;
+        self.slot.empty(self.slot.version())
+    }
+}

@@ -1,0 +1,258 @@
+//! What can be known of a shard without its lock: by which clock it goes, how far it has come, and whether it is shut down.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Mode, Shard, State};
+use crate::{
+    clock::{Deadline, Epoch, Moment, Source},
+    sync::Ordering,
+    timing_wheel::Tick,
+};
+
+/// Two readings of one clock, taken one after the other, are hardly ever further apart.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
+/// Whether a shard is driven, and by which clock. Packed into a word, so that it is read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// There was no driver yet. An instant belongs to the first.
+    Undriven,
+    /// The epoch is that of the last driver. An instant belongs to it, or to the next.
+    DriverGone(Epoch),
+    Driven(Epoch, Source),
+    Shutdown(Epoch),
+}
+
+impl Status {
+    const BITS: u32 = 3;
+
+    #[inline]
+    pub(super) fn pack(self) -> u32 {
+        let (kind, epoch) = match self {
+            Status::Undriven => (0, Epoch::UNDRIVEN),
+            Status::DriverGone(epoch) => (1, epoch),
+            Status::Driven(epoch, Source::Machine) => (2, epoch),
+            Status::Driven(epoch, Source::Pausable) => (3, epoch),
+            Status::Driven(epoch, Source::Test) => (4, epoch),
+            Status::Shutdown(epoch) => (5, epoch),
+        };
+        u32::from(epoch.0) << Self::BITS | kind
+    }
+
+    #[inline]
+    pub(super) fn unpack(word: u32) -> Status {
+        let epoch = Epoch((word >> Self::BITS) as u16);
+        match word & ((1 << Self::BITS) - 1) {
+            0 => Status::Undriven,
+            1 => Status::DriverGone(epoch),
+            2 => Status::Driven(epoch, Source::Machine),
+            3 => Status::Driven(epoch, Source::Pausable),
+            4 => Status::Driven(epoch, Source::Test),
+            _ => Status::Shutdown(epoch),
+        }
+    }
+}
+
+/// How far a shard has come: which driver drives it, and the tick that its visits have begun to expire. In one word, the driver
+/// above the tick, so that two compare.
+///
+/// A visit ends the generation: it publishes the tick up to which it is going to expire timers, before it expires any. A timer
+/// whose entry is due later than what is published is pending, and still has the waker that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Generation(u64);
+
+impl Generation {
+    const TICK_BITS: u32 = 44;
+    /// 557 years of milliseconds. A later tick counts as this one: such a timer takes the lock, and is right.
+    const LAST_TICK: u64 = (1 << Self::TICK_BITS) - 1;
+    const LAST_DRIVER: u32 = (1 << (u64::BITS - Self::TICK_BITS)) - 1;
+
+    /// No timer is known to outlast it: there is no driver, or its clock is a test's, or the shard is shut down.
+    pub(super) const ENDED: Generation = Generation(u64::MAX);
+    /// Until when a timer is pending of which nothing is known.
+    pub(super) const UNKNOWN: Generation = Generation(0);
+
+    /// The millionth driver, and all after it, publish [`Generation::ENDED`]: a number is never used twice.
+    #[inline]
+    pub(super) fn of(driver: u32, tick: Tick) -> Generation {
+        if driver >= Self::LAST_DRIVER {
+            return Generation::ENDED;
+        }
+        Generation(u64::from(driver) << Self::TICK_BITS | tick.0.min(Self::LAST_TICK))
+    }
+
+    /// The same driver at another tick.
+    #[inline]
+    pub(super) fn at(self, tick: Tick) -> Generation {
+        Generation(self.0 & !Self::LAST_TICK | tick.0.min(Self::LAST_TICK))
+    }
+
+    #[inline]
+    pub(super) fn tick(self) -> Tick {
+        Tick(self.0 & Self::LAST_TICK)
+    }
+
+    /// Whether a timer that is pending until this still is, now that the shard has come to `now`.
+    #[inline]
+    pub(super) fn outlasts(self, now: Generation) -> bool {
+        self.0 > now.0 && (self.0 ^ now.0) >> Self::TICK_BITS == 0
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Generation {
+        Generation(word)
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Shard {
+    #[inline]
+    pub(super) fn status(&self) -> Status {
+        Status::unpack(self.status.load(Ordering::Relaxed))
+    }
+
+    /// Reads the driver's clock; with no driver, that of the runtime which would be asked for one.
+    ///
+    /// A clock that a test may pause can have been paused without the driver knowing yet, and the current context may have
+    /// another clock: there, only a reading that is the machine's is taken as it is.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self.status() {
+            // A model's time is its own.
+            _ if cfg!(loom) => self.driver.now(),
+            Status::Driven(_, Source::Machine) => std::time::Instant::now().into(),
+            Status::Driven(_, Source::Pausable) => {
+                let machine = std::time::Instant::now();
+                let reading = Instant::now();
+                match reading.into_std().checked_duration_since(machine) {
+                    Some(between) if between < A_MOMENT => reading,
+                    _ => self.driver.now(),
+                }
+            }
+            _ => self.driver.now(),
+        }
+    }
+
+    /// The same, and which clock that is.
+    #[inline]
+    pub(crate) fn read_clock(&self) -> Deadline {
+        self.stamped(|| self.now())
+    }
+
+    /// The same by one reading: that of the current context's clock, where the driver's may be paused and is not yet.
+    #[inline]
+    pub(crate) fn glance_at_clock(&self) -> Deadline {
+        self.stamped(|| match self.status() {
+            Status::Driven(_, Source::Pausable) if cfg!(not(loom)) => Instant::now(),
+            _ => self.now(),
+        })
+    }
+
+    #[inline]
+    fn stamped(&self, read: impl Fn() -> Instant) -> Deadline {
+        loop {
+            let status = self.status.load(Ordering::Acquire);
+            let instant = read();
+            // Another driver may have come in between, with another clock.
+            if self.status.load(Ordering::Relaxed) == status {
+                return self.stamp_by(Status::unpack(status), instant);
+            }
+        }
+    }
+
+    /// Takes an instant to be of the clock that the wheel goes by now.
+    #[inline]
+    pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
+        self.stamp_by(self.status(), instant)
+    }
+
+    #[inline]
+    fn stamp_by(&self, status: Status, instant: Instant) -> Deadline {
+        let epoch = match status {
+            Status::Undriven => Epoch::UNDRIVEN.next(),
+            Status::DriverGone(epoch) if !self.driver.would_keep_clock() => epoch.next(),
+            Status::DriverGone(epoch) | Status::Driven(epoch, _) | Status::Shutdown(epoch) => epoch,
+        };
+        Deadline { instant, epoch }
+    }
+
+    #[inline]
+    pub(crate) fn is_shutdown(&self) -> bool {
+        matches!(self.status(), Status::Shutdown(_))
+    }
+
+    /// Tells those without the lock what the state says.
+    pub(super) fn publish(&self, state: &State) {
+        let status = match state.mode {
+            Mode::Shutdown => Status::Shutdown(state.epoch),
+            Mode::Driverless if state.epoch == Epoch::UNDRIVEN => Status::Undriven,
+            Mode::Driverless => Status::DriverGone(state.epoch),
+            _ => Status::Driven(state.epoch, state.clock.source),
+        };
+        self.origin.store(state.clock.origin().0, Ordering::Relaxed);
+        self.status.store(status.pack(), Ordering::Release);
+    }
+
+    /// The last generation at which a timer for `deadline` may still be pending, if that can be known without the lock.
+    #[inline]
+    pub(super) fn last_generation_before(&self, deadline: Moment, epoch: Epoch) -> Option<Generation> {
+        match self.status() {
+            Status::Driven(current, Source::Machine | Source::Pausable) if current == epoch => {
+                let passed = Moment(self.origin.load(Ordering::Relaxed)).nanos_until(deadline);
+                Some(self.reuse.generation().at(self.tick.tick_at(passed)))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_unpacked_as_it_was_packed() {
+        for epoch in [Epoch(1), Epoch(u16::MAX)] {
+            for status in [
+                Status::DriverGone(epoch),
+                Status::Driven(epoch, Source::Machine),
+                Status::Driven(epoch, Source::Pausable),
+                Status::Driven(epoch, Source::Test),
+                Status::Shutdown(epoch),
+            ] {
+                assert_eq!(Status::unpack(status.pack()), status);
+            }
+        }
+        assert_eq!(Status::unpack(Status::Undriven.pack()), Status::Undriven);
+    }
+
+    #[test]
+    fn a_timer_outlasts_earlier_ticks_of_its_own_driver_only() {
+        let until = Generation::of(1, Tick(5));
+        assert!(until.outlasts(Generation::of(1, Tick(4))));
+        assert!(!until.outlasts(Generation::of(1, Tick(5))));
+        assert!(!until.outlasts(Generation::of(0, Tick(4))));
+        assert!(!until.outlasts(Generation::of(2, Tick(0))));
+        assert!(!Generation::UNKNOWN.outlasts(Generation::of(0, Tick(0))));
+        assert!(!until.outlasts(Generation::ENDED));
+        assert!(!Generation::ENDED.outlasts(Generation::ENDED));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_known() {
+        let far = Generation::of(1, Tick::MAX);
+        assert!(far.outlasts(Generation::of(1, Tick(1 << 43))));
+        assert!(!far.outlasts(Generation::of(1, Tick::MAX)));
+        assert!(
+            !far.outlasts(Generation::of(2, Tick::ZERO)),
+            "a tick spills into the driver"
+        );
+        assert_eq!(Generation::of(u32::MAX, Tick(1)), Generation::ENDED);
+    }
+}

@@ -1,6 +1,10 @@
 //! Instants to wheel time and back, and whether the clock they are read from is the real one or a test's.
 
-use std::time::Duration;
+use std::{
+    hash::{Hash, Hasher},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -27,32 +31,102 @@ impl Epoch {
     }
 }
 
-/// An instant in eight bytes: nanoseconds, counted from long before the wheel was made. From 146 years before that to 438 years
-/// after it an instant comes back as it was; one beyond is cut.
+/// An instant in eight bytes: nanoseconds of the machine's monotonic clock, from 146 years before its zero to 438 after. One beyond
+/// is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
-impl Moment {
-    /// When the wheel was made.
-    const BASE: u64 = 1 << 62;
+/// An instant, and the moment that it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base(Instant);
+
+/// What the `Hash` of an instant tells: its seconds and nanoseconds, on every platform that keeps those.
+///
+/// The standard library gives them in no other way but by a subtraction, a call of sixty instructions, three times what a reset
+/// takes. Here the compiler sees two fields. Where they are others, it sees that too, and leaves the subtraction.
+#[derive(Default)]
+struct Fields {
+    seconds: Option<i64>,
+    nanos: Option<u32>,
+    others: bool,
+}
+
+impl Hasher for Fields {
+    #[inline]
+    fn write_i64(&mut self, seconds: i64) {
+        self.others |= self.seconds.replace(seconds).is_some();
+    }
 
     #[inline]
-    pub(crate) fn of(instant: Instant, base: Instant) -> Moment {
-        match instant.into_std().checked_duration_since(base.into_std()) {
-            Some(after) => Moment(Moment::BASE.saturating_add(Nanos::passed(after).0)),
-            None => {
-                Moment(Moment::BASE.saturating_sub(Nanos::passed(base.saturating_duration_since(instant)).0))
+    fn write_u64(&mut self, seconds: u64) {
+        self.write_i64(seconds as i64);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, nanos: u32) {
+        self.others |= self.nanos.replace(nanos).is_some();
+    }
+
+    #[inline]
+    fn write(&mut self, _: &[u8]) {
+        self.others = true;
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+impl Moment {
+    const ZERO: u64 = 1 << 62;
+    /// Seconds that certainly fit.
+    const SECONDS: u64 = 1 << 33;
+
+    #[inline]
+    pub(crate) fn of(instant: Instant) -> Moment {
+        let mut fields = Fields::default();
+        instant.hash(&mut fields);
+        match fields {
+            Fields {
+                seconds: Some(seconds),
+                nanos: Some(nanos),
+                others: false,
+            } if (seconds as u64) < Moment::SECONDS => {
+                Moment(Moment::ZERO + seconds as u64 * 1_000_000_000 + u64::from(nanos))
             }
+            Fields {
+                seconds: Some(seconds),
+                nanos: Some(nanos),
+                others: false,
+            } => Moment::cut(seconds, nanos),
+            _ => Moment::counted(instant),
         }
     }
 
-    pub(crate) fn instant(self, base: Instant) -> Instant {
-        match self.0.checked_sub(Moment::BASE) {
-            Some(after) => saturating_add(base, Duration::from_nanos(after)),
-            None => {
-                let before = Duration::from_nanos(Moment::BASE - self.0);
-                base.checked_sub(before).unwrap_or(base)
-            }
+    #[cold]
+    fn cut(seconds: i64, nanos: u32) -> Moment {
+        let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos) + i128::from(Moment::ZERO);
+        Moment(nanos.clamp(0, u64::MAX.into()) as u64)
+    }
+
+    /// The same from an instant that does not tell its fields.
+    #[cold]
+    fn counted(instant: Instant) -> Moment {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        let first = *FIRST.get_or_init(Instant::now);
+        let after = Nanos::passed(instant.saturating_duration_since(first)).0;
+        let before = Nanos::passed(first.saturating_duration_since(instant)).0;
+        Moment(Moment::ZERO.saturating_add(after).saturating_sub(before))
+    }
+
+    pub(crate) fn instant(self, base: Base) -> Instant {
+        let zero = Moment::of(base.0).0;
+        match self.0.checked_sub(zero) {
+            Some(after) => saturating_add(base.0, Duration::from_nanos(after)),
+            None => base
+                .0
+                .checked_sub(Duration::from_nanos(zero - self.0))
+                .unwrap_or(base.0),
         }
     }
 
@@ -131,7 +205,7 @@ impl Source {
 /// How moments of a driver's clock map to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    base: Instant,
+    base: Base,
     /// When tick zero began, or would have.
     origin: Moment,
     tick: TickDuration,
@@ -139,17 +213,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// By this clock it is `elapsed` of wheel time at `anchor`. Moments count from `base`.
-    pub(crate) fn new(
-        base: Instant,
-        anchor: Instant,
-        elapsed: Nanos,
-        tick: TickDuration,
-        source: Source,
-    ) -> Clock {
+    /// By this clock it is `elapsed` of wheel time at `anchor`.
+    pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, source: Source) -> Clock {
         Clock {
-            base,
-            origin: Moment(Moment::of(anchor, base).0.saturating_sub(elapsed.0)),
+            base: Base(anchor),
+            origin: Moment(Moment::of(anchor).0.saturating_sub(elapsed.0)),
             tick,
             source,
         }
@@ -159,7 +227,7 @@ impl Clock {
         self.origin
     }
 
-    pub(crate) fn base(&self) -> Instant {
+    pub(crate) fn base(&self) -> Base {
         self.base
     }
 
@@ -169,7 +237,7 @@ impl Clock {
 
     #[inline]
     pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
-        self.nanos_at(Moment::of(instant, self.base))
+        self.nanos_at(Moment::of(instant))
     }
 
     #[inline]
@@ -213,4 +281,48 @@ pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
     instant
         .checked_add(duration)
         .unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_instant_comes_back_as_it_was(nanos in any::<i64>()) {
+            let base = Instant::now();
+            let by = Duration::from_nanos(nanos.unsigned_abs() / 3);
+            let instant = if nanos < 0 { base.checked_sub(by) } else { base.checked_add(by) };
+            let instant = instant.unwrap_or(base);
+            prop_assert_eq!(Moment::of(instant).instant(Base(base)), instant);
+        }
+
+        #[test]
+        fn moments_are_as_far_apart_as_their_instants(one in 0..u64::MAX / 4, other in 0..u64::MAX / 4) {
+            let base = Instant::now();
+            let (one, other) = (one.min(other), one.max(other));
+            let at = |nanos| base + Duration::from_nanos(nanos);
+            prop_assert_eq!(
+                Moment::of(at(one)).nanos_until(Moment::of(at(other))).to_duration(),
+                at(other) - at(one)
+            );
+            prop_assert_eq!(
+                Moment::counted(at(one)).nanos_until(Moment::counted(at(other))).to_duration(),
+                at(other) - at(one)
+            );
+        }
+    }
+
+    #[test]
+    fn an_instant_beyond_all_moments_is_cut() {
+        let base = Instant::now();
+        let Some(far) = base.checked_add(Duration::from_secs(1 << 40)) else {
+            return;
+        };
+        assert_eq!(Moment::of(far), Moment(u64::MAX));
+        assert!(Moment::of(far).instant(Base(base)) > base + Duration::from_secs(1 << 33));
+        assert_eq!(Moment::cut(i64::MIN, 0), Moment(0));
+    }
 }

@@ -182,26 +182,6 @@ async fn the_waker_of_a_timeout_refused_while_ticking_is_dropped_outside_the_loc
     drop(waker);
 }
 
-#[tokio::test]
-async fn cancelling_a_task_drops_the_spare_waker_outside_the_tasks_lock() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let task = Arc::new(wheel.schedule(HOUR, async {}));
-    let _busy = make_it_tick(&wheel);
-    let asked = task.clone();
-    let waker = Waker::from(Arc::new(Asks(Box::new(move || assert!(asked.is_cancelled())))));
-    {
-        let mut timeout = pin!(wheel.timeout(HOUR, pending::<()>()));
-        assert!(
-            timeout
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
-        drop(waker);
-    }
-    assert!(task.cancel());
-}
-
 #[test]
 fn a_pending_future_whose_handles_are_gone_is_not_refused() {
     let runtime = runtime::Builder::new_multi_thread()

@@ -29,8 +29,6 @@ pub(crate) struct Shared {
     pub(super) alarm: Alarm,
     pub(crate) name: String,
     pub(super) tick: Duration,
-    /// What the moments of the wheel count from.
-    pub(super) base: Instant,
     /// The runtime that the builder was given.
     pub(super) handle: Option<Handle>,
     pub(super) slot: Mutex<DriverSlot>,
@@ -99,19 +97,17 @@ impl Stats {
 
 impl Shared {
     pub(crate) fn new(name: String, tick: Duration, handle: Option<Handle>) -> Shared {
-        let base = Instant::now();
         Shared {
             shards: OnceLock::new(),
             alarm: Alarm::default(),
             name,
             tick,
-            base,
             handle,
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,
                 epoch: Epoch::UNDRIVEN,
-                clock: Shared::undriven_clock(base, tick),
+                clock: Shared::undriven_clock(tick),
                 stopped_at: Nanos::ZERO,
                 last_runtime: None,
                 dead_runtime: None,
@@ -124,13 +120,18 @@ impl Shared {
     }
 
     /// What a wheel goes by before its first driver: nothing is registered by it.
-    fn undriven_clock(base: Instant, tick: Duration) -> Clock {
-        Clock::new(base, base, Nanos::ZERO, TickDuration::new(tick), Source::Pausable)
+    fn undriven_clock(tick: Duration) -> Clock {
+        Clock::new(
+            Instant::now(),
+            Nanos::ZERO,
+            TickDuration::new(tick),
+            Source::Pausable,
+        )
     }
 
     /// The clock that a wheel's shards start with.
     pub(crate) fn first_clock(&self) -> Clock {
-        Shared::undriven_clock(self.base, self.tick)
+        Shared::undriven_clock(self.tick)
     }
 
     pub(crate) fn connect(&self, shards: impl Iterator<Item = Weak<Shard>>) {

@@ -38,13 +38,7 @@ impl Shared {
             let both_real = slot.clock.source.is_real() && source.is_real();
             let same_clock = both_real || slot.last_runtime == Some(runtime.id());
             if slot.epoch == Epoch::UNDRIVEN || !same_clock {
-                slot.clock = Clock::new(
-                    self.base,
-                    now,
-                    slot.stopped_at,
-                    TickDuration::new(self.tick),
-                    source,
-                );
+                slot.clock = Clock::new(now, slot.stopped_at, TickDuration::new(self.tick), source);
                 slot.epoch = slot.epoch.next();
             }
             slot.clock.source = source;

@@ -25,7 +25,7 @@ use std::{sync::Arc, task::Waker};
 use tokio::time::Instant;
 
 use crate::{
-    clock::{Clock, Deadline, Epoch, Moment},
+    clock::{Base, Clock, Epoch, Moment},
     error::Refusal,
     metrics::Metrics,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
@@ -77,8 +77,10 @@ pub(crate) struct Shard {
     status: AtomicU32,
     /// When tick zero began by the driver's clock, a [`Moment`], for those without the lock.
     origin: AtomicU64,
+    /// Whether the shard ticks, for those without the lock: it may have changed.
+    ticks: AtomicBool,
     reuse: Reuse,
-    base: Instant,
+    base: Base,
     tick: TickDuration,
     /// Every handle of the wheel is gone.
     handles_gone: AtomicBool,
@@ -150,6 +152,7 @@ impl Shard {
             }),
             status: AtomicU32::new(Status::Undriven.pack()),
             origin: AtomicU64::new(clock.origin().0),
+            ticks: AtomicBool::new(false),
             reuse: Reuse::new(limit.is_none()),
             base: clock.base(),
             tick: clock.tick(),
@@ -212,12 +215,16 @@ impl Shard {
 
     /// The earlier of two deadlines, also where they are of different clocks.
     #[cfg(feature = "io")]
-    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+    pub(crate) fn earlier(
+        &self,
+        one: crate::clock::Deadline,
+        other: crate::clock::Deadline,
+    ) -> crate::clock::Deadline {
         let first = if one.epoch == other.epoch {
             one.instant <= other.instant
         } else {
             let state = lock(&self.state);
-            let tick = |it: Deadline| state.tick_of(Moment::of(it.instant, self.base), it.epoch);
+            let tick = |it: crate::clock::Deadline| state.tick_of(Moment::of(it.instant), it.epoch);
             tick(one) <= tick(other)
         };
         if first { one } else { other }
@@ -371,10 +378,12 @@ impl State {
     }
 
     /// Counts a registration that read the clock; returns when the driver is to come, if the shard ticks from now on.
-    fn count_registration(&mut self, now: Nanos) -> Option<Tick> {
+    fn count_registration(&mut self, now: Nanos, many: bool) -> Option<Tick> {
         let tick = self.clock.tick_at(now);
         let real = self.clock.source.is_real();
-        self.mode = self.mode.after_registration(tick, self.counters.registered, real);
+        self.mode = self
+            .mode
+            .after_registration(tick, many, self.counters.registered, real);
         self.mode.is_ticking().then(|| tick.next())
     }
 

@@ -7,7 +7,7 @@ const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
 
 /// Registrations in one tick from which a shard ticks: their clock readings cost as much as a visit of the driver does, which
 /// is more where the runtime has to be woken for it and less where it is busy. The documents say how it was measured.
-const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
+pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// How a shard is driven, and what that makes of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,17 @@ impl Mode {
         }
     }
 
-    /// After a registration that had to read the clock, at `tick`: ticks, once there have been so many in one tick.
-    pub(super) fn after_registration(self, tick: Tick, registered: u64, real: bool) -> Mode {
+    /// After a registration that had to read the clock, at `tick`: ticks, once there have been so many in one tick. `many`: its
+    /// thread alone has made so many.
+    pub(super) fn after_registration(self, tick: Tick, many: bool, registered: u64, real: bool) -> Mode {
         let Mode::Dozing { at, busy } = self else {
             return self;
         };
-        let busy = if at == tick { busy + 1 } else { 1 };
+        let busy = match many {
+            true => BUSY,
+            false if at == tick => busy + 1,
+            false => 1,
+        };
         if busy >= BUSY && real {
             Mode::Ticking {
                 quiet: 0,
@@ -75,7 +80,7 @@ mod tests {
 
     fn registered(times: u32, tick: u64, mode: Mode, real: bool) -> Mode {
         (0..times).fold(mode, |mode, n| {
-            mode.after_registration(Tick(tick), u64::from(n) + 1, real)
+            mode.after_registration(Tick(tick), false, u64::from(n) + 1, real)
         })
     }
 
@@ -83,14 +88,28 @@ mod tests {
     fn so_many_registrations_in_one_tick_make_it_tick() {
         let nearly = registered(BUSY - 1, 7, Mode::DOZING, true);
         assert!(!nearly.is_ticking());
-        assert!(nearly.after_registration(Tick(7), 128, true).is_ticking());
+        assert!(nearly.after_registration(Tick(7), false, 128, true).is_ticking());
         assert!(
-            !nearly.after_registration(Tick(8), 128, true).is_ticking(),
+            !nearly.after_registration(Tick(8), false, 128, true).is_ticking(),
             "of another tick"
         );
         assert!(
             !registered(BUSY * 2, 7, Mode::DOZING, false).is_ticking(),
             "a test's clock"
+        );
+    }
+
+    #[test]
+    fn a_thread_that_has_counted_so_many_itself_makes_it_tick_at_once() {
+        assert!(
+            Mode::DOZING
+                .after_registration(Tick(7), true, 1, true)
+                .is_ticking()
+        );
+        assert!(
+            !Mode::DOZING
+                .after_registration(Tick(7), true, 1, false)
+                .is_ticking()
         );
     }
 

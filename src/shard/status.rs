@@ -1,7 +1,5 @@
 //! What can be known of a shard without its lock: by which clock it goes, how far it has come, and whether it is shut down.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
@@ -11,8 +9,8 @@ use crate::{
     timing_wheel::Tick,
 };
 
-/// Two readings of one clock, taken one after the other, are hardly ever further apart.
-const A_MOMENT: Duration = Duration::from_millis(1);
+/// Nanoseconds: two readings of one clock, taken one after the other, are hardly ever further apart.
+const A_MOMENT: u64 = 1_000_000;
 
 /// Whether a shard is driven, and by which clock. Packed into a word, so that it is read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +126,11 @@ impl Shard {
             _ if cfg!(loom) => self.driver.now(),
             Status::Driven(_, Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(_, Source::Pausable) => {
-                let machine = std::time::Instant::now();
+                let machine = Moment::of(std::time::Instant::now().into());
                 let reading = Instant::now();
-                match reading.into_std().checked_duration_since(machine) {
-                    Some(between) if between < A_MOMENT => reading,
-                    _ => self.driver.now(),
+                match Moment::of(reading).0.wrapping_sub(machine.0) < A_MOMENT {
+                    true => reading,
+                    false => self.driver.now(),
                 }
             }
             _ => self.driver.now(),
@@ -195,17 +193,18 @@ impl Shard {
             Mode::Driverless => Status::DriverGone(state.epoch),
             _ => Status::Driven(state.epoch, state.clock.source),
         };
+        self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         self.origin.store(state.clock.origin().0, Ordering::Relaxed);
         self.status.store(status.pack(), Ordering::Release);
     }
 
-    /// The last generation at which a timer for `deadline` may still be pending, if that can be known without the lock.
+    /// Until when a timer for `deadline` will be pending, if that can be known without the lock.
     #[inline]
-    pub(super) fn last_generation_before(&self, deadline: Moment, epoch: Epoch) -> Option<Generation> {
+    pub(super) fn until(&self, deadline: Moment, epoch: Epoch) -> Option<Generation> {
         match self.status() {
             Status::Driven(current, Source::Machine | Source::Pausable) if current == epoch => {
                 let passed = Moment(self.origin.load(Ordering::Relaxed)).nanos_until(deadline);
-                Some(self.reuse.generation().at(self.tick.tick_at(passed)))
+                Some(self.reuse.generation().at(self.tick.deadline_tick(passed)))
             }
             _ => None,
         }

@@ -10,7 +10,7 @@ use super::{
     reuse::{Terms, WakerId},
     timer::{Claim, Progress},
 };
-use crate::{clock::Moment, error::Refusal, timing_wheel::Nanos};
+use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
 
 impl Timer {
     #[inline]
@@ -21,45 +21,51 @@ impl Timer {
         }
         self.shard.follow_thread();
         match self.shard.reuse.offer(waker) {
-            Some(terms) if self.take_counting(&terms) => Poll::Pending,
-            offer => self.register_counting(waker, offer.is_some()),
+            Some(terms) => match self.take_counting(&terms) {
+                Ok(()) => Poll::Pending,
+                Err(many) => self.register_counting(waker, true, many),
+            },
+            None => self.register_counting(waker, false, false),
         }
     }
 
     /// Takes the timer that this thread keeps: an incoming one of the same delay or, for a reading of the clock, one with a deadline
-    /// that is no later.
+    /// that is no later. `Err` tells whether that was read so often that the shard had better tick.
     #[inline]
-    fn take_counting(&mut self, terms: &Terms) -> bool {
+    fn take_counting(&mut self, terms: &Terms) -> Result<(), bool> {
         if terms.delay == Nanos::ZERO {
-            return self.take_by_deadline(terms);
+            // In a shard that ticks, another that needs no clock is worth a visit to the lock.
+            return match self.shard.ticks.load(Ordering::Relaxed) {
+                true => Err(false),
+                false => self.take_by_deadline(terms),
+            };
         }
         if terms.delay.0 != self.claim.nanos {
-            return false;
+            return Err(false);
         }
-        let Some(key) = self.shard.reuse.take() else {
-            return false;
-        };
+        let key = self.shard.reuse.take().ok_or(false)?;
         self.claim.entry_is(key, terms.until, terms.waker);
-        true
+        Ok(())
     }
 
     #[inline]
-    fn take_by_deadline(&mut self, terms: &Terms) -> bool {
-        let delay = Nanos(self.claim.nanos);
+    fn take_by_deadline(&mut self, terms: &Terms) -> Result<(), bool> {
         let now = self.shard.read_clock();
-        self.claim
-            .deadline_is(Moment::of(now.instant, self.shard.base).after(delay), now.epoch);
-        if self.take(terms) {
-            return true;
+        let moment = Moment::of(now.instant);
+        let due = moment.after(Nanos(self.claim.nanos));
+        let until = self.shard.until(due, now.epoch).ok_or(false)?;
+        if terms.until > until {
+            return Err(false);
         }
-        self.claim.nanos = delay.0;
-        self.claim.progress = Progress::Counting;
-        false
+        let key = self.shard.reuse.take_at(moment, self.shard.tick)?;
+        self.claim.entry_is(key, terms.until, terms.waker);
+        self.claim.deadline_is(due, now.epoch);
+        Ok(())
     }
 
     /// Registers the timer. The slow path, kept out of the fast one's frame.
     #[inline(never)]
-    fn register_counting(&mut self, waker: &Waker, offered: bool) -> Poll<Result<(), Refusal>> {
+    fn register_counting(&mut self, waker: &Waker, offered: bool, many: bool) -> Poll<Result<(), Refusal>> {
         let delay = Nanos(self.claim.nanos);
         let waker = waker.clone();
         let id = WakerId::of(&waker);
@@ -88,12 +94,13 @@ impl Timer {
         }
         let mut state = shard.driven(state)?;
         shard.admit(&mut state, Admission::New)?;
-        let now = Moment::of(shard.now(), shard.base);
+        let now = Moment::of(shard.now());
         let (wheel_now, due) = (state.clock.nanos_at(now), now.after(delay));
         let tick = state.clock.deadline_tick(state.clock.nanos_at(due));
         let (until, epoch) = (state.until(tick), state.epoch);
         let key = state.wheel.insert(tick, waker);
-        let wake_by = state.count_registration(wheel_now).unwrap_or(tick);
+        let wake_by = state.count_registration(wheel_now, many).unwrap_or(tick);
+        shard.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         spent = shard.make_room(&mut state);
         shard.wake_by(state, wake_by);
         drop(spent);

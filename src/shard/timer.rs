@@ -93,7 +93,7 @@ impl Timer {
     /// One that is due at `deadline`.
     #[inline]
     pub(crate) fn at(shard: &Arc<Shard>, deadline: Deadline) -> Timer {
-        let moment = Moment::of(deadline.instant, shard.base);
+        let moment = Moment::of(deadline.instant);
         Timer::new(shard, moment.0, deadline.epoch, Progress::New)
     }
 
@@ -158,7 +158,7 @@ impl Timer {
     /// old deadline comes. To an earlier one, the entry moves at once.
     #[inline]
     pub(crate) fn reset(&mut self, Deadline { instant, epoch }: Deadline) {
-        let moment = Moment::of(instant, self.shard.base).0;
+        let moment = Moment::of(instant).0;
         let later = moment >= self.claim.nanos && epoch == self.claim.epoch;
         self.claim.nanos = moment;
         self.claim.epoch = epoch;
@@ -225,11 +225,9 @@ impl Timer {
 
     /// Takes the timer that this thread keeps, if it has a deadline that is no later than this one's.
     #[inline]
-    pub(super) fn take(&mut self, terms: &Terms) -> bool {
-        let last = self
-            .shard
-            .last_generation_before(Moment(self.claim.nanos), self.claim.epoch);
-        if terms.delay != Nanos::ZERO || last.is_none_or(|last| terms.until > last) {
+    fn take(&mut self, terms: &Terms) -> bool {
+        let until = self.shard.until(Moment(self.claim.nanos), self.claim.epoch);
+        if terms.delay != Nanos::ZERO || until.is_none_or(|until| terms.until > until) {
             return false;
         }
         let Some(key) = self.shard.reuse.take() else {

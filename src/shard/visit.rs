@@ -5,7 +5,7 @@ use std::{mem, task::Waker};
 use super::{Generation, Mode, NEVER, Shard, State};
 use crate::{
     clock::{Clock, Epoch, Source},
-    sync::lock,
+    sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
 
@@ -167,6 +167,7 @@ impl Shard {
             return Visited::Unfinished;
         }
         state.plan(tick);
+        self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         let next = state.wake_at;
         self.leave(guard);
         Visited::Finished { next }

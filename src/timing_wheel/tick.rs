@@ -69,6 +69,11 @@ impl TickDuration {
         TickDuration(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
     }
 
+    #[inline]
+    pub(crate) fn nanos(self) -> Nanos {
+        Nanos(self.0.get())
+    }
+
     /// The tick in progress when the clock reads `now`: rounded down, so that a sweep never runs ahead of the clock.
     #[inline]
     pub(crate) fn tick_at(self, now: Nanos) -> Tick {

@@ -29,10 +29,11 @@ use std::{
     task::{RawWakerVTable, Waker},
 };
 
-use super::{Counters, Generation};
+use super::{Counters, Generation, mode::BUSY};
 use crate::{
+    clock::Moment,
     sync::{Arc, AtomicU64, Ordering},
-    timing_wheel::{Key, Nanos, TimingWheel},
+    timing_wheel::{Key, Nanos, TickDuration, TimingWheel},
 };
 use slot::{Slot, Version};
 
@@ -88,6 +89,9 @@ struct Local {
     /// The terms of that, or of the one before.
     terms: Terms,
     elsewhere: u32,
+    /// Timers that were started by a reading of the clock, with no lock, and since when.
+    counted: u32,
+    counted_from: Moment,
 }
 
 impl WakerId {
@@ -200,6 +204,26 @@ impl Reuse {
         self.with_local(|local| local.take_by(Slot::take))
     }
 
+    /// The same for a timer that had to read the clock, at `now`. `Err` tells, now and then, whether the last [`BUSY`] of these took
+    /// less than a tick: then the shard had better tick.
+    #[inline]
+    pub(super) fn take_at(&self, now: Moment, tick: TickDuration) -> Result<Key, bool> {
+        let mut many = false;
+        let key = self.with_local(|local| {
+            local.counted += 1;
+            if local.counted == BUSY {
+                many = local.counted_from.nanos_until(now) < tick.nanos();
+                local.counted = 0;
+                local.counted_from = now;
+                if many {
+                    return None;
+                }
+            }
+            local.take_by(Slot::take)
+        });
+        key.ok_or(many)
+    }
+
     /// The same under the lock.
     pub(super) fn take_locked(&self) -> Option<Key> {
         self.with_local(|local| local.take_by(Slot::take_locked))
@@ -242,6 +266,8 @@ impl Reuse {
                     waker: WakerId::UNKNOWN,
                 },
                 elsewhere: 0,
+                counted: 0,
+                counted_from: Moment(0),
             });
             waker
         });

@@ -51,6 +51,8 @@ pub enum Error {
     },
     /// The wheel refused: it is full, or has been shut down.
     Wheel(SleepError),
+    /// The runtime on which it was started has been shut down.
+    NoRuntime,
 }
 
 impl Error {
@@ -133,6 +135,7 @@ impl fmt::Display for Error {
                 "the queue has {stored} partitions and cannot be opened with {given}: allowed is {stored}"
             ),
             Error::Wheel(error) => write!(f, "the wheel refused: {error}"),
+            Error::NoRuntime => f.write_str("the runtime on which it was started has been shut down"),
         }
     }
 }

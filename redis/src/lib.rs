@@ -1,6 +1,6 @@
 //! Leases and delayed jobs across machines, on Redis and a [`tickwheel::Wheel`].
 //!
-//! - `Leases`: a named lease that one holder in the whole fleet has at a time, renewed for as long as the holder lives, with a
+//! - [`Leases`]: a named lease that one holder in the whole fleet has at a time, renewed for as long as the holder lives, with a
 //!   fencing token and a future that says when it is lost.
 //!
 //! It runs on Redis 7.0 or Valkey 7.2 and later, alone or as a cluster, through any connection of the `redis` crate that can be
@@ -28,6 +28,7 @@ mod script;
 
 pub use connection::Connection;
 pub use error::Error;
+pub use lease::{Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
 pub use redis;

@@ -19,11 +19,11 @@ pub enum Network {
     Up,
     /// Each part of an answer comes so much later.
     Late(Duration),
-    /// Requests and answers vanish; connections stay.
+    /// Nothing arrives, until it is up again; connections stay.
     Silent,
-    /// Requests arrive; answers vanish.
+    /// Requests arrive; answers do not, until it is up again.
     Deaf,
-    /// Connections are cut and new ones refused.
+    /// Connections are cut, with all that was under way, and new ones refused.
     Down,
 }
 
@@ -101,7 +101,7 @@ async fn accept(
 async fn carry(
     mut from: tcp::OwnedReadHalf,
     mut to: tcp::OwnedWriteHalf,
-    network: watch::Receiver<Network>,
+    mut network: watch::Receiver<Network>,
     is_request: bool,
     count: Arc<Mutex<u64>>,
 ) {
@@ -111,12 +111,17 @@ async fn carry(
             return;
         }
         *count.lock().unwrap() += 1;
-        let state = *network.borrow();
-        match state {
-            Network::Silent => continue,
-            Network::Deaf if !is_request => continue,
-            Network::Late(by) if !is_request => sleep(by).await,
-            _ => {}
+        let held_back = |network: &Network| match network {
+            Network::Silent => true,
+            Network::Deaf => !is_request,
+            _ => false,
+        };
+        let state = match network.wait_for(|network| !held_back(network)).await {
+            Ok(state) => *state,
+            Err(_) => return,
+        };
+        if let (Network::Late(by), false) = (state, is_request) {
+            sleep(by).await;
         }
         if to.write_all(&buffer[..length]).await.is_err() {
             return;

@@ -1,4 +1,4 @@
-#!lua name=tickwheel_acquire
+#!lua
 -- Takes a lease that nobody holds.
 -- KEYS: holder, fence, ended. ARGV: nonce, ttl in ms, how long the fence outlives the lease in ms.
 -- Answers {1, token}, or {0, what is left of the holder's ttl in ms}.

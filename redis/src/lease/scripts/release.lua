@@ -1,4 +1,4 @@
-#!lua name=tickwheel_release flags=allow-oom
+#!lua flags=allow-oom
 -- Ends what a nonce acquired, and what a call of that nonce may yet acquire that is still under way.
 -- KEYS: holder, ended. ARGV: nonce, how long to remember it in ms, channel.
 -- Answers 1 when it was held until now, 0 when not; a repeated call what the first did.

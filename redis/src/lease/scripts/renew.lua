@@ -1,4 +1,4 @@
-#!lua name=tickwheel_renew flags=allow-oom
+#!lua flags=allow-oom
 -- Moves the end of a lease that is still held by the same holder.
 -- KEYS: holder, fence. ARGV: nonce, token, ttl in ms, how long the fence outlives the lease in ms.
 -- Answers 1, or 0: it is not held by that holder.

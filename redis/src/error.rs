@@ -65,6 +65,11 @@ impl Error {
         }
     }
 
+    /// Whether the connection ended; another may be there by now.
+    pub(crate) fn is_broken_connection(&self) -> bool {
+        matches!(self, Error::Redis(error) if error.is_connection_dropped() && !error.is_connection_refusal())
+    }
+
     /// Whether the call was certainly not carried out.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {

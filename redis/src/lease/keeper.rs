@@ -154,10 +154,15 @@ impl<C: Connection> Held<C> {
                 }
             }
         };
+        let held = !state.has_run_out(Instant::now());
         state.release();
         drop(told);
-        let call = calls.release();
-        releasing.run(call, state.valid_until(), answer.ok()).await;
+        let asked = answer.ok().map(|verdict| Asked {
+            verdict,
+            held,
+            by: state.valid_until(),
+        });
+        releasing.run(calls.release(), asked).await;
     }
 }
 
@@ -171,21 +176,27 @@ pub(super) struct Releasing<C> {
     pub(super) key: String,
 }
 
+/// Somebody who waits to hear how a release went.
+pub(super) struct Asked {
+    verdict: Verdict,
+    /// Whether the holder could still believe that it held when it released.
+    held: bool,
+    by: Instant,
+}
+
+/// How long whoever asks waits at least for an answer, and how long Redis has to come back before it is told of an outage.
+const ANSWER: Duration = Duration::from_secs(1);
+
 impl<C: Connection> Releasing<C> {
-    /// Releases, also through an outage, until the lease must have run out by itself. Who asked for it gets the first answer or
-    /// error, by the end of the lease (and not before a second has passed).
-    pub(super) async fn run(self, call: Call, valid_until: Instant, mut asked: Option<Verdict>) {
+    /// Releases, also through an outage, until the lease must have run out by itself. Who asked for it hears the first answer; or
+    /// the error, when that has gone on for a while; by the end of the lease, if Redis says nothing.
+    pub(super) async fn run(self, call: Call, mut asked: Option<Asked>) {
         let start = Instant::now();
-        let answer_by = valid_until.max(start + Duration::from_secs(1));
-        let end = start + self.ttl;
+        let end = start + self.ttl.max(ANSWER);
         let mut pause = Duration::from_millis(20);
         loop {
-            let patience = if asked.is_some() {
-                answer_by
-            } else {
-                end.max(answer_by)
-            };
-            let outcome = match timeout_at(patience, call.send::<bool>(&self.connection)).await {
+            let by = asked.as_ref().map_or(end, |asked| asked.by.max(start + ANSWER));
+            let outcome = match timeout_at(by, call.send::<bool>(&self.connection)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(Error::NoAnswer {
                     waited: start.elapsed(),
@@ -194,8 +205,8 @@ impl<C: Connection> Releasing<C> {
             match outcome {
                 Ok(was_held) => {
                     self.gates.released(&self.key);
-                    if let Some(asked) = asked {
-                        let _ = asked.send(Ok(was_held));
+                    if let Some(Asked { verdict, held, .. }) = asked {
+                        let _ = verdict.send(Ok(was_held && held));
                     }
                     return;
                 }
@@ -203,11 +214,12 @@ impl<C: Connection> Releasing<C> {
                     let now = Instant::now();
                     let over = !error.is_passing() || now >= end;
                     tracing::debug!(%error, over, "a lease could not be released");
-                    // The client has stopped waiting; whoever asked has not, until the time is up.
-                    if !error.is_unanswered() || now >= answer_by || over {
-                        if let Some(asked) = asked.take() {
-                            let _ = asked.send(Err(error));
-                        }
+                    // Where the client has stopped waiting, whoever asked has not.
+                    let told_by = if error.is_unanswered() { by } else { start + ANSWER };
+                    if (over || now >= told_by)
+                        && let Some(Asked { verdict, .. }) = asked.take()
+                    {
+                        let _ = verdict.send(Err(error));
                     }
                     if over {
                         return;

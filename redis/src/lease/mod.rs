@@ -218,6 +218,7 @@ impl<C: Connection> Leases<C> {
             runtime: &runtime,
             ttl: terms.ttl,
         };
+        let mut broken = false;
         let answer = loop {
             let asked = Instant::now();
             let answer = tokio::select! {
@@ -227,6 +228,8 @@ impl<C: Connection> Leases<C> {
             match answer {
                 // A client that does not wait at all would be asked without a pause.
                 Err(error) if error.is_unanswered() && asked.elapsed() > Duration::from_millis(10) => {}
+                // A connection that broke while nobody used it is found out by the first who does.
+                Err(error) if error.is_broken_connection() && !broken => broken = true,
                 answer => break answer,
             }
         };
@@ -314,7 +317,7 @@ impl<C: Connection> Drop for Unsure<'_, C> {
     fn drop(&mut self) {
         if let Some(calls) = self.calls.take() {
             let releasing = self.leases.releasing(self.tag, self.ttl);
-            let give_back = releasing.run(calls.give_back(), Instant::now(), None);
+            let give_back = releasing.run(calls.give_back(), None);
             self.leases.keeper.adopt(self.runtime, give_back);
         }
     }
@@ -378,8 +381,8 @@ impl Lease {
         self.validity.lost()
     }
 
-    /// Releases the lease. True when it was held until now; false when it was lost before, and may have had another holder
-    /// since.
+    /// Releases the lease. True when it was held until now; false when it had run out or been lost before, and may have had
+    /// another holder since.
     ///
     /// From the call on, it is not renewed any more. It works also on a wheel that was shut down. What fails is tried again in
     /// the background, until the lease must have run out by itself.
@@ -390,8 +393,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`Error::Redis`] or [`Error::NoAnswer`] when Redis could not be asked, by the end of the lease or a second if that is
-    /// more, and [`Error::NoRuntime`] when the runtime on which the lease was acquired has gone.
+    /// [`Error::Redis`] when Redis has been away for a second, [`Error::NoAnswer`] when it has not answered by the end of the
+    /// lease (or within a second, if that is more), and [`Error::NoRuntime`] when the runtime on which the lease was acquired has gone.
     pub async fn release(mut self) -> Result<bool, Error> {
         let (answer, released) = oneshot::channel();
         self.validity.lose();

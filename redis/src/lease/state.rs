@@ -114,8 +114,18 @@ impl State {
         self.sent + self.terms.validity()
     }
 
+    /// When the holder is told that it is over.
+    fn end(&self) -> Instant {
+        self.valid_until() - self.terms.early()
+    }
+
+    /// Whether the end has come; not so where the lease was lost before its end.
+    pub(super) fn has_run_out(&self, now: Instant) -> bool {
+        now >= self.end()
+    }
+
     pub(super) fn next(&mut self, now: Instant) -> Step {
-        let end = self.valid_until() - self.terms.early();
+        let end = self.end();
         match self.phase {
             Phase::Resting { .. } | Phase::Renewing { .. } if now >= end => self.lose(),
             Phase::Resting { renew_at } if now >= renew_at => {

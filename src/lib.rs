@@ -65,6 +65,8 @@
 //! | `hyper-util` | hyper-util's `Connection` for [`io::TimeoutStream`], so that a client's connections can be wrapped |
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
+//! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
+//! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
 //! | `tracing` | events of the driver's life; nothing on the path of a timer |
 //!
 //! # Layout
@@ -76,8 +78,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(feature = "backon", feature = "hyper", feature = "stream"))]
+#[cfg(any(feature = "aws", feature = "backon", feature = "hyper", feature = "stream"))]
 mod assured;
+#[cfg(feature = "aws")]
+mod aws;
 #[cfg(feature = "backon")]
 mod backon;
 mod budget;
@@ -95,6 +99,9 @@ mod interval;
 pub mod io;
 mod metrics;
 mod periodic;
+#[cfg(feature = "quinn")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
+pub mod quinn;
 mod roster;
 mod schedule;
 mod shard;

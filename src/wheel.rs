@@ -222,7 +222,7 @@ impl Wheel {
     }
 
     /// Reads the clock that the wheel's timers go by.
-    #[cfg(feature = "hyper")]
+    #[cfg(any(feature = "hyper", feature = "quinn"))]
     pub(crate) fn now(&self) -> tokio::time::Instant {
         self.shard().now()
     }

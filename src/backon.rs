@@ -13,6 +13,9 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 /// backon has nowhere to report a refusal. Where the wheel is full or has been shut down, a pause waits on Tokio's own timer
 /// instead: no retry comes early. (On an executor other than Tokio's, a refused pause completes at once.)
 ///
+/// So retries outlive the wheel. With `.when(|_| !wheel.is_shutdown())` they end after a shutdown, at the first attempt that
+/// fails; the guide's page shows how a pause in progress ends at the shutdown, too.
+///
 /// # Cancel safety
 ///
 /// Dropping the retry cancels its pause at once.
@@ -38,6 +41,7 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 /// })
 /// .retry(ExponentialBuilder::default().with_min_delay(Duration::from_millis(10)))
 /// .sleep(wheel.clone())
+/// .when(|_| !wheel.is_shutdown())
 /// .await;
 ///
 /// assert_eq!(answer, Ok("done"));

@@ -1,11 +1,11 @@
 //! The settings of a wheel, and every limit on them.
 
-use std::{error::Error, fmt, sync::Arc, thread, time::Duration};
+use std::{error::Error, fmt, sync::Arc, task::Waker, thread, time::Duration};
 
 use tokio::runtime::Handle;
 
 use crate::{
-    link::Link,
+    driver,
     shard::{Limit, Shard},
     timing_wheel::TimingWheel,
     wheel::{Settings, Wheel},
@@ -17,6 +17,43 @@ const TICKS_PER_WHEEL: std::ops::RangeInclusive<usize> = 1..=1 << 20;
 const LEVELS: std::ops::RangeInclusive<usize> = 1..=8;
 const SHARDS: std::ops::RangeInclusive<usize> = 1..=1024;
 const TIMERS: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
+
+impl Wheel {
+    /// Creates a wheel with 10 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::new();
+    /// assert_eq!(wheel.tick_duration().as_millis(), 10);
+    /// ```
+    pub fn new() -> Wheel {
+        Builder::default()
+            .build()
+            .expect("the defaults are within every limit")
+    }
+
+    /// Starts a [`Builder`], for a wheel with other than the default settings.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl Default for Wheel {
+    /// The same as [`Wheel::new`].
+    fn default() -> Wheel {
+        Wheel::new()
+    }
+}
 
 /// The settings of a wheel to be built.
 ///
@@ -251,7 +288,7 @@ impl Builder {
         }
 
         let shards = shards.next_power_of_two();
-        let link = Arc::new(Link::new(
+        let driver = Arc::new(driver::Shared::new(
             self.name.unwrap_or_default(),
             self.tick_duration,
             self.handle,
@@ -259,19 +296,28 @@ impl Builder {
         let limit = self.max_pending.map(|max| Arc::new(Limit::new(max as u32)));
         let given = self.capacity.unwrap_or(0);
         let capacity = given.div_ceil(shards);
+        let buckets = shards * TimingWheel::<Waker>::bucket_bytes(self.ticks_per_wheel, self.levels);
+        let out_of_buckets = |_| BuildError::Memory { given: buckets };
+        // All at once first: asked for them one by one, a machine may promise more than it has.
+        Vec::<u8>::new()
+            .try_reserve_exact(buckets)
+            .map_err(out_of_buckets)?;
+        let mask = shards - 1;
         let shards = (0..shards)
-            .map(|_| {
-                let mut wheel = TimingWheel::new(self.ticks_per_wheel, self.levels);
+            .map(|number| {
+                let mut wheel =
+                    TimingWheel::try_new(self.ticks_per_wheel, self.levels).map_err(out_of_buckets)?;
                 wheel
                     .try_reserve(capacity)
                     .map_err(|_| BuildError::Memory { given })?;
-                let clock = Link::undriven_clock(self.tick_duration);
+                let clock = driver::Shared::undriven_clock(self.tick_duration);
                 Ok(Arc::new(Shard::new(
                     wheel,
                     clock,
                     capacity,
                     limit.clone(),
-                    link.clone(),
+                    driver.clone(),
+                    (number, mask),
                 )))
             })
             .collect::<Result<_, BuildError>>()?;
@@ -281,7 +327,7 @@ impl Builder {
             levels: self.levels,
             max_pending: self.max_pending,
         };
-        Ok(Wheel::assemble(shards, link, settings))
+        Ok(Wheel::assemble(shards, driver, settings))
     }
 }
 
@@ -332,9 +378,9 @@ pub enum BuildError {
         /// The value given.
         given: usize,
     },
-    /// A capacity that is allowed, but for which the memory could not be had.
+    /// A capacity, or shards, levels and ticks per wheel, that are allowed, but for which the memory could not be had.
     Memory {
-        /// The capacity given.
+        /// The capacity given or, where it is the buckets that do not fit, their bytes.
         given: usize,
     },
 }
@@ -387,6 +433,13 @@ impl fmt::Display for BuildError {
                     "a capacity of {given} timers: it is from {} to {}",
                     TIMERS.start(),
                     TIMERS.end()
+                )
+            }
+            BuildError::Memory { given } if !TIMERS.contains(given) => {
+                write!(
+                    f,
+                    "{given} bytes of buckets, 8 for each tick per wheel of every level of every shard: there is not enough \
+                     memory for them"
                 )
             }
             BuildError::Memory { given } => {

@@ -42,6 +42,13 @@ impl Deadline {
             epoch: self.epoch,
         }
     }
+
+    /// Of two that were read from clocks, the one that was read later.
+    #[cfg(feature = "io")]
+    pub(crate) fn later(self, other: Deadline) -> Deadline {
+        let age = |deadline: &Deadline| (deadline.epoch.0, deadline.instant);
+        if age(&self) < age(&other) { other } else { self }
+    }
 }
 
 /// What a runtime's clock reads.

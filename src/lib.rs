@@ -62,27 +62,31 @@
 //! | `hyper` | `hyper::rt::Timer` for [`Wheel`] |
 //! | `tower` | a timeout layer and service |
 //! | `io` | read, write and idle timeouts for any `AsyncRead` and `AsyncWrite` |
+//! | `hyper-util` | hyper-util's `Connection` for [`io::TimeoutStream`], so that a client's connections can be wrapped |
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
+//! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
+//! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
 //! | `tracing` | events of the driver's life; nothing on the path of a timer |
 //!
 //! # Layout
 //!
 //! `timing_wheel` is the pure data structure, and opens with the essay that explains it. `clock` turns instants into ticks. A
-//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them, `link` what starts and replaces it. Each
+//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them. Each
 //! future has a file or a folder of its own, with its constructor on [`Wheel`], and so has each feature.
 //! `docs/architecture.md` in the repository follows a timeout from call to wake-up.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(feature = "backon", feature = "hyper", feature = "stream"))]
+#[cfg(any(feature = "aws", feature = "backon", feature = "hyper", feature = "stream"))]
 mod assured;
+#[cfg(feature = "aws")]
+mod aws;
 #[cfg(feature = "backon")]
 mod backon;
 mod budget;
 mod builder;
 mod clock;
-mod crowd;
 mod driver;
 mod error;
 mod events;
@@ -93,9 +97,12 @@ mod interval;
 #[cfg(feature = "io")]
 #[cfg_attr(docsrs, doc(cfg(feature = "io")))]
 pub mod io;
-mod link;
 mod metrics;
 mod periodic;
+#[cfg(feature = "quinn")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
+pub mod quinn;
+mod roster;
 mod schedule;
 mod shard;
 mod shutdown;
@@ -117,8 +124,9 @@ pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
 pub use metrics::Metrics;
 pub use periodic::{Periodic, PeriodicBuilder};
+pub use roster::ScheduledTask;
 pub use schedule::Scheduled;
-pub use shutdown::{ScheduledTask, Unprocessed};
+pub use shutdown::Unprocessed;
 pub use sleep::Sleep;
 pub use timeout::Timeout;
 pub use wheel::Wheel;

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "io")]
+use crate::clock::Deadline;
 use crate::{
-    builder::Builder,
-    events,
-    link::Link,
+    driver, events,
     metrics::Metrics,
+    roster::Roster,
     shard::{Shard, home},
-    shutdown::Roster,
     sync::{Mutex, MutexGuard, lock},
 };
 
@@ -41,7 +41,7 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Wheel {
-    shared: Arc<Shared>,
+    parts: Arc<Parts>,
 }
 
 /// Wheels alive.
@@ -50,19 +50,19 @@ static WHEELS: AtomicUsize = AtomicUsize::new(0);
 const MANY_WHEELS: usize = 64;
 static WARNED: AtomicBool = AtomicBool::new(false);
 
-struct Shared {
+struct Parts {
     shards: Box<[Arc<Shard>]>,
     /// One for each shard.
     rosters: Box<[Arc<Roster>]>,
     /// Held by a shutdown, so that a second one finds nothing left.
     closing: Mutex<()>,
-    link: Arc<Link>,
+    driver: Arc<driver::Shared>,
     settings: Settings,
 }
 
-impl Drop for Shared {
+impl Drop for Parts {
     fn drop(&mut self) {
-        self.link.forsake();
+        self.driver.release_handles();
         WHEELS.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -77,48 +77,24 @@ pub(crate) struct Settings {
 }
 
 impl Wheel {
-    /// Creates a wheel with 10 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let wheel = tickwheel::Wheel::new();
-    /// assert_eq!(wheel.tick_duration().as_millis(), 10);
-    /// ```
-    pub fn new() -> Wheel {
-        Builder::default()
-            .build()
-            .expect("the defaults are within every limit")
-    }
-
-    /// Starts a [`Builder`], for a wheel with other than the default settings.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
-    /// # Ok::<(), tickwheel::BuildError>(())
-    /// ```
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
-    pub(crate) fn assemble(shards: Box<[Arc<Shard>]>, link: Arc<Link>, settings: Settings) -> Wheel {
+    pub(crate) fn assemble(
+        shards: Box<[Arc<Shard>]>,
+        driver: Arc<driver::Shared>,
+        settings: Settings,
+    ) -> Wheel {
         debug_assert!(shards.len().is_power_of_two());
-        link.connect(shards.iter().map(Arc::downgrade));
+        driver.connect(shards.iter().map(Arc::downgrade));
         let wheels = WHEELS.fetch_add(1, Ordering::Relaxed) + 1;
         if wheels > MANY_WHEELS && !WARNED.swap(true, Ordering::Relaxed) {
             events::too_many_wheels(wheels);
         }
         let rosters = shards.iter().map(|_| Arc::new(Roster::new())).collect();
         Wheel {
-            shared: Arc::new(Shared {
+            parts: Arc::new(Parts {
                 shards,
                 rosters,
                 closing: Mutex::new(()),
-                link,
+                driver,
                 settings,
             }),
         }
@@ -133,7 +109,7 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().tick_duration(), Duration::from_millis(10));
     /// ```
     pub fn tick_duration(&self) -> Duration {
-        self.shared.settings.tick_duration
+        self.parts.settings.tick_duration
     }
 
     /// Returns how many buckets one level has, a power of two.
@@ -146,7 +122,7 @@ impl Wheel {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn ticks_per_wheel(&self) -> usize {
-        self.shared.settings.ticks_per_wheel
+        self.parts.settings.ticks_per_wheel
     }
 
     /// Returns how many levels the wheel has.
@@ -157,7 +133,7 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().levels(), 4);
     /// ```
     pub fn levels(&self) -> usize {
-        self.shared.settings.levels
+        self.parts.settings.levels
     }
 
     /// Returns how many shards the wheel has, a power of two.
@@ -170,7 +146,7 @@ impl Wheel {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn shards(&self) -> usize {
-        self.shared.shards.len()
+        self.parts.shards.len()
     }
 
     /// Returns the limit on pending timers, if there is one.
@@ -181,7 +157,7 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().max_pending(), None);
     /// ```
     pub fn max_pending(&self) -> Option<usize> {
-        self.shared.settings.max_pending
+        self.parts.settings.max_pending
     }
 
     /// Returns how many timers wait in the wheel.
@@ -210,7 +186,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn pending(&self) -> usize {
-        self.shared.shards.iter().map(|shard| shard.pending()).sum()
+        self.parts.shards.iter().map(|shard| shard.pending()).sum()
     }
 
     /// Returns what the wheel has done so far.
@@ -224,10 +200,10 @@ impl Wheel {
     /// ```
     pub fn metrics(&self) -> Metrics {
         let mut metrics = Metrics::default();
-        for shard in &self.shared.shards {
+        for shard in &self.parts.shards {
             shard.add_metrics(&mut metrics);
         }
-        self.shared.link.add_metrics(&mut metrics);
+        self.parts.driver.add_metrics(&mut metrics);
         metrics
     }
 
@@ -242,47 +218,52 @@ impl Wheel {
     /// assert!(wheel.is_shutdown());
     /// ```
     pub fn is_shutdown(&self) -> bool {
-        self.shared.shards.iter().all(|shard| shard.is_shutdown())
+        self.parts.shards.iter().all(|shard| shard.is_shutdown())
     }
 
     /// Reads the clock that the wheel's timers go by.
-    #[cfg(any(feature = "hyper", feature = "io"))]
+    #[cfg(any(feature = "hyper", feature = "quinn"))]
     pub(crate) fn now(&self) -> tokio::time::Instant {
         self.shard().now()
+    }
+
+    /// The same, and which clock that is.
+    #[cfg(feature = "io")]
+    pub(crate) fn read_clock(&self) -> Deadline {
+        self.shard().read_clock()
+    }
+
+    /// The earlier of two deadlines, also where they are of different clocks.
+    #[cfg(feature = "io")]
+    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+        self.shard().earlier(one, other)
     }
 
     /// The shard of the current thread.
     #[inline]
     pub(crate) fn shard(&self) -> &Arc<Shard> {
-        let shards = &self.shared.shards;
+        let shards = &self.parts.shards;
         &shards[home() & (shards.len() - 1)]
     }
 
     pub(crate) fn roster(&self) -> &Arc<Roster> {
-        &self.shared.rosters[home() & (self.shared.rosters.len() - 1)]
+        &self.parts.rosters[home() & (self.parts.rosters.len() - 1)]
     }
 
     pub(crate) fn rosters(&self) -> impl Iterator<Item = &Roster> {
-        self.shared.rosters.iter().map(|roster| &**roster)
+        self.parts.rosters.iter().map(|roster| &**roster)
     }
 
     pub(crate) fn closing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.shared.closing)
+        lock(&self.parts.closing)
     }
 
     pub(crate) fn shard_list(&self) -> &[Arc<Shard>] {
-        &self.shared.shards
+        &self.parts.shards
     }
 
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.shared.link
-    }
-}
-
-impl Default for Wheel {
-    /// The same as [`Wheel::new`].
-    fn default() -> Wheel {
-        Wheel::new()
+    pub(crate) fn driver(&self) -> &Arc<driver::Shared> {
+        &self.parts.driver
     }
 }
 
@@ -293,9 +274,9 @@ impl fmt::Debug for Wheel {
             ticks_per_wheel,
             levels,
             max_pending,
-        } = &self.shared.settings;
+        } = &self.parts.settings;
         f.debug_struct("Wheel")
-            .field("name", &self.shared.link.name)
+            .field("name", &self.parts.driver.name)
             .field("tick_duration", tick_duration)
             .field("ticks_per_wheel", ticks_per_wheel)
             .field("levels", levels)

@@ -5,7 +5,7 @@ mod support;
 use std::{future::ready, time::Duration};
 
 use backon::{BackoffBuilder, ConstantBuilder, ExponentialBuilder, Retryable, Sleeper};
-use tickwheel::Wheel;
+use tickwheel::{SleepError, Wheel};
 use tokio::time::Instant;
 
 use support::TICK;
@@ -93,6 +93,63 @@ async fn a_pause_in_progress_lasts_on_when_the_wheel_shuts_down() {
     assert_eq!(wheel.shutdown().timers, 1);
     pause.await.unwrap();
     assert!(start.elapsed() >= Duration::from_secs(10) && start.elapsed() < Duration::from_secs(10) + TICK);
+}
+
+/// When attempts were made that fail every minute, without a limit, on a wheel that is shut down after 90 s.
+async fn attempts_until_shutdown<S: Sleeper>(wheel: &Wheel, sleeper: S) -> Vec<u64> {
+    let start = Instant::now();
+    let stop = wheel.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        drop(stop.shutdown());
+    });
+    let mut attempts = Vec::new();
+    let outcome = (|| {
+        attempts.push(start.elapsed().as_secs());
+        ready(Err::<(), _>("unreachable"))
+    })
+    .retry(
+        ConstantBuilder::default()
+            .with_delay(Duration::from_secs(60))
+            .without_max_times(),
+    )
+    .sleep(sleeper)
+    .when(|_| !wheel.is_shutdown())
+    .await;
+    assert_eq!(outcome, Err("unreachable"));
+    assert_eq!(start.elapsed().as_secs(), *attempts.last().unwrap());
+    attempts
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_end_after_a_shutdown_where_the_predicate_asks_for_it() {
+    let wheel = Wheel::new();
+    assert_eq!(attempts_until_shutdown(&wheel, wheel.clone()).await, [0, 60, 120]);
+}
+
+/// What the guide shows.
+async fn pause(wheel: Wheel, duration: Duration) {
+    if let Err(SleepError::AtCapacity { .. }) = wheel.sleep(duration).await {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_ends_with_the_wheel_ends_the_retries_at_the_shutdown() {
+    let wheel = Wheel::new();
+    let pauses = wheel.clone();
+    let sleeper = move |duration| pause(pauses.clone(), duration);
+    assert_eq!(attempts_until_shutdown(&wheel, sleeper).await, [0, 60, 90]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_ends_with_the_wheel_lasts_its_time_in_a_full_one() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let mut occupant = wheel.sleep(Duration::from_secs(3600));
+    assert!(futures::poll!(&mut occupant).is_pending());
+    let start = Instant::now();
+    pause(wheel, Duration::from_secs(1)).await;
+    assert!(start.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

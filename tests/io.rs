@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{assert_due, ms};
+use support::{DAY, TICK, assert_due, ms, paused_runtime, settle};
 
 /// A peer, and a stream of 16 bytes' room that is wrapped.
 fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
@@ -336,6 +336,190 @@ async fn an_idle_timeout_switched_on_late_counts_from_then() {
     assert_times_out_after(ms(500), stream.read_u8()).await;
 }
 
+// What counts as waiting.
+
+#[tokio::test(start_paused = true)]
+async fn after_an_idle_timeout_two_halves_that_try_again_wait_anew() {
+    let (_peer, mut stream) = pipe(&Wheel::new());
+    stream.write_all(&[0; 16]).await.unwrap();
+    stream.set_idle_timeout(Some(ms(500)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let start = Instant::now();
+    let end = start + ms(2050);
+    let reading = tokio::spawn(async move {
+        let mut tries = 0;
+        while Instant::now() < end && tries < 100 {
+            assert_timed_out(reader.read_u8().await);
+            tries += 1;
+        }
+        tries
+    });
+    let writing = tokio::spawn(async move {
+        let mut tries = 0;
+        sleep(ms(50)).await;
+        while Instant::now() < end && tries < 100 {
+            assert_timed_out(writer.write_u8(0).await);
+            tries += 1;
+        }
+        tries
+    });
+    assert_eq!((reading.await.unwrap(), writing.await.unwrap()), (5, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_switched_off_and_on_counts_nothing_from_before() {
+    for set in [TimeoutStream::set_read_timeout, TimeoutStream::set_idle_timeout] {
+        let (_peer, mut stream) = pipe(&Wheel::new());
+        stream.set_write_timeout(Some(ms(500)));
+        set(&mut stream, Some(ms(500)));
+        assert!(stream.read_u8().now_or_never().is_none());
+        sleep(ms(400)).await;
+        set(&mut stream, None);
+        assert!(stream.read_u8().now_or_never().is_none());
+        sleep(ms(400)).await;
+        set(&mut stream, Some(ms(500)));
+        assert_times_out_after(ms(500), stream.read_u8()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn switching_one_timeout_leaves_what_the_other_has_counted() {
+    let (_peer, mut stream) = pipe(&Wheel::new());
+    let start = Instant::now();
+    stream.set_idle_timeout(Some(ms(500)));
+    assert!(stream.read_u8().now_or_never().is_none());
+    sleep(ms(200)).await;
+    stream.set_read_timeout(Some(ms(2000)));
+    sleep(ms(200)).await;
+    stream.set_read_timeout(None);
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_does_not_pay_for_a_write_that_nobody_polls_any_more() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.write_all(&[0; 16]).await.unwrap();
+    stream.set_idle_timeout(Some(Duration::from_secs(30)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let writing = tokio::spawn(async move { writer.write_u8(0).await });
+    settle().await;
+    writing.abort();
+    assert!(writing.await.unwrap_err().is_cancelled());
+    peer.write_u8(1).await.unwrap();
+    assert_eq!(reader.read_u8().await.unwrap(), 1);
+    // The program's own time.
+    sleep(Duration::from_secs(40)).await;
+    assert_times_out_after(Duration::from_secs(30), reader.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_does_not_pay_for_a_write_that_was_given_up() {
+    let full = || Sluggish {
+        full: true,
+        ..Sluggish::default()
+    };
+    let mut stream = TimeoutStream::new(&Wheel::new(), full());
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.write(b"x").now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert!(stream.flush().now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert_times_out_after(ms(500), stream.shutdown()).await;
+
+    // But a byte written gets a flush on.
+    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.flush().now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert_eq!(stream.write(b"x").await.unwrap(), 1);
+    assert_times_out_after(ms(500), stream.flush()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_switched_on_wakes_who_waits_in_another_task() {
+    for off_and_on in [false, true] {
+        let (_peer, mut stream) = pipe(&Wheel::new());
+        if off_and_on {
+            stream.set_read_timeout(Some(ms(500)));
+        }
+        let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
+        let reading = tokio::spawn({
+            let stream = stream.clone();
+            std::future::poll_fn(move |cx| {
+                let mut buffer = [0];
+                Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
+            })
+        });
+        sleep(ms(100)).await;
+        stream.lock().unwrap().set_read_timeout(None);
+        sleep(Duration::from_secs(3600)).await;
+        let start = Instant::now();
+        stream.lock().unwrap().set_read_timeout(Some(ms(500)));
+        let hung = tokio::time::timeout(Duration::from_secs(3600), reading);
+        assert_timed_out(hung.await.expect("nobody was woken").unwrap());
+        assert_due(start, ms(500));
+    }
+}
+
+/// A stream on a runtime whose paused clock is two days ahead, which is then dropped.
+fn carried_from_another_clock(
+    wheel: &Wheel,
+    before: impl AsyncFnOnce(&mut TimeoutStream<DuplexStream>),
+) -> (DuplexStream, TimeoutStream<DuplexStream>) {
+    let (peer, mut stream) = pipe(wheel);
+    paused_runtime().block_on(async {
+        tokio::time::advance(2 * DAY).await;
+        wheel.sleep(TICK).await.unwrap();
+        before(&mut stream).await;
+    });
+    (peer, stream)
+}
+
+#[test]
+fn a_wait_carried_to_a_runtime_with_another_clock_keeps_what_was_left_of_it() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = carried_from_another_clock(&wheel, async |stream| {
+        stream.set_read_timeout(Some(ms(500)));
+        assert!(stream.read_u8().now_or_never().is_none());
+        sleep(ms(200)).await;
+        wheel.sleep(TICK).await.unwrap();
+    });
+    paused_runtime().block_on(async {
+        stream.set_read_timeout(Some(ms(1000)));
+        let start = Instant::now();
+        assert_timed_out(stream.read_u8().await);
+        let elapsed = start.elapsed();
+        assert!(elapsed > ms(700) && elapsed <= ms(800), "{elapsed:?}");
+    });
+}
+
+#[test]
+fn the_earlier_of_two_timeouts_counts_also_when_they_count_by_two_clocks() {
+    let wheel = Wheel::new();
+    for idle in [ms(300), ms(60_000)] {
+        let (mut peer, mut stream) = carried_from_another_clock(&wheel, async |stream| {
+            stream.set_read_timeout(Some(ms(1000)));
+            stream.set_idle_timeout(Some(idle));
+            assert!(stream.read_u8().now_or_never().is_none());
+            wheel.sleep(TICK).await.unwrap();
+        });
+        paused_runtime().block_on(async {
+            wheel.sleep(TICK).await.unwrap();
+            let start = Instant::now();
+            stream.write_all(b"by this clock").await.unwrap();
+            peer.read_exact(&mut [0; 13]).await.unwrap();
+            assert_timed_out(stream.read_u8().await);
+            let elapsed = start.elapsed();
+            let expected = idle.min(ms(980));
+            assert!(
+                elapsed >= expected - TICK && elapsed < expected + 2 * TICK,
+                "{elapsed:?}"
+            );
+        });
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn traffic_costs_stores_not_timers() {
     let wheel = Wheel::new();
@@ -418,6 +602,41 @@ async fn dropping_and_unwrapping_cancel_the_timers() {
     assert_eq!(wheel.pending(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pinned_stream_that_cannot_be_moved_has_its_timeouts_changed() {
+    struct Silent(std::marker::PhantomPinned);
+    impl AsyncRead for Silent {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+    let silent = Silent(std::marker::PhantomPinned);
+    let mut stream = pin!(TimeoutStream::new(&Wheel::new(), silent));
+    stream.as_mut().set_read_timeout_pinned(Some(ms(500)));
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+    stream.as_mut().set_idle_timeout_pinned(Some(ms(300)));
+    stream.as_mut().set_write_timeout_pinned(Some(ms(100)));
+    assert_times_out_after(ms(300), stream.read_u8()).await;
+    assert_eq!(stream.read_timeout(), Some(ms(500)));
+    assert_eq!(stream.write_timeout(), Some(ms(100)));
+    assert_eq!(stream.idle_timeout(), Some(ms(300)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeks_pass_through() {
+    use tokio::io::{AsyncSeekExt, SeekFrom};
+    let file = io::Cursor::new(b"hello".to_vec());
+    let mut stream = TimeoutStream::new(&Wheel::new(), file);
+    stream.set_read_timeout(Some(ms(500)));
+    assert_eq!(stream.seek(SeekFrom::End(-2)).await.unwrap(), 3);
+    assert_eq!(stream.read_u8().await.unwrap(), b'l');
+    stream.rewind().await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'h');
+    assert_eq!(stream.stream_position().await.unwrap(), 1);
+    let error = stream.seek(SeekFrom::Current(-2)).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
 /// A real connection, the far end and the wrapped one.
 async fn connection(wheel: &Wheel) -> (TcpStream, TimeoutStream<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -484,4 +703,68 @@ async fn over_tcp_many_connections_idle_out_and_leave_nothing_behind() {
         task.await.unwrap();
     }
     assert_eq!(wheel.pending(), 0);
+}
+
+#[cfg(feature = "hyper-util")]
+#[test]
+fn what_a_connection_says_of_itself_is_passed_on() {
+    use hyper_util::client::legacy::connect::{Connected, Connection};
+    struct Proxied;
+    impl Connection for Proxied {
+        fn connected(&self) -> Connected {
+            Connected::new().proxy(true).negotiated_h2()
+        }
+    }
+    let connected = TimeoutStream::new(&Wheel::new(), Proxied).connected();
+    assert!(connected.is_proxied() && connected.is_negotiated_h2());
+}
+
+#[cfg(feature = "hyper-util")]
+#[tokio::test]
+async fn a_client_of_hyper_util_has_its_connections_wrapped() {
+    use std::error::Error;
+
+    use hyper::{StatusCode, Uri, body::Bytes};
+    use hyper_util::{
+        client::legacy::{
+            Client,
+            connect::{HttpConnector, HttpInfo},
+        },
+        rt::{TokioExecutor, TokioIo},
+    };
+    use tower::ServiceExt;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Answers on its first connection and is silent on the second.
+    tokio::spawn(async move {
+        let (mut answering, _) = listener.accept().await.unwrap();
+        answering.read_u8().await.unwrap();
+        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+        answering.write_all(answer).await.unwrap();
+        let _silent = listener.accept().await.unwrap();
+        std::future::pending::<()>().await
+    });
+    let wheel = Wheel::new();
+    let connector = HttpConnector::new().map_response(move |connection| {
+        let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
+        stream.set_read_timeout(Some(ms(50)));
+        TokioIo::new(stream)
+    });
+    let client: Client<_, http_body_util::Empty<Bytes>> = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .build(connector);
+    let uri: Uri = format!("http://{address}/").parse().unwrap();
+
+    let response = client.get(uri.clone()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    let info: &HttpInfo = response.extensions().get().unwrap();
+    assert_eq!(info.remote_addr(), address);
+
+    let start = std::time::Instant::now();
+    let error = client.get(uri).await.unwrap_err();
+    assert!(start.elapsed() >= ms(50));
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    let kind = causes.find_map(|error| Some(error.downcast_ref::<io::Error>()?.kind()));
+    assert_eq!(kind, Some(io::ErrorKind::TimedOut));
 }

@@ -439,6 +439,63 @@ async fn dropping_the_handle_detaches_the_series() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn abort_on_drop_ends_the_series_between_runs() {
+    let wheel = Wheel::new();
+    for rate in [true, false] {
+        let log = Log::new();
+        let (builder, run) = (wheel.periodic(ms(100)), runs_that_last(&log, |_| 0));
+        let series = if rate {
+            builder.spawn_at_fixed_rate(run)
+        } else {
+            builder.spawn_with_fixed_delay(run)
+        };
+        let series = series.abort_on_drop();
+        tokio::time::sleep(ms(250)).await;
+        drop(series);
+        settle().await;
+        assert_eq!(wheel.pending(), 0);
+        tokio::time::sleep(ms(500)).await;
+        assert_eq!(log.starts(), [100, 200]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_on_drop_ends_a_run_in_progress() {
+    let wheel = Wheel::new();
+    let (alive, mut ended) = oneshot::channel::<()>();
+    let mut once = Some(alive);
+    let series = wheel
+        .periodic(ms(100))
+        .spawn_at_fixed_rate(move || {
+            let alive = once.take().expect("a run after the drop");
+            async move {
+                pending::<()>().await;
+                drop(alive);
+            }
+        })
+        .abort_on_drop();
+    advance(ms(100)).await;
+    assert_eq!(ended.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+    drop(series);
+    settle().await;
+    assert_eq!(ended.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_that_is_to_abort_on_drop_can_be_stopped_and_awaited() {
+    let wheel = Wheel::new();
+    let series = wheel
+        .periodic(ms(100))
+        .spawn_at_fixed_rate(|| async {})
+        .abort_on_drop();
+    tokio::time::sleep(ms(250)).await;
+    series.stop();
+    assert_eq!(series.runs(), 2);
+    assert_eq!(series.await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_ends_the_series_and_is_what_the_handle_reports() {
     let wheel = Wheel::new();
     for rate in [true, false] {

@@ -261,6 +261,217 @@ async fn cancel_wakes_whoever_awaits_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reset_task_starts_at_its_new_deadline_sooner_or_later() {
+    let wheel = Wheel::new();
+    let called = Instant::now();
+    for (delay, moved) in [(100, 3_000), (3_600_000, 200), (100, 100), (60_000, 61_000)] {
+        let start = Instant::now();
+        let delay = Duration::from_millis(delay);
+        let deadline = start + Duration::from_millis(moved);
+        let task = wheel.schedule(delay, async { Instant::now() });
+        assert!(task.reset(deadline));
+        assert_eq!(task.deadline(), deadline);
+        assert_eq!(wheel.pending(), 1);
+        let started = task.await.unwrap();
+        assert!(started >= deadline, "{:?} early", deadline - started);
+        assert!(started < deadline + TICK, "{:?} late", started - deadline);
+    }
+    assert!(
+        called.elapsed() < Duration::from_secs(70),
+        "no old deadline was waited for"
+    );
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_reset_again_and_again_starts_once_and_not_before_the_last_deadline() {
+    let wheel = Wheel::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let task = wheel.schedule(Duration::from_millis(100), async move {
+        counted.fetch_add(1, Ordering::Relaxed)
+    });
+    for _ in 0..100 {
+        advance(Duration::from_millis(90)).await;
+        assert!(task.reset(Instant::now() + Duration::from_millis(100)));
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    advance(Duration::from_millis(110)).await;
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    assert!(task.is_expired());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_reset_to_a_past_instant_starts_by_the_next_tick() {
+    let wheel = Wheel::new();
+    advance(Duration::from_millis(55)).await;
+    let task = wheel.schedule(Duration::from_secs(3600), async { Instant::now() });
+    let called = Instant::now();
+    assert!(task.reset(called - Duration::from_millis(30)));
+    assert!(task.await.unwrap() < called + TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_is_false_once_the_task_has_started_or_never_will() {
+    let wheel = Wheel::new();
+    let later = Instant::now() + Duration::from_secs(60);
+    let (release, held) = oneshot::channel::<u8>();
+    let mut started = wheel.schedule(TICK, held);
+    let due = started.deadline();
+    let cancelled = wheel.schedule(TICK, async {});
+    cancelled.cancel();
+    advance(TICK).await;
+    let handed_back = wheel.schedule(TICK, async {});
+    let unprocessed = wheel.shutdown();
+    let refused = wheel.schedule(TICK, async {});
+
+    assert!(!started.reset(later));
+    assert_eq!(started.deadline(), due);
+    for task in [cancelled, handed_back, refused] {
+        assert!(!task.reset(later));
+        assert!(task.is_cancelled());
+    }
+    assert_eq!(unprocessed.tasks.len(), 1);
+    release.send(7).unwrap();
+    assert_eq!((&mut started).await, Ok(Ok(7)));
+    assert!(!started.reset(later));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_task_can_be_cancelled_and_is_handed_back_with_its_new_deadline() {
+    let wheel = Wheel::new();
+    let later = Instant::now() + Duration::from_secs(60);
+    let cancelled = wheel.schedule(TICK, async {});
+    assert!(cancelled.reset(later));
+    assert!(cancelled.cancel());
+    let kept = wheel.schedule(TICK, async {});
+    assert!(kept.reset(later));
+    assert_eq!(wheel.pending(), 1);
+    assert_eq!(wheel.shutdown().tasks[0].deadline(), later);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_reset_in_a_full_wheel_keeps_its_place() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let task = wheel.schedule(Duration::from_secs(1), async { "ran" });
+    for _ in 0..3 {
+        advance(Duration::from_millis(900)).await;
+        assert!(task.reset(Instant::now() + Duration::from_secs(1)));
+        let refused = wheel.schedule(TICK, async {});
+        assert_eq!(refused.await, Err(ScheduleError::AtCapacity { limit: 1 }));
+    }
+    assert_eq!(task.await, Ok("ran"));
+}
+
+/// Other threads reset tasks that are about to start: whoever is told `true` finds that the task starts no sooner.
+#[test]
+fn a_reset_that_meets_the_start_says_which_of_the_two_came_first() {
+    let runtime = threaded_runtime(2);
+    let wheel = Wheel::builder()
+        .tick_duration(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    let mut outcomes = [0, 0];
+    for round in 0..200 {
+        let task = wheel.schedule(Duration::from_millis(1), async { std::time::Instant::now() });
+        let mut promised = task.deadline();
+        // Up to two milliseconds, so that either may come first.
+        std::thread::sleep(Duration::from_micros(round % 20 * 100));
+        let later = Instant::now() + Duration::from_millis(3);
+        let moved = task.reset(later);
+        if moved {
+            promised = later;
+        }
+        outcomes[usize::from(moved)] += 1;
+        assert_eq!(task.deadline(), promised);
+        let started = runtime.block_on(task).unwrap();
+        assert!(started >= promised.into_std(), "round {round}: {moved}");
+    }
+    assert!(outcomes[1] > 0, "no reset was in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_on_drop_cancels_a_task_that_has_not_started() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel
+        .schedule(Duration::from_secs(3600), async move { drop(owned) })
+        .abort_on_drop();
+    assert!(seen.upgrade().is_some());
+    drop(task);
+    assert!(seen.upgrade().is_none(), "dropped with its handle");
+    assert_eq!((wheel.pending(), wheel.metrics().cancelled), (0, 1));
+    assert!(wheel.shutdown().tasks.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_on_drop_ends_a_task_that_runs() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel
+        .schedule(TICK, async move {
+            pending::<()>().await;
+            drop(owned);
+        })
+        .abort_on_drop();
+    advance(TICK).await;
+    assert!(task.is_expired());
+    assert!(seen.upgrade().is_some());
+    drop(task);
+    settle().await;
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_aborts_on_drop_gives_the_result_first() {
+    let wheel = Wheel::new();
+    assert_eq!(wheel.schedule(TICK, async { 42 }).abort_on_drop().await, Ok(42));
+
+    // Its task is dropped without anybody's harm also after an end of another kind.
+    let cancelled = wheel.schedule(TICK, async {}).abort_on_drop();
+    assert!(cancelled.cancel());
+    assert_eq!(cancelled.await, Err(ScheduleError::Cancelled));
+    let mut tasks = wheel.schedule(TICK, async {}).abort_on_drop();
+    let handed_back = wheel.shutdown().tasks;
+    assert_eq!((&mut tasks).await, Err(ScheduleError::Shutdown));
+    drop(tasks);
+    assert_eq!(handed_back.len(), 1, "what was handed back is the caller's");
+}
+
+/// A runtime that ends drops the task inside `spawn` or `abort`: with that may go the last handle, or a look at the task.
+#[test]
+fn a_task_that_looks_at_itself_as_it_is_dropped_does_not_lock_itself_out() {
+    type Slot = Arc<Mutex<Option<Scheduled<()>>>>;
+    struct Looks(Slot);
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            if let Some(task) = &*self.0.lock().unwrap() {
+                assert!(!task.cancel());
+                assert!(!task.reset(Instant::now()));
+            }
+        }
+    }
+    let runtime = threaded_runtime(1);
+    let slot = Slot::default();
+    let looks = Looks(slot.clone());
+    let entered = runtime.enter();
+    let task = Wheel::new().schedule(Duration::from_secs(3600), async move {
+        let _looks = looks;
+        pending::<()>().await
+    });
+    drop(entered);
+    *slot.lock().unwrap() = Some(task);
+    slot.lock().unwrap().as_ref().unwrap().reset(Instant::now());
+    while !slot.lock().unwrap().as_ref().unwrap().is_expired() {
+        std::thread::yield_now();
+    }
+    drop(runtime);
+    let task = slot.lock().unwrap().take().unwrap();
+    drop(task.abort_on_drop());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_task_is_dropped_before_cancel_returns_with_all_it_owns() {
     let wheel = Wheel::new();
     let (owned, seen) = possession();

@@ -4,7 +4,9 @@ pub mod children;
 pub mod peer;
 pub mod process;
 pub mod random;
+pub mod server;
 pub mod stage;
+pub mod timers;
 pub mod work;
 
 pub use peer::Peer;

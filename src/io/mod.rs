@@ -3,14 +3,16 @@
 mod watch;
 
 use std::{
-    io::{self, IoSlice},
+    io::{self, IoSlice, SeekFrom},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
+#[cfg(feature = "hyper-util")]
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use pin_project_lite::pin_project;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::wheel::Wheel;
 use watch::{Operation, Watch};
@@ -22,13 +24,16 @@ pin_project! {
     ///
     /// - the **read timeout** fails a read that has waited so long for a byte, as Netty's `ReadTimeoutHandler` does;
     /// - the **write timeout** fails a write, flush or shutdown that has waited so long to get on;
-    /// - the **idle timeout** fails whatever waits when no byte has moved in either direction for so long, as Netty's
+    /// - the **idle timeout** fails either that has waited so long while no byte moved in either direction, as Netty's
     ///   `IdleStateHandler` tells. While the peer still reads what is written to it, a read may wait for ever.
     ///
-    /// Only waiting counts: the time between two reads, in which nobody asks the stream for anything, is the program's own.
-    /// Every byte starts the time over, so slow but steady progress never times out; a deadline for a whole message is what
-    /// [`Wheel::timeout`] is for. After a timeout the stream is as it was, and the next read or write waits anew, as with
-    /// [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
+    /// Only waiting counts, of the operation that is polled: neither the time between two reads, which is the program's own,
+    /// nor what another operation has waited. Every byte starts the time over, so slow but steady progress never times out; a
+    /// deadline for a whole message is what [`Wheel::timeout`] is for. After a timeout the stream is as it was, and the next
+    /// read or write waits anew, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
+    ///
+    /// A timeout may change while an operation waits. It then counts from where it counted before, and a task that waits is
+    /// woken to wait by it. One that was off counts from the first poll after it was switched on.
     ///
     /// Timeouts are never early, and less than one tick late plus what the runtime adds. A byte costs a store, and beside it
     /// a clock reading at most: timers stay where they are in the wheel and re-arm only when their old deadline comes.
@@ -37,8 +42,9 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// As that of the stream inside. A read (or write) given up in the middle, in a `select!` say, counts as waiting until
-    /// the next one completes. Dropping the stream cancels its timers at once.
+    /// As that of the stream inside. A read (or write) that is given up while it waits, in a `select!` say, looks like one that
+    /// still waits: the time goes on until the next read completes or times out. Dropping the stream cancels its timers at
+    /// once.
     ///
     /// # Panics
     ///
@@ -110,13 +116,12 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn read_timeout(&self) -> Option<Duration> {
-        self.watch.timeout(Operation::Read)
+        self.watch.read_timeout()
     }
 
     /// Sets how long a read may wait for a byte, or switches that off.
     ///
-    /// A read that waits already is measured by the new timeout, from when it began to wait; where it had none, from its
-    /// next poll.
+    /// It holds for a read that waits already, too.
     ///
     /// # Examples
     ///
@@ -128,7 +133,22 @@ impl<S> TimeoutStream<S> {
     /// stream.set_read_timeout(None);
     /// ```
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_timeout(Operation::Read, timeout);
+        self.watch.set_read_timeout(timeout);
+    }
+
+    /// Does what [`set_read_timeout`](TimeoutStream::set_read_timeout) does, for a stream that is pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{pin::pin, time::Duration};
+    /// # use tickwheel::{Wheel, io::TimeoutStream};
+    /// let mut stream = pin!(TimeoutStream::new(&Wheel::new(), tokio::io::empty()));
+    /// stream.as_mut().set_read_timeout_pinned(Some(Duration::from_secs(30)));
+    /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
+    /// ```
+    pub fn set_read_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
+        self.project().watch.set_read_timeout(timeout);
     }
 
     /// Returns how long a write, flush or shutdown may wait.
@@ -141,13 +161,12 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.write_timeout(), None);
     /// ```
     pub fn write_timeout(&self) -> Option<Duration> {
-        self.watch.timeout(Operation::Write)
+        self.watch.write_timeout()
     }
 
     /// Sets how long a write, flush or shutdown may wait to get on, or switches that off.
     ///
-    /// One that waits already is measured by the new timeout, from when it began to wait; where it had none, from its next
-    /// poll.
+    /// It holds for one that waits already, too.
     ///
     /// # Examples
     ///
@@ -158,10 +177,25 @@ impl<S> TimeoutStream<S> {
     /// stream.set_write_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_timeout(Operation::Write, timeout);
+        self.watch.set_write_timeout(timeout);
     }
 
-    /// Returns how long no byte may move in either direction while somebody waits.
+    /// Does what [`set_write_timeout`](TimeoutStream::set_write_timeout) does, for a stream that is pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{pin::pin, time::Duration};
+    /// # use tickwheel::{Wheel, io::TimeoutStream};
+    /// let mut stream = pin!(TimeoutStream::new(&Wheel::new(), tokio::io::empty()));
+    /// stream.as_mut().set_write_timeout_pinned(Some(Duration::from_secs(30)));
+    /// assert_eq!(stream.write_timeout(), Some(Duration::from_secs(30)));
+    /// ```
+    pub fn set_write_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
+        self.project().watch.set_write_timeout(timeout);
+    }
+
+    /// Returns how long an operation may wait while no byte moves in either direction.
     ///
     /// # Examples
     ///
@@ -174,9 +208,9 @@ impl<S> TimeoutStream<S> {
         self.watch.idle_timeout()
     }
 
-    /// Sets how long no byte may move in either direction while somebody waits, or switches that off.
+    /// Sets how long an operation may wait while no byte moves in either direction, or switches that off.
     ///
-    /// Switched on, it counts from now. Changed, it counts from the last byte, also for who waits already.
+    /// It holds for one that waits already, too.
     ///
     /// # Examples
     ///
@@ -188,6 +222,21 @@ impl<S> TimeoutStream<S> {
     /// ```
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
         self.watch.set_idle_timeout(timeout);
+    }
+
+    /// Does what [`set_idle_timeout`](TimeoutStream::set_idle_timeout) does, for a stream that is pinned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{pin::pin, time::Duration};
+    /// # use tickwheel::{Wheel, io::TimeoutStream};
+    /// let mut stream = pin!(TimeoutStream::new(&Wheel::new(), tokio::io::empty()));
+    /// stream.as_mut().set_idle_timeout_pinned(Some(Duration::from_secs(30)));
+    /// assert_eq!(stream.idle_timeout(), Some(Duration::from_secs(30)));
+    /// ```
+    pub fn set_idle_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
+        self.project().watch.set_idle_timeout(timeout);
     }
 
     /// Returns the stream inside.
@@ -285,6 +334,60 @@ impl<S: AsyncWrite> AsyncWrite for TimeoutStream<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         let outcome = this.stream.poll_shutdown(cx);
-        this.watch.watched(Operation::Flush, outcome, |()| 0, cx)
+        this.watch.watched(Operation::Shutdown, outcome, |()| 0, cx)
+    }
+}
+
+/// A seek passes through, and waits for as long as it takes.
+impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
+    fn start_seek(self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
+        self.project().stream.start_seek(position)
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        self.project().stream.poll_complete(cx)
+    }
+}
+
+/// What hyper-util's clients ask of a connection, so that a connector's streams can be wrapped.
+///
+/// # Examples
+///
+/// A client that gives up on a server which has said nothing for ten seconds:
+///
+/// ```
+/// use hyper::{Request, Response, Uri, server::conn::http1, service::service_fn};
+/// use hyper_util::{client::legacy::{Client, connect::HttpConnector}, rt::{TokioExecutor, TokioIo}};
+/// use std::{convert::Infallible, error::Error, time::Duration};
+/// use tickwheel::{Wheel, io::TimeoutStream};
+/// use tower::{Service, ServiceExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn Error>> {
+/// let wheel = Wheel::new();
+/// let connector = HttpConnector::new().map_response(move |connection| {
+///     let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
+///     stream.set_read_timeout(Some(Duration::from_secs(10)));
+///     TokioIo::new(stream)
+/// });
+/// let client = Client::builder(TokioExecutor::new()).build(connector);
+/// #
+/// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// # let uri: Uri = format!("http://{}", listener.local_addr()?).parse()?;
+/// # tokio::spawn(async move {
+/// #     let stream = TokioIo::new(listener.accept().await.unwrap().0);
+/// #     let hello = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("hello"))));
+/// #     http1::Builder::new().serve_connection(stream, hello).await
+/// # });
+/// let response = client.request(Request::get(uri).body(String::new())?).await?;
+/// assert!(response.status().is_success());
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "hyper-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
+impl<S: Connection> Connection for TimeoutStream<S> {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
     }
 }

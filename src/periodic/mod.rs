@@ -142,7 +142,8 @@ impl PeriodicBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does.
+    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does, and so does the drop of one
+    /// that is to [`abort_on_drop`](Periodic::abort_on_drop).
     ///
     /// # Panics
     ///
@@ -182,7 +183,8 @@ impl PeriodicBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does.
+    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does, and so does the drop of one
+    /// that is to [`abort_on_drop`](Periodic::abort_on_drop).
     ///
     /// # Panics
     ///
@@ -240,7 +242,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let runtime = self.wheel.link().runtime();
+        let runtime = self.wheel.driver().runtime();
         let series = Arc::new(Series::default());
         let stopped = series.clone();
         let task = runtime.spawn(async move {
@@ -250,15 +252,19 @@ impl PeriodicBuilder {
             }
             Ok(())
         });
-        Periodic { series, task }
+        Periodic {
+            series,
+            task,
+            abort_on_drop: false,
+        }
     }
 }
 
 /// The handle of a series of runs: a future of its end.
 ///
 /// Dropping it detaches the series and does not stop it: that then runs until the wheel is shut down, a run panics or the
-/// runtime ends, even when every handle of the wheel has been dropped. No handle stops its series on drop. What is to end
-/// with a connection is better an [`interval`](Wheel::interval) in the connection's own task.
+/// runtime ends, even when every handle of the wheel has been dropped. [`abort_on_drop`](Periodic::abort_on_drop) makes a
+/// handle that ends its series.
 ///
 /// # Panics
 ///
@@ -284,22 +290,22 @@ impl PeriodicBuilder {
 /// A heartbeat that goes with its connection, however that ends:
 ///
 /// ```
-/// use std::io;
+/// use std::{io, sync::Arc, time::Duration};
 /// use tickwheel::Wheel;
-/// use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-/// use tokio::time::{Duration, Instant};
+/// use tokio::{io::{AsyncReadExt, AsyncWriteExt, DuplexStream, split}, sync::Mutex};
 ///
-/// async fn serve(wheel: Wheel, mut peer: DuplexStream) -> io::Result<()> {
-///     let period = Duration::from_millis(20);
-///     let mut heartbeat = wheel.interval_at(Instant::now() + period, period);
+/// async fn serve(wheel: Wheel, stream: DuplexStream) -> io::Result<()> {
+///     let (mut read, write) = split(stream);
+///     let write = Arc::new(Mutex::new(write));
+///     let _heartbeat = wheel
+///         .periodic(Duration::from_millis(20))
+///         .spawn_at_fixed_rate(move || {
+///             let write = write.clone();
+///             async move { drop(write.lock().await.write_all(b"beat").await) }
+///         })
+///         .abort_on_drop();
 ///     loop {
-///         tokio::select! {
-///             read = peer.read_u8() => println!("heard {}", read?),
-///             tick = heartbeat.tick() => {
-///                 tick?;
-///                 peer.write_all(b"beat").await?;
-///             }
-///         }
+///         println!("heard {}", read.read_u8().await?);
 ///     }
 /// }
 /// # #[tokio::main(flavor = "current_thread")]
@@ -309,8 +315,10 @@ impl PeriodicBuilder {
 /// # let serving = tokio::spawn(serve(wheel.clone(), server));
 /// # let mut beat = [0; 4];
 /// # client.read_exact(&mut beat).await.unwrap();
+/// # assert_eq!(&beat, b"beat");
 /// # drop(client);
 /// # assert!(serving.await.unwrap().is_err());
+/// # tokio::task::yield_now().await;
 /// # assert_eq!(wheel.pending(), 0);
 /// # }
 /// ```
@@ -318,6 +326,7 @@ impl PeriodicBuilder {
 pub struct Periodic {
     series: Arc<Series>,
     task: JoinHandle<Result<(), ScheduleError>>,
+    abort_on_drop: bool,
 }
 
 impl Periodic {
@@ -337,6 +346,29 @@ impl Periodic {
     /// ```
     pub fn stop(&self) {
         self.series.stop();
+    }
+
+    /// Ends the series when the handle is dropped, as tokio-util's `AbortOnDropHandle` does: a run in progress is aborted
+    /// at its next `.await`, and none starts any more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let heartbeat = wheel
+    ///     .periodic(Duration::from_secs(30))
+    ///     .spawn_at_fixed_rate(|| async {})
+    ///     .abort_on_drop();
+    /// drop(heartbeat); // no run any more
+    /// # }
+    /// ```
+    #[must_use = "dropping it ends the series"]
+    pub fn abort_on_drop(mut self) -> Periodic {
+        self.abort_on_drop = true;
+        self
     }
 
     /// Returns how many runs have completed.
@@ -371,6 +403,16 @@ impl Periodic {
     /// ```
     pub fn is_finished(&self) -> bool {
         self.series.has_stopped() || self.task.is_finished()
+    }
+}
+
+impl Drop for Periodic {
+    fn drop(&mut self) {
+        if self.abort_on_drop {
+            // Stopped as well: a task that is about to start a run starts none.
+            self.series.stop();
+            self.task.abort();
+        }
     }
 }
 

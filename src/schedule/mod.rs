@@ -24,7 +24,8 @@ impl Wheel {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it.
+    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it, and so does the drop of one that is to
+    /// [`abort_on_drop`](Scheduled::abort_on_drop).
     ///
     /// # Panics
     ///
@@ -56,6 +57,7 @@ impl Wheel {
         let deadline = self.shard().read_clock().after(delay);
         Scheduled {
             task: Task::enrol(self, deadline, task),
+            abort_on_drop: false,
         }
     }
 
@@ -65,7 +67,8 @@ impl Wheel {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it.
+    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it, and so does the drop of one that is to
+    /// [`abort_on_drop`](Scheduled::abort_on_drop).
     ///
     /// # Panics
     ///
@@ -96,13 +99,14 @@ impl Wheel {
     {
         Scheduled {
             task: Task::enrol(self, self.shard().stamp(deadline), task),
+            abort_on_drop: false,
         }
     }
 }
 
 /// The handle of a task scheduled by [`Wheel::schedule`] or [`Wheel::schedule_at`]: a future of its result.
 ///
-/// Dropping it detaches the task.
+/// Dropping it detaches the task, unless [`abort_on_drop`](Scheduled::abort_on_drop) says otherwise.
 ///
 /// # Panics
 ///
@@ -125,6 +129,7 @@ impl Wheel {
 #[must_use = "dropping it detaches the task: say so with `drop`, or keep it to cancel or await the task"]
 pub struct Scheduled<T> {
     task: Arc<dyn Outcome<T>>,
+    abort_on_drop: bool,
 }
 
 impl<T> Scheduled<T> {
@@ -145,6 +150,54 @@ impl<T> Scheduled<T> {
     /// ```
     pub fn cancel(&self) -> bool {
         self.task.cancel()
+    }
+
+    /// Moves the task to another deadline; true exactly when it had not started and now will at `deadline`.
+    ///
+    /// It then starts never before `deadline`, and less than one tick after it plus what the runtime adds. A deadline in the
+    /// past starts it at once or by the next tick. The task keeps its place in the wheel, also in a full one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut flush = Wheel::new().schedule(Duration::from_secs(5), async { Instant::now() });
+    /// let later = Instant::now() + Duration::from_secs(60);
+    /// assert!(flush.reset(later));
+    /// assert!((&mut flush).await.unwrap() >= later);
+    /// assert!(!flush.reset(later), "it has run");
+    /// # }
+    /// ```
+    pub fn reset(&self, deadline: Instant) -> bool {
+        self.task.reset(deadline)
+    }
+
+    /// Ends the task when the handle is dropped, as tokio-util's `AbortOnDropHandle` does.
+    ///
+    /// A task that has not started is cancelled, and its future dropped before the handle's drop returns. One that runs is
+    /// aborted at its next `.await`, as by [`JoinHandle::abort`](tokio::task::JoinHandle::abort).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let retry = wheel.schedule(Duration::from_secs(5), async {}).abort_on_drop();
+    /// assert_eq!(wheel.pending(), 1);
+    /// drop(retry);
+    /// assert_eq!(wheel.pending(), 0);
+    /// # }
+    /// ```
+    #[must_use = "dropping it ends the task"]
+    pub fn abort_on_drop(mut self) -> Scheduled<T> {
+        self.abort_on_drop = true;
+        self
     }
 
     /// Tells whether the task will never start: it was cancelled, refused, or handed back by a shutdown.
@@ -216,6 +269,14 @@ impl<T> Scheduled<T> {
     /// ```
     pub fn deadline(&self) -> Instant {
         self.task.deadline()
+    }
+}
+
+impl<T> Drop for Scheduled<T> {
+    fn drop(&mut self) {
+        if self.abort_on_drop {
+            self.task.abort();
+        }
     }
 }
 

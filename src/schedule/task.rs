@@ -15,15 +15,14 @@ use crate::{
     budget,
     clock::Deadline,
     error::ScheduleError,
+    roster::{Roster, ScheduledTask, Unstarted},
     shard::{Standing, Timer, Wakers},
-    shutdown::{Roster, ScheduledTask, Unstarted},
-    sync::{Mutex, lock},
+    sync::{Mutex, MutexGuard, lock},
     wheel::Wheel,
 };
 
 /// The one allocation of a scheduled task; as a waker, it is what the wheel wakes when the task is due.
 pub(super) struct Task<F: Future> {
-    deadline: Deadline,
     runtime: Handle,
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
@@ -31,7 +30,12 @@ pub(super) struct Task<F: Future> {
     awaiting: Mutex<Option<Waker>>,
 }
 
-enum State<F: Future> {
+struct State<F: Future> {
+    deadline: Deadline,
+    progress: Progress<F>,
+}
+
+enum Progress<F: Future> {
     /// At `place` on the roster, and then in the wheel.
     Waiting {
         future: F,
@@ -60,6 +64,8 @@ pub(super) trait Outcome<T>: Send + Sync {
     fn deadline(&self) -> Instant;
     fn stage(&self) -> Stage;
     fn cancel(&self) -> bool;
+    fn reset(&self, deadline: Instant) -> bool;
+    fn abort(&self);
     fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<T, ScheduleError>>;
 }
 
@@ -73,20 +79,22 @@ where
     pub(super) fn enrol(wheel: &Wheel, deadline: Deadline, future: F) -> Arc<Task<F>> {
         let shard = wheel.shard();
         let task = Arc::new(Task {
-            deadline,
-            runtime: wheel.link().runtime(),
+            runtime: wheel.driver().runtime(),
             roster: wheel.roster().clone(),
-            state: Mutex::new(State::Waiting {
-                future,
-                timer: Timer::new(shard),
-                place: None,
+            state: Mutex::new(State {
+                deadline,
+                progress: Progress::Waiting {
+                    future,
+                    timer: Timer::new(shard),
+                    place: None,
+                },
             }),
             awaiting: Mutex::new(None),
         });
         let place = task.roster.enlist(task.clone());
         let enlisted = place.is_some();
         // Unless a shutdown has handed it back meanwhile.
-        if let State::Waiting { place: kept, .. } = &mut *lock(&task.state) {
+        if let Progress::Waiting { place: kept, .. } = &mut lock(&task.state).progress {
             *kept = place;
         }
         if enlisted {
@@ -98,15 +106,14 @@ where
     }
 
     /// Ends the wait: takes the task out of the wheel and off the roster. `None` when the wait had ended before.
-    fn end_wait(&self, next: State<F>) -> Option<F> {
-        let mut state = lock(&self.state);
+    fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<F> {
         // With the state still locked: a task that no longer waits is not in the wheel either. The waker that goes with its
         // timer is one of the task itself, which is not the last.
-        match &mut *state {
-            State::Waiting { timer, .. } => timer.cancel(),
+        match &mut state.progress {
+            Progress::Waiting { timer, .. } => timer.cancel(),
             _ => return None,
         }
-        let State::Waiting { future, place, .. } = mem::replace(&mut *state, next) else {
+        let Progress::Waiting { future, place, .. } = mem::replace(&mut state.progress, next) else {
             return None;
         };
         drop(state);
@@ -118,9 +125,23 @@ where
 
     /// Ends the wait of a task that will not start, and tells whoever awaits it.
     fn give_up(&self, error: ScheduleError) -> Option<F> {
-        let future = self.end_wait(State::Never(error))?;
+        let future = self.end_wait(lock(&self.state), Progress::Never(error))?;
         self.tell();
         Some(future)
+    }
+
+    fn start(&self, future: F) {
+        let started = self.runtime.spawn(future);
+        let mut state = lock(&self.state);
+        if let Progress::Starting = state.progress {
+            state.progress = Progress::Started(started);
+            drop(state);
+            self.tell();
+        } else {
+            // `abort` came before there was a handle to abort it by.
+            drop(state);
+            started.abort();
+        }
     }
 
     fn tell(&self) {
@@ -136,29 +157,33 @@ where
 {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
-        let poll = || match &mut *lock(&self.state) {
-            State::Waiting { timer, .. } => {
-                // Where the driver's runtime is gone, the task's own will do.
-                let _entered = self.runtime.enter();
-                timer.poll(self.deadline, Standing::New, &waker)
-            }
-            _ => Poll::Pending,
+        let mut state = lock(&self.state);
+        let State { deadline, progress } = &mut *state;
+        let Progress::Waiting { timer, .. } = progress else {
+            return;
         };
-        // A runtime without timers cannot have a driver, and says so by a panic: the task is not to be lost over it.
-        let due = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
-            drop(self.give_up(ScheduleError::Shutdown));
-            resume_unwind(panic)
-        });
-        match due {
-            Poll::Pending => {}
-            Poll::Ready(Err(refusal)) => drop(self.give_up(refusal.into())),
-            Poll::Ready(Ok(())) => {
-                let Some(future) = self.end_wait(State::Starting) else {
-                    return;
-                };
-                let started = self.runtime.spawn(future);
-                *lock(&self.state) = State::Started(started);
-                self.tell();
+        let poll = || {
+            // Where the driver's runtime is gone, the task's own will do.
+            let _entered = self.runtime.enter();
+            timer.poll(*deadline, Standing::New, &waker)
+        };
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(Err(refusal))) => {
+                drop(state);
+                drop(self.give_up(refusal.into()));
+            }
+            // Still locked: a task that is due is not to be reset any more.
+            Ok(Poll::Ready(Ok(()))) => {
+                if let Some(future) = self.end_wait(state, Progress::Starting) {
+                    self.start(future);
+                }
+            }
+            // A runtime without timers cannot have a driver, and says so by a panic: the task is not to be lost over it.
+            Err(panic) => {
+                drop(state);
+                drop(self.give_up(ScheduleError::Shutdown));
+                resume_unwind(panic)
             }
         }
     }
@@ -170,9 +195,11 @@ where
     F::Output: Send + 'static,
 {
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
-        let future = self.end_wait(State::Never(ScheduleError::Shutdown))?;
+        let state = lock(&self.state);
+        let deadline = state.deadline.instant;
+        let future = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
         wakers.due.extend(lock(&self.awaiting).take());
-        Some(ScheduledTask::new(self.deadline.instant, future))
+        Some(ScheduledTask::new(deadline, future))
     }
 }
 
@@ -182,16 +209,16 @@ where
     F::Output: Send + 'static,
 {
     fn deadline(&self) -> Instant {
-        self.deadline.instant
+        lock(&self.state).deadline.instant
     }
 
     fn stage(&self) -> Stage {
-        match &*lock(&self.state) {
-            State::Waiting { .. } => Stage::Waiting,
-            State::Starting => Stage::Started,
-            State::Started(task) if !task.is_finished() => Stage::Started,
-            State::Started(_) | State::Reported => Stage::Finished,
-            State::Never(_) => Stage::Never,
+        match &lock(&self.state).progress {
+            Progress::Waiting { .. } => Stage::Waiting,
+            Progress::Starting => Stage::Started,
+            Progress::Started(task) if !task.is_finished() => Stage::Started,
+            Progress::Started(_) | Progress::Reported => Stage::Finished,
+            Progress::Never(_) => Stage::Never,
         }
     }
 
@@ -199,23 +226,55 @@ where
         self.give_up(ScheduleError::Cancelled).is_some()
     }
 
+    fn reset(&self, deadline: Instant) -> bool {
+        let mut state = lock(&self.state);
+        let State {
+            deadline: due,
+            progress,
+        } = &mut *state;
+        let Progress::Waiting { timer, .. } = progress else {
+            return false;
+        };
+        *due = timer.shard().stamp(deadline);
+        timer.bring_forward(*due);
+        true
+    }
+
+    fn abort(&self) {
+        if self.cancel() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let started = match &state.progress {
+            Progress::Starting => {
+                state.progress = Progress::Never(ScheduleError::Cancelled);
+                return;
+            }
+            Progress::Started(task) => task.abort_handle(),
+            Progress::Waiting { .. } | Progress::Reported | Progress::Never(_) => return,
+        };
+        // On a runtime that has ended, it drops the task right here.
+        drop(state);
+        started.abort();
+    }
+
     fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<F::Output, ScheduleError>> {
         let awaiting = cx.waker().clone();
         let mut state = lock(&self.state);
-        match &mut *state {
-            State::Never(error) => {
+        match &mut state.progress {
+            Progress::Never(error) => {
                 let error = error.clone();
                 drop(state);
                 ready!(budget::poll_spend(cx));
                 Poll::Ready(Err(error))
             }
-            State::Started(task) => {
+            Progress::Started(task) => {
                 let result = ready!(Pin::new(task).poll(cx));
-                *state = State::Reported;
+                state.progress = Progress::Reported;
                 Poll::Ready(result.map_err(ScheduleError::from))
             }
-            State::Reported => panic!("`Scheduled` polled after completion"),
-            State::Waiting { .. } | State::Starting => {
+            Progress::Reported => panic!("`Scheduled` polled after completion"),
+            Progress::Waiting { .. } | Progress::Starting => {
                 let outdated = lock(&self.awaiting).replace(awaiting);
                 drop(state);
                 drop(outdated);

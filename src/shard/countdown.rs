@@ -47,6 +47,9 @@ impl Countdown {
     #[inline]
     pub(crate) fn poll(&mut self, due: &Due, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let Countdown { key, mark, shard } = self;
+        if key.is_none() {
+            shard.follow_thread();
+        }
         match *due {
             Due::After(delay) if key.is_none() => match Nanos::from_duration(delay) {
                 Nanos::ZERO if shard.is_shutdown() => Poll::Ready(Err(Refusal::Shutdown)),

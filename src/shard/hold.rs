@@ -8,6 +8,7 @@
 use std::{
     cell::Cell,
     ops::Deref,
+    ptr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -64,6 +65,34 @@ impl Hold {
                 keep(kept);
                 Hold(Some(shard.clone()))
             }
+        }
+    }
+}
+
+impl Hold {
+    /// Moves on to the shard of the current thread, before a timer is registered: it is to live where its task is polled, not
+    /// where it was made. An acceptor that makes the timers of all connections would else have them all.
+    #[inline]
+    pub(super) fn follow_thread(&mut self) {
+        let number = home() & self.mask;
+        if number != self.number {
+            self.move_to(number);
+        }
+    }
+
+    #[cold]
+    fn move_to(&mut self, number: usize) {
+        let kept = KEPT.try_with(Cell::take).ok().flatten();
+        let fits = |kept: &Arc<Shard>| kept.number == number && ptr::addr_eq(&*kept.driver, &*self.driver);
+        let (there, kept) = match kept {
+            Some(kept) if fits(&kept) => (Some(kept), None),
+            kept => (self.driver.sibling(number), kept),
+        };
+        if let Some(there) = there {
+            self.0 = Some(there);
+        }
+        if kept.is_some() {
+            keep(kept);
         }
     }
 }

@@ -62,10 +62,22 @@ struct Model {
 }
 
 impl Drive for Model {
-    fn notify(&self) {
+    fn come_by(&self, _: Instant) {
         if cfg!(not(plant_lost_notification)) {
             self.bell.ring();
         }
+    }
+
+    fn come_now(&self) {
+        self.bell.ring();
+    }
+
+    fn would_keep_clock(&self) -> bool {
+        true
+    }
+
+    fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
+        None
     }
 
     fn start(self: Arc<Self>) -> Result<(), Refusal> {
@@ -112,8 +124,8 @@ impl World {
         });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
-        let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone());
-        shard.drive(clock, Epoch(1));
+        let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone(), (0, 0));
+        shard.attach(clock, Epoch(1));
         World {
             model,
             shard: Arc::new(shard),
@@ -142,8 +154,8 @@ impl World {
     fn drive(&self, done: impl Fn() -> bool) {
         let mut wakers = Wakers::default();
         loop {
-            match self.visit(&mut wakers) {
-                Visited::Unfinished => continue,
+            match self.turn(&mut wakers) {
+                Visited::Unfinished => unreachable!("a turn goes on to its end"),
                 Visited::Shutdown => return,
                 Visited::Finished { .. } if done() => return,
                 Visited::Finished { next: NEVER } => self.model.bell.wait(),
@@ -189,16 +201,23 @@ impl World {
     fn assert_vacant(&self) {
         let mut wakers = Wakers::default();
         self.model.tick.fetch_add(9, Ordering::SeqCst);
-        while let Visited::Unfinished = self.visit(&mut wakers) {}
+        self.turn(&mut wakers);
         assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
 
-    fn visit(&self, wakers: &mut Wakers) -> Visited {
+    /// A turn of the driver, by one reading of the clock, a timer at a time.
+    fn turn(&self, wakers: &mut Wakers) -> Visited {
         let now = self.clock.nanos_of(self.model.now());
-        let visited = self.shard.visit(now, self.clock.source, 1, wakers);
-        wakers.spent.clear();
-        wakers.due.drain(..).for_each(Waker::wake);
-        visited
+        let mut begins = true;
+        loop {
+            let visited = self.shard.visit(now, self.clock.source, begins, 1, wakers);
+            wakers.spent.clear();
+            wakers.due.drain(..).for_each(Waker::wake);
+            match visited {
+                Visited::Unfinished => begins = false,
+                visited => return visited,
+            }
+        }
     }
 
     /// Polls a future's timer to its end, as its task does.
@@ -400,7 +419,7 @@ fn a_timer_set_aside_leaves_nothing_behind() {
         });
         // The last visits may find nothing new, and have the shard doze.
         for _ in 0..4 {
-            world.visit(&mut Wakers::default());
+            world.turn(&mut Wakers::default());
             world.model.tick.fetch_add(1, Ordering::SeqCst);
         }
         canceller.join().unwrap();
@@ -451,9 +470,9 @@ fn a_timer_of_another_delay_is_taken_over_beside_a_visit() {
 fn a_timer_is_taken_over_while_the_driver_is_replaced() {
     next_of_the_same_task(1, |world| {
         let mut wakers = Wakers::default();
-        world.shard.undrive(Nanos::ZERO, &mut wakers);
+        world.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.drive(world.clock, Epoch(1));
+        world.shard.attach(world.clock, Epoch(1));
     });
 }
 
@@ -481,7 +500,7 @@ fn two_threads_set_aside_in_one_shard() {
                 }
             })
         });
-        world.visit(&mut Wakers::default());
+        world.turn(&mut Wakers::default());
         for task in tasks {
             task.join().unwrap();
         }
@@ -543,14 +562,14 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_on_a_shelf() {
                 other.set_aside(timer);
             }
         });
-        world.shard.forsake();
+        world.shard.release_handles();
         world.set_aside(first);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            world.visit(&mut wakers);
+            world.turn(&mut wakers);
             world.model.tick.fetch_add(1, Ordering::SeqCst);
-            if world.shard.undrive_if_vacant(&mut wakers) {
-                world.shard.drive(world.clock, Epoch(1));
+            if world.shard.detach_if_empty(&mut wakers) {
+                world.shard.attach(world.clock, Epoch(1));
             }
         }
         canceller.join().unwrap();
@@ -571,7 +590,7 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
         world.model.tick.store(2, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            let visited = world.shard.visit(began, world.clock.source, 1, &mut wakers);
+            let visited = world.shard.visit(began, world.clock.source, true, 1, &mut wakers);
             assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
         }
         for timer in timers {
@@ -637,9 +656,9 @@ fn a_driver_that_goes_has_every_future_look_for_another() {
             sleepers.one_is_done();
         });
         let mut wakers = Wakers::default();
-        world.shard.undrive(Nanos::ZERO, &mut wakers);
+        world.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.drive(world.clock, Epoch(1));
+        world.shard.attach(world.clock, Epoch(1));
         world.drive(|| sleepers.are_done());
         assert_eq!(world.metrics().pending, 0);
     });
@@ -653,8 +672,8 @@ fn a_timer_set_aside_while_the_wheel_retires_is_not_taken_down_and_taken_over() 
         let waker = Waker::from(Task::new());
         let timer = world.count_down(3, &waker).unwrap();
         let other = world.clone();
-        // What `Link::retire` does at every turn of a forsaken wheel.
-        let driver = thread::spawn(move || assert!(!other.shard.undrive_if_vacant(&mut Wakers::default())));
+        // What `Shared::retire` does at every turn of a wheel without handles.
+        let driver = thread::spawn(move || assert!(!other.shard.detach_if_empty(&mut Wakers::default())));
         world.set_aside(timer);
         let mut key = Some(world.count_down(3, &waker).unwrap().0);
         assert!(world.shard.poll(&mut key, None, &waker).is_pending());

@@ -1,6 +1,13 @@
 //! A shard: one lock, the wheel and the counters behind it, and the verbs by which futures and the driver use them.
 //!
-//! No user code runs under the lock: wakers are cloned before it is taken, woken and dropped after it is released.
+//! Ground rules:
+//!
+//! 1. No user code runs under a lock of this crate: wakers are cloned before it is taken, woken and dropped after it is released.
+//!    (The one exception is a scheduled task's own lock, which its handle and its waker share.)
+//! 2. The order in which locks are taken: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, its runtime, a
+//!    shard's, the alarm. Under the alarm only Tokio's own locks are taken; under a shard's lock no other.
+//! 3. Whoever takes a waker out of a shard wakes it after the lock is released. A future that read something older without the
+//!    lock is then polled again.
 
 mod accounts;
 mod aside;
@@ -24,7 +31,7 @@ use crate::{
     error::Refusal,
     metrics::Metrics,
     sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock, try_lock},
-    timing_wheel::{Key, Tick, TimingWheel},
+    timing_wheel::{Key, Nanos, Tick, TimingWheel},
 };
 
 pub(crate) use countdown::{Countdown, Due};
@@ -46,14 +53,23 @@ pub(crate) const NEVER: Tick = Tick::MAX;
 
 /// What a shard asks of whoever drives it.
 pub(crate) trait Drive: Send + Sync {
-    /// Has the driver look again: a shard wants it earlier than it planned, or not at all.
-    fn notify(&self);
+    /// Has the driver come at `at`, unless it means to come earlier. It never wakes the driver on the calling thread.
+    fn come_by(&self, at: Instant);
+
+    /// Has the driver look again at once: it may have nothing left to do.
+    fn come_now(&self);
 
     /// Starts a driver if there is none. `Err` when its runtime is gone too.
     fn start(self: Arc<Self>) -> Result<(), Refusal>;
 
     /// Reads the clock of the driver's runtime.
     fn now(&self) -> Instant;
+
+    /// Whether a driver that was started now would go by the clock of the one that has gone.
+    fn would_keep_clock(&self) -> bool;
+
+    /// The shard, of the same wheel, of the thread with this number.
+    fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
 }
 
 /// One lock and all behind it.
@@ -64,9 +80,12 @@ pub(crate) struct Shard {
     published: AtomicU32,
     aside: Aside,
     /// Every handle of the wheel is gone.
-    forsaken: AtomicBool,
+    handles_gone: AtomicBool,
     limit: Option<Arc<Limit>>,
     driver: Arc<dyn Drive>,
+    /// Its place among the shards of the wheel, and how many those are, less one.
+    number: usize,
+    mask: usize,
     /// How many cells an emptied arena keeps, as long as the wheel has a handle.
     retained: usize,
 }
@@ -87,6 +106,8 @@ struct State {
     epoch: Epoch,
     /// The clocks of epochs 1 to `epoch`, exclusive.
     former: Vec<Clock>,
+    /// Wheel time from which the turn in progress counts what was incoming when it began.
+    settles_from: Nanos,
     counters: Metrics,
     /// The shelves of the threads that have one here.
     accounts: Vec<Account>,
@@ -99,6 +120,7 @@ impl Shard {
         capacity: usize,
         limit: Option<Arc<Limit>>,
         driver: Arc<dyn Drive>,
+        (number, mask): (usize, usize),
     ) -> Shard {
         Shard {
             state: Mutex::new(State {
@@ -108,21 +130,24 @@ impl Shard {
                 clock,
                 epoch: Epoch::UNDRIVEN,
                 former: Vec::new(),
+                settles_from: Nanos::ZERO,
                 counters: Metrics::default(),
                 accounts: Vec::new(),
             }),
             published: AtomicU32::new(Published::UNDRIVEN),
             aside: Aside::new(),
-            forsaken: AtomicBool::new(false),
+            handles_gone: AtomicBool::new(false),
             limit,
             driver,
+            number,
+            mask,
             retained: capacity.max(RETAINED),
         }
     }
 
     /// Every handle of the wheel is gone: the driver may go when the last timer has, and what was retained before.
-    pub(crate) fn forsake(&self) {
-        self.forsaken.store(true, Ordering::Relaxed);
+    pub(crate) fn release_handles(&self) {
+        self.handles_gone.store(true, Ordering::Relaxed);
         self.leave(lock(&self.state));
     }
 
@@ -160,6 +185,18 @@ impl Shard {
         }
     }
 
+    /// The earlier of two deadlines, also where they are of different clocks.
+    #[cfg(feature = "io")]
+    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+        let first = if one.epoch == other.epoch {
+            one.instant <= other.instant
+        } else {
+            let state = lock(&self.state);
+            state.tick_of(one) <= state.tick_of(other)
+        };
+        if first { one } else { other }
+    }
+
     /// The tick whose timers are due: the one last visited or, under a test's clock, the one in progress.
     fn reached(&self, state: &State) -> Tick {
         if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
@@ -177,8 +214,9 @@ impl Shard {
             if cfg!(not(plant_wake_at)) {
                 state.wake_at = tick;
             }
+            let at = state.clock.instant_of(tick);
             drop(state);
-            self.driver.notify();
+            self.driver.come_by(at);
         }
     }
 
@@ -214,15 +252,15 @@ impl Shard {
     #[inline]
     fn vacated(&self, state: MutexGuard<'_, State>) {
         self.leave(state);
-        if self.forsaken.load(Ordering::Relaxed) {
-            self.driver.notify();
+        if self.handles_gone.load(Ordering::Relaxed) {
+            self.driver.come_now();
         }
     }
 
     /// Unlocks; the memory of an arena that was emptied goes back, now that nobody has to wait for it.
     #[inline]
     fn leave(&self, mut state: MutexGuard<'_, State>) {
-        let retained = match self.forsaken.load(Ordering::Relaxed) {
+        let retained = match self.handles_gone.load(Ordering::Relaxed) {
             true => RETAINED,
             false => self.retained,
         };

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{self, Deadline, Epoch, Source},
+    clock::{Deadline, Epoch, Source},
     sync::Ordering,
 };
 
@@ -19,10 +19,10 @@ pub(super) struct Published;
 impl Published {
     const BITS: u32 = 3;
     const KIND: u32 = (1 << Self::BITS) - 1;
-    /// The epoch is that of the last driver; an instant belongs to the next.
+    /// There was no driver yet; an instant belongs to the first.
     pub(super) const UNDRIVEN: u32 = 0;
-    /// The same, but the last driver's clock was the real one.
-    const UNDRIVEN_SINCE_REAL: u32 = 1;
+    /// The epoch is that of the last driver; an instant belongs to it, or to the next.
+    const DRIVER_GONE: u32 = 1;
     const MACHINE: u32 = 2;
     const PAUSABLE: u32 = 3;
     const TEST: u32 = 4;
@@ -92,8 +92,7 @@ impl Shard {
         let epoch = Epoch(published >> Published::BITS);
         let epoch = match published & Published::KIND {
             Published::UNDRIVEN => epoch.next(),
-            // Two drivers on the real clock share an epoch.
-            Published::UNDRIVEN_SINCE_REAL if !clock::is_real(|| self.driver.now()) => epoch.next(),
+            Published::DRIVER_GONE if !self.driver.would_keep_clock() => epoch.next(),
             _ => epoch,
         };
         Deadline { instant, epoch }
@@ -108,10 +107,8 @@ impl Shard {
     pub(super) fn publish(&self, state: &State) {
         let kind = match state.mode {
             Mode::Shutdown => Published::SHUTDOWN,
-            Mode::Driverless if state.clock.source.is_real() && state.epoch != Epoch::UNDRIVEN => {
-                Published::UNDRIVEN_SINCE_REAL
-            }
-            Mode::Driverless => Published::UNDRIVEN,
+            Mode::Driverless if state.epoch == Epoch::UNDRIVEN => Published::UNDRIVEN,
+            Mode::Driverless => Published::DRIVER_GONE,
             _ => match state.clock.source {
                 Source::Machine => Published::MACHINE,
                 Source::Pausable => Published::PAUSABLE,

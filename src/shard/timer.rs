@@ -38,6 +38,9 @@ impl Timer {
         standing: Standing,
         waker: &Waker,
     ) -> Poll<Result<(), Refusal>> {
+        if self.key.is_none() {
+            self.shard.follow_thread();
+        }
         self.shard.poll_at(&mut self.key, due, standing, waker)
     }
 

@@ -30,7 +30,7 @@ pub(crate) enum Visited {
 
 impl Shard {
     /// A driver has come, with its clock.
-    pub(crate) fn drive(&self, clock: Clock, epoch: Epoch) {
+    pub(crate) fn attach(&self, clock: Clock, epoch: Epoch) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
             return;
@@ -45,14 +45,15 @@ impl Shard {
         self.publish(&state);
     }
 
-    /// The driver has gone, at `stood`: every pending future is to be polled, so that one starts another driver.
-    pub(crate) fn undrive(&self, stood: Nanos, wakers: &mut Wakers) {
+    /// The driver has gone, at `stopped_at`: every pending future is to be polled, so that one starts another driver.
+    pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
             return;
         }
         if let Mode::Ticking { .. } = state.mode {
-            self.settle(&mut state, stood, usize::MAX, wakers);
+            self.begin_settling(&mut state, stopped_at, wakers);
+            state.settle(usize::MAX);
         }
         let pending = state.wheel.values_mut();
         wakers
@@ -63,18 +64,19 @@ impl Shard {
         self.leave(state);
     }
 
-    /// Lets the driver go, if nothing is left here to drive for.
-    pub(crate) fn undrive_if_vacant(&self, wakers: &mut Wakers) -> bool {
+    /// Lets the driver go, if no timer is pending here.
+    pub(crate) fn detach_if_empty(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
         self.end_term(&mut state, &mut wakers.spent);
-        let vacant = state.wheel.is_vacant();
-        if vacant && state.mode != Mode::Shutdown {
+        // A cell whose timer has expired, and whose future may never be polled again, is no reason to stay.
+        let empty = state.wheel.len() == 0;
+        if empty && state.mode != Mode::Shutdown {
             state.mode = Mode::Driverless;
             self.publish(&state);
         }
         let shutdown = state.mode == Mode::Shutdown;
         self.leave(state);
-        vacant || shutdown
+        empty || shutdown
     }
 
     /// Ends every timer, and the shard, for good; returns how many timers there were.
@@ -91,20 +93,25 @@ impl Shard {
         pending
     }
 
-    /// Gives up to `limit` incoming timers their deadlines, counted from now, and returns that, and whether it was all of them.
-    fn settle(&self, state: &mut State, now: Nanos, limit: usize, wakers: &mut Wakers) -> (Nanos, bool) {
+    /// Marks what is incoming now, to be settled by this turn: it counts from a reading of the clock made here. What comes later
+    /// is the next turn's, so that a turn has an end.
+    fn begin_settling(&self, state: &mut State, now: Nanos, wakers: &mut Wakers) {
         self.end_term(state, &mut wakers.spent);
         // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
-        let now = state.clock.nanos_of(self.now()).max(now);
-        let clock = state.clock;
-        let all = state
-            .wheel
-            .settle_incoming(limit, |delay| clock.deadline_tick(now.saturating_add(delay)));
-        (now, all)
+        state.settles_from = state.clock.nanos_of(self.now()).max(now);
+        state.wheel.mark_incoming();
     }
 
-    /// Moves the shard on to `now` and takes up to `batch` wakers of due timers.
-    pub(crate) fn visit(&self, now: Nanos, source: Source, batch: usize, wakers: &mut Wakers) -> Visited {
+    /// Moves the shard on to `now`, the reading of the clock by which this turn goes, and takes wakers of due timers. Deals with up
+    /// to `batch` timers, those that are due first. `begins`: it is the turn's first visit here.
+    pub(crate) fn visit(
+        &self,
+        now: Nanos,
+        source: Source,
+        begins: bool,
+        batch: usize,
+        wakers: &mut Wakers,
+    ) -> Visited {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
@@ -120,32 +127,42 @@ impl Shard {
             state.clock.source = source;
             self.publish(state);
         }
-        let ticking = matches!(state.mode, Mode::Ticking { .. });
-        if !ticking && !state.accounts.is_empty() {
-            // For what was overlooked while it ticked.
-            self.end_term(state, &mut wakers.spent);
-        }
-        // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
-        if state.clock.tick_at(now) < state.wake_at && (source.is_real() || !ticking) {
-            let next = state.wake_at;
-            self.leave(guard);
-            return Visited::Finished { next };
-        }
-        let (now, settled) = match ticking {
-            true => self.settle(state, now, batch, wakers),
-            false => (now, true),
-        };
         let tick = state.clock.tick_at(now);
+        if begins {
+            let ticking = matches!(state.mode, Mode::Ticking { .. });
+            if !ticking && !state.accounts.is_empty() {
+                // For what was overlooked while it ticked.
+                self.end_term(state, &mut wakers.spent);
+            }
+            // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
+            if tick < state.wake_at && (source.is_real() || !ticking) {
+                let next = state.wake_at;
+                self.leave(guard);
+                return Visited::Finished { next };
+            }
+            if ticking {
+                self.begin_settling(state, now, wakers);
+            }
+        }
         let turn = state.wheel.advance(tick, batch, &mut wakers.due);
         state.counters.expired += turn.expired as u64;
         state.counters.cascaded += turn.cascaded as u64;
         self.release(turn.expired);
-        if turn.more || !settled {
+        if turn.more || !state.settle(batch - turn.expired - turn.cascaded) {
             return Visited::Unfinished;
         }
         state.choose_mode(tick);
         let next = state.wake_at;
         self.leave(guard);
         Visited::Finished { next }
+    }
+}
+
+impl State {
+    /// Gives up to `limit` of the incoming timers that were marked their deadlines; true when it was all of them.
+    fn settle(&mut self, limit: usize) -> bool {
+        let (clock, from) = (self.clock, self.settles_from);
+        self.wheel
+            .settle_incoming(limit, |delay| clock.deadline_tick(from.saturating_add(delay)))
     }
 }

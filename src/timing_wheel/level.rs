@@ -1,5 +1,7 @@
 //! One ring of buckets and the bitmap of those in use.
 
+use std::collections::TryReserveError;
+
 use super::bucket::Bucket;
 
 /// A ring of `ticks_per_wheel` buckets; which of them hold a timer is told by [`Bitmap`], never by looking.
@@ -9,11 +11,14 @@ pub(super) struct Level {
 }
 
 impl Level {
-    pub(super) fn new(ticks_per_wheel: usize) -> Level {
-        Level {
-            buckets: vec![Bucket::EMPTY; ticks_per_wheel].into_boxed_slice(),
+    pub(super) fn try_new(ticks_per_wheel: usize) -> Result<Level, TryReserveError> {
+        let mut buckets = Vec::new();
+        buckets.try_reserve_exact(ticks_per_wheel)?;
+        buckets.resize(ticks_per_wheel, Bucket::EMPTY);
+        Ok(Level {
+            buckets: buckets.into_boxed_slice(),
             used: Bitmap::new(ticks_per_wheel),
-        }
+        })
     }
 }
 

@@ -42,6 +42,7 @@
 //! 6. An entry without a value hangs nowhere, and its cell stays until its key comes back.
 //! 7. `len` counts the entries that have a value.
 //! 8. Entries with one deadline hang in one list, in the order in which they came; a cascade keeps it.
+//! 9. The mark among the incoming entries is at one of them, the last to be settled, or nowhere.
 //!
 //! **Costs.** `insert`, `reinsert` and `remove`: O(1). `advance`: O(expired + cascaded + visited buckets), whatever the
 //! distance; a timer cascades at most once for each level. A timer beyond the span of the top level is looked at once a
@@ -72,6 +73,8 @@ pub(crate) struct TimingWheel<T> {
     entries: Slab<Entry<T>>,
     len: usize,
     incoming: Bucket,
+    /// The last of the incoming entries that are to be settled; [`NIL`] when none is.
+    marked: u32,
     overdue: Bucket,
     /// Finest first.
     levels: Box<[Level]>,
@@ -119,22 +122,40 @@ impl Work {
 impl<T> TimingWheel<T> {
     /// A wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and at least 2; levels that no 64-bit
     /// deadline could reach are left out.
-    pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
+    ///
+    /// # Errors
+    ///
+    /// When there is not enough memory for so many buckets.
+    pub(crate) fn try_new(ticks_per_wheel: usize, levels: usize) -> Result<TimingWheel<T>, TryReserveError> {
         let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
         let bits_per_level = ticks_per_wheel.trailing_zeros();
         let reachable = u64::BITS.div_ceil(bits_per_level) as usize;
-        TimingWheel {
+        Ok(TimingWheel {
             now: Tick::ZERO,
             entries: Slab::new(),
             len: 0,
             incoming: Bucket::EMPTY,
+            marked: NIL,
             overdue: Bucket::EMPTY,
             levels: (0..levels.clamp(1, reachable))
-                .map(|_| Level::new(ticks_per_wheel))
-                .collect(),
+                .map(|_| Level::try_new(ticks_per_wheel))
+                .collect::<Result<_, _>>()?,
             bits_per_level,
             unfinished: None,
-        }
+        })
+    }
+
+    /// Bytes of the buckets of such a wheel.
+    pub(crate) fn bucket_bytes(ticks_per_wheel: usize, levels: usize) -> usize {
+        let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
+        let reachable = u64::BITS.div_ceil(ticks_per_wheel.trailing_zeros()) as usize;
+        levels.clamp(1, reachable) * ticks_per_wheel * mem::size_of::<Bucket>()
+    }
+
+    /// The same where the memory is known to be there.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
+        TimingWheel::try_new(ticks_per_wheel, levels).expect("memory for a few buckets")
     }
 
     /// The tick up to which everything has expired.
@@ -208,20 +229,25 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Gives up to `limit` incoming timers the deadline that `deadline_of` makes of their delay, oldest first; true when
-    /// none is left.
+    /// Marks what is incoming now: [`TimingWheel::settle_incoming`] goes no further than that.
+    pub(crate) fn mark_incoming(&mut self) {
+        self.marked = self.incoming.tail;
+    }
+
+    /// Gives up to `limit` of the incoming timers that were marked the deadline that `deadline_of` makes of their delay, oldest
+    /// first; true when none is left.
     pub(crate) fn settle_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
         for _ in 0..limit {
-            let index = self.incoming.head;
-            if index == NIL {
-                return true;
+            if self.marked == NIL {
+                break;
             }
+            let index = self.incoming.head;
             self.unlink(index);
             let entry = &mut self.entries[index as usize];
             entry.deadline = deadline_of(Nanos(entry.deadline.0));
             self.hang(index, self.now);
         }
-        self.incoming.is_empty()
+        self.marked == NIL
     }
 
     /// The value of a pending timer; `None` once it has expired.
@@ -287,6 +313,7 @@ impl<T> TimingWheel<T> {
             limit,
             turn: Turn::default(),
         };
+        self.skip_rounds(now);
         loop {
             while !self.overdue.is_empty() {
                 if !work.proceed() {
@@ -326,15 +353,21 @@ impl<T> TimingWheel<T> {
             .filter_map(|(_, entry)| entry.value.as_mut())
     }
 
-    /// Takes every pending value at once, in no particular order; the entries stay, with a deadline that never came.
+    /// Takes every pending value at once, in no particular order; the entries stay, with a deadline that never came. It walks
+    /// the lists, not the arena, which may have been reserved for millions.
     pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
         abandoned.reserve(self.len);
-        for index in 0..self.entries.capacity() {
-            if self.entries.get(index).is_some_and(|entry| entry.value.is_some()) {
-                self.expire(index as u32, abandoned);
-                self.entries[index].deadline = Tick::MAX;
-            }
+        while let Some(index) = self.any_pending() {
+            self.expire(index, abandoned);
+            self.entries[index as usize].deadline = Tick::MAX;
         }
+    }
+
+    fn any_pending(&self) -> Option<u32> {
+        let used = |level: &Level| level.used.next(0).map(|digit| level.buckets[digit].head);
+        let listed = [self.incoming.head, self.overdue.head];
+        let mut heads = listed.into_iter().filter(|head| *head != NIL);
+        heads.next().or_else(|| self.levels.iter().find_map(used))
     }
 
     /// An arena grown past `retain` cells that no longer holds one, for the caller to drop where it likes.
@@ -370,6 +403,38 @@ impl<T> TimingWheel<T> {
         self.unfinished = None;
         self.now = visit.tick;
         true
+    }
+
+    /// Goes on to the first deadline when only the top level is in use and `now` is rounds away: the rounds before would look at
+    /// every timer of it, and find none due.
+    fn skip_rounds(&mut self, now: Tick) {
+        let top = self.levels.len() - 1;
+        let shift = top as u32 * self.bits_per_level;
+        let rounds = (now.0.saturating_sub(self.now.0) >> shift) >> self.bits_per_level;
+        let next = match self.unfinished {
+            None => self.next_visit(),
+            Some(_) => None,
+        };
+        if rounds < 2 || !self.overdue.is_empty() || next.is_none_or(|visit| visit.level != top) {
+            return;
+        }
+        let mut first = now;
+        let ring = &self.levels[top];
+        let mut used = ring.used.next(0);
+        while let Some(digit) = used {
+            let mut index = ring.buckets[digit].head;
+            while index != NIL {
+                let entry = &self.entries[index as usize];
+                first = first.min(entry.deadline);
+                index = entry.next;
+            }
+            used = (digit + 1 < ring.buckets.len())
+                .then(|| ring.used.next(digit + 1))
+                .flatten();
+        }
+        // The last tick before the bucket of the first deadline, so that all still hang where invariant 3 has them.
+        let before = (first.0 >> shift << shift).saturating_sub(1);
+        self.now = self.now.max(Tick(before));
     }
 
     /// The next used bucket, by invariant 4 in the finest level in use.
@@ -445,7 +510,13 @@ impl<T> TimingWheel<T> {
         } = self.entries[index as usize];
         match place {
             Place::EXPIRED => {}
-            Place::INCOMING => self.incoming.unlink(&mut self.entries, prev, next),
+            Place::INCOMING => {
+                self.incoming.unlink(&mut self.entries, prev, next);
+                if self.marked == index {
+                    // Those before it are still to be settled; before the first there is none.
+                    self.marked = prev;
+                }
+            }
             Place::OVERDUE => self.overdue.unlink(&mut self.entries, prev, next),
             bucket => {
                 let ordinal = bucket.ordinal() as usize;

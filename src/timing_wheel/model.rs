@@ -29,6 +29,7 @@ pub(crate) enum When {
 pub(crate) enum Op {
     Insert(When),
     InsertIncoming(u16),
+    MarkIncoming,
     SettleIncoming { from: When, limit: u8 },
     Reinsert { timer: u8, deadline: When },
     BringForward { timer: u8, deadline: When },
@@ -55,7 +56,8 @@ struct Model {
     /// In the order in which they must expire. A deadline that had passed at insertion counts as the tick of then: all
     /// the others are later, and those overdue before it were so at that tick or before.
     due: BTreeMap<(Tick, u64), u64>,
-    incoming: VecDeque<(Nanos, u64)>,
+    /// The last field: marked, to be settled.
+    incoming: VecDeque<(Nanos, u64, bool)>,
     values: u64,
     placed: u64,
     cascaded: usize,
@@ -107,7 +109,7 @@ impl Model {
                 let delay = Nanos(u64::from(delay));
                 let value = self.new_value();
                 let key = self.wheel.insert_incoming(delay, value);
-                self.incoming.push_back((delay, value));
+                self.incoming.push_back((delay, value, false));
                 self.hold(Timer {
                     key,
                     value,
@@ -115,20 +117,25 @@ impl Model {
                     state: State::Incoming,
                 });
             }
+            Op::MarkIncoming => {
+                self.wheel.mark_incoming();
+                self.incoming.iter_mut().for_each(|(_, _, marked)| *marked = true);
+            }
             Op::SettleIncoming { from, limit } => {
                 let from = self.resolve(from);
                 let deadline_of = |delay: Nanos| Tick(from.0.saturating_add(delay.0));
                 let settled = self.wheel.settle_incoming(limit.into(), deadline_of);
                 for _ in 0..limit {
-                    let Some((delay, value)) = self.incoming.pop_front() else {
+                    let Some((delay, value, true)) = self.incoming.front().copied() else {
                         break;
                     };
+                    self.incoming.pop_front();
                     let deadline = deadline_of(delay);
                     let state = self.place(deadline, value);
                     let timer = self.timer_of(value);
                     (timer.deadline, timer.state) = (Some(deadline), state);
                 }
-                assert_eq!(settled, self.incoming.is_empty());
+                assert_eq!(settled, !self.incoming.iter().any(|(_, _, marked)| *marked));
             }
             Op::Reinsert { timer, deadline } => {
                 let Some(index) = self.pick(timer) else {
@@ -352,7 +359,7 @@ impl Model {
     fn forget(&mut self, index: usize) -> Option<u64> {
         let Timer { value, state, .. } = self.timers[index];
         match state {
-            State::Incoming => self.incoming.retain(|(_, other)| *other != value),
+            State::Incoming => self.incoming.retain(|(_, other, _)| *other != value),
             State::Due(deadline, placed) => drop(self.due.remove(&(deadline, placed))),
             State::Expired => return None,
         }
@@ -379,7 +386,12 @@ impl<T> TimingWheel<T> {
         let mut home = BTreeMap::new();
         let mut next_visit = self.unfinished.map(|visit| visit.tick);
 
-        for index in self.assert_linked(self.incoming, Place::INCOMING) {
+        let incoming = self.assert_linked(self.incoming, Place::INCOMING);
+        assert!(
+            self.marked == NIL || incoming.contains(&self.marked),
+            "9: the mark is at an entry that is not incoming"
+        );
+        for index in incoming {
             listed[index as usize] += 1;
         }
         for index in self.assert_linked(self.overdue, Place::OVERDUE) {

@@ -82,6 +82,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         10 => when().prop_map(Op::Insert),
         3 => (0..200_u16).prop_map(Op::InsertIncoming),
+        2 => Just(Op::MarkIncoming),
         3 => (when(), limit()).prop_map(|(from, limit)| Op::SettleIncoming { from, limit }),
         4 => (any::<u8>(), when()).prop_map(|(timer, deadline)| Op::Reinsert { timer, deadline }),
         3 => (any::<u8>(), when()).prop_map(|(timer, deadline)| Op::BringForward { timer, deadline }),
@@ -219,7 +220,7 @@ fn the_next_used_bucket_is_found_across_words_and_their_summaries() {
         LEN - 65,
     ];
     let edges = BTreeSet::from_iter(edges.into_iter().chain([LEN - 64, LEN - 63, LEN - 2, LEN - 1]));
-    let mut used = Level::new(LEN).used;
+    let mut used = Level::try_new(LEN).unwrap().used;
 
     assert_eq!(used.next(0), None);
     for &member in &edges {
@@ -424,6 +425,12 @@ fn incoming_timers_line_up_when_they_are_settled() {
     assert_eq!(wheel.remove(key), Some("removed"));
     assert_eq!(wheel.expire_until(9), ["direct 5"]);
 
+    assert!(
+        wheel.settle_incoming(9, |delay| Tick(10 + delay.0)),
+        "nothing is marked"
+    );
+    wheel.mark_incoming();
+    let later = wheel.insert_incoming(Nanos(5), "later");
     assert!(!wheel.settle_incoming(2, |delay| Tick(10 + delay.0)));
     assert!(wheel.settle_incoming(1, |delay| Tick(10 + delay.0)));
     assert!(wheel.settle_incoming(0, |delay| Tick(10 + delay.0)));
@@ -432,6 +439,32 @@ fn incoming_timers_line_up_when_they_are_settled() {
         wheel.expire_until(20),
         ["incoming 0", "direct 10", "incoming 5", "incoming 5'"]
     );
+    assert_eq!(
+        wheel.remove(later),
+        Some("later"),
+        "what came after the mark waits"
+    );
+}
+
+#[test]
+fn a_marked_timer_that_is_removed_takes_no_other_along() {
+    let mut wheel = TimingWheel::new(4, 2);
+    wheel.insert_incoming(Nanos(1), "first");
+    let last = wheel.insert_incoming(Nanos(2), "last");
+    wheel.mark_incoming();
+    let later = wheel.insert_incoming(Nanos(3), "later");
+    assert_eq!(wheel.remove(last), Some("last"));
+    assert!(wheel.settle_incoming(9, |delay| Tick(delay.0)));
+    assert_eq!(wheel.expire_until(9), ["first"]);
+
+    wheel.mark_incoming();
+    assert_eq!(wheel.remove(later), Some("later"));
+    wheel.insert_incoming(Nanos(3), "latest");
+    assert!(
+        wheel.settle_incoming(9, |delay| Tick(delay.0)),
+        "nothing marked is left"
+    );
+    wheel.assert_consistent();
 }
 
 #[test]
@@ -439,6 +472,7 @@ fn only_an_incoming_timer_is_given_another_delay() {
     let mut wheel = TimingWheel::new(4, 2);
     let key = wheel.insert_incoming(Nanos(9), "incoming");
     wheel.set_incoming_delay(&key, Nanos(2));
+    wheel.mark_incoming();
     assert!(wheel.settle_incoming(1, |delay| Tick(delay.0)));
     wheel.set_incoming_delay(&key, Nanos(9));
     wheel.assert_consistent();
@@ -696,4 +730,21 @@ proptest! {
         prop_assert_eq!(Nanos::from_duration(duration), Nanos(nanos));
         prop_assert_eq!(Nanos(nanos).to_duration(), duration);
     }
+}
+
+#[test]
+fn a_wheel_that_lags_by_many_rounds_goes_to_its_first_deadline_at_once() {
+    // A day of milliseconds, in rounds of two: to crawl through them would take seconds.
+    let day = 86_400_000;
+    let mut wheel = TimingWheel::new(2, 1);
+    wheel.insert(Tick(day + 1), "near");
+    wheel.insert(Tick(day + 4), "next");
+    wheel.insert(Tick(7 * day), "far");
+    let mut expired = Vec::new();
+    let turn = wheel.advance(Tick(day), 8, &mut expired);
+    assert!(!turn.more, "it looked at more than eight timers");
+    assert_eq!((wheel.now(), expired.len()), (Tick(day), 0));
+    wheel.assert_consistent();
+    assert_eq!(wheel.expire_until(day + 4), ["near", "next"]);
+    assert_eq!(wheel.expire_until(7 * day), ["far"]);
 }

@@ -1,38 +1,55 @@
 //! Does one kind of work so many times and nothing else, for `.ci/instructions` to count: `count PEER WORK TIMES`.
 //!
-//! It runs on a current-thread runtime, without a pause between operations. So once a shard ticks it goes on ticking, and
-//! the driver, which could come only between two polls, never does: the count is that of the operations alone.
+//! The kinds up to `repoll` run in one poll of a current-thread runtime. So once a shard ticks it goes on ticking, and the
+//! driver, which could come only between two polls, never does: the count is that of the operations alone. A server is a
+//! program, with its scheduler and with whoever drives its timers: `none` counts it without timers.
 
 use std::{
     future::{Future, poll_fn, ready},
     hint::black_box,
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
+    thread,
     time::Duration,
 };
 
 use tickwheel::Wheel;
 use tickwheel_benches::{
     children::Arguments,
-    work::{Once, poll_once, poll_ready, poll_sleep},
+    server::{Server, Traffic},
+    timers::{self, Timers},
+    work::{Once, poll_once, poll_ready, poll_sleep, repeat},
 };
-use tokio::time::{self, Instant, Sleep};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{self, Instant},
+};
 
 const DURATION: Duration = Duration::from_secs(600);
+
+/// Timeouts after which a quiet one pauses, for a tick: fewer than make a shard tick.
+const QUIET: u64 = 50;
+
+const USAGE: &str = "usage: count none|tickwheel|tokio \
+    ready|timeout|quiet|sleep|select|reset|repoll|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
 
 fn main() {
     let arguments = Arguments::read();
     let Ok([peer, work, times]) = <[String; 3]>::try_from(arguments.rest) else {
-        panic!("usage: count tickwheel|tokio ready|timeout|sleep|reset TIMES");
+        panic!("{USAGE}");
     };
     let times = times.parse().expect("TIMES is a number");
-    let runtime = time_only();
+    let runtime = runtime(work.ends_with("-threads"));
+    let serving = work.starts_with("server");
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
-        match peer.as_str() {
-            "tickwheel" => tickwheel(&work, times).await,
-            "tokio" => tokio(&work, times).await,
-            peer => panic!("there is no {peer}"),
+        match (peer.as_str(), serving) {
+            ("none", true) => serve(timers::None, &work, times).await,
+            ("tokio", true) => serve(timers::Tokio, &work, times).await,
+            ("tickwheel", true) => serve(wheel(&work), &work, times).await,
+            ("tokio", false) => tokio(&work, times).await,
+            ("tickwheel", false) => tickwheel(&work, times).await,
+            (peer, _) => panic!("there is no {peer}: {USAGE}"),
         }
     };
     runtime
@@ -40,19 +57,82 @@ fn main() {
         .expect("the work does not panic");
 }
 
-fn time_only() -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_time().build().expect("the runtime starts")
+/// A current-thread runtime, or a multi-thread one with one worker.
+fn runtime(threads: bool) -> Runtime {
+    let mut builder = match threads {
+        true => Builder::new_multi_thread(),
+        false => Builder::new_current_thread(),
+    };
+    let builder = builder.worker_threads(1).enable_time();
+    builder.build().expect("the runtime starts")
 }
 
-async fn repeat(times: u64, mut operation: impl FnMut(&mut Context<'_>)) {
-    poll_fn(|cx| {
-        for _ in 0..times {
-            operation(cx);
+/// Under callgrind everything takes so much longer that what is busy would not be in ticks of 10 ms.
+fn wheel(work: &str) -> Wheel {
+    let millis = if work.contains("busy") { 200 } else { 10 };
+    let builder = Wheel::builder().tick_duration(Duration::from_millis(millis));
+    builder.build().expect("such a tick is allowed")
+}
+
+async fn serve<T: Timers>(timers: T, work: &str, times: u64) {
+    let traffic = match work.trim_end_matches("-threads") {
+        "server-busy" => Traffic::Busy,
+        "server-quiet" => Traffic::Quiet,
+        work => panic!("there is no {work}: {USAGE}"),
+    };
+    let mut server = Server::start(50, &timers);
+    server.ask(1_000, traffic).await;
+    server.ask(times, traffic).await;
+}
+
+/// Timeouts that wait once, fewer in a tick than make a shard tick.
+async fn quiet<F: Future>(times: u64, timeout: impl Fn() -> F) {
+    for _ in 0..times / QUIET {
+        repeat(QUIET, |cx| poll_once(cx, timeout())).await;
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A round of a loop around `select!`: a sleep beside something else, that looks at the sleep twice and gives it up.
+fn poll_select(cx: &mut Context<'_>, sleep: impl Future) {
+    let mut round = pin!(async {
+        tokio::select! {
+            biased;
+            _ = sleep => false,
+            () = Once::default() => true,
         }
-        Poll::Ready(())
-    })
-    .await;
+    });
+    assert!(black_box(round.as_mut().poll(cx)).is_pending());
+    assert_eq!(black_box(round.as_mut().poll(cx)), Poll::Ready(true));
+}
+
+/// The work that is the same in the words of either peer; false where it is another.
+async fn in_common<T: Timers>(
+    timers: &T,
+    first: &mut Pin<Box<T::Sleep>>,
+    reset: impl Fn(&mut Pin<Box<T::Sleep>>, Instant),
+    work: &str,
+    times: u64,
+) -> bool {
+    match work {
+        "select" => repeat(times, |cx| poll_select(cx, timers.sleep(black_box(2 * DURATION)))).await,
+        "repoll" => {
+            repeat(times, |cx| {
+                assert!(black_box(&mut *first).as_mut().poll(cx).is_pending())
+            })
+            .await
+        }
+        "reset" => {
+            let mut deadline = Instant::now() + 2 * DURATION;
+            repeat(times, |_| {
+                deadline += Duration::from_micros(1);
+                reset(black_box(&mut *first), deadline);
+            })
+            .await;
+        }
+        _ => return false,
+    }
+    true
 }
 
 async fn tickwheel(work: &str, times: u64) {
@@ -62,6 +142,9 @@ async fn tickwheel(work: &str, times: u64) {
     poll_pending(&mut first).await;
     for _ in 0..10 {
         time::sleep(Duration::from_millis(1)).await;
+    }
+    if in_common(&wheel, &mut first, |first, to| first.reset(to), work, times).await {
+        return;
     }
     let deadline = Instant::now() + 2 * DURATION;
     match work {
@@ -84,16 +167,9 @@ async fn tickwheel(work: &str, times: u64) {
             .await;
             assert_eq!(wheel.metrics().registered, registered + times);
         }
+        "quiet" => quiet(times, || wheel.timeout(black_box(DURATION), Once::default())).await,
         "sleep" => repeat(times, |cx| poll_sleep(cx, wheel.sleep_until(black_box(deadline)))).await,
-        "reset" => {
-            let mut deadline = deadline;
-            repeat(times, |_| {
-                deadline += Duration::from_micros(1);
-                black_box(&mut first).as_mut().reset(deadline);
-            })
-            .await;
-        }
-        work => panic!("there is no {work}"),
+        work => panic!("there is no {work}: {USAGE}"),
     }
 }
 
@@ -102,6 +178,17 @@ async fn tokio(work: &str, times: u64) {
     poll_pending(&mut first).await;
     for _ in 0..10 {
         time::sleep(Duration::from_millis(1)).await;
+    }
+    if in_common(
+        &timers::Tokio,
+        &mut first,
+        |first, to| first.as_mut().reset(to),
+        work,
+        times,
+    )
+    .await
+    {
+        return;
     }
     let deadline = Instant::now() + 2 * DURATION;
     match work {
@@ -117,17 +204,9 @@ async fn tokio(work: &str, times: u64) {
             })
             .await
         }
+        "quiet" => quiet(times, || time::timeout(black_box(DURATION), Once::default())).await,
         "sleep" => repeat(times, |cx| poll_sleep(cx, time::sleep_until(black_box(deadline)))).await,
-        "reset" => {
-            let mut deadline = deadline;
-            repeat(times, |_| {
-                deadline += Duration::from_micros(1);
-                let first: &mut Pin<Box<Sleep>> = black_box(&mut first);
-                first.as_mut().reset(deadline);
-            })
-            .await;
-        }
-        work => panic!("there is no {work}"),
+        work => panic!("there is no {work}: {USAGE}"),
     }
 }
 

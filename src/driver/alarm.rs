@@ -1,0 +1,139 @@
+//! When the driver comes, and who wakes it.
+//!
+//! The driver sleeps on Tokio's timer alone. Whoever registers an earlier deadline moves that timer, and does not wake the
+//! driver. Tokio's time driver wakes it then, from a worker that has nothing else to do. A worker that registers a timer and
+//! then blocks can so hold up nobody.
+//!
+//! A wake-up from the worker itself would be different. It puts the driver into that worker's LIFO slot, and Tokio lets no other
+//! worker steal from there. Where such a wake-up cannot be avoided, an empty task takes the slot: that moves the driver into the
+//! worker's queue, from which any worker can take it.
+
+use std::{
+    future::{Future, poll_fn},
+    mem,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task,
+    time::{Instant, Interval},
+};
+
+use crate::sync::{Mutex, lock};
+
+/// What the driver waits for. Its lock is the last in the crate's order: only Tokio's own are taken under it.
+#[derive(Default)]
+pub(super) struct Alarm(Mutex<Plan>);
+
+#[derive(Default)]
+struct Plan {
+    /// Tokio's timer; none while there is no driver.
+    interval: Option<Interval>,
+    /// The driver task's, once it has waited.
+    waker: Option<Waker>,
+    /// When the driver means to come; none while nothing waits for it.
+    at: Option<Instant>,
+    /// It is to come at once, whatever `at` says.
+    called: bool,
+    /// The driver waits. While it does not, it looks at the plan before it does.
+    waits: bool,
+}
+
+impl Alarm {
+    /// A driver is about to start, and is to wait on this timer.
+    pub(super) fn set_up(&self, interval: Interval) {
+        let plan = Plan {
+            interval: Some(interval),
+            ..Plan::default()
+        };
+        // With the lock released, for a timer takes Tokio's locks when it is dropped.
+        let former = mem::replace(&mut *lock(&self.0), plan);
+        drop(former);
+    }
+
+    /// The driver has gone. Tokio's timer is not touched after this: its runtime may be shutting down.
+    pub(super) fn take_down(&self) {
+        let former = mem::take(&mut *lock(&self.0));
+        drop(former);
+    }
+
+    /// Has the driver come at `at`, unless it means to come earlier.
+    pub(super) fn come_by(&self, at: Instant) {
+        let mut plan = lock(&self.0);
+        if plan.at.is_some_and(|planned| planned <= at) {
+            return;
+        }
+        plan.at = Some(at);
+        let late = plan.waits && plan.arm().is_ready();
+        plan.called |= late;
+        let waker = plan.waker.clone().filter(|_| late);
+        drop(plan);
+        wake_for_any_worker(waker);
+    }
+
+    /// Has the driver come at once.
+    pub(super) fn come_now(&self) {
+        let mut plan = lock(&self.0);
+        plan.called = true;
+        let waker = plan.waker.clone().filter(|_| plan.waits);
+        drop(plan);
+        wake_for_any_worker(waker);
+    }
+
+    /// Waits until `at`, until an earlier instant that somebody asks for, or until somebody calls. Returns when the driver
+    /// meant to come, if it had a plan.
+    pub(super) async fn wait(&self, at: Option<Instant>) -> Option<Instant> {
+        let mut starts = true;
+        poll_fn(|cx| {
+            let mut plan = lock(&self.0);
+            if mem::take(&mut starts) {
+                plan.at = at.into_iter().chain(plan.at).min();
+                plan.waker = Some(cx.waker().clone());
+                plan.waits = true;
+                if plan.at.is_some() && plan.arm().is_ready() {
+                    plan.called = true;
+                }
+            }
+            let came = mem::take(&mut plan.called) || plan.at.is_some() && plan.poll().is_ready();
+            if !came {
+                return Poll::Pending;
+            }
+            plan.waits = false;
+            Poll::Ready(plan.at.take())
+        })
+        .await
+    }
+}
+
+impl Plan {
+    /// Moves Tokio's timer to the planned instant; ready when that has come already.
+    fn arm(&mut self) -> Poll<Instant> {
+        if let (Some(interval), Some(at)) = (&mut self.interval, self.at) {
+            interval.reset_at(at);
+        }
+        self.poll()
+    }
+
+    /// Polls Tokio's timer for the driver, whoever calls.
+    fn poll(&mut self) -> Poll<Instant> {
+        let (Some(interval), Some(waker)) = (&mut self.interval, &self.waker) else {
+            return Poll::Pending;
+        };
+        // Outside the budget of whatever task calls: without one left, the timer would never be registered.
+        let tick = pin!(task::unconstrained(poll_fn(|cx| interval.poll_tick(cx))));
+        tick.poll(&mut Context::from_waker(waker))
+    }
+}
+
+/// Wakes the driver so that any worker can take it, whatever the current one does next.
+fn wake_for_any_worker(driver: Option<Waker>) {
+    let Some(driver) = driver else { return };
+    driver.wake();
+    if let Ok(runtime) = Handle::try_current() {
+        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
+            drop(runtime.spawn(async {}));
+        }
+    }
+}

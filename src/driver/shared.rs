@@ -1,0 +1,214 @@
+//! What the driver has in common with the shards: how to reach it, who drives now, and what it counts.
+
+use std::{
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{self, Handle},
+    time::Instant,
+};
+
+use super::{alarm::Alarm, start::current_runtime};
+use crate::{
+    clock::{self, Clock, Epoch, Source},
+    error::Refusal,
+    metrics::Metrics,
+    shard::{Drive, Shard},
+    sync::{Mutex, lock},
+    timing_wheel::{Nanos, TickDuration},
+};
+
+/// What the shards know of their driver, and the driver of its predecessors.
+pub(crate) struct Shared {
+    shards: OnceLock<Box<[Weak<Shard>]>>,
+    pub(super) alarm: Alarm,
+    pub(crate) name: String,
+    pub(super) tick: Duration,
+    /// The runtime that the builder was given.
+    pub(super) handle: Option<Handle>,
+    pub(super) slot: Mutex<DriverSlot>,
+    /// The runtime that drives now: whose clock counts.
+    pub(super) runtime: Mutex<Option<Handle>>,
+    /// The last driver that was dropped before it ran.
+    pub(super) never_ran: AtomicU64,
+    /// Every handle of the wheel is gone.
+    pub(super) handles_gone: AtomicBool,
+    pub(super) stats: Stats,
+}
+
+/// The place of the one driver.
+pub(super) struct DriverSlot {
+    /// Counts drivers: one that goes empties the slot only if nobody has come since.
+    pub(super) driver: u64,
+    pub(super) taken: bool,
+    pub(super) epoch: Epoch,
+    pub(super) clock: Clock,
+    /// Wheel time when the last driver went.
+    pub(super) stopped_at: Nanos,
+    /// The runtime of the driver, or of the last: for one that comes back to it, its clock has gone on.
+    pub(super) last_runtime: Option<runtime::Id>,
+    /// A runtime that has been shut down, and dropped a driver before it ran.
+    pub(super) dead_runtime: Option<runtime::Id>,
+}
+
+/// What the driver adds to the metrics.
+#[derive(Default)]
+pub(super) struct Stats {
+    ticks: AtomicU64,
+    wakeups: AtomicU64,
+    panics: AtomicU64,
+    last_lag: AtomicU64,
+    max_lag: AtomicU64,
+    /// Wheel time at the last turn.
+    last_turn: AtomicU64,
+}
+
+impl Stats {
+    pub(super) fn last_turn(&self) -> Nanos {
+        Nanos(self.last_turn.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn driver_woke(&self) {
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
+        let before = self.last_turn.swap(now.0, Ordering::Relaxed);
+        if clock.tick_at(now) > clock.tick_at(Nanos(before)) {
+            self.ticks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn driver_was_late(&self, lag: Duration) {
+        let lag = Nanos::from_duration(lag).0;
+        self.last_lag.store(lag, Ordering::Relaxed);
+        self.max_lag.fetch_max(lag, Ordering::Relaxed);
+    }
+
+    pub(super) fn waker_panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(name: String, tick: Duration, handle: Option<Handle>) -> Shared {
+        Shared {
+            shards: OnceLock::new(),
+            alarm: Alarm::default(),
+            name,
+            tick,
+            handle,
+            slot: Mutex::new(DriverSlot {
+                driver: 0,
+                taken: false,
+                epoch: Epoch::UNDRIVEN,
+                clock: Shared::undriven_clock(tick),
+                stopped_at: Nanos::ZERO,
+                last_runtime: None,
+                dead_runtime: None,
+            }),
+            runtime: Mutex::new(None),
+            never_ran: AtomicU64::new(0),
+            handles_gone: AtomicBool::new(false),
+            stats: Stats::default(),
+        }
+    }
+
+    /// What a wheel goes by before its first driver: nothing is registered by it.
+    pub(crate) fn undriven_clock(tick: Duration) -> Clock {
+        Clock::new(
+            Instant::now(),
+            Nanos::ZERO,
+            TickDuration::new(tick),
+            Source::Pausable,
+        )
+    }
+
+    pub(crate) fn connect(&self, shards: impl Iterator<Item = Weak<Shard>>) {
+        self.shards.get_or_init(|| shards.collect());
+    }
+
+    pub(crate) fn add_metrics(&self, total: &mut Metrics) {
+        let nanos = |lag: &AtomicU64| Duration::from_nanos(lag.load(Ordering::Relaxed));
+        total.ticks = self.stats.ticks.load(Ordering::Relaxed);
+        total.wakeups = self.stats.wakeups.load(Ordering::Relaxed);
+        total.panics = self.stats.panics.load(Ordering::Relaxed);
+        total.last_lag = nanos(&self.stats.last_lag);
+        total.max_lag = nanos(&self.stats.max_lag);
+    }
+
+    /// The runtime that a driver is to be started on, or a scheduled task spawned on.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime, when the builder was given none.
+    #[track_caller]
+    pub(crate) fn runtime(&self) -> Handle {
+        match &self.handle {
+            Some(handle) => handle.clone(),
+            None => current_runtime(),
+        }
+    }
+
+    /// Every handle is gone: the driver is to go when the last timer has.
+    pub(crate) fn release_handles(&self) {
+        self.handles_gone.store(true, Ordering::Relaxed);
+        self.shards().for_each(|shard| shard.release_handles());
+        self.alarm.come_now();
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
+        self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+}
+
+impl Drive for Shared {
+    fn come_by(&self, at: Instant) {
+        self.alarm.come_by(at);
+    }
+
+    fn come_now(&self) {
+        self.alarm.come_now();
+    }
+
+    fn start(self: Arc<Self>) -> Result<(), Refusal> {
+        let Some(handle) = &self.handle else {
+            return self.start_on(current_runtime);
+        };
+        self.start_on(|| handle.clone())
+            .or_else(|refusal| match Handle::try_current() {
+                Ok(current) => self.start_on(|| current),
+                Err(_) => Err(refusal),
+            })
+    }
+
+    fn now(&self) -> Instant {
+        let runtime = lock(&self.runtime).clone();
+        let _entered = runtime.as_ref().or(self.handle.as_ref()).map(Handle::enter);
+        Instant::now()
+    }
+
+    fn would_keep_clock(&self) -> bool {
+        let slot = lock(&self.slot);
+        let was_real = slot.clock.source.is_real();
+        match self.handle.clone().or_else(|| Handle::try_current().ok()) {
+            Some(runtime) if slot.last_runtime == Some(runtime.id()) => true,
+            Some(runtime) if was_real => {
+                let _entered = runtime.enter();
+                clock::is_real(Instant::now)
+            }
+            Some(_) => false,
+            None => was_real,
+        }
+    }
+
+    fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
+        let shards = self.shards.get()?;
+        shards[number & (shards.len() - 1)].upgrade()
+    }
+}

@@ -1,0 +1,208 @@
+//! The task: it waits, visits the shards by turns, and wakes what expired with no lock held.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    mem,
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant as MachineInstant},
+};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{shared::Shared, waking};
+use crate::{
+    clock::Clock,
+    events,
+    shard::{NEVER, Shard, Visited, Wakers},
+    timing_wheel::{Nanos, Tick},
+};
+
+/// Timers that are dealt with under one lock.
+const BATCH: usize = 256;
+
+/// Timers that the driver wakes before it lets other tasks run.
+const WAKES: usize = 1024;
+
+/// How long the driver works before it lets other tasks run. Only a cascade or a storm lasts so long. It is to be done soon, for
+/// what is due may hang behind it, and each pause lets every other task of the worker go first.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Lateness, in ticks, above which the driver says so.
+const LATE_TICKS: u32 = 4;
+
+/// The driver.
+pub(super) struct Driver {
+    guard: Guard,
+    shards: Box<[Arc<Shard>]>,
+    clock: Clock,
+    /// Its runtime has more than one worker, and they can share the waking. No test can pause the clock of such a one.
+    shares: bool,
+    /// Shards that the turn has not done with, by index.
+    unfinished: VecDeque<usize>,
+    wakers: Wakers,
+    slice: Slice,
+}
+
+/// What the driver has done since it last let other tasks run.
+struct Slice {
+    began: MachineInstant,
+    wakes: usize,
+}
+
+impl Slice {
+    fn begin() -> Slice {
+        Slice {
+            began: MachineInstant::now(),
+            wakes: 0,
+        }
+    }
+
+    fn is_over(&self, by_time: bool) -> bool {
+        self.wakes >= WAKES || by_time && self.began.elapsed() >= SLICE
+    }
+}
+
+/// Tells the wheel when its driver goes, whatever the reason.
+struct Guard {
+    shared: Arc<Shared>,
+    number: u64,
+    ran: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.ran {
+            self.shared.never_ran(self.number);
+        }
+        self.shared.driver_has_gone(self.number);
+        events::driver_stopped(&self.shared.name, self.number);
+    }
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, number: u64, shards: Box<[Arc<Shard>]>, clock: Clock) -> Driver {
+        Driver {
+            guard: Guard {
+                shared,
+                number,
+                ran: false,
+            },
+            unfinished: VecDeque::with_capacity(shards.len()),
+            shards,
+            clock,
+            shares: false,
+            wakers: Wakers::default(),
+            slice: Slice::begin(),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.guard.number
+    }
+
+    pub(super) async fn run(mut self) {
+        self.guard.ran = true;
+        self.shares = Handle::current().metrics().num_workers() > 1;
+        let mut planned = None;
+        while let Some(wake_at) = self.turn(planned).await {
+            planned = self.wait(wake_at).await;
+        }
+    }
+
+    /// Visits every shard and wakes what is due. Returns when to come back; `None` when there is nothing left to drive for.
+    ///
+    /// A turn is bounded: it goes by one reading of the clock and settles what was incoming when it began. Shards take turns by
+    /// the batch, so that none waits for another's storm.
+    async fn turn(&mut self, planned: Option<Instant>) -> Option<Tick> {
+        let now = self.begin_turn(planned);
+        let source = self.clock.source;
+        let mut wake_at = None;
+        let mut not_begun = self.shards.len();
+        self.unfinished.extend(0..not_begun);
+        while let Some(index) = self.unfinished.pop_front() {
+            let begins = not_begun > 0;
+            not_begun -= usize::from(begins);
+            match self.shards[index].visit(now, source, begins, BATCH, &mut self.wakers) {
+                Visited::Unfinished => self.unfinished.push_back(index),
+                Visited::Finished { next } => wake_at = Some(next.min(wake_at.unwrap_or(NEVER))),
+                Visited::Shutdown => {}
+            }
+            self.slice.wakes += self.wakers.due.len();
+            if self.shares {
+                waking::share(&self.guard.shared, &mut self.wakers.due);
+            }
+            self.guard.shared.wake(&mut self.wakers);
+            // A test's `advance` is to find all of it done that wakes nobody.
+            if self.slice.is_over(source.is_real()) {
+                self.yield_to_others().await;
+            }
+        }
+        wake_at.filter(|_| !self.guard.shared.retire(&self.shards, &mut self.wakers))
+    }
+
+    /// Reads the clock, for the whole turn, and tells how late the driver came.
+    fn begin_turn(&mut self, planned: Option<Instant>) -> Nanos {
+        let shared = &self.guard.shared;
+        let source = self.clock.source.recheck();
+        if source != self.clock.source {
+            self.clock.source = source;
+            shared.clock_reads(source);
+        }
+        let instant = Instant::now();
+        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned)) {
+            shared.stats.driver_was_late(lag);
+            if lag > shared.tick * LATE_TICKS {
+                events::driver_late(&shared.name, lag);
+            }
+        }
+        let now = self.clock.nanos_of(instant);
+        shared.stats.turned_to(now, &self.clock);
+        now
+    }
+
+    /// Waits for the beginning of tick `wake_at`, or for a shard that wants to be visited earlier.
+    async fn wait(&mut self, wake_at: Tick) -> Option<Instant> {
+        if self.slice.is_over(self.clock.source.is_real()) {
+            self.yield_to_others().await;
+        }
+        let at = (wake_at != NEVER).then(|| self.clock.instant_of(wake_at));
+        let mut slept = false;
+        let mut wait = pin!(self.guard.shared.alarm.wait(at));
+        let planned = poll_fn(|cx| {
+            let came = wait.as_mut().poll(cx);
+            slept |= came.is_pending();
+            came
+        })
+        .await;
+        if slept {
+            self.slice = Slice::begin();
+        }
+        self.guard.shared.stats.driver_woke();
+        planned
+    }
+
+    /// Lets other tasks run.
+    ///
+    /// Tokio's own `yield_now` keeps a task on its worker, where a task that blocks would hold up the driver. A task that wakes
+    /// itself goes to the end of the worker's queue, from which any worker can take it. Where there is one worker only, there is
+    /// nobody to take it, and `yield_now` comes back sooner.
+    async fn yield_to_others(&mut self) {
+        if self.shares {
+            let mut yielded = false;
+            poll_fn(|cx| {
+                if mem::replace(&mut yielded, true) {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        } else {
+            tokio::task::yield_now().await;
+        }
+        self.slice = Slice::begin();
+    }
+}

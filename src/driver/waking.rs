@@ -1,0 +1,128 @@
+//! Waking what is due, with no lock held, and so many tasks that one worker should not do it alone.
+//!
+//! Waking a task unparks an idle worker, which runs it and parks again. A thousand wakes can cost a thousand unparks. So the
+//! first 32 are woken here, and the rest, 32 at a time, by spawned tasks: a worker that comes finds work for longer.
+
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Waker,
+};
+
+use super::shared::Shared;
+use crate::{events, shard::Wakers};
+
+/// Wakers that are woken by one task.
+const CHUNK: usize = 32;
+
+/// Wakers that are woken by dropping this: also by a runtime that drops it in place of running it.
+struct Chunk {
+    shared: Arc<Shared>,
+    wakers: Vec<Waker>,
+}
+
+/// Has other tasks of the current runtime wake all but the first few.
+pub(super) fn share(shared: &Arc<Shared>, wakers: &mut Vec<Waker>) {
+    let mut others = wakers.drain(CHUNK.min(wakers.len())..);
+    loop {
+        let wakers: Vec<Waker> = others.by_ref().take(CHUNK).collect();
+        if wakers.is_empty() {
+            return;
+        }
+        let shared = shared.clone();
+        let chunk = Chunk { shared, wakers };
+        tokio::spawn(async { drop(chunk) });
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.shared.wake(&mut Wakers {
+            due: mem::take(&mut self.wakers),
+            spent: Vec::new(),
+        });
+    }
+}
+
+impl Shared {
+    /// Wakes and drops what was taken out of shards, with no lock held, and survives whatever the wakers do.
+    pub(crate) fn wake(&self, wakers: &mut Wakers) {
+        self.outlive(wakers.due.drain(..), Waker::wake);
+        self.outlive(wakers.spent.drain(..), drop);
+    }
+
+    fn outlive(&self, mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker)) {
+        while panics(|| wakers.by_ref().for_each(&act)) {
+            self.stats.waker_panicked();
+            // A subscriber that panics must not cost the other wakers.
+            panics(|| events::waker_panicked(&self.name));
+        }
+    }
+}
+
+fn panics(act: impl FnOnce()) -> bool {
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    // What a panic carries may panic when dropped.
+    outcome.map_err(mem::forget).is_err()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[derive(Default)]
+    struct Counting {
+        woken: AtomicUsize,
+        panics: bool,
+    }
+
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.woken.fetch_add(1, Ordering::SeqCst);
+            assert!(!self.panics, "this waker panics, as it should");
+        }
+    }
+
+    #[test]
+    fn every_waker_is_woken_once_though_the_runtime_goes() {
+        for (woken_at_once, panics) in [
+            (0, false),
+            (1, false),
+            (CHUNK, false),
+            (CHUNK + 1, false),
+            (1_000, false),
+            (100, true),
+        ] {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .build()
+                .unwrap();
+            let shared = Arc::new(Shared::new(String::new(), Duration::from_millis(10), None));
+            let counting = Arc::new(Counting {
+                panics,
+                ..Counting::default()
+            });
+            let mut wakers = Wakers {
+                due: vec![Waker::from(counting.clone()); woken_at_once],
+                spent: Vec::new(),
+            };
+            runtime.block_on(async { share(&shared, &mut wakers.due) });
+            assert_eq!(wakers.due.len(), woken_at_once.min(CHUNK));
+            shared.wake(&mut wakers);
+            drop(runtime);
+            assert_eq!(counting.woken.load(Ordering::SeqCst), woken_at_once);
+            assert_eq!(Arc::strong_count(&counting), 1);
+            let mut metrics = Metrics::default();
+            shared.add_metrics(&mut metrics);
+            assert_eq!(metrics.panics, if panics { woken_at_once as u64 } else { 0 });
+        }
+    }
+}

@@ -32,3 +32,10 @@ pub use lease::{Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
 pub use redis;
+
+/// Every example in the documents is a test.
+#[cfg(doctest)]
+mod docs {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+}

@@ -56,7 +56,7 @@ struct Hub {
 #[derive(Clone)]
 enum Server {
     Single(Client),
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 #[derive(Default)]
@@ -110,7 +110,7 @@ impl Notifications {
     /// The client should speak RESP3 (`use_protocol(ProtocolVersion::RESP3)`), by which the cluster's connection receives messages.
     /// With a client that does not, a connection to one of the nodes is opened for them, without a password and without TLS.
     pub fn of_cluster(client: ClusterClient) -> Notifications {
-        Notifications::new(Server::Cluster(client))
+        Notifications::new(Server::Cluster(Box::new(client)))
     }
 
     fn new(server: Server) -> Notifications {

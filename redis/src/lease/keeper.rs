@@ -82,15 +82,15 @@ pub(super) struct Held<C> {
     pub(super) state: State,
     /// Its place in the wheel.
     pub(super) entry: Sleep,
-    pub(super) validity: Validity,
+    pub(super) told: Told,
     pub(super) given_up: oneshot::Receiver<Verdict>,
     pub(super) releasing: Releasing<C>,
 }
 
-/// Whatever ends it, the holder hears: also when the runtime goes.
-struct Told<'a>(&'a Validity);
+/// Whatever ends the keeping, the holder hears: also when the runtime goes before it began.
+pub(super) struct Told(pub(super) Validity);
 
-impl Drop for Told<'_> {
+impl Drop for Told {
     fn drop(&mut self) {
         self.0.lose();
     }
@@ -104,11 +104,10 @@ impl<C: Connection> Held<C> {
             token,
             mut state,
             mut entry,
-            validity,
+            told,
             mut given_up,
             releasing,
         } = self;
-        let told = Told(&validity);
         let renewal = calls.renew(token);
         let answer = {
             let mut request = None;
@@ -118,7 +117,7 @@ impl<C: Connection> Held<C> {
                     Step::Lose => {
                         drop(entry);
                         drop(request);
-                        validity.lose();
+                        told.0.lose();
                         break given_up.await;
                     }
                     Step::Wait(until) => {
@@ -140,7 +139,7 @@ impl<C: Connection> Held<C> {
                                     }
                                 };
                                 state.answered(Instant::now(), answer, random_part);
-                                if answer == Answer::Renewed && !validity.extend(state.valid_until()) {
+                                if answer == Answer::Renewed && !told.0.extend(state.valid_until()) {
                                     state.lose();
                                 }
                             }

@@ -24,7 +24,7 @@ mod state;
 
 use calls::{Acquired, Calls};
 use gate::Gates;
-use keeper::{Held, Keeper, Releasing, Verdict};
+use keeper::{Held, Keeper, Releasing, Told, Verdict};
 use state::{State, Terms};
 
 /// Leases on one Redis server or cluster: named, held by one holder at a time, and renewed for as long as the holder lives.
@@ -260,7 +260,7 @@ impl<C: Connection> Leases<C> {
             token,
             state,
             entry,
-            validity: validity.clone(),
+            told: Told(validity.clone()),
             given_up,
             releasing: self.releasing(tag, terms.ttl),
         };

@@ -268,7 +268,7 @@ struct Summary {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn whoever_believes_holds(script in script()) {

@@ -88,7 +88,7 @@ impl<D, F> fmt::Debug for RespondLayer<D, F> {
 /// # async fn main() -> Result<(), Infallible> {
 /// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)).respond_with(|_| "nobody is there");
 /// let mut service = ServiceBuilder::new().layer(layer).service(service_fn(async |request: &str| match request {
-///     "hello" => Ok("world"),
+///     "hello" => Ok::<_, Infallible>("world"),
 ///     _ => std::future::pending().await,
 /// }));
 ///

@@ -15,8 +15,7 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 /// also where a test has paused it.
 ///
 /// hyper has nowhere to report a refusal. Where the wheel is full or has been shut down, a sleep waits on Tokio's own timer
-/// instead: connections keep their timeouts, no more precisely and no less. (On an executor other than Tokio's, to which
-/// [`Builder::handle`](crate::Builder::handle) opens the way, a refused sleep completes at once.)
+/// instead, and connections keep their timeouts. The guide has, under "When the wheel refuses", what each integration does.
 ///
 /// # Cancel safety
 ///

@@ -54,8 +54,8 @@ pin_project! {
     /// # Errors
     ///
     /// [`TimedOut`](io::ErrorKind::TimedOut) when the time runs out. Where the wheel is full or has been shut down, a read or
-    /// write that has to wait fails with [`Other`](io::ErrorKind::Other); inside either is a
-    /// [`TimeoutError`](crate::TimeoutError).
+    /// write that has to wait fails with [`Other`](io::ErrorKind::Other); tried again, it may fail again, and at once. Inside
+    /// either is a [`TimeoutError`](crate::TimeoutError).
     ///
     /// # Examples
     ///

@@ -1,7 +1,6 @@
-//! A timeout layer and service for tower, on a wheel: what `tower::timeout` is on Tokio's timer.
+//! `TimeoutLayer` and `Timeout`: a response that comes too late is an error.
 
 use std::{
-    error::Error,
     fmt,
     future::Future,
     pin::Pin,
@@ -13,15 +12,31 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{timeout, wheel::Wheel};
+use super::{BoxError, Respond, RespondLayer, TimeoutFor};
+use crate::{error::TimeoutError, timeout, wheel::Wheel};
 
-type BoxError = Box<dyn Error + Send + Sync>;
-
-/// Wraps services in a [`Timeout`].
+/// Wraps services in a [`Timeout`], whose error says that a response came too late; with
+/// [`respond_with`](TimeoutLayer::respond_with) in a [`Respond`], which answers with a response of your own instead.
 ///
 /// # Examples
 ///
 /// With axum, which wants every error made into a response:
+///
+/// ```
+/// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
+/// use std::time::Duration;
+/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
+///
+/// let wheel = Wheel::new();
+/// let app: Router = Router::new().route("/", get(async || "hello")).layer(
+///     TimeoutLayer::new(&wheel, Duration::from_secs(10)).respond_with(|error| match error {
+///         TimeoutError::Elapsed => StatusCode::GATEWAY_TIMEOUT.into_response(),
+///         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(), // the wheel is full, or was shut down
+///     }),
+/// );
+/// ```
+///
+/// The error itself passes through other layers, to whichever handles it:
 ///
 /// ```
 /// use axum::{BoxError, Router, error_handling::HandleErrorLayer, http::StatusCode, routing::get};
@@ -88,6 +103,27 @@ impl<D> TimeoutLayer<D> {
             durations: duration,
         }
     }
+
+    /// Makes it a layer whose services answer with what `respond` makes of the [`TimeoutError`], and whose errors are those
+    /// of the service inside alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
+    /// # use std::time::Duration;
+    /// # use tickwheel::{Wheel, tower::TimeoutLayer};
+    ///
+    /// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_secs(10))
+    ///     .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response());
+    /// let app: Router = Router::new().route("/", get(async || "hello").layer(layer));
+    /// ```
+    pub fn respond_with<F, Response>(self, respond: F) -> RespondLayer<D, F>
+    where
+        F: Fn(TimeoutError) -> Response + Clone,
+    {
+        RespondLayer::new(self, respond)
+    }
 }
 
 impl<S, D: Clone> Layer<S> for TimeoutLayer<D> {
@@ -110,34 +146,6 @@ impl<D> fmt::Debug for TimeoutLayer<D> {
     }
 }
 
-/// How much time a request gets: a [`Duration`], or a closure from a request to one.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tickwheel::tower::TimeoutFor;
-///
-/// assert_eq!(Duration::from_secs(1).timeout_for(&"request"), Duration::from_secs(1));
-/// assert_eq!((|request: &u64| Duration::from_secs(*request)).timeout_for(&2), Duration::from_secs(2));
-/// ```
-pub trait TimeoutFor<Request> {
-    /// Returns how much time `request` gets.
-    fn timeout_for(&self, request: &Request) -> Duration;
-}
-
-impl<Request> TimeoutFor<Request> for Duration {
-    fn timeout_for(&self, _: &Request) -> Duration {
-        *self
-    }
-}
-
-impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
-    fn timeout_for(&self, request: &Request) -> Duration {
-        self(request)
-    }
-}
-
 /// A service whose responses have to come in time.
 ///
 /// The response future of the service inside is polled first; the time counts from its first poll that finds it pending, and
@@ -147,7 +155,9 @@ impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
 ///
 /// # Cancel safety
 ///
-/// Dropping the response future drops the one inside and cancels the timer at once. So does the timeout, when it elapses.
+/// Dropping the response future drops the one inside and cancels the timer at once. When the timeout elapses, the future
+/// inside goes with the response future, no sooner: what it holds, the permit of a concurrency limit say, comes back only
+/// when that is dropped.
 ///
 /// # Panics
 ///
@@ -155,8 +165,8 @@ impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
 ///
 /// # Errors
 ///
-/// As in `tower::timeout`, the error is a boxed one: that of the service inside, or a [`TimeoutError`](crate::TimeoutError)
-/// to be found by `downcast_ref`.
+/// As in `tower::timeout`, the error is a boxed one: that of the service inside, or a [`TimeoutError`] to be found by
+/// `downcast_ref`. A [`Respond`] has no error of its own.
 ///
 /// # Examples
 ///
@@ -222,6 +232,35 @@ impl<S, D> Timeout<S, D> {
         TimeoutLayer::per_request(wheel, duration).layer(inner)
     }
 
+    /// Makes it a service that answers with what `respond` makes of the [`TimeoutError`], as
+    /// [`TimeoutLayer::respond_with`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::Timeout};
+    ///
+    /// let service = Timeout::new(&Wheel::new(), Duration::from_secs(10), "a service")
+    ///     .respond_with(|error| format!("sorry: {error}"));
+    /// ```
+    pub fn respond_with<F, Response>(self, respond: F) -> Respond<S, D, F>
+    where
+        F: Fn(TimeoutError) -> Response + Clone,
+    {
+        Respond::new(self, respond)
+    }
+
+    /// Calls the service inside, and limits its response in time.
+    pub(super) fn start<Request>(&mut self, request: Request) -> timeout::Timeout<S::Future>
+    where
+        S: Service<Request>,
+        D: TimeoutFor<Request>,
+    {
+        let duration = self.durations.timeout_for(&request);
+        self.wheel.timeout(duration, self.inner.call(request))
+    }
+
     /// Returns the service inside.
     ///
     /// # Examples
@@ -274,9 +313,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future> {
-        let duration = self.durations.timeout_for(&request);
         ResponseFuture {
-            response: self.wheel.timeout(duration, self.inner.call(request)),
+            response: self.start(request),
         }
     }
 }

@@ -70,14 +70,17 @@ impl Error {
         matches!(self, Error::Redis(error) if error.is_connection_dropped() && !error.is_connection_refusal())
     }
 
-    /// Whether the call was certainly not carried out.
+    /// Whether the call was not carried out, unless an earlier one was that the client repeated by itself.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             // A script that failed half way has said so too; ours check before they write.
-            Error::Redis(error) => {
-                matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
-                    || error.is_connection_refusal()
-            }
+            Error::Redis(error) => match error.kind() {
+                // What a cluster's client says after it has tried for a while; an earlier try may have arrived.
+                ErrorKind::Server(_) if error.is_cluster_error() => false,
+                ErrorKind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ReadOnly) => false,
+                ErrorKind::Server(_) | ErrorKind::Extension => true,
+                _ => error.is_connection_refusal(),
+            },
             Error::NoAnswer { .. } => false,
             _ => true,
         }

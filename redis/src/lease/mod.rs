@@ -1,9 +1,9 @@
 //! `Leases`: names that one holder in the fleet has at a time.
 
-use std::{fmt, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use tickwheel::{Sleep, SleepError, Wheel};
-use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
+use tickwheel::Wheel;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     connection::Connection,
@@ -12,9 +12,10 @@ use crate::{
     lost::{Lost, Validity},
     nonce::random_part,
     notifications::Notifications,
-    policy::{Keep, Policy},
+    policy::Policy,
 };
 
+mod asking;
 mod calls;
 mod gate;
 mod keeper;
@@ -22,10 +23,10 @@ mod keeper;
 mod model;
 mod state;
 
-use calls::{Acquired, Calls};
+use asking::{Asking, Attempt};
 use gate::Gates;
-use keeper::{Held, Keeper, Releasing, Told, Verdict};
-use state::{State, Terms};
+use keeper::{Keeper, Verdict};
+use state::Terms;
 
 /// Leases on one Redis server or cluster: named, held by one holder at a time, and renewed for as long as the holder lives.
 ///
@@ -66,11 +67,6 @@ pub struct Leases<C> {
 
 /// How long a waiting `acquire` waits before it looks again, at most.
 const POLL: Duration = Duration::from_secs(1);
-
-enum Attempt {
-    Held(Lease),
-    Taken { left: Option<Duration> },
-}
 
 impl<C: Connection> Leases<C> {
     /// Makes leases on the server or cluster of a connection, timed by a wheel.
@@ -122,7 +118,8 @@ impl<C: Connection> Leases<C> {
     /// same is given back in the background.
     pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
         let (tag, terms) = self.check(name, ttl)?;
-        match self.attempt(name, &tag, terms).await? {
+        let mut asking = Asking::new(self, name, &tag, terms);
+        match asking.attempt().await? {
             Attempt::Held(lease) => Ok(Some(lease)),
             Attempt::Taken { .. } => Ok(None),
         }
@@ -130,7 +127,7 @@ impl<C: Connection> Leases<C> {
 
     /// Acquires the lease, and waits for it while somebody else holds it.
     ///
-    /// Of those in a process who wait for one lease, one asks Redis at a time, in the order in which they came. It is woken by
+    /// Of those who wait for one lease by these `Leases` and their clones, one asks Redis at a time, in the order in which they came. It is woken by
     /// the release's message, with [`notifications`](Leases::notifications), and looks again by itself when the holder's ttl
     /// has passed, every second at least. It goes on through outages of Redis.
     ///
@@ -150,10 +147,11 @@ impl<C: Connection> Leases<C> {
         let (tag, terms) = self.check(name, ttl)?;
         let waiter = self.gates.waiter(tag.key(""));
         let _turn = waiter.turn().await;
+        let mut asking = Asking::new(self, name, &tag, terms);
         let mut listener = None;
         let mut backoff = Duration::from_millis(50);
         loop {
-            let pause = match self.attempt(name, &tag, terms).await {
+            let pause = match asking.attempt().await {
                 Ok(Attempt::Held(lease)) => return Ok(lease),
                 Ok(Attempt::Taken { left }) => {
                     backoff = Duration::from_millis(50);
@@ -197,129 +195,6 @@ impl<C: Connection> Leases<C> {
             return Err(Error::InvalidTtl { ttl, min, max });
         }
         Ok((Tag::new(&self.prefix, name), Terms::new(ttl, tick)))
-    }
-
-    /// Asks once, and again where the client has stopped waiting for an answer, for as long as the lease would last.
-    async fn attempt(&self, name: &str, tag: &Tag, terms: Terms) -> Result<Attempt, Error> {
-        let runtime = Handle::current();
-        let mut entry = self.wheel.sleep(terms.validity());
-        enter(&mut entry).await?;
-        tokio::select! {
-            checked = self.policy.check(&self.connection, Keep::All) => checked?,
-            slept = &mut entry => return Err(late(slept, terms)),
-        }
-        let calls = Calls::new(tag.clone(), terms.ttl);
-        let sent = Instant::now();
-        entry.reset(sent + terms.validity());
-        let mut unsure = Unsure {
-            calls: Some(calls.clone()),
-            leases: self,
-            tag,
-            runtime: &runtime,
-            ttl: terms.ttl,
-        };
-        let mut broken = false;
-        let answer = loop {
-            let asked = Instant::now();
-            let answer = tokio::select! {
-                answer = calls.acquire(&self.connection) => answer,
-                slept = &mut entry => return Err(late(slept, terms)),
-            };
-            match answer {
-                // A client that does not wait at all would be asked without a pause.
-                Err(error) if error.is_unanswered() && asked.elapsed() > Duration::from_millis(10) => {}
-                // A connection that broke while nobody used it is found out by the first who does.
-                Err(error) if error.is_broken_connection() && !broken => broken = true,
-                answer => break answer,
-            }
-        };
-        let token = match answer {
-            Ok(Acquired::Yes { token }) => token,
-            Ok(Acquired::No { left }) => {
-                unsure.calls = None;
-                return Ok(Attempt::Taken { left });
-            }
-            Err(error) => {
-                if error.is_refusal() {
-                    unsure.calls = None;
-                }
-                return Err(error);
-            }
-        };
-        let state = State::new(terms, sent, random_part);
-        let validity = Validity::new(state.valid_until());
-        if validity.is_lost() {
-            return Err(Error::NoAnswer {
-                waited: sent.elapsed(),
-            });
-        }
-        unsure.calls = None;
-        let (release, given_up) = oneshot::channel();
-        let held = Held {
-            calls,
-            token,
-            state,
-            entry,
-            told: Told(validity.clone()),
-            given_up,
-            releasing: self.releasing(tag, terms.ttl),
-        };
-        self.keeper.adopt(&runtime, held.keep());
-        Ok(Attempt::Held(Lease {
-            name: name.into(),
-            token,
-            ttl: terms.ttl,
-            validity,
-            release: Some(release),
-        }))
-    }
-
-    fn releasing(&self, tag: &Tag, ttl: Duration) -> Releasing<C> {
-        Releasing {
-            connection: self.connection.clone(),
-            ttl,
-            gates: self.gates.clone(),
-            key: tag.key(""),
-        }
-    }
-}
-
-/// Takes the place in the wheel.
-async fn enter(entry: &mut Sleep) -> Result<(), SleepError> {
-    // A task that has used up its budget would be sent away before it has entered.
-    unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
-        Poll::Ready(outcome) => Poll::Ready(outcome),
-        Poll::Pending => Poll::Ready(Ok(())),
-    }))
-    .await
-}
-
-fn late(slept: Result<(), SleepError>, terms: Terms) -> Error {
-    match slept {
-        Ok(()) => Error::NoAnswer {
-            waited: terms.validity(),
-        },
-        Err(refused) => refused.into(),
-    }
-}
-
-/// Gives back what a request may have acquired that failed or was dropped midway.
-struct Unsure<'a, C: Connection> {
-    /// `None` when it is known.
-    calls: Option<Calls>,
-    leases: &'a Leases<C>,
-    tag: &'a Tag,
-    runtime: &'a Handle,
-    ttl: Duration,
-}
-
-impl<C: Connection> Drop for Unsure<'_, C> {
-    fn drop(&mut self) {
-        if let Some(calls) = self.calls.take() {
-            let releasing = self.leases.releasing(self.tag, self.ttl);
-            let give_back = releasing.run(calls.give_back(), None);
-            self.leases.keeper.adopt(self.runtime, give_back);
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod cluster;
+pub mod faulty;
 pub mod folder;
 pub mod process;
 pub mod proxy;

@@ -65,7 +65,7 @@ pub struct WheelRuntime {
 }
 
 impl WheelRuntime {
-    /// Takes timers from `wheel`, and all else from `runtime`: [`quinn::TokioRuntime`], or one of your own.
+    /// Takes timers from `wheel`, and all else from `runtime`: `quinn::TokioRuntime`, or one of your own.
     ///
     /// # Examples
     ///

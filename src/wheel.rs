@@ -24,7 +24,7 @@ use crate::{
 /// Cloning it is cheap, and every clone is the same wheel. One wheel serves a whole process; it starts no task and costs no
 /// tick until its first timer is polled.
 ///
-/// Timers are precise to one tick: see [`Builder::tick_duration`].
+/// Timers are precise to one tick: see [`Builder::tick_duration`](crate::Builder::tick_duration).
 ///
 /// # Examples
 ///

@@ -265,8 +265,9 @@ impl Task {
         }
     }
 
-    fn is_woken(&self) -> bool {
-        self.woken.load(Ordering::SeqCst) > 0
+    /// Since it polled last.
+    fn times_woken(&self) -> usize {
+        self.woken.load(Ordering::SeqCst)
     }
 }
 
@@ -310,6 +311,7 @@ impl Scene {
 
     fn set(&mut self, timeout: Timeout, duration: Option<u64>) {
         self.model.set(timeout, duration);
+        let before = self.tasks.each_ref().map(Task::times_woken);
         let duration = duration.map(ms);
         let stream = self.stream.as_mut();
         match timeout {
@@ -317,9 +319,12 @@ impl Scene {
             Timeout::Write => stream.set_write_timeout_pinned(duration),
             Timeout::Idle => stream.set_idle_timeout_pinned(duration),
         }
-        for (task, direction) in self.tasks.iter().zip([Direction::Reading, Direction::Writing]) {
-            let told = task.is_woken() || task.waits_for.is_none() || !timeout.concerns(direction);
-            assert!(told, "{direction:?} does not hear of a changed timeout");
+        // Who waits by it looks again, and nobody else.
+        for direction in [Direction::Reading, Direction::Writing] {
+            let task = &self.tasks[direction as usize];
+            let told = task.times_woken() > before[direction as usize];
+            let waits_by_it = task.waits_for.is_some() && timeout.concerns(direction);
+            assert_eq!(told, waits_by_it, "{direction:?}");
         }
     }
 
@@ -332,7 +337,7 @@ impl Scene {
                 .and_then(|operation| self.model.deadline(operation));
             if deadline.is_some_and(|deadline| deadline <= self.model.now) {
                 assert!(
-                    task.is_woken(),
+                    task.times_woken() > 0,
                     "{:?} is not woken at {deadline:?}",
                     task.waits_for
                 );

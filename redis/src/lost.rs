@@ -81,6 +81,18 @@ impl fmt::Debug for Validity {
 /// # Cancel safety
 ///
 /// Dropping it changes nothing.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(lease: tickwheel_redis::Lease) {
+/// let lost = lease.lost();
+/// tokio::spawn(async move {
+///     lost.await;
+///     println!("stop whatever the lease was for");
+/// });
+/// # }
+/// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Lost {
     validity: Validity,

@@ -70,6 +70,19 @@ const POLL: Duration = Duration::from_secs(1);
 
 impl<C: Connection> Leases<C> {
     /// Makes leases on the server or cluster of a connection, timed by a wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tickwheel::Wheel;
+    /// use tickwheel_redis::Leases;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
         Leases {
             wheel: wheel.clone(),
@@ -83,6 +96,15 @@ impl<C: Connection> Leases<C> {
     }
 
     /// Sets what the names of all keys begin with; `tickwheel:lease` without it. Leases with different prefixes do not meet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// let leases = leases.prefix("shop:lease");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
         self.prefix = prefix.as_ref().into();
@@ -90,6 +112,18 @@ impl<C: Connection> Leases<C> {
     }
 
     /// Has a waiting [`acquire`](Leases::acquire) woken by the release's message, instead of looking again up to a second later.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/").map_err(tickwheel_redis::Error::Redis)?;
+    /// let leases = leases.notifications(&Notifications::of(client));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn notifications(mut self, notifications: &Notifications) -> Leases<C> {
         self.notifications = Some(notifications.clone());
@@ -116,6 +150,20 @@ impl<C: Connection> Leases<C> {
     /// throw the lease away, [`Error::WrongType`] where something else has written to its keys, [`Error::NoAnswer`] when none
     /// came for as long as the lease would have lasted, and [`Error::Redis`] for all else. What may have been acquired all the
     /// same is given back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// match leases.try_acquire("reports", Duration::from_secs(30)).await? {
+    ///     Some(lease) => println!("it is ours, with token {}", lease.token()),
+    ///     None => println!("somebody else has it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let mut asking = Asking::new(self, name, &tag, terms);
@@ -143,6 +191,17 @@ impl<C: Connection> Leases<C> {
     ///
     /// As [`try_acquire`](Leases::try_acquire), but for what passes by itself: Redis being away, starting, failing over, or out
     /// of memory.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let waiter = self.gates.waiter(tag.key(""));
@@ -226,16 +285,44 @@ impl Lease {
     ///
     /// What the lease protects should be given it with every write, and refuse one that is smaller than the greatest it has
     /// seen: a holder that was stopped for longer than its ttl cannot know in time that it lost the lease.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// let token = lease.token();
+    /// println!("update reports set body = 'new', fence = {token} where fence <= {token}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token(&self) -> u64 {
         self.token
     }
 
     /// Returns the name.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// assert_eq!(lease.name(), "reports");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the ttl that it was acquired with.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// assert_eq!(lease.ttl().as_secs(), 30);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -246,12 +333,37 @@ impl Lease {
     /// It is when the last request that succeeded was sent, plus ttl, less a margin: two ticks and 10 ms, or a hundredth of ttl
     /// if that is more. The local monotonic clock counts. On Linux it stands still while a machine is suspended; for that there
     /// is the [token](Lease::token).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// use tokio::time::Instant;
+    ///
+    /// if Instant::now() < lease.valid_until() {
+    ///     println!("still ours, for {:?} at least", lease.valid_until() - Instant::now());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn valid_until(&self) -> Instant {
         self.validity.until()
     }
 
     /// Returns a future that completes when the lease is held no longer: by [`valid_until`](Lease::valid_until) at the latest,
     /// whatever Redis says, as soon as Redis says so, and also when it was released or the wheel was shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// tokio::select! {
+    ///     () = lease.lost() => println!("stop: somebody else may have it now"),
+    ///     () = async { /* the work */ } => println!("done"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lost(&self) -> Lost {
         self.validity.lost()
     }
@@ -270,6 +382,17 @@ impl Lease {
     ///
     /// [`Error::Redis`] when Redis has been away for a second, [`Error::NoAnswer`] when it has not answered by the end of the
     /// lease (or within a second, if that is more), and [`Error::NoRuntime`] when the runtime on which the lease was acquired has gone.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// if !lease.release().await? {
+    ///     println!("it was lost before: the work may have been done twice");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<bool, Error> {
         let (answer, released) = oneshot::channel();
         self.validity.lose();

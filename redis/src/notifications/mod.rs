@@ -101,6 +101,15 @@ impl Hub {
 
 impl Notifications {
     /// Makes the subscription of a single server. It connects later, by itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
     pub fn of(client: Client) -> Notifications {
         Notifications::new(Server::Single(client))
     }
@@ -109,6 +118,19 @@ impl Notifications {
     ///
     /// The client should speak RESP3 (`use_protocol(ProtocolVersion::RESP3)`), by which the cluster's connection receives messages.
     /// With a client that does not, a connection to one of the nodes is opened for them, without a password and without TLS.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::{ProtocolVersion, cluster::ClusterClient};
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let client = ClusterClient::builder(["redis://127.0.0.1:7000/", "redis://127.0.0.1:7001/"])
+    ///     .use_protocol(ProtocolVersion::RESP3)
+    ///     .build()?;
+    /// let notifications = Notifications::of_cluster(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
     pub fn of_cluster(client: ClusterClient) -> Notifications {
         Notifications::new(Server::Cluster(Box::new(client)))
     }

@@ -1,13 +1,15 @@
 //! Instants to wheel time and back, and whether the clock they are read from is the real one or a test's.
 
-use std::time::Duration;
+use std::{cmp::Ordering, time::Duration};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     time::Instant,
 };
 
-use crate::timing_wheel::{Nanos, Tick, TickDuration};
+use crate::timing_wheel::{Tick, TickDuration};
+
+pub(crate) use crate::timing_wheel::Nanos;
 
 /// Which driver's clock an instant was read from: drivers are counted as their clocks change, from 1.
 ///
@@ -26,8 +28,8 @@ impl Epoch {
     }
 }
 
-/// An instant that knows by which clock it was read.
-#[derive(Clone, Copy, Debug)]
+/// An instant that knows by which clock it was read. Those of different clocks do not compare.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Deadline {
     pub(crate) instant: Instant,
     pub(crate) epoch: Epoch,
@@ -43,11 +45,24 @@ impl Deadline {
         }
     }
 
+    /// How long after `earlier` this is, zero where it is before that; `None` where they are of different clocks.
+    #[inline]
+    pub(crate) fn since(self, earlier: Deadline) -> Option<Duration> {
+        (self.epoch == earlier.epoch).then(|| self.instant.saturating_duration_since(earlier.instant))
+    }
+
     /// Of two that were read from clocks, the one that was read later.
     #[cfg(feature = "io")]
     pub(crate) fn later(self, other: Deadline) -> Deadline {
         let age = |deadline: &Deadline| (deadline.epoch.0, deadline.instant);
         if age(&self) < age(&other) { other } else { self }
+    }
+}
+
+impl PartialOrd for Deadline {
+    #[inline]
+    fn partial_cmp(&self, other: &Deadline) -> Option<Ordering> {
+        (self.epoch == other.epoch).then(|| self.instant.cmp(&other.instant))
     }
 }
 

@@ -280,16 +280,13 @@ impl Sleep {
         Poll::Ready(outcome.map_err(SleepError::from))
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
     }
 
+    /// The deadline, and by which clock it is one.
     #[inline]
-    fn due(&self) -> Deadline {
+    pub(crate) fn due(&self) -> Deadline {
         Deadline {
             instant: self.deadline,
             epoch: self.epoch,

@@ -58,6 +58,8 @@ enum Answer {
 #[derive(Clone, Debug)]
 enum Step {
     Poll(Operation, Answer),
+    /// The stream, or a half of it, is handed to another task.
+    Hand(Direction),
     Set(Timeout, Option<u64>),
     Advance(u64),
 }
@@ -75,6 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
     let duration = prop_oneof![1 => Just(None), 3 => (0..1000_u64).prop_map(Some)];
     prop_oneof![
         6 => (operation, answer).prop_map(|(operation, answer)| Step::Poll(operation, answer)),
+        1 => prop_oneof![Just(Direction::Reading), Just(Direction::Writing)].prop_map(Step::Hand),
         2 => (timeout, duration).prop_map(|(timeout, duration)| Step::Set(timeout, duration)),
         4 => prop_oneof![0..50_u64, 0..700_u64].prop_map(Step::Advance),
     ]
@@ -265,6 +268,11 @@ impl Task {
         }
     }
 
+    /// Another task goes on; it polls before it waits for anything.
+    fn pass_on(&mut self) {
+        *self = Task::new();
+    }
+
     /// Since it polled last.
     fn times_woken(&self) -> usize {
         self.woken.load(Ordering::SeqCst)
@@ -367,6 +375,7 @@ async fn play(script: Vec<Step>, vectored: bool) {
     for step in script {
         match step {
             Step::Poll(operation, answer) => scene.poll(operation, answer),
+            Step::Hand(direction) => scene.tasks[direction as usize].pass_on(),
             Step::Set(timeout, duration) => scene.set(timeout, duration),
             Step::Advance(millis) => scene.advance(millis).await,
         }

@@ -166,7 +166,7 @@ impl Watch {
         let sleep = direction
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(deadline.instant));
-        if (sleep.deadline(), sleep.epoch()) != (deadline.instant, deadline.epoch) {
+        if sleep.due() != deadline {
             sleep.reset_to(deadline);
         }
         // Within the task's budget: a stream that is pending only for want of it must not time out.

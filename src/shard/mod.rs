@@ -188,13 +188,11 @@ impl Shard {
     /// The earlier of two deadlines, also where they are of different clocks.
     #[cfg(feature = "io")]
     pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
-        let first = if one.epoch == other.epoch {
-            one.instant <= other.instant
-        } else {
+        let order = one.partial_cmp(&other).unwrap_or_else(|| {
             let state = lock(&self.state);
-            state.tick_of(one) <= state.tick_of(other)
-        };
-        if first { one } else { other }
+            state.tick_of(one).cmp(&state.tick_of(other))
+        });
+        if order.is_le() { one } else { other }
     }
 
     /// The tick whose timers are due: the one last visited or, under a test's clock, the one in progress.

@@ -68,13 +68,6 @@
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
 //! | `tracing` | events of the driver's life; nothing on the path of a timer |
-//!
-//! # Layout
-//!
-//! `timing_wheel` is the pure data structure, and opens with the essay that explains it. `clock` turns instants into ticks. A
-//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them. Each
-//! future has a file or a folder of its own, with its constructor on [`Wheel`], and so has each feature.
-//! `docs/architecture.md` in the repository follows a timeout from call to wake-up.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -2,7 +2,7 @@
 //! own figures on `/metrics`. It asks itself a few questions and ends.
 //!
 //! ```text
-//! cargo run --example axum_timeouts --features tower
+//! cargo run --release -p examples --bin axum_timeouts
 //! ```
 
 use std::{

@@ -1,6 +1,8 @@
 //! What the tests share. Each file takes what it needs.
 #![allow(dead_code)]
 
+pub(crate) mod random;
+
 use std::{
     future::{Future, Pending, pending},
     pin::Pin,

@@ -19,7 +19,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{clockwork::Clockwork, machine::Random, tally::Tally};
+use crate::{clockwork::Clockwork, random::Random, tally::Tally};
 
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_millis(250);
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -168,7 +168,7 @@ async fn serve<C: Clockwork>(clock: C, mut connection: Connection, mut random: R
     let mut tally = Tally::default();
     let mut idle_until = Instant::now() + IDLE;
     let mut idle = pin!(clock.sleep_until(idle_until));
-    let mut heartbeat = clock.interval_at(Instant::now() + random.part_of(HEARTBEAT), HEARTBEAT);
+    let mut heartbeat = clock.interval_at(Instant::now() + random.within(HEARTBEAT), HEARTBEAT);
     tally.registered += 2;
     loop {
         let answer = tokio::select! {

@@ -5,7 +5,7 @@
 //! idle deadlines. The same work runs once on each clock, each time in a process of its own, so that neither pays for
 //! the other's memory or CPU time; then one table shows both.
 //!
-//!     cargo run --release --example million -- --connections 2000 --timers 1000000 --seconds 10 --tick 10
+//!     cargo run --release -p million -- --connections 2000 --timers 1000000 --seconds 10 --tick 10
 
 use std::{
     env, io,
@@ -24,23 +24,20 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinSet, time::Instant};
 use crate::{
     clockwork::{Clockwork, TokioTime},
     hoard::arm_all,
-    machine::{Random, cores, cpu_time, grouped, resident},
+    machine::{cores, cpu_time, grouped, resident},
     options::Options,
+    random::Random,
     tally::{Figures, Tally},
     traffic::{Client, Connection, accept},
 };
 
-#[path = "million/clockwork.rs"]
 mod clockwork;
-#[path = "million/hoard.rs"]
 mod hoard;
-#[path = "million/machine.rs"]
 mod machine;
-#[path = "million/options.rs"]
 mod options;
-#[path = "million/tally.rs"]
+#[path = "../../../tests/support/random.rs"]
+mod random;
 mod tally;
-#[path = "million/traffic.rs"]
 mod traffic;
 
 /// In the environment of a child process: the name of the clock it is to work on.

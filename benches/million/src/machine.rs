@@ -1,4 +1,4 @@
-//! What the machine says of itself and of this process; numbers at random, and numbers for people.
+//! What the machine says of itself and of this process, and numbers for people.
 
 use std::{fs, thread, time::Duration};
 
@@ -51,32 +51,4 @@ pub(crate) fn grouped(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
-}
-
-/// Marsaglia's xorshift: the work needs variety, and the same for both clocks.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-
-    pub(crate) fn part_of(&mut self, duration: Duration) -> Duration {
-        Duration::from_micros(self.below(duration.as_micros() as u64))
-    }
 }

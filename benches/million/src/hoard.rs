@@ -13,12 +13,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{
-    clockwork::Clockwork,
-    machine::{Random, cores},
-    options::Options,
-    tally::Tally,
-};
+use crate::{clockwork::Clockwork, machine::cores, options::Options, random::Random, tally::Tally};
 
 /// The deadlines lie at least this far beyond the end of the traffic: they are held, and never expire.
 const FAR: Duration = Duration::from_secs(60);
@@ -73,7 +68,7 @@ impl<C: Clockwork> Hoard<C> {
     }
 
     fn deadline(&mut self) -> Instant {
-        Instant::now() + self.within + self.random.part_of(FAR)
+        Instant::now() + self.within + self.random.within(FAR)
     }
 }
 

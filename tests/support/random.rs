@@ -1,8 +1,8 @@
-//! Numbers at random.
+//! Numbers at random, the same in every run.
 
 use std::time::Duration;
 
-/// Marsaglia's xorshift: a soak wants variety, not quality.
+/// Marsaglia's xorshift: tests want variety, not quality.
 pub(crate) struct Random(u64);
 
 impl Random {

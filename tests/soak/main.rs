@@ -2,13 +2,14 @@
 //!
 //! Hundreds of tasks on several threads sleep, time out, reset, tick, idle, schedule, cancel and drop at random, on
 //! wheels of different shapes. Every few seconds the load stops: at such a quiet point nothing may be pending, and the
-//! counters must add up. Ends with a verdict, and with exit code 1 when a promise was broken.
+//! counters must add up.
 //!
-//!     cargo run --release --example soak -- --seconds 60
+//! For 5 seconds, or as many as the environment says:
+//!
+//!     TICKWHEEL_SOAK_SECONDS=60 cargo test --release --test soak -- --nocapture
 
 use std::{
     env, panic,
-    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,13 +27,10 @@ use crate::{
     stage::Stage,
 };
 
-#[path = "soak/actions.rs"]
 mod actions;
-#[path = "soak/judge.rs"]
 mod judge;
-#[path = "soak/random.rs"]
+#[path = "../support/random.rs"]
 mod random;
-#[path = "soak/stage.rs"]
 mod stage;
 
 const TASKS: u64 = 2000;
@@ -40,14 +38,14 @@ const TASKS: u64 = 2000;
 const PAUSE: Duration = Duration::from_millis(5);
 const ROUND: Duration = Duration::from_secs(5);
 
-fn main() -> ExitCode {
-    let seconds = match parse(env::args().skip(1)) {
-        Ok(seconds) => seconds,
-        Err(mistake) => {
-            eprintln!("{mistake}");
-            return ExitCode::from(2);
-        }
-    };
+const SECONDS: &str = "TICKWHEEL_SOAK_SECONDS";
+
+#[test]
+fn every_promise_is_kept_under_everything_at_once() {
+    let seconds = env::var(SECONDS).map_or(5, |value| match value.parse() {
+        Ok(seconds @ 1..=86400) => seconds,
+        _ => panic!("{SECONDS}={value}: allowed is a whole number from 1 to 86400"),
+    });
     let judge = Arc::new(Judge::default());
     watch_for_a_standstill(judge.clone());
     be_silent_about_planned_panics();
@@ -57,25 +55,7 @@ fn main() -> ExitCode {
         .build()
         .expect("a runtime can be had");
     runtime.block_on(soak(Duration::from_secs(seconds), &judge));
-    judge.verdict()
-}
-
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<u64, String> {
-    const ALLOWED: &str = "allowed is a whole number from 1 to 86400";
-    let mut seconds = 60;
-    while let Some(name) = arguments.next() {
-        if name != "--seconds" {
-            return Err(format!("{name}: no such option; allowed is --seconds"));
-        }
-        let value = arguments
-            .next()
-            .ok_or_else(|| format!("--seconds: no value given; {ALLOWED}"))?;
-        seconds = match value.parse() {
-            Ok(seconds @ 1..=86400) => seconds,
-            _ => return Err(format!("--seconds {value}: {ALLOWED}")),
-        };
-    }
-    Ok(seconds)
+    judge.give_verdict();
 }
 
 fn be_silent_about_planned_panics() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_smithy_async::rt::sleep::{AsyncSleep, Sleep};
 
-use crate::{assured::AssuredSleep, wheel::Wheel};
+use crate::wheel::Wheel;
 
 /// Lets clients of the AWS SDK, and others that smithy-rs generates, wait on a wheel: operation and attempt timeouts, pauses
 /// between retries, and the watch over streams that stall.
@@ -46,6 +46,6 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 #[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
 impl AsyncSleep for Wheel {
     fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::new(AssuredSleep::new(Wheel::sleep(self, duration)))
+        Sleep::new(self.sleep_or_tokio(duration))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backon::Sleeper;
 
-use crate::{assured::AssuredSleep, wheel::Wheel};
+use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
 /// Lets backon's retries wait on a wheel: `.sleep(wheel.clone())`.
 ///
@@ -50,9 +50,9 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 /// ```
 #[cfg_attr(docsrs, doc(cfg(feature = "backon")))]
 impl Sleeper for Wheel {
-    type Sleep = AssuredSleep;
+    type Sleep = FallbackSleep;
 
-    fn sleep(&self, duration: Duration) -> AssuredSleep {
-        AssuredSleep::new(Wheel::sleep(self, duration))
+    fn sleep(&self, duration: Duration) -> FallbackSleep {
+        self.sleep_or_tokio(duration)
     }
 }

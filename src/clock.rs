@@ -140,6 +140,16 @@ impl Clock {
         self.tick.deadline_tick(deadline)
     }
 
+    /// When to come for `tick`, if Tokio's timer is asked. On a test's clock, which it moves by whole milliseconds, it would be
+    /// one after the tick; the driver comes up to one before, and looks again.
+    pub(crate) fn approach(&self, tick: Tick) -> Instant {
+        let begin = self.instant_of(tick);
+        match self.source.is_real() {
+            true => begin,
+            false => begin.checked_sub(ROUNDING).unwrap_or(begin),
+        }
+    }
+
     /// When `tick` begins, by this clock.
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
         let start = self.tick.start_of(tick);
@@ -148,6 +158,9 @@ impl Clock {
         saturating_add(self.anchor.checked_sub(before).unwrap_or(self.anchor), after)
     }
 }
+
+/// What Tokio's timer rounds a deadline up by, at most: it counts in milliseconds of its own.
+pub(crate) const ROUNDING: Duration = Duration::from_nanos(999_999);
 
 /// Whether a clock is the machine's: its reading falls between two of the machine's.
 pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {

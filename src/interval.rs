@@ -202,7 +202,16 @@ impl Interval {
         ready!(budget::poll_left(cx));
         let elapsed = ready!(self.sleep.poll_elapsed(cx.waker()));
         ready!(budget::poll_spend(cx));
-        elapsed?;
+        Poll::Ready(elapsed.map(|()| self.take_tick()))
+    }
+
+    /// The instant of the next tick.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.sleep.deadline()
+    }
+
+    /// Takes the tick that has come, and moves on to the next.
+    pub(crate) fn take_tick(&mut self) -> Instant {
         let tick = self.sleep.due();
         let now = self.sleep.shard().read_clock();
         let next = match now.since(tick) {
@@ -217,7 +226,7 @@ impl Interval {
         } else {
             self.sleep.reset_to(next);
         }
-        Poll::Ready(Ok(tick.instant))
+        tick.instant
     }
 
     /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.

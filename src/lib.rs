@@ -71,8 +71,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(feature = "aws", feature = "backon", feature = "hyper", feature = "stream"))]
-mod assured;
 #[cfg(feature = "aws")]
 mod aws;
 #[cfg(feature = "backon")]
@@ -80,9 +78,11 @@ mod backon;
 mod budget;
 mod builder;
 mod clock;
+mod current;
 mod driver;
 mod error;
 mod events;
+mod fallback_sleep;
 #[cfg(feature = "hyper")]
 mod hyper;
 mod idle;
@@ -104,6 +104,7 @@ mod sleep;
 #[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
 pub mod stream;
 mod sync;
+pub mod time;
 mod timeout;
 mod timing_wheel;
 #[cfg(feature = "tower")]
@@ -112,7 +113,9 @@ pub mod tower;
 mod wheel;
 
 pub use builder::{BuildError, Builder};
+pub use current::{NoRuntime, SetDefaultError};
 pub use error::{ScheduleError, SleepError, TimeoutError};
+pub use fallback_sleep::FallbackSleep;
 pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
 pub use metrics::Metrics;

@@ -13,6 +13,7 @@ use tokio::{task::coop, time::Instant};
 
 use crate::{
     budget,
+    clock::saturating_add,
     error::TimeoutError,
     shard::{Countdown, Due},
     wheel::Wheel,
@@ -134,6 +135,22 @@ impl<F> Timeout<F> {
             timer: Countdown::new(wheel.shard()),
             due,
             elapsed: false,
+        }
+    }
+
+    /// The future inside, to be polled without its timer.
+    pub(crate) fn future(self: Pin<&mut Self>) -> Pin<&mut F> {
+        self.project().future
+    }
+
+    /// When a timeout that the wheel has refused would have elapsed; one that was not even begun, from now on.
+    pub(crate) fn refused_until(&self) -> Instant {
+        match self.due {
+            Due::At(deadline) => deadline.instant,
+            Due::After(duration) => self
+                .timer
+                .due_at()
+                .unwrap_or_else(|| saturating_add(Instant::now(), duration)),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{shared::Shared, waking};
 use crate::{
-    clock::Clock,
+    clock::{Clock, ROUNDING},
     events,
     shard::{NEVER, Shard, Visited, Wakers},
     timing_wheel::{Nanos, Tick},
@@ -42,6 +42,8 @@ pub(super) struct Driver {
     shares: bool,
     /// Shards that the turn has not done with, by index.
     unfinished: VecDeque<usize>,
+    /// The tick that the driver has come before: see [`Clock::approach`].
+    approached: Option<Tick>,
     wakers: Wakers,
     slice: Slice,
 }
@@ -94,6 +96,7 @@ impl Driver {
             shards,
             clock,
             shares: false,
+            approached: None,
             wakers: Wakers::default(),
             slice: Slice::begin(),
         }
@@ -152,7 +155,11 @@ impl Driver {
             shared.clock_reads(source);
         }
         let instant = Instant::now();
-        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned)) {
+        let rounding = match source.is_real() {
+            true => Duration::ZERO,
+            false => ROUNDING,
+        };
+        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned + rounding)) {
             shared.stats.driver_was_late(lag);
             if lag > shared.tick * LATE_TICKS {
                 events::driver_late(&shared.name, lag);
@@ -168,7 +175,10 @@ impl Driver {
         if self.slice.is_over(self.clock.source.is_real()) {
             self.yield_to_others().await;
         }
-        let at = (wake_at != NEVER).then(|| self.clock.instant_of(wake_at));
+        let at = (wake_at != NEVER).then(|| match self.approached.replace(wake_at) == Some(wake_at) {
+            true => self.clock.instant_of(wake_at),
+            false => self.clock.approach(wake_at),
+        });
         let mut slept = false;
         let mut wait = pin!(self.guard.shared.alarm.wait(at));
         let planned = poll_fn(|cx| {

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use super::{
     Hold, Leaving, Mode, Shard, Standing,
     aside::{Mark, Note, Owner, Unfit},
@@ -72,6 +74,13 @@ impl Countdown {
                 shard.poll(key, None, waker)
             }
         }
+    }
+
+    /// When a timer that was ended by a shutdown would have been due.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let key = self.key.as_ref()?;
+        let state = lock(&self.shard.state);
+        Some(state.clock.instant_of(state.wheel.deadline(key)))
     }
 
     /// Ends the timer.

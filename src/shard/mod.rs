@@ -212,7 +212,7 @@ impl Shard {
             if cfg!(not(plant_wake_at)) {
                 state.wake_at = tick;
             }
-            let at = state.clock.instant_of(tick);
+            let at = state.clock.approach(tick);
             drop(state);
             self.driver.come_by(at);
         }

@@ -103,6 +103,14 @@ impl Shard {
         self.published.load(Ordering::Relaxed) & Published::KIND == Published::SHUTDOWN
     }
 
+    /// Whether a driver visits the shard.
+    pub(crate) fn is_driven(&self) -> bool {
+        matches!(
+            self.published.load(Ordering::Relaxed) & Published::KIND,
+            Published::MACHINE | Published::PAUSABLE | Published::TEST
+        )
+    }
+
     /// Tells [`Shard::now`] and [`Shard::stamp`] what the state says.
     pub(super) fn publish(&self, state: &State) {
         let kind = match state.mode {

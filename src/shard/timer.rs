@@ -146,6 +146,10 @@ impl Shard {
                         false => (mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
                     };
                     if let Some(done) = done {
+                        if done.is_err() && due.is_none() {
+                            // The entry alone knows when it would have been due.
+                            return Poll::Ready(done);
+                        }
                         key.take()
                             .and_then(|key| self.remove(state, key, Leaving::Expired));
                         return Poll::Ready(done);

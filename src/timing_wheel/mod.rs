@@ -258,11 +258,10 @@ impl<T> TimingWheel<T> {
 
     /// Whether a timer was given up before its deadline came.
     pub(crate) fn is_abandoned(&self, key: &Key) -> bool {
-        let entry = &self.entries[key.index() as usize];
-        entry.place == Place::EXPIRED && entry.deadline == Tick::MAX
+        self.entries[key.index() as usize].place == Place::ABANDONED
     }
 
-    /// The deadline of a timer, pending or expired; [`Tick::MAX`] once abandoned.
+    /// The deadline of a timer, pending, expired or abandoned; [`Tick::MAX`] for one abandoned as incoming, which had none.
     #[inline]
     pub(crate) fn deadline(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].deadline
@@ -358,8 +357,11 @@ impl<T> TimingWheel<T> {
     pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
         abandoned.reserve(self.len);
         while let Some(index) = self.any_pending() {
+            if self.entries[index as usize].place == Place::INCOMING {
+                self.entries[index as usize].deadline = Tick::MAX;
+            }
             self.expire(index, abandoned);
-            self.entries[index as usize].deadline = Tick::MAX;
+            self.entries[index as usize].place = Place::ABANDONED;
         }
     }
 
@@ -509,7 +511,7 @@ impl<T> TimingWheel<T> {
             prev, next, place, ..
         } = self.entries[index as usize];
         match place {
-            Place::EXPIRED => {}
+            Place::EXPIRED | Place::ABANDONED => {}
             Place::INCOMING => {
                 self.incoming.unlink(&mut self.entries, prev, next);
                 if self.marked == index {

@@ -205,7 +205,7 @@ impl Model {
                 for index in 0..self.timers.len() {
                     if let Some(value) = self.forget(index) {
                         pending.push(value);
-                        self.timers[index].deadline = Some(Tick::MAX);
+                        self.timers[index].deadline.get_or_insert(Tick::MAX);
                         self.timers[index].state = State::Expired;
                     }
                 }

@@ -14,7 +14,7 @@ use std::{
     collections::{HashMap, hash_map},
     error::Error,
     fmt,
-    future::{Future, pending},
+    future::pending,
     mem,
     sync::{
         Arc, LazyLock, Mutex, OnceLock,
@@ -218,11 +218,9 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn keep(self) -> impl Future<Output = ()> + Send {
-        async {
-            let _keeper = self;
-            pending().await
-        }
+    async fn keep(self) {
+        let _keeper = self;
+        pending().await
     }
 }
 

@@ -6,9 +6,10 @@
 //! is due. Starting and cancelling a timer is O(1), touches only its own shard, and for [`timeout`](Wheel::timeout) does not
 //! even read the clock.
 //!
-//! Names and behaviour are those of [`tokio::time`]: moving code over means writing `wheel.` in front. Sleeps and ticks
-//! return a `Result`: a wheel refuses when it is full, where [`max_pending`](Builder::max_pending) sets a limit, and when it
-//! has been [shut down](Wheel::shutdown).
+//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in for it, on a wheel that each runtime has
+//! for itself: change `use tokio::time` to `use tickwheel::time`. On a wheel of your own, write `wheel.` in front. There, sleeps
+//! and ticks return a `Result`: a wheel refuses when it is full, where [`max_pending`](Builder::max_pending) sets a limit, and
+//! when it has been [shut down](Wheel::shutdown).
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -33,7 +34,9 @@
 //!
 //! | | |
 //! | --- | --- |
+//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current); what is refused falls back on Tokio's timer |
 //! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; [`reset`](Sleep::reset) to a later instant costs a store |
+//! | [`sleep_or_tokio`](Wheel::sleep_or_tokio) | waits, on Tokio's timer where the wheel refuses |
 //! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits a future; one that is ready at once costs no timer |
 //! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
@@ -55,7 +58,7 @@
 //!
 //! # Features
 //!
-//! None is on by default; `full` is all of them.
+//! None is on by default; `full` is all of them but `test-util`.
 //!
 //! | feature | |
 //! | --- | --- |
@@ -67,6 +70,7 @@
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
+//! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events of the driver's life; nothing on the path of a timer |
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

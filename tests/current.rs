@@ -174,7 +174,11 @@ fn a_future_is_driven_by_the_runtime_it_was_made_on() {
     let (mut sleep, mut timeout, mut interval) = {
         let _entered = elsewhere.enter();
         let interval = time::interval_at(Instant::now() + ms(20), ms(20));
-        (time::sleep(ms(20)), time::timeout(ms(20), pending::<()>()), interval)
+        (
+            time::sleep(ms(20)),
+            time::timeout(ms(20), pending::<()>()),
+            interval,
+        )
     };
     let start = std::time::Instant::now();
     here.block_on(async {
@@ -212,7 +216,17 @@ fn a_runtime_that_is_not_driven_holds_up_nobody() {
 
 #[test]
 fn what_outlives_its_runtime_completes_where_it_is_polled() {
-    for (made_on, polled_on) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)] {
+    for (made_on, polled_on) in [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+    ] {
         let polled_on = runtimes().into_iter().nth(polled_on).unwrap();
         let made_on = runtimes().into_iter().nth(made_on).unwrap();
         let (fresh, mut polled, wheel) = made_on.block_on(async {
@@ -318,19 +332,28 @@ async fn live(seed: u64, is_paused: bool) {
         time::sleep(duration).await;
         let slept = before.elapsed();
         assert!(slept >= duration, "{slept:?} for {duration:?}");
-        assert!(!is_paused || slept < duration + TICK * 2, "{slept:?} for {duration:?}");
+        assert!(
+            !is_paused || slept < duration + TICK * 2,
+            "{slept:?} for {duration:?}"
+        );
         let before = Instant::now();
         assert!(time::timeout(duration, pending::<()>()).await.is_err());
         let waited = before.elapsed();
         assert!(waited >= duration, "{waited:?} for {duration:?}");
-        assert!(!is_paused || waited < duration + TICK * 3, "{waited:?} for {duration:?}");
+        assert!(
+            !is_paused || waited < duration + TICK * 3,
+            "{waited:?} for {duration:?}"
+        );
     }
     let mut interval = time::interval(pace);
     for _ in 0..5 {
         interval.tick().await;
     }
     assert!(is_paused == (start.elapsed() > DAY));
-    assert_eq!(Wheel::current().metrics().registered, Wheel::current().metrics().expired);
+    assert_eq!(
+        Wheel::current().metrics().registered,
+        Wheel::current().metrics().expired
+    );
 }
 
 #[test]
@@ -393,6 +416,9 @@ fn a_task_asks_while_its_runtime_is_being_made_to_wait() {
     let polled = catch_unwind(AssertUnwindSafe(|| {
         Pin::new(&mut sleep).poll(&mut cx) == Poll::Pending
     }));
-    assert!(polled.is_err(), "with no runtime to be driven by, it does not hang");
+    assert!(
+        polled.is_err(),
+        "with no runtime to be driven by, it does not hang"
+    );
     assert!(Handle::try_current().is_err());
 }

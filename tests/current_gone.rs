@@ -91,7 +91,10 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         runtime.block_on(use_it());
         thread::spawn(move || drop(runtime)).join().unwrap();
     });
-    assert!(elsewhere < LITTLE, "{elsewhere} bytes of a runtime that ended on another thread");
+    assert!(
+        elsewhere < LITTLE,
+        "{elsewhere} bytes of a runtime that ended on another thread"
+    );
 
     // Many at once, and all of them gone.
     let together = left_by(3, || {
@@ -104,7 +107,9 @@ fn of_thousands_of_runtimes_nothing_is_left() {
 
     // To the last byte, but for what a thread keeps of what it used last.
     let before = LIVE.load(Ordering::Relaxed);
-    thread::spawn(|| real_runtime().block_on(use_it())).join().unwrap();
+    thread::spawn(|| real_runtime().block_on(use_it()))
+        .join()
+        .unwrap();
     let left = LIVE.load(Ordering::Relaxed) - before;
     assert!(left < LITTLE, "{left} bytes of a thread and its runtime");
 }

@@ -98,12 +98,7 @@ fn completes_at_the_second_poll(mut sleep: FallbackSleep) {
 #[test]
 fn with_no_timer_of_tokios_it_completes() {
     let driving = threaded_runtime(1);
-    let wheel = || {
-        Wheel::builder()
-            .handle(driving.handle().clone())
-            .build()
-            .unwrap()
-    };
+    let wheel = || Wheel::builder().handle(driving.handle().clone()).build().unwrap();
     // On another executor.
     let shut_down = wheel();
     shut_down.shutdown();
@@ -135,7 +130,9 @@ async fn a_loop_over_completed_ones_lets_others_run() {
             (&mut sleep).await;
         }
     });
-    tokio::spawn(async move { assert_pending!(spinning.poll()) }).await.unwrap();
+    tokio::spawn(async move { assert_pending!(spinning.poll()) })
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,10 +45,7 @@ fn current_wheels_have_the_settings_that_were_given_once() {
 
     // Those made before keep theirs, those made by hand have their own.
     assert_eq!(earlier.tick_duration(), TICK);
-    assert_eq!(
-        before.block_on(async { Wheel::current() }).tick_duration(),
-        TICK
-    );
+    assert_eq!(before.block_on(async { Wheel::current() }).tick_duration(), TICK);
     assert_eq!(Wheel::new().tick_duration(), TICK);
 
     let runtime = paused_runtime();

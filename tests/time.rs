@@ -36,7 +36,9 @@ async fn it_is_used_as_tokios_is() -> Result<(), Box<dyn Error>> {
         idle: Box::pin(time::sleep(Duration::from_secs(1))),
         beats: time::interval(Duration::from_secs(1)),
     };
-    connection.beats.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    connection
+        .beats
+        .set_missed_tick_behavior(MissedTickBehavior::Skip);
     connection
         .idle
         .as_mut()
@@ -170,7 +172,11 @@ fn a_shutdown_leaves_it_also_to_timeouts_that_have_just_come_in() {
         assert_eq!(wheel.shutdown().timers, 505);
         for (n, timeout) in (1..).zip(timeouts) {
             assert!(timeout.await.is_err());
-            assert!(start.elapsed() >= ms(40 * n), "early by {:?}", ms(40 * n) - start.elapsed());
+            assert!(
+                start.elapsed() >= ms(40 * n),
+                "early by {:?}",
+                ms(40 * n) - start.elapsed()
+            );
         }
         drop(busy);
         assert_at_rest(&wheel);
@@ -265,7 +271,9 @@ fn panics_name_the_line_of_the_caller() {
     }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|panic| {
-        let here = panic.location().map(|place: &Location<'_>| (place.file().to_string(), place.line()));
+        let here = panic
+            .location()
+            .map(|place: &Location<'_>| (place.file().to_string(), place.line()));
         *PLACE.lock().unwrap() = here;
     }));
     let calls: [fn() -> u32; 8] = [

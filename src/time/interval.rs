@@ -148,8 +148,7 @@ impl Interval {
                     return Poll::Ready(tick);
                 }
                 let deadline = self.interval.deadline();
-                self.stand_in
-                    .insert(Box::pin(tokio::time::sleep_until(deadline)))
+                self.stand_in.insert(Box::pin(tokio::time::sleep_until(deadline)))
             }
         };
         ready!(stand_in.as_mut().poll(cx));

@@ -470,7 +470,7 @@ impl<T> TimingWheel<T> {
             let expired = entry.value.is_none();
             assert_eq!(
                 expired,
-                entry.place == Place::EXPIRED,
+                matches!(entry.place, Place::EXPIRED | Place::ABANDONED),
                 "6: value and place of entry {index}"
             );
             assert_eq!(

@@ -6,7 +6,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tickwheel::SleepError;
 
 /// What can go wrong.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Redis could not be asked, or refused: it is away, it is starting, it is out of memory, it does not know us.
@@ -31,6 +31,15 @@ pub enum Error {
         name: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// A setting that is not allowed.
+    InvalidSetting {
+        /// The name of the setting.
+        setting: &'static str,
+        /// The value given.
+        value: String,
+        /// The values allowed.
+        allowed: &'static str,
     },
     /// Redis is set up to throw away keys that are in use when its memory is full.
     EvictionPolicy {
@@ -125,6 +134,11 @@ impl fmt::Display for Error {
                 "a lease of {ttl:?} is not allowed: at least {min:?} (20 ticks of the wheel) and at most {max:?}"
             ),
             Error::InvalidName { name, reason } => write!(f, "the name {name:?} is not allowed: {reason}"),
+            Error::InvalidSetting {
+                setting,
+                value,
+                allowed,
+            } => write!(f, "{setting} of {value} is not allowed: allowed is {allowed}"),
             Error::EvictionPolicy { policy } => write!(
                 f,
                 "Redis may throw away keys that are in use: its maxmemory-policy is {policy:?} with maxmemory set; \

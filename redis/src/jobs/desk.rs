@@ -348,39 +348,38 @@ impl Desk {
             let deadline = grip.validity.until();
             let lane = &self.queue.partitions[grip.partition].settle;
             let desk = self.clone();
-            lane.push([Verb {
-                arguments,
-                deadline,
-                answer: Box::new(move |answer| desk.answered(claim, answer)),
-            }]);
+            lane.push(Verb::new(arguments, deadline, move |answer| {
+                desk.answered(claim, answer)
+            }));
         }
     }
 
     fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
-        let held = match &answer {
+        let (granted, error) = match answer {
             Ok(Answer { yes: true, sent }) => {
-                let until = valid_until(&self.queue.wheel, *sent, self.settings.lease);
-                claim.grip.validity.extend(until)
+                let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
+                (claim.grip.validity.extend(until), None)
             }
             // Cancelled, rescheduled, or lost.
-            Ok(Answer { yes: false, .. }) => false,
-            Err(_) => false,
+            Ok(Answer { yes: false, .. }) => (false, None),
+            Err(error) => (false, Some(error)),
         };
-        if let Err(error) = answer {
-            self.report(error);
-        }
         let mut state = self.lock();
         state.starting -= 1;
-        if !held {
+        if !granted {
             state.held.remove(&Held(claim.grip));
-            if state.starting == 0 {
+            if state.starting == 0 && error.is_none() {
                 self.start(&mut state);
             }
             // The engine may take others in its place, or be waiting for the last one.
-            let ring = state.is_wanted() || state.closed;
-            drop(state);
-            if ring {
+            if state.is_wanted() || state.closed {
                 self.bell.notify_one();
+            }
+            if let Some(error) = error {
+                drop(state);
+                self.report(error);
+                // Nothing is started from here: it may be a runtime's end that brought the error. The next poll will.
+                wake(self.lock());
             }
             return;
         }

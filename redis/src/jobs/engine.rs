@@ -172,7 +172,9 @@ impl Engine {
 
     fn listen(&mut self) {
         let queue = &self.desk.queue;
-        let Some(notifications) = &queue.notifications else { return };
+        let Some(notifications) = &queue.notifications else {
+            return;
+        };
         for (number, partition) in queue.partitions.iter().enumerate() {
             let listener = notifications.listen(&partition.channel);
             self.hints.push(
@@ -328,7 +330,11 @@ impl Engine {
         };
         look.pause = PAUSE;
         // Those that look at the same moment, at first and when there is news, do not go on doing so.
-        let jitter = if mem::replace(&mut look.swept, true) { JITTER } else { SWEEP / 2 };
+        let jitter = if mem::replace(&mut look.swept, true) {
+            JITTER
+        } else {
+            SWEEP / 2
+        };
         look.at = look.sent + SWEEP - random_part(jitter);
         if let Some(end) = next_end {
             look.at = look.at.min(end.max(look.sent + ENDS_APART));
@@ -387,13 +393,12 @@ impl Engine {
     fn give_back(&self, name: &str, claims: Vec<Claim>) {
         let deadline = Instant::now() + PATIENCE;
         for Claim { grip, .. } in claims {
+            self.desk.let_go(&grip);
             let arguments = verb(name, &grip.id, &grip.token, 0, 0);
-            self.desk.queue.partitions[grip.partition].settle.push([Verb {
-                arguments,
-                deadline,
+            self.desk.queue.partitions[grip.partition].settle.push(
                 // What could not be given back comes again when its lease has run out.
-                answer: Box::new(drop),
-            }]);
+                Verb::new(arguments, deadline, drop),
+            );
         }
     }
 
@@ -416,11 +421,9 @@ impl Engine {
             let deadline = grip.validity.until();
             let lane = self.desk.queue.partitions[grip.partition].settle.clone();
             let wheel = self.desk.queue.wheel.clone();
-            lane.push([Verb {
-                arguments,
-                deadline,
-                answer: Box::new(move |answer| renewed(&grip, answer, &wheel, lease)),
-            }]);
+            lane.push(Verb::new(arguments, deadline, move |answer| {
+                renewed(&grip, answer, &wheel, lease);
+            }));
         }
     }
 

@@ -56,17 +56,50 @@ struct State {
     busy: bool,
 }
 
+type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
+
 /// What is to be done to one job.
 pub(super) struct Verb {
-    pub(super) arguments: Vec<Vec<u8>>,
+    arguments: Vec<Vec<u8>>,
     /// When nobody is interested any more.
-    pub(super) deadline: Instant,
-    pub(super) answer: Box<dyn FnOnce(Result<Answer, Error>) + Send>,
+    deadline: Instant,
+    /// Until it has been given.
+    answer: Option<Answered>,
 }
 
 impl Verb {
+    /// `answer` is called once, in any case, and with no lock of a lane held.
+    pub(super) fn new(
+        arguments: Vec<Vec<u8>>,
+        deadline: Instant,
+        answer: impl FnOnce(Result<Answer, Error>) + Send + 'static,
+    ) -> Verb {
+        Verb {
+            arguments,
+            deadline,
+            answer: Some(Box::new(answer)),
+        }
+    }
+
+    fn answer(mut self, answer: Result<Answer, Error>) {
+        if let Some(answered) = self.answer.take() {
+            answered(answer);
+        }
+    }
+
     fn bytes(&self) -> usize {
         self.arguments.iter().map(Vec::len).sum()
+    }
+}
+
+impl Drop for Verb {
+    /// Its carrier has gone with its runtime.
+    fn drop(&mut self) {
+        if let Some(answered) = self.answer.take() {
+            answered(Err(Error::NoAnswer {
+                waited: Duration::ZERO,
+            }));
+        }
     }
 }
 
@@ -97,11 +130,11 @@ impl Lane {
         })
     }
 
-    /// Must be called in a Tokio runtime.
-    pub(super) fn push(self: &Arc<Self>, verbs: impl IntoIterator<Item = Verb>) {
+    /// Must be called in a Tokio runtime, if a batch is not under way already.
+    pub(super) fn push(self: &Arc<Self>, verb: Verb) {
         let mut state = self.lock();
-        state.waiting.extend(verbs);
-        if state.busy || state.waiting.is_empty() {
+        state.waiting.push_back(verb);
+        if state.busy {
             return;
         }
         state.busy = true;
@@ -123,7 +156,9 @@ impl Lane {
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
         let now = Instant::now();
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Some(verb) = state.waiting.pop_front() else { break };
+            let Some(verb) = state.waiting.pop_front() else {
+                break;
+            };
             if verb.deadline <= now {
                 late.push(verb);
             } else {
@@ -156,7 +191,7 @@ impl Carrier {
             }
             for verb in late {
                 // Never sent, because what stood in front of it got no answer either.
-                (verb.answer)(Err(Error::NoAnswer { waited: ATTEMPT }));
+                verb.answer(Err(Error::NoAnswer { waited: ATTEMPT }));
             }
             if !batch.is_empty() {
                 self.carry(number, batch).await;
@@ -171,7 +206,11 @@ impl Carrier {
             call = call.key(key);
         }
         call = call.arg(number);
-        for argument in lane.head.iter().chain(batch.iter().flat_map(|verb| &verb.arguments)) {
+        for argument in lane
+            .head
+            .iter()
+            .chain(batch.iter().flat_map(|verb| &verb.arguments))
+        {
             call = call.arg(argument.as_slice());
         }
         let sent = Instant::now();
@@ -179,12 +218,12 @@ impl Carrier {
         match self.ask(&call, batch.len(), last).await {
             Ok(answers) => {
                 for (verb, yes) in batch.into_iter().zip(answers) {
-                    (verb.answer)(Ok(Answer { yes, sent }));
+                    verb.answer(Ok(Answer { yes, sent }));
                 }
             }
             Err(error) => {
                 for verb in batch {
-                    (verb.answer)(Err(error.clone()));
+                    verb.answer(Err(error.clone()));
                 }
             }
         }
@@ -225,12 +264,15 @@ impl Drop for Carrier {
 
 /// Whether to send the same batch again. A server without memory is not asked again: it would only be asked more.
 pub(super) fn is_passing(error: &Error) -> bool {
-    error.is_passing() && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
+    error.is_passing()
+        && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
 }
 
 fn digits(answer: &Value, expected: usize) -> Result<Vec<bool>, Error> {
     match answer {
-        Value::BulkString(digits) if digits.len() == expected => Ok(digits.iter().map(|digit| *digit == b'1').collect()),
+        Value::BulkString(digits) if digits.len() == expected => {
+            Ok(digits.iter().map(|digit| *digit == b'1').collect())
+        }
         other => Err(unexpected(other)),
     }
 }

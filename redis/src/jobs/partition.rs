@@ -138,6 +138,9 @@ mod tests {
         for id in 0..8000 {
             counts[partition_of(&format!("job-{id}"), 8)] += 1;
         }
-        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
     }
 }

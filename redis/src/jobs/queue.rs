@@ -39,7 +39,7 @@ pub(super) struct Queue {
     pub(super) name: String,
     pub(super) partitions: Vec<Partition>,
     /// As asked for, which may be none at all or too many.
-    given: usize,
+    pub(super) given: usize,
     pub(super) notifications: Option<Notifications>,
     opened: OnceCell<()>,
 }
@@ -139,19 +139,18 @@ impl Queue {
 }
 
 /// Pushes a verb and waits for its answer.
-pub(super) async fn settle(lane: &Arc<Lane>, arguments: Vec<Vec<u8>>, deadline: Instant) -> Result<bool, Error> {
+pub(super) async fn settle(
+    lane: &Arc<Lane>,
+    arguments: Vec<Vec<u8>>,
+    deadline: Instant,
+) -> Result<bool, Error> {
     let (sender, receiver) = oneshot::channel();
-    lane.push([Verb {
-        arguments,
-        deadline,
-        answer: Box::new(|answer: Result<Answer, Error>| {
-            let _ = sender.send(answer);
-        }),
-    }]);
+    lane.push(Verb::new(arguments, deadline, |answer: Result<Answer, Error>| {
+        let _ = sender.send(answer);
+    }));
     match receiver.await {
         Ok(answer) => answer.map(|answer| answer.yes),
-        // The runtime that carried the batch has gone.
-        Err(_) => Err(Error::NoAnswer { waited: Duration::ZERO }),
+        Err(_) => unreachable!("every verb is answered"),
     }
 }
 
@@ -169,10 +168,7 @@ pub(super) fn verb(name: &str, id: &str, token: &str, first: u64, second: u64) -
 /// Microseconds, rounded up: never early. What is longer than numbers in Lua are exact comes as the longest.
 pub(super) fn micros(duration: Duration) -> u64 {
     const LONGEST: u64 = 9_000_000_000_000_000;
-    duration
-        .as_nanos()
-        .div_ceil(1000)
-        .min(u128::from(LONGEST)) as u64
+    duration.as_nanos().div_ceil(1000).min(u128::from(LONGEST)) as u64
 }
 
 /// Microseconds since 1970, rounded up. What was before is due all the same.

@@ -37,7 +37,11 @@ pub(super) struct Taken {
     pub(super) next_end: Option<Instant>,
 }
 
-pub(super) async fn take(queue: Arc<Queue>, settings: Settings, order: Order) -> (Order, Result<Taken, Error>) {
+pub(super) async fn take(
+    queue: Arc<Queue>,
+    settings: Settings,
+    order: Order,
+) -> (Order, Result<Taken, Error>) {
     let sent = Instant::now();
     let call = queue.partitions[order.partition]
         .take(order.worker, order.number)
@@ -50,9 +54,7 @@ pub(super) async fn take(queue: Arc<Queue>, settings: Settings, order: Order) ->
     let answer = within(&queue.wheel, limit, queue.server.send(call)).await;
     // A take that is repeated renews what the first one claimed.
     let until = valid_until(&queue.wheel, sent, settings.lease);
-    let taken = answer.and_then(|answer| {
-        read(&answer, order, until).ok_or_else(|| unexpected(&answer))
-    });
+    let taken = answer.and_then(|answer| read(&answer, order, until).ok_or_else(|| unexpected(&answer)));
     (order, taken)
 }
 
@@ -66,13 +68,19 @@ fn read(answer: &Value, order: Order, until: Instant) -> Option<Taken> {
     let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
     let next = |value| {
         let text = text(value)?;
-        if text.is_empty() { Some(None) } else { text.parse().ok().map(|at| Some(instant(at))) }
+        if text.is_empty() {
+            Some(None)
+        } else {
+            text.parse().ok().map(|at| Some(instant(at)))
+        }
     };
     let token: Arc<str> = token(order.worker, order.number).into();
     let claims = jobs
         .chunks(4)
         .map(|job| {
-            let [id, Value::BulkString(payload), attempts, due] = job else { return None };
+            let [id, Value::BulkString(payload), attempts, due] = job else {
+                return None;
+            };
             let due = text(due)?.parse().ok()?;
             let claim = Claim {
                 grip: Grip::new(text(id)?.to_owned(), order.partition, token.clone(), until),

@@ -35,6 +35,10 @@ impl Process {
         Process { child, output }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, name: &str) {
         signal(name, self.child.id());
     }

@@ -31,8 +31,8 @@ mod script;
 
 pub use connection::Connection;
 pub use error::Error;
-pub use lease::{Lease, Leases};
 pub use jobs::{Counts, DeadJob, DelayedJobs, Job, Worker, WorkerBuilder};
+pub use lease::{Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
 pub use redis;

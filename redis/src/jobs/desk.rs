@@ -2,10 +2,6 @@
 //!
 //! The engine lays claims that have come due on the desk. A poll of the stream asks for a job: then claims are started, which
 //! makes them deliveries, and the stream yields what was started.
-//!
-//! One poll asks for one job, and where the consumer works on one at a time, one is started. A consumer that works on many at
-//! once asks for them one after the other; started one by one, each would cost a round trip of its own. So as many are started
-//! at once as the consumer lacks of the most it was seen to hold. What it then does not ask for goes back, uncounted.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -19,6 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     claim::{Claim, Grip, valid_until},
+    demand::Demand,
     job::Job,
     lane::{Answer, Verb},
     queue::{Queue, micros, verb},
@@ -26,8 +23,6 @@ use super::{
 };
 use crate::error::Error;
 
-/// As many as one batch of a lane.
-const STARTS: usize = 100;
 /// How far apart errors are yielded.
 const ERRORS_APART: Duration = Duration::from_secs(1);
 
@@ -48,9 +43,7 @@ struct State {
     started: VecDeque<Started>,
     /// Everything that is held, and so renewed: claims and jobs.
     held: HashSet<Held>,
-    /// Jobs at the consumer's, and the most of them at once.
-    out: usize,
-    most: usize,
+    demand: Demand,
     /// Whether the consumer waits for a job.
     asked: bool,
     /// When the engine wants to hear of it.
@@ -129,7 +122,7 @@ impl State {
             asked: self.asked,
             closed: self.closed,
             laid: self.laid(),
-            out: self.out,
+            out: self.demand.out(),
             due_since: self.due.values().next().map(|due| due.since),
             started_since: self.started.front().map(|started| started.since),
             holds: !self.held.is_empty(),
@@ -176,8 +169,7 @@ impl Desk {
                 continue;
             }
             state.asked = false;
-            state.out += 1;
-            state.most = state.most.max(state.out);
+            state.demand.fetched();
             drop(state);
             return Poll::Ready(Some(Ok(Job::new(claim, self.clone()))));
         }
@@ -189,7 +181,9 @@ impl Desk {
         }
         // Dropped with the lock released.
         let old = state.waker.replace(waker);
-        state.asked = true;
+        if !std::mem::replace(&mut state.asked, true) {
+            state.demand.asked();
+        }
         self.start(&mut state);
         let ring = state.is_wanted();
         drop(state);
@@ -211,7 +205,8 @@ impl Desk {
     pub(super) fn leave(&self, grip: &Arc<Grip>) {
         let mut state = self.lock();
         state.held.remove(&Held(grip.clone()));
-        state.out -= 1;
+        let others = !state.started.is_empty();
+        state.demand.left(others);
         let last = state.closed && state.held.is_empty();
         drop(state);
         if last {
@@ -306,7 +301,7 @@ impl Desk {
         }
         if !starts.is_empty() {
             // The consumer has gone away without a word, or has less room than it had.
-            state.most = state.out;
+            state.demand.returned();
             state.asked = false;
         }
         for claim in claims.iter().chain(&starts) {
@@ -332,7 +327,7 @@ impl Desk {
         if !state.asked || state.starting > 0 || !state.started.is_empty() || state.ended || state.closed {
             return;
         }
-        let room = state.most.saturating_sub(state.out).clamp(1, STARTS);
+        let room = state.demand.room();
         let lease = self.settings.lease;
         while state.starting < room {
             let Some((_, Due { claim, .. })) = state.due.pop_first() else {

@@ -17,6 +17,7 @@ use tickwheel::Wheel;
 use crate::{connection::Connection, error::Error, notifications::Notifications};
 
 mod claim;
+mod demand;
 mod desk;
 mod engine;
 mod job;

@@ -3,7 +3,7 @@
 //! One poll of a stream asks for one job, and where the consumer works on one at a time, one is started. A consumer that works on
 //! many at once asks for them one after the other; started one by one, each would cost a round trip of its own. So more are
 //! started at once, as many as the consumer has shown that it wants: what it lacks of the most it was seen to hold, or, if that
-//! is more, an eighth of how often it has asked while it held others already. What it then does not fetch goes back, uncounted,
+//! is more, an eighth of how often it has fetched one while it held others already. What it then does not fetch goes back, uncounted,
 //! and how many it held then is the limit from then on, until it asks for more itself.
 
 /// As many as one batch of a lane.
@@ -14,7 +14,7 @@ pub(super) struct Demand {
     /// Jobs at the consumer's, and the most of them at once.
     out: usize,
     most: usize,
-    /// How often it asked for another while it held one.
+    /// How often it fetched another while it held one.
     more: usize,
     /// How many it held when it left a started one where it was.
     limit: Option<usize>,
@@ -27,7 +27,6 @@ impl Demand {
 
     /// The consumer asks for a job that is not there yet.
     pub(super) fn asked(&mut self) {
-        self.more += usize::from(self.out > 0);
         if self.limit.is_some_and(|limit| self.out >= limit) {
             self.limit = None;
         }

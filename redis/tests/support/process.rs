@@ -20,8 +20,14 @@ const MARK: &str = "> ";
 impl Process {
     /// Runs `role`, with settings that it reads by [`setting`].
     pub fn start(role: &str, settings: &[(&str, &str)]) -> Process {
+        Process::start_in(&[], role, settings)
+    }
+
+    /// Runs `role` in an environment that has these variables too.
+    pub fn start_in(environment: &[(&str, &str)], role: &str, settings: &[(&str, &str)]) -> Process {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", role, "--ignored", "--nocapture", "--test-threads", "1"])
+            .envs(environment.iter().copied())
             .envs(
                 settings
                     .iter()

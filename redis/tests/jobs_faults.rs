@@ -61,11 +61,18 @@ fn places(server: &Server) -> [u64; 4] {
 
 /// Loses the reply of what is asked, once it has been carried out, and lets the network recover.
 async fn lose_reply<T: Send + 'static>(
+    jobs: &Jobs,
     proxy: &Proxy,
     server: &Server,
     effect: [u64; 4],
     asked: impl Future<Output = T> + Send + 'static,
 ) -> T {
+    // A connection that was cut before is found out now, and not when it could not be made again.
+    jobs.counts().await.unwrap();
+    eprintln!(
+        "due, claimed, running, dead: {:?}, to become {effect:?}",
+        places(server)
+    );
     proxy.set(Network::Deaf);
     let asked = tokio::spawn(asked);
     until(|| async { places(server) == effect }).await;
@@ -85,10 +92,9 @@ async fn what_is_repeated_after_a_lost_reply_answers_as_the_first_did() {
     warm(&jobs).await;
     macro_rules! lose_reply {
         ($effect:expr, $asked:expr) => {{
-            let jobs = jobs.clone();
             #[allow(clippy::redundant_closure_call)]
-            let asked = ($asked)(jobs);
-            let answer: bool = lose_reply(&proxy, &server, $effect, asked).await.unwrap();
+            let asked = ($asked)(jobs.clone());
+            let answer: bool = lose_reply(&jobs, &proxy, &server, $effect, asked).await.unwrap();
             assert!(answer);
         }};
     }
@@ -126,7 +132,7 @@ async fn a_take_whose_reply_was_lost_is_repeated() {
     }
     // The claims of the lost reply would stay for an hour.
     let mut worker = worker(&jobs);
-    let (mut worker, job) = lose_reply(&proxy, &server, [0, 5, 0, 0], async move {
+    let (mut worker, job) = lose_reply(&jobs, &proxy, &server, [0, 5, 0, 0], async move {
         let job = next(&mut worker).await;
         (worker, job)
     })

@@ -241,7 +241,7 @@ async fn nothing_is_lost_and_nothing_done_twice_while_every_worker_lives() {
     let ids = schedule(&jobs, "", count, 2000 * MS).await;
     assert_eq!(ids.len(), count);
     fleet.has_done(&ids).await;
-    let got = fleet.log.got.lock().unwrap();
+    let got = fleet.log.got.lock().unwrap().clone();
     let twice: Vec<_> = got.iter().filter(|(_, attempts)| **attempts != [1]).collect();
     assert!(
         twice.is_empty(),

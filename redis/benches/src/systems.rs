@@ -94,7 +94,7 @@ impl System for Apalis {
             }
         };
         let name = format!("bench-{:?}", SystemTime::now());
-        let run = WorkerBuilder::new(&name)
+        let run = WorkerBuilder::new(&*name)
             .backend(storage.clone())
             .layer(ConcurrencyLimitLayer::new(in_flight))
             .build(work);

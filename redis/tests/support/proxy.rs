@@ -120,6 +120,9 @@ async fn carry(
             Ok(state) => *state,
             Err(_) => return,
         };
+        if state == Network::Down {
+            return;
+        }
         if let (Network::Late(by), false) = (state, is_request) {
             sleep(by).await;
         }

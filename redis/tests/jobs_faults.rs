@@ -157,12 +157,9 @@ async fn a_start_whose_reply_was_lost_is_repeated() {
     }
     let mut worker = worker(&jobs);
     let _first = next(&mut worker).await;
-    let job = lose_reply(
-        &proxy,
-        &server,
-        [0, 3, 2, 0],
-        async move { next(&mut worker).await },
-    )
+    let job = lose_reply(&jobs, &proxy, &server, [0, 3, 2, 0], async move {
+        next(&mut worker).await
+    })
     .await;
     assert_eq!((job.id(), job.attempt()), ("1", 1));
 }

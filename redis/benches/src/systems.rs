@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use apalis_core::{
-    backend::TaskSink, error::BoxDynError, task::builder::TaskBuilder, worker::builder::WorkerBuilder,
-};
+use apalis_core::{backend::TaskSink, task::builder::TaskBuilder, worker::builder::WorkerBuilder};
 use apalis_redis::{Config, RedisStorage};
 use futures::StreamExt;
 use redis::aio::ConnectionManager;
@@ -90,7 +88,7 @@ impl System for Apalis {
             let done = done.clone();
             async move {
                 let _ = done.send((job, Instant::now()));
-                Ok::<(), BoxDynError>(())
+                Ok::<(), std::io::Error>(())
             }
         };
         let name = format!("bench-{:?}", SystemTime::now());

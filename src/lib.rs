@@ -42,6 +42,7 @@
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
 //! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
+//! | [`DelayQueue`] | values that one task waits for, each with its own deadline: tokio-util's, on a wheel |
 //! | [`shutdown`](Wheel::shutdown) | ends it all, and hands back what never ran |
 //! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | says how it is going |
 //!
@@ -83,6 +84,7 @@ mod budget;
 mod builder;
 mod clock;
 mod current;
+pub mod delay_queue;
 mod driver;
 mod error;
 mod events;
@@ -118,6 +120,7 @@ mod wheel;
 
 pub use builder::{BuildError, Builder};
 pub use current::{NoRuntime, SetDefaultError};
+pub use delay_queue::DelayQueue;
 pub use error::{ScheduleError, SleepError, TimeoutError};
 pub use fallback_sleep::FallbackSleep;
 pub use idle::{IdleHandle, IdleTimer};

@@ -49,6 +49,7 @@
 //! round. `next_deadline`: a scan of bits on each level. Memory: a cell for each entry, 8 bytes for each bucket.
 
 mod bucket;
+mod by_cell;
 mod level;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
@@ -64,6 +65,7 @@ use bucket::{Bucket, Entry, NIL, Place};
 use level::Level;
 
 pub(crate) use bucket::Key;
+pub(crate) use by_cell::First;
 pub(crate) use tick::{Nanos, Tick, TickDuration};
 
 /// The wheel: values of type `T`, each with a deadline. It knows no clock; whoever owns it says what tick it is.
@@ -444,6 +446,9 @@ impl<T> TimingWheel<T> {
         let ticks_per_wheel = 1 << self.bits_per_level;
         let top = self.levels.len() - 1;
         for (level, ring) in self.levels.iter().enumerate() {
+            if ring.used.is_empty() {
+                continue;
+            }
             let shift = level as u32 * self.bits_per_level;
             let span = self.now.0 >> shift;
             let hand = span as usize & (ticks_per_wheel - 1);

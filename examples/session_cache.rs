@@ -2,7 +2,7 @@
 //! A client stores a few, touches one, and looks what is left; then the program ends.
 //!
 //! ```text
-//! cargo run --example session_cache
+//! cargo run --release -p examples --bin session_cache
 //!
 //! SET name milliseconds value     OK
 //! GET name                        the value, or NONE

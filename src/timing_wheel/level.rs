@@ -58,10 +58,10 @@ impl Bitmap {
         self.summary.iter().all(|bits| *bits == 0)
     }
 
-    /// The smallest member that is at least `from`.
+    /// The smallest member that is at least `from`, which may lie behind them all.
     #[inline]
     pub(super) fn next(&self, from: usize) -> Option<usize> {
-        let bits = self.words[from / 64] & (u64::MAX << (from % 64));
+        let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
         if bits != 0 {
             return Some(from / 64 * 64 + bits.trailing_zeros() as usize);
         }

@@ -180,9 +180,7 @@ async fn timeouts_of_operations_in_time_leave_the_wheel() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wheel_that_refuses_makes_no_timeout_early_and_no_retry() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(3600 * SECOND);
-    support::register(&mut occupant);
+    let (wheel, _occupant) = support::full_wheel();
     for shut_down in [false, true] {
         if shut_down {
             drop(wheel.shutdown());

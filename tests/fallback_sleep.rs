@@ -13,14 +13,6 @@ use tickwheel::{FallbackSleep, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
-/// A wheel with no room left, and what takes it.
-fn full_wheel() -> (Wheel, tickwheel::Sleep) {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut first = wheel.sleep(DAY);
-    register(&mut first);
-    (wheel, first)
-}
-
 #[tokio::test(start_paused = true)]
 async fn it_waits_on_the_wheel() {
     let wheel = Wheel::new();

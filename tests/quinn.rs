@@ -26,7 +26,7 @@ use quinn::{
 use tickwheel::{Wheel, quinn::WheelRuntime};
 use tokio::time::{Duration, Instant};
 
-use support::{SECOND, assert_due, counting_waker, ms, register};
+use support::{SECOND, assert_due, counting_waker, full_wheel, ms};
 
 fn fine_wheel() -> Wheel {
     Wheel::builder().tick_duration(ms(1)).build().unwrap()
@@ -228,9 +228,7 @@ async fn what_is_lost_on_the_way_is_sent_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wheel_that_refuses_leaves_the_timers_to_the_runtime() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(3600 * SECOND);
-    register(&mut occupant);
+    let (wheel, _occupant) = full_wheel();
     for shut_down in [false, true] {
         if shut_down {
             drop(wheel.shutdown());
@@ -294,9 +292,7 @@ async fn a_timer_is_due_at_its_instant_and_at_every_one_it_is_reset_to() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timer_refused_waits_elsewhere_and_comes_back_when_there_is_room() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(3600 * SECOND);
-    register(&mut occupant);
+    let (wheel, occupant) = full_wheel();
     let around = Arc::new(Observed::default());
     let runtime = WheelRuntime::new(&wheel, around.clone());
     let start = Instant::now();

@@ -16,9 +16,9 @@ test:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --all-features --no-deps
 
-# Build every example; run one with `cargo run --release --all-features --example NAME`.
+# Build every example; run one with `cargo run --release -p examples --bin NAME`.
 examples:
-    cargo build --release --all-features --examples
+    cargo build --release --package examples --package million
 
 # Run the benchmarks, all or one: `just bench`, `just bench --bench timeout`.
 bench *arguments:

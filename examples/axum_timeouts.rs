@@ -2,7 +2,7 @@
 //! own figures on `/metrics`. It asks itself a few questions and ends.
 //!
 //! ```text
-//! cargo run --example axum_timeouts --features tower
+//! cargo run --release -p examples --bin axum_timeouts
 //! ```
 
 use std::{
@@ -13,11 +13,10 @@ use std::{
 };
 
 use axum::{
-    BoxError, Router,
-    body::Body,
-    error_handling::HandleErrorLayer,
-    extract::{Path, State},
-    http::{Request, StatusCode},
+    Router,
+    extract::{Path, Request, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
@@ -25,7 +24,6 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use tower::ServiceBuilder;
 
 /// A handler that takes as long as it is told to.
 async fn work(Path(millis): Path<u64>) -> String {
@@ -35,18 +33,17 @@ async fn work(Path(millis): Path<u64>) -> String {
     format!("{millis} ms of work done")
 }
 
-/// What a client hears when a request came to nothing.
-async fn explain(error: BoxError) -> (StatusCode, String) {
-    match error.downcast_ref::<TimeoutError>() {
-        Some(TimeoutError::Elapsed) => (StatusCode::GATEWAY_TIMEOUT, "took too long".into()),
+/// What a client hears where the work takes too long.
+fn explain(error: TimeoutError) -> Response {
+    match error {
+        TimeoutError::Elapsed => (StatusCode::GATEWAY_TIMEOUT, "took too long").into_response(),
         // The wheel is full or shut down: the server has more to do than it can.
-        Some(refused) => (StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        refused => (StatusCode::SERVICE_UNAVAILABLE, refused.to_string()).into_response(),
     }
 }
 
 /// The time a client asks for, in milliseconds; half a second if it does not say.
-fn patience(request: &Request<Body>) -> Duration {
+fn patience(request: &Request) -> Duration {
     let asked = request.headers().get("x-timeout-ms");
     let millis = asked.and_then(|value| value.to_str().ok()?.parse().ok());
     Duration::from_millis(millis.unwrap_or(500))
@@ -63,15 +60,11 @@ async fn metrics(State(wheel): State<Wheel>) -> String {
 }
 
 fn app(wheel: &Wheel) -> Router {
-    let quick = ServiceBuilder::new()
-        .layer(HandleErrorLayer::new(explain))
-        .layer(TimeoutLayer::new(wheel, Duration::from_millis(100)));
-    let as_asked = ServiceBuilder::new()
-        .layer(HandleErrorLayer::new(explain))
-        .layer(TimeoutLayer::per_request(wheel, patience));
+    let quick = TimeoutLayer::new(wheel, Duration::from_millis(100)).respond_with(explain);
+    let as_asked = TimeoutLayer::per_request(wheel, patience).respond_with(explain);
     Router::new()
-        .merge(Router::new().route("/quick/{millis}", get(work)).layer(quick))
-        .merge(Router::new().route("/asked/{millis}", get(work)).layer(as_asked))
+        .route("/quick/{millis}", get(work).layer(quick))
+        .route("/asked/{millis}", get(work).layer(as_asked))
         .route("/metrics", get(metrics))
         .with_state(wheel.clone())
 }

@@ -1,9 +1,7 @@
 //! A TCP server that echoes lines: it closes connections on which nobody speaks, gives every request its time, and shuts
 //! down gracefully. A client that behaves and two that do not show what comes of it; then it ends.
 //!
-//! ```text
-//! cargo run --example echo_server
-//! ```
+//!     cargo run --release -p examples --bin echo_server
 
 use std::{
     io,
@@ -98,16 +96,13 @@ async fn listen(wheel: Wheel, listener: TcpListener, mut stopping: watch::Receiv
     let finished = async { while connections.join_next().await.is_some() {} };
     match wheel.timeout(GRACE, finished).await {
         Ok(()) => say("server", "every connection has finished"),
-        Err(error) => say(
-            "server",
-            format_args!("gives up {} connections: {error}", connections.len()),
-        ),
+        Err(error) => say("server", format_args!("gives up {}: {error}", connections.len())),
     }
     Ok(())
 }
 
 /// Connects and says something now and then, until the server hangs up or there is nothing left to say.
-async fn client(name: &str, server: SocketAddr, pause: Duration, sayings: &[&str]) -> io::Result<()> {
+async fn client(name: &'static str, server: SocketAddr, sayings: &'static [&str]) -> io::Result<()> {
     let (reader, mut writer) = TcpStream::connect(server).await?.into_split();
     let mut lines = BufReader::new(reader).lines();
     for saying in sayings {
@@ -116,7 +111,7 @@ async fn client(name: &str, server: SocketAddr, pause: Duration, sayings: &[&str
             break;
         };
         say(name, format_args!("says {saying:?}, hears {line:?}"));
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(IDLE / 2).await;
     }
     if lines.next_line().await?.is_none() {
         say(name, "finds that the server has hung up");
@@ -130,41 +125,25 @@ async fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let server = listener.local_addr()?;
     let (stop, stopping) = watch::channel(false);
-    say(
-        "server",
-        format_args!("listens on {server}; idle after {IDLE:?}, {REQUEST:?} for a request"),
-    );
+    say("server", format_args!("listens on {server}; idle after {IDLE:?}"));
     let listening = tokio::spawn(listen(wheel.clone(), listener, stopping));
 
+    let mut clients = JoinSet::new();
     // One that speaks often enough to be kept for longer than the idle deadline.
-    let lively = tokio::spawn(async move {
-        let sayings = ["one", "two", "sleep 100", "three", "four", "five", "six"];
-        client("lively", server, Duration::from_millis(300), &sayings).await
-    });
+    let sayings = ["one", "two", "sleep 100", "three", "four", "five", "six"].as_slice();
+    clients.spawn(client("lively", server, sayings));
     // One that asks for too much, and then says nothing any more.
-    let stalling =
-        tokio::spawn(
-            async move { client("stalling", server, Duration::ZERO, &["hello", "sleep 5000"]).await },
-        );
+    clients.spawn(client("stalling", server, &["hello", "sleep 5000"]));
     // One that never says a word.
-    let silent = tokio::spawn(async move { client("silent", server, Duration::ZERO, &[]).await });
+    clients.spawn(client("silent", server, &[]));
 
     tokio::time::sleep(Duration::from_millis(2500)).await;
     say("server", "shuts down");
     stop.send_replace(true);
     listening.await??;
-    for client in [lively, stalling, silent] {
-        client.await??;
+    while let Some(ended) = clients.join_next().await {
+        ended??;
     }
-
-    let left = wheel.shutdown();
-    let metrics = wheel.metrics();
-    say(
-        "wheel",
-        format_args!(
-            "{} timers registered, {} expired, {} cancelled, {} left at shutdown",
-            metrics.registered, metrics.expired, metrics.cancelled, left.timers,
-        ),
-    );
+    say("wheel", format_args!("{} timers left", wheel.shutdown().timers));
     Ok(())
 }

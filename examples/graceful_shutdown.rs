@@ -1,7 +1,7 @@
 //! A service with work put off till later, stopped by SIGINT or after five seconds: `shutdown` ends every wait at once
 //! and hands back the tasks that had not started, and the service runs them before it goes.
 //!
-//!     cargo run --release --example graceful_shutdown
+//!     cargo run --release -p examples --bin graceful_shutdown
 
 use std::{
     process::ExitCode,

@@ -3,7 +3,7 @@
 //! Without jitter, peers that start together beat together for ever, and all the work of a period falls on a tick or
 //! two. With jitter it spreads over the period. A bar chart shows the one and the other, tick by tick.
 //!
-//!     cargo run --release --example heartbeats
+//!     cargo run --release -p examples --bin heartbeats
 
 use std::{
     array,

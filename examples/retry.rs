@@ -1,19 +1,18 @@
 //! Calls to a flaky server, each retried after 1 s, 3 s and 5 s unless an answer comes first.
 //!
-//! A call lays out its retries when it starts, as tasks scheduled on a wheel with a tick of 10 ms, and cancels what is
-//! left of them when an answer comes: a retry that is not needed never becomes a Tokio task.
+//! A call lays out its retries when it starts, as tasks scheduled on a wheel with a tick of 10 ms, and drops what is left
+//! of them when an answer comes: a retry that is not needed never becomes a Tokio task.
 //!
-//!     cargo run --release --example retry
+//!     cargo run --release -p examples --bin retry
 
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
-use tickwheel::{ScheduleError, Scheduled, TimeoutError, Wheel};
+use tickwheel::{Scheduled, TimeoutError, Wheel};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinSet,
-    time::Instant,
 };
 
 const CALLS: u64 = 400;
@@ -45,8 +44,20 @@ async fn main() -> io::Result<()> {
         pace.tick().await?;
         calls.spawn(call(wheel.clone(), server, number));
     }
-    let outcomes = watch(&wheel, calls).await?;
-    report(&outcomes);
+    let mut outcomes = BTreeMap::new();
+    while let Some(ended) = calls.join_next().await {
+        *outcomes.entry(ended??).or_insert(0) += 1;
+    }
+    for (answered, count) in outcomes {
+        match answered {
+            None => println!("{count:>5} never answered"),
+            Some(0) => println!("{count:>5} answered at once"),
+            Some(attempt) => println!(
+                "{count:>5} answered when retried after {:?}",
+                RETRIES[attempt - 1]
+            ),
+        }
+    }
 
     let metrics = wheel.metrics();
     println!(
@@ -56,53 +67,26 @@ async fn main() -> io::Result<()> {
     Ok(())
 }
 
-struct Outcome {
-    /// Which attempt was answered first: 0 is the call itself, 1 to 3 its retries.
-    answered: Option<usize>,
-    retries_cancelled: usize,
-    /// How late the retries that were made began.
-    late: Vec<Duration>,
-}
-
-/// Fails when the wheel refuses: then there is no saying what became of the call.
-async fn call(wheel: Wheel, server: SocketAddr, number: u64) -> io::Result<Outcome> {
+/// Which attempt was answered first: 0 is the call itself, 1 to 3 its retries. Fails when the wheel refuses: then there is
+/// no saying what became of the call.
+async fn call(wheel: Wheel, server: SocketAddr, number: u64) -> io::Result<Option<usize>> {
     let (answered, mut answers) = mpsc::channel(1 + RETRIES.len());
-    let retries: Vec<Scheduled<Duration>> = (1..)
+    // Dropped with this call, they start no more, and what has started ends.
+    let _retries: Vec<Scheduled<()>> = (1..)
         .zip(RETRIES)
         .map(|(attempt, delay)| {
-            let due = Instant::now() + delay;
             let retry = try_once(wheel.clone(), server, number, attempt, answered.clone());
-            wheel.schedule_at(due, async move {
-                let late = due.elapsed();
-                retry.await;
-                late
-            })
+            wheel.schedule(delay, retry).abort_on_drop()
         })
         .collect();
     tokio::spawn(try_once(wheel.clone(), server, number, 0, answered));
 
     // Every attempt holds a sender: when all have failed there is nothing left to wait for.
-    let answer = wheel.timeout(GIVE_UP, answers.recv()).await;
-    // Whatever came of it: a handle that is dropped cancels nothing.
-    let retries_cancelled = retries.iter().filter(|retry| retry.cancel()).count();
-    let answered = match answer {
-        Ok(answered) => answered,
-        Err(TimeoutError::Elapsed) => None,
-        Err(refused) => return Err(refused.into()),
-    };
-    let mut late = Vec::new();
-    for retry in retries {
-        match retry.await {
-            Ok(began) => late.push(began),
-            Err(ScheduleError::Cancelled) => {}
-            Err(error) => return Err(error.into()),
-        }
+    match wheel.timeout(GIVE_UP, answers.recv()).await {
+        Ok(answered) => Ok(answered),
+        Err(TimeoutError::Elapsed) => Ok(None),
+        Err(refused) => Err(refused.into()),
     }
-    Ok(Outcome {
-        answered,
-        retries_cancelled,
-        late,
-    })
 }
 
 async fn try_once(
@@ -127,54 +111,6 @@ async fn exchange(server: SocketAddr, number: u64) -> io::Result<u64> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_u64(number).await?;
     stream.read_u64().await
-}
-
-/// Shows each second how far the calls are, until all have ended.
-async fn watch(wheel: &Wheel, mut calls: JoinSet<io::Result<Outcome>>) -> io::Result<Vec<Outcome>> {
-    let started = Instant::now();
-    let mut every_second = wheel.interval(Duration::from_secs(1));
-    let mut outcomes = Vec::new();
-    loop {
-        tokio::select! {
-            ended = calls.join_next() => match ended {
-                Some(outcome) => outcomes.push(outcome??),
-                None => return Ok(outcomes),
-            },
-            tick = every_second.tick() => {
-                tick?;
-                println!(
-                    "{:>3} s: {:>3} calls ended, {:>4} timers pending",
-                    started.elapsed().as_secs(),
-                    outcomes.len(),
-                    wheel.pending()
-                );
-            }
-        }
-    }
-}
-
-fn report(outcomes: &[Outcome]) {
-    let mut counts = BTreeMap::new();
-    for outcome in outcomes {
-        *counts.entry(outcome.answered.unwrap_or(usize::MAX)).or_insert(0) += 1;
-    }
-    println!();
-    for (attempt, count) in counts {
-        match attempt {
-            0 => println!("{count:>5} answered at once"),
-            1..=3 => println!(
-                "{count:>5} answered when retried after {:?}",
-                RETRIES[attempt - 1]
-            ),
-            _ => println!("{count:>5} never answered"),
-        }
-    }
-    let cancelled: usize = outcomes.iter().map(|outcome| outcome.retries_cancelled).sum();
-    let late: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.late).collect();
-    println!("{cancelled:>5} retries cancelled, {} made", late.len());
-    if let Some(latest) = late.iter().max() {
-        println!("      the latest began {latest:.1?} after its time");
-    }
 }
 
 /// Squares numbers, when it is in the mood.

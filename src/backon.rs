@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use backon::Sleeper;
 
-use crate::{assured::AssuredSleep, wheel::Wheel};
+use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
 /// Lets backon's retries wait on a wheel: `.sleep(wheel.clone())`.
 ///
 /// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
 ///
 /// backon has nowhere to report a refusal. Where the wheel is full or has been shut down, a pause waits on Tokio's own timer
-/// instead: no retry comes early. (On an executor other than Tokio's, a refused pause completes at once.)
+/// instead: no retry comes early. The guide has, under "When the wheel refuses", what each
+/// integration does.
 ///
 /// So retries outlive the wheel. With `.when(|_| !wheel.is_shutdown())` they end after a shutdown, at the first attempt that
 /// fails; the guide's page shows how a pause in progress ends at the shutdown, too.
@@ -50,9 +51,9 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 /// ```
 #[cfg_attr(docsrs, doc(cfg(feature = "backon")))]
 impl Sleeper for Wheel {
-    type Sleep = AssuredSleep;
+    type Sleep = FallbackSleep;
 
-    fn sleep(&self, duration: Duration) -> AssuredSleep {
-        AssuredSleep::new(Wheel::sleep(self, duration))
+    fn sleep(&self, duration: Duration) -> FallbackSleep {
+        self.sleep_or_tokio(duration)
     }
 }

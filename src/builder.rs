@@ -83,6 +83,8 @@ pub struct Builder {
     max_pending: Option<usize>,
     handle: Option<Handle>,
     name: Option<String>,
+    /// The wheel is one of those that may be too many.
+    counted: bool,
 }
 
 impl Default for Builder {
@@ -96,6 +98,7 @@ impl Default for Builder {
             max_pending: None,
             handle: None,
             name: None,
+            counted: true,
         }
     }
 }
@@ -326,8 +329,46 @@ impl Builder {
             ticks_per_wheel: self.ticks_per_wheel.max(2).next_power_of_two(),
             levels: self.levels,
             max_pending: self.max_pending,
+            counted: self.counted,
         };
         Ok(Wheel::assemble(shards, driver, settings))
+    }
+
+    pub(crate) fn has_handle(&self) -> bool {
+        self.handle.is_some()
+    }
+
+    /// What [`build`](Builder::build) would say.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        let builder = self.clone();
+        Builder {
+            counted: false,
+            ..builder
+        }
+        .build()
+        .map(drop)
+    }
+
+    /// Builds the wheel of a runtime. The settings have been checked.
+    ///
+    /// It is not counted: there is one for each runtime, and a program with many of them has made no mistake by that.
+    pub(crate) fn build_current(self, runtime: &Handle) -> Wheel {
+        let workers = runtime.metrics().num_workers().min(*SHARDS.end());
+        let builder = Builder {
+            shards: self.shards.or(Some(workers)),
+            handle: Some(runtime.clone()),
+            counted: false,
+            ..self
+        };
+        let built = builder.clone().build().or_else(|_| {
+            // There was memory for its capacity when it was checked.
+            Builder {
+                capacity: None,
+                ..builder
+            }
+            .build()
+        });
+        built.expect("the settings are within every limit")
     }
 }
 

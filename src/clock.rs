@@ -1,6 +1,7 @@
 //! Instants to wheel time and back, and whether the clock they are read from is the real one or a test's.
 
 use std::{
+    cmp::Ordering,
     hash::{Hash, Hasher},
     sync::OnceLock,
     time::Duration,
@@ -11,7 +12,9 @@ use tokio::{
     time::Instant,
 };
 
-use crate::timing_wheel::{Nanos, Tick, TickDuration};
+use crate::timing_wheel::{Tick, TickDuration};
+
+pub(crate) use crate::timing_wheel::Nanos;
 
 /// Which driver's clock an instant was read from: drivers are counted as their clocks change, from 1.
 ///
@@ -142,8 +145,8 @@ impl Moment {
     }
 }
 
-/// An instant that knows by which clock it was read.
-#[derive(Clone, Copy, Debug)]
+/// An instant that knows by which clock it was read. Those of different clocks do not compare.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Deadline {
     pub(crate) instant: Instant,
     pub(crate) epoch: Epoch,
@@ -159,11 +162,24 @@ impl Deadline {
         }
     }
 
+    /// How long after `earlier` this is, zero where it is before that; `None` where they are of different clocks.
+    #[inline]
+    pub(crate) fn since(self, earlier: Deadline) -> Option<Duration> {
+        (self.epoch == earlier.epoch).then(|| self.instant.saturating_duration_since(earlier.instant))
+    }
+
     /// Of two that were read from clocks, the one that was read later.
     #[cfg(feature = "io")]
     pub(crate) fn later(self, other: Deadline) -> Deadline {
         let age = |deadline: &Deadline| (deadline.epoch.0, deadline.instant);
         if age(&self) < age(&other) { other } else { self }
+    }
+}
+
+impl PartialOrd for Deadline {
+    #[inline]
+    fn partial_cmp(&self, other: &Deadline) -> Option<Ordering> {
+        (self.epoch == other.epoch).then(|| self.instant.cmp(&other.instant))
     }
 }
 
@@ -257,6 +273,16 @@ impl Clock {
         self.tick.deadline_tick(deadline)
     }
 
+    /// When to come for `tick`, if Tokio's timer is asked. On a test's clock, which it moves by whole milliseconds, it would be
+    /// one after the tick; the driver comes up to one before, and looks again.
+    pub(crate) fn approach(&self, tick: Tick) -> Instant {
+        let begin = self.instant_of(tick);
+        match self.source.is_real() {
+            true => begin,
+            false => begin.checked_sub(ROUNDING).unwrap_or(begin),
+        }
+    }
+
     /// When `tick` begins, by this clock.
     pub(crate) fn moment_of(&self, tick: Tick) -> Moment {
         self.origin.after(self.tick.start_of(tick))
@@ -267,6 +293,9 @@ impl Clock {
         self.moment_of(tick).instant(self.base)
     }
 }
+
+/// What Tokio's timer rounds a deadline up by, at most: it counts in milliseconds of its own.
+pub(crate) const ROUNDING: Duration = Duration::from_nanos(999_999);
 
 /// Whether a clock is the machine's: its reading falls between two of the machine's.
 pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {

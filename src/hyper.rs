@@ -5,7 +5,7 @@ use std::{pin::Pin, time::Duration};
 use hyper::rt;
 use tokio::time::Instant;
 
-use crate::{assured::AssuredSleep, wheel::Wheel};
+use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
 /// Gives hyper a wheel for its timers: header read timeouts, keep-alive pings, idle connections.
 ///
@@ -15,8 +15,7 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 /// also where a test has paused it.
 ///
 /// hyper has nowhere to report a refusal. Where the wheel is full or has been shut down, a sleep waits on Tokio's own timer
-/// instead: connections keep their timeouts, no more precisely and no less. (On an executor other than Tokio's, to which
-/// [`Builder::handle`](crate::Builder::handle) opens the way, a refused sleep completes at once.)
+/// instead, and connections keep their timeouts. The guide has, under "When the wheel refuses", what each integration does.
 ///
 /// # Cancel safety
 ///
@@ -67,11 +66,11 @@ use crate::{assured::AssuredSleep, wheel::Wheel};
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
 impl rt::Timer for Wheel {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(AssuredSleep::new(Wheel::sleep(self, duration)))
+        Box::pin(self.sleep_or_tokio(duration))
     }
 
     fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(AssuredSleep::new(Wheel::sleep_until(self, deadline.into())))
+        Box::pin(self.sleep_until_or_tokio(deadline.into()))
     }
 
     fn now(&self) -> std::time::Instant {
@@ -79,7 +78,7 @@ impl rt::Timer for Wheel {
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {
-        match sleep.as_mut().downcast_mut_pin::<AssuredSleep>() {
+        match sleep.as_mut().downcast_mut_pin::<FallbackSleep>() {
             Some(sleep) => sleep.get_mut().reset(Instant::from_std(new_deadline)),
             // Made by another timer.
             None => *sleep = rt::Timer::sleep_until(self, new_deadline),
@@ -87,4 +86,4 @@ impl rt::Timer for Wheel {
     }
 }
 
-impl rt::Sleep for AssuredSleep {}
+impl rt::Sleep for FallbackSleep {}

@@ -9,16 +9,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
 use crate::{
     budget,
-    clock::{self, Deadline, Epoch},
+    clock::{Deadline, Nanos},
     error::SleepError,
     shard::Shard,
     sleep::Sleep,
     sync::{AtomicBool, AtomicU64, Ordering},
-    timing_wheel::Nanos,
     wheel::Wheel,
 };
 
@@ -62,8 +59,7 @@ impl Wheel {
         let sleep = Sleep::lasting(shard, start, duration);
         let activity = Activity {
             shard: shard.clone(),
-            start: start.instant,
-            epoch: start.epoch,
+            start,
             touched: AtomicU64::new(0),
             touched_since: AtomicBool::new(false),
         };
@@ -121,9 +117,7 @@ pub struct IdleHandle {
 
 struct Activity {
     shard: Arc<Shard>,
-    start: Instant,
-    /// By whose clock `start` and `touched` are read.
-    epoch: Epoch,
+    start: Deadline,
     /// Nanoseconds from `start` to the last touch.
     touched: AtomicU64,
     /// Touched by the clock of another epoch, which does not tell when.
@@ -160,39 +154,26 @@ impl IdleTimer {
 
     /// Moves the sleep to the duration's end after the last touch; true when that is later than it was.
     fn push_back(&mut self) -> bool {
-        let Activity {
-            shard,
-            epoch,
-            touched_since,
-            ..
-        } = &*self.activity;
-        if touched_since.swap(false, Ordering::Relaxed) {
-            self.sleep.reset_to(shard.read_clock().after(self.duration));
+        if self.activity.touched_since.swap(false, Ordering::Relaxed) {
+            let now = self.activity.shard.read_clock();
+            self.sleep.reset_to(now.after(self.duration));
             return true;
         }
-        let last = self.activity.last_touch();
-        if self.sleep.epoch() != *epoch {
-            // Pushed back by another clock already: the two do not compare.
-            return false;
-        }
-        let deadline = clock::saturating_add(last, self.duration);
-        let later = deadline > self.sleep.deadline();
+        let deadline = self.activity.last_touch().after(self.duration);
+        // Not later either where it was pushed back by another clock already.
+        let later = deadline > self.sleep.due();
         if later {
-            self.sleep.reset_to(Deadline {
-                instant: deadline,
-                epoch: *epoch,
-            });
+            self.sleep.reset_to(deadline);
         }
         later
     }
 }
 
 impl Activity {
-    fn last_touch(&self) -> Instant {
-        clock::saturating_add(
-            self.start,
-            Duration::from_nanos(self.touched.load(Ordering::Relaxed)),
-        )
+    /// By the clock that the timer was made by.
+    fn last_touch(&self) -> Deadline {
+        let touched = self.touched.load(Ordering::Relaxed);
+        self.start.after(Duration::from_nanos(touched))
     }
 }
 
@@ -216,18 +197,16 @@ impl IdleHandle {
         let Activity {
             shard,
             start,
-            epoch,
             touched,
             touched_since,
         } = &*self.activity;
-        let now = shard.glance_at_clock();
-        if now.epoch != *epoch {
-            touched_since.store(true, Ordering::Relaxed);
-            return;
+        match shard.glance_at_clock().since(*start) {
+            // Two touches may come in either order; the later one counts.
+            Some(passed) => {
+                touched.fetch_max(Nanos::passed(passed).0, Ordering::Relaxed);
+            }
+            None => touched_since.store(true, Ordering::Relaxed),
         }
-        let nanos = Nanos::passed(now.instant.saturating_duration_since(*start)).0;
-        // Two touches may come in either order; the later one counts.
-        touched.fetch_max(nanos, Ordering::Relaxed);
     }
 }
 
@@ -244,10 +223,9 @@ impl Future for IdleTimer {
 
 impl fmt::Debug for IdleTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last_touch = self.activity.last_touch();
         f.debug_struct("IdleTimer")
             .field("duration", &self.duration)
-            .field("last_touch", &last_touch)
+            .field("last_touch", &self.activity.last_touch().instant)
             .finish()
     }
 }
@@ -255,7 +233,7 @@ impl fmt::Debug for IdleTimer {
 impl fmt::Debug for IdleHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdleHandle")
-            .field("last_touch", &self.activity.last_touch())
+            .field("last_touch", &self.activity.last_touch().instant)
             .finish()
     }
 }

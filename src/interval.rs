@@ -13,10 +13,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     budget,
-    clock::{self, Deadline},
+    clock::{Deadline, Nanos},
     error::SleepError,
     sleep::Sleep,
-    timing_wheel::Nanos,
     wheel::Wheel,
 };
 
@@ -203,29 +202,31 @@ impl Interval {
         ready!(budget::poll_left(cx));
         let elapsed = ready!(self.sleep.poll_elapsed(cx.waker()));
         ready!(budget::poll_spend(cx));
-        elapsed?;
-        let tick = self.sleep.deadline();
-        let clock_reads = self.sleep.shard().read_clock();
-        let now = clock_reads.instant;
-        let next = if self.sleep.epoch() != clock_reads.epoch {
-            // The clock is another one since: what the tick's instant was by the last tells nothing.
-            clock::saturating_add(now, self.period)
-        } else if now > clock::saturating_add(tick, self.missed_after) {
-            self.after_missed(tick, now)
-        } else {
-            clock::saturating_add(tick, self.period)
-        };
-        let next = Deadline {
-            instant: next,
-            ..clock_reads
+        Poll::Ready(elapsed.map(|()| self.take_tick()))
+    }
+
+    /// The instant of the next tick.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.sleep.deadline()
+    }
+
+    /// Takes the tick that has come, and moves on to the next.
+    pub(crate) fn take_tick(&mut self) -> Instant {
+        let tick = self.sleep.due();
+        let now = self.sleep.shard().read_clock();
+        let next = match now.since(tick) {
+            // What the tick's instant was by another clock tells nothing.
+            None => now.after(self.period),
+            Some(late) if late > self.missed_after => self.after_missed(tick, now, late),
+            Some(_) => tick.after(self.period),
         };
         // One that has come already needs no turn of the wheel.
-        if next.instant <= now {
+        if next <= now {
             self.sleep.reset_immediately(next);
         } else {
             self.sleep.reset_to(next);
         }
-        Poll::Ready(Ok(tick))
+        tick.instant
     }
 
     /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.
@@ -342,13 +343,13 @@ impl Interval {
     }
 
     /// The tick after `missed`, which was taken only `now`.
-    fn after_missed(&self, missed: Instant, now: Instant) -> Instant {
+    fn after_missed(&self, missed: Deadline, now: Deadline, late: Duration) -> Deadline {
         match self.missed_tick_behavior {
-            MissedTickBehavior::Burst => clock::saturating_add(missed, self.period),
-            MissedTickBehavior::Delay => clock::saturating_add(now, self.period),
+            MissedTickBehavior::Burst => missed.after(self.period),
+            MissedTickBehavior::Delay => now.after(self.period),
             MissedTickBehavior::Skip => {
-                let late = Nanos::passed(now - missed).0 % Nanos::from_duration(self.period).0;
-                clock::saturating_add(now, self.period - Duration::from_nanos(late))
+                let beyond = Nanos::passed(late).0 % Nanos::from_duration(self.period).0;
+                now.after(self.period - Duration::from_nanos(beyond))
             }
         }
     }

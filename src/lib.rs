@@ -6,9 +6,10 @@
 //! is due. Starting and cancelling a timer is O(1), touches only its own shard, and for [`timeout`](Wheel::timeout) does not
 //! even read the clock.
 //!
-//! Names and behaviour are those of [`tokio::time`]: moving code over means writing `wheel.` in front. Sleeps and ticks
-//! return a `Result`: a wheel refuses when it is full, where [`max_pending`](Builder::max_pending) sets a limit, and when it
-//! has been [shut down](Wheel::shutdown).
+//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in for it, on a wheel that each runtime has
+//! for itself: change `use tokio::time` to `use tickwheel::time`. On a wheel of your own, write `wheel.` in front. There, sleeps
+//! and ticks return a `Result`: a wheel refuses when it is full, where [`max_pending`](Builder::max_pending) sets a limit, and
+//! when it has been [shut down](Wheel::shutdown).
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -33,12 +34,15 @@
 //!
 //! | | |
 //! | --- | --- |
+//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current); what is refused falls back on Tokio's timer |
 //! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; [`reset`](Sleep::reset) to a later instant costs a store |
+//! | [`sleep_or_tokio`](Wheel::sleep_or_tokio) | waits, on Tokio's timer where the wheel refuses |
 //! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits a future; one that is ready at once costs no timer |
 //! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
 //! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
+//! | [`DelayQueue`] | values that one task waits for, each with its own deadline: tokio-util's, on a wheel |
 //! | [`shutdown`](Wheel::shutdown) | ends it all, and hands back what never ran |
 //! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | says how it is going |
 //!
@@ -55,7 +59,7 @@
 //!
 //! # Features
 //!
-//! None is on by default; `full` is all of them.
+//! None is on by default; `full` is all of them but `test-util`.
 //!
 //! | feature | |
 //! | --- | --- |
@@ -65,27 +69,26 @@
 //! | `hyper-util` | hyper-util's `Connection` for [`io::TimeoutStream`], so that a client's connections can be wrapped |
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
+//! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
+//! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
+//! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events of the driver's life; nothing on the path of a timer |
-//!
-//! # Layout
-//!
-//! `timing_wheel` is the pure data structure, and opens with the essay that explains it. `clock` turns instants into ticks. A
-//! `shard` is a lock and a wheel of wakers; `driver` is the task that visits them. Each
-//! future has a file or a folder of its own, with its constructor on [`Wheel`], and so has each feature.
-//! `docs/architecture.md` in the repository follows a timeout from call to wake-up.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(feature = "backon", feature = "hyper", feature = "stream"))]
-mod assured;
+#[cfg(feature = "aws")]
+mod aws;
 #[cfg(feature = "backon")]
 mod backon;
 mod budget;
 mod builder;
 mod clock;
+mod current;
+pub mod delay_queue;
 mod driver;
 mod error;
 mod events;
+mod fallback_sleep;
 #[cfg(feature = "hyper")]
 mod hyper;
 mod idle;
@@ -95,6 +98,9 @@ mod interval;
 pub mod io;
 mod metrics;
 mod periodic;
+#[cfg(feature = "quinn")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
+pub mod quinn;
 mod roster;
 mod schedule;
 mod shard;
@@ -104,6 +110,7 @@ mod sleep;
 #[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
 pub mod stream;
 mod sync;
+pub mod time;
 mod timeout;
 mod timing_wheel;
 #[cfg(feature = "tower")]
@@ -112,7 +119,10 @@ pub mod tower;
 mod wheel;
 
 pub use builder::{BuildError, Builder};
+pub use current::{NoRuntime, SetDefaultError};
+pub use delay_queue::DelayQueue;
 pub use error::{ScheduleError, SleepError, TimeoutError};
+pub use fallback_sleep::FallbackSleep;
 pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
 pub use metrics::Metrics;

@@ -55,4 +55,9 @@ pub struct Metrics {
     pub max_lag: Duration,
     /// Bytes held by the arenas, used or not.
     pub arena_bytes: usize,
+    /// Whether the wheel has been shut down.
+    pub shutdown: bool,
+    /// Whether a driver turns the wheel: none does before the first timer, after the driver's runtime has gone, nor after a
+    /// shutdown. It says nothing of whether the driver's runtime is being driven itself.
+    pub driven: bool,
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     budget,
-    clock::{Deadline, Epoch},
+    clock::Deadline,
     error::SleepError,
     shard::{Shard, Timer},
     wheel::Wheel,
@@ -222,12 +222,14 @@ impl Sleep {
         self.timer.poll(waker).map_err(SleepError::from)
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.timer.epoch()
-    }
-
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
+    }
+
+    /// The deadline, and by which clock it is one.
+    #[inline]
+    pub(crate) fn due(&self) -> Deadline {
+        self.timer.due()
     }
 }
 

@@ -129,6 +129,16 @@ impl<F> Timeout<F> {
         }
     }
 
+    /// The future inside, to be polled without its timer.
+    pub(crate) fn future(self: Pin<&mut Self>) -> Pin<&mut F> {
+        self.project().future
+    }
+
+    /// When a timeout that the wheel has refused would have elapsed; one that was not even begun, from now on.
+    pub(crate) fn refused_until(&self) -> Instant {
+        self.timer.refused_until()
+    }
+
     /// Returns the future inside.
     ///
     /// # Examples

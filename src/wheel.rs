@@ -24,7 +24,7 @@ use crate::{
 /// Cloning it is cheap, and every clone is the same wheel. One wheel serves a whole process; it starts no task and costs no
 /// tick until its first timer is polled.
 ///
-/// Timers are precise to one tick: see [`Builder::tick_duration`].
+/// Timers are precise to one tick: see [`Builder::tick_duration`](crate::Builder::tick_duration).
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ pub struct Wheel {
     parts: Arc<Parts>,
 }
 
-/// Wheels alive.
+/// Wheels alive, but for current ones.
 static WHEELS: AtomicUsize = AtomicUsize::new(0);
 /// As many as Netty warns of.
 const MANY_WHEELS: usize = 64;
@@ -63,7 +63,9 @@ struct Parts {
 impl Drop for Parts {
     fn drop(&mut self) {
         self.driver.release_handles();
-        WHEELS.fetch_sub(1, Ordering::Relaxed);
+        if self.settings.counted {
+            WHEELS.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) ticks_per_wheel: usize,
     pub(crate) levels: usize,
     pub(crate) max_pending: Option<usize>,
+    /// Among the wheels of which there may be too many.
+    pub(crate) counted: bool,
 }
 
 impl Wheel {
@@ -84,9 +88,11 @@ impl Wheel {
     ) -> Wheel {
         debug_assert!(shards.len().is_power_of_two());
         driver.connect(shards.iter().map(Arc::downgrade));
-        let wheels = WHEELS.fetch_add(1, Ordering::Relaxed) + 1;
-        if wheels > MANY_WHEELS && !WARNED.swap(true, Ordering::Relaxed) {
-            events::too_many_wheels(wheels);
+        if settings.counted {
+            let wheels = WHEELS.fetch_add(1, Ordering::Relaxed) + 1;
+            if wheels > MANY_WHEELS && !WARNED.swap(true, Ordering::Relaxed) {
+                events::too_many_wheels(wheels);
+            }
         }
         let rosters = shards.iter().map(|_| Arc::new(Roster::new())).collect();
         Wheel {
@@ -204,6 +210,8 @@ impl Wheel {
             shard.add_metrics(&mut metrics);
         }
         self.parts.driver.add_metrics(&mut metrics);
+        metrics.shutdown = self.is_shutdown();
+        metrics.driven = self.is_driven();
         metrics
     }
 
@@ -221,8 +229,26 @@ impl Wheel {
         self.parts.shards.iter().all(|shard| shard.is_shutdown())
     }
 
+    /// Whether a driver turns the wheel now.
+    fn is_driven(&self) -> bool {
+        self.parts.shards.iter().any(|shard| shard.is_driven())
+    }
+
+    /// Whether the driver, which has been woken, is still to come or not done yet. Only where a test's clock stands still does
+    /// the answer last.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.parts.shards.iter().any(|shard| shard.is_behind())
+    }
+
+    /// The runtime that the wheel was given has gone for good: others drive it, and only while it has timers.
+    pub(crate) fn outlive_runtime(&self) {
+        self.parts.driver.forget_handle();
+        self.parts.driver.release_handles();
+    }
+
     /// Reads the clock that the wheel's timers go by.
-    #[cfg(feature = "hyper")]
+    #[cfg(any(feature = "hyper", feature = "quinn"))]
     pub(crate) fn now(&self) -> tokio::time::Instant {
         self.shard().now()
     }
@@ -274,6 +300,7 @@ impl fmt::Debug for Wheel {
             ticks_per_wheel,
             levels,
             max_pending,
+            counted: _,
         } = &self.parts.settings;
         f.debug_struct("Wheel")
             .field("name", &self.parts.driver.name)
@@ -283,6 +310,8 @@ impl fmt::Debug for Wheel {
             .field("shards", &self.shards())
             .field("max_pending", max_pending)
             .field("pending", &self.pending())
+            .field("shutdown", &self.is_shutdown())
+            .field("driven", &self.is_driven())
             .finish()
     }
 }

@@ -8,7 +8,7 @@ use backon::{BackoffBuilder, ConstantBuilder, ExponentialBuilder, Retryable, Sle
 use tickwheel::{SleepError, Wheel};
 use tokio::time::Instant;
 
-use support::TICK;
+use support::{TICK, full_wheel};
 
 fn every_second(times: usize) -> impl BackoffBuilder {
     ConstantBuilder::default()
@@ -68,9 +68,7 @@ async fn an_exponential_backoff_doubles_its_pauses() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_wheel_does_not_make_retries_come_early() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
+    let (wheel, _occupant) = full_wheel();
 
     assert_paused_a_second_each(&attempts(&wheel, every_second(3)).await);
     assert_eq!(wheel.metrics().rejected, 3);
@@ -144,9 +142,7 @@ async fn a_pause_that_ends_with_the_wheel_ends_the_retries_at_the_shutdown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_ends_with_the_wheel_lasts_its_time_in_a_full_one() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
+    let (wheel, _occupant) = full_wheel();
     let start = Instant::now();
     pause(wheel, Duration::from_secs(1)).await;
     assert!(start.elapsed() >= Duration::from_secs(1));

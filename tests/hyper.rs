@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{SECOND, assert_due};
+use support::{SECOND, assert_due, full_wheel};
 
 // The trait.
 
@@ -106,17 +106,9 @@ async fn reset_of_another_timers_sleep_replaces_it() {
     assert_eq!(wheel.metrics().expired, 1);
 }
 
-/// A wheel whose one place is taken for an hour, while the sleep lives.
-async fn full_wheel() -> (Wheel, tickwheel::Sleep) {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(3600 * SECOND);
-    assert!(futures::poll!(&mut occupant).is_pending());
-    (wheel, occupant)
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_full_wheel_makes_no_sleep_early_nor_endless() {
-    let (wheel, occupant) = full_wheel().await;
+    let (wheel, occupant) = full_wheel();
     let start = Instant::now();
     let mut sleep = Timer::sleep(&wheel, SECOND);
     assert!(futures::poll!(&mut sleep).is_pending());
@@ -251,7 +243,7 @@ async fn http1_keeps_a_client_that_asks_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn http1_works_on_with_a_full_wheel_and_one_shut_down() {
-    let (wheel, _occupant) = full_wheel().await;
+    let (wheel, _occupant) = full_wheel();
     for shut_down in [false, true] {
         if shut_down {
             drop(wheel.shutdown());

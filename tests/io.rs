@@ -16,6 +16,7 @@ use tickwheel::{TimeoutError, Wheel, io::TimeoutStream};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex},
     net::{TcpListener, TcpStream},
+    task::coop::{consume_budget, has_budget_remaining},
     time::{Instant, sleep},
 };
 
@@ -334,6 +335,19 @@ async fn an_idle_timeout_switched_on_late_counts_from_then() {
     sleep(Duration::from_secs(60)).await;
     stream.set_idle_timeout(Some(ms(500)));
     assert_times_out_after(ms(500), stream.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_for_the_tasks_budget_alone_does_not_time_out() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(ms(500)));
+    assert!(stream.read_u8().now_or_never().is_none());
+    sleep(ms(1000)).await;
+    peer.write_all(b"x").await.unwrap();
+    while has_budget_remaining() {
+        consume_budget().await;
+    }
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
 }
 
 // What counts as waiting.

@@ -58,6 +58,8 @@ enum Answer {
 #[derive(Clone, Debug)]
 enum Step {
     Poll(Operation, Answer),
+    /// The stream, or a half of it, is handed to another task.
+    Hand(Direction),
     Set(Timeout, Option<u64>),
     Advance(u64),
 }
@@ -75,6 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
     let duration = prop_oneof![1 => Just(None), 3 => (0..1000_u64).prop_map(Some)];
     prop_oneof![
         6 => (operation, answer).prop_map(|(operation, answer)| Step::Poll(operation, answer)),
+        1 => prop_oneof![Just(Direction::Reading), Just(Direction::Writing)].prop_map(Step::Hand),
         2 => (timeout, duration).prop_map(|(timeout, duration)| Step::Set(timeout, duration)),
         4 => prop_oneof![0..50_u64, 0..700_u64].prop_map(Step::Advance),
     ]
@@ -265,8 +268,14 @@ impl Task {
         }
     }
 
-    fn is_woken(&self) -> bool {
-        self.woken.load(Ordering::SeqCst) > 0
+    /// Another task goes on; it polls before it waits for anything.
+    fn pass_on(&mut self) {
+        *self = Task::new();
+    }
+
+    /// Since it polled last.
+    fn times_woken(&self) -> usize {
+        self.woken.load(Ordering::SeqCst)
     }
 }
 
@@ -310,6 +319,7 @@ impl Scene {
 
     fn set(&mut self, timeout: Timeout, duration: Option<u64>) {
         self.model.set(timeout, duration);
+        let before = self.tasks.each_ref().map(Task::times_woken);
         let duration = duration.map(ms);
         let stream = self.stream.as_mut();
         match timeout {
@@ -317,9 +327,12 @@ impl Scene {
             Timeout::Write => stream.set_write_timeout_pinned(duration),
             Timeout::Idle => stream.set_idle_timeout_pinned(duration),
         }
-        for (task, direction) in self.tasks.iter().zip([Direction::Reading, Direction::Writing]) {
-            let told = task.is_woken() || task.waits_for.is_none() || !timeout.concerns(direction);
-            assert!(told, "{direction:?} does not hear of a changed timeout");
+        // Who waits by it looks again, and nobody else.
+        for direction in [Direction::Reading, Direction::Writing] {
+            let task = &self.tasks[direction as usize];
+            let told = task.times_woken() > before[direction as usize];
+            let waits_by_it = task.waits_for.is_some() && timeout.concerns(direction);
+            assert_eq!(told, waits_by_it, "{direction:?}");
         }
     }
 
@@ -332,7 +345,7 @@ impl Scene {
                 .and_then(|operation| self.model.deadline(operation));
             if deadline.is_some_and(|deadline| deadline <= self.model.now) {
                 assert!(
-                    task.is_woken(),
+                    task.times_woken() > 0,
                     "{:?} is not woken at {deadline:?}",
                     task.waits_for
                 );
@@ -362,6 +375,7 @@ async fn play(script: Vec<Step>, vectored: bool) {
     for step in script {
         match step {
             Step::Poll(operation, answer) => scene.poll(operation, answer),
+            Step::Hand(direction) => scene.tasks[direction as usize].pass_on(),
             Step::Set(timeout, duration) => scene.set(timeout, duration),
             Step::Advance(millis) => scene.advance(millis).await,
         }

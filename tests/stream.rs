@@ -218,6 +218,26 @@ async fn throttle_goes_back_to_a_wheel_that_has_room_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn throttle_pauses_once_for_an_item_and_not_for_the_end() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let mut occupant = wheel.sleep(Duration::from_secs(3600));
+    assert!(futures::poll!(&mut occupant).is_pending());
+    let mut slow = items(&[0, 1000]).throttle(&wheel, ms(100));
+    slow.next().await;
+    // The pause is over long before the next item comes.
+    let mut next = tokio_test::task::spawn(slow.next());
+    for _ in 0..5 {
+        tokio_test::assert_pending!(next.poll());
+        sleep(ms(150)).await;
+    }
+    assert_eq!(wheel.metrics().rejected, 1);
+
+    let mut one = stream::iter([1]).throttle(&wheel, ms(100));
+    assert_eq!((one.next().await, one.next().await), (Some(1), None));
+    assert_eq!(one.next().now_or_never(), Some(None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn throttle_by_zero_is_no_throttle() {
     let wheel = Wheel::new();
     let seen = record(stream::iter(0..1000).throttle(&wheel, Duration::ZERO)).await;

@@ -13,24 +13,18 @@ use std::{
 use tickwheel::{Sleep, TimeoutError, Wheel};
 use tokio::time::Instant;
 
-use support::{SECOND, assert_arena_given_back, assert_at_rest, ms, real_runtime, threaded_runtime};
+use support::{
+    SECOND, assert_arena_given_back, assert_at_rest, ms, random::Random, real_runtime, threaded_runtime,
+};
 
-/// Xorshift: as random as it takes, and the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
+/// Durations at random.
+trait Durations {
     /// Up to a few ticks: long enough to wait in the wheel, short enough to be waited for.
+    fn short(&mut self) -> Duration;
+    fn long(&mut self) -> Duration;
+}
+
+impl Durations for Random {
     fn short(&mut self) -> Duration {
         Duration::from_micros(self.below(6_000))
     }

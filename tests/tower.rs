@@ -14,11 +14,12 @@ use axum::{
     body::Body,
     error_handling::HandleErrorLayer,
     http::{Request, StatusCode},
+    response::{IntoResponse, Response},
     routing::get,
 };
 use tickwheel::{
     TimeoutError, Wheel,
-    tower::{ResponseFuture, Timeout, TimeoutFor, TimeoutLayer},
+    tower::{RespondLayer, ResponseFuture, Timeout, TimeoutFor, TimeoutLayer},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -163,7 +164,7 @@ async fn it_stacks_under_a_service_builder() {
         outcomes,
         [Ok(0), Err(true), Ok(0), Err(true), Err(true), Err(true)]
     );
-    // Two at a time, and whoever timed out made room: the service's own futures were dropped.
+    // Two at a time, and whoever timed out made room, for its task dropped the response future.
     assert!(start.elapsed() >= 2 * SECOND && start.elapsed() < 2 * SECOND + 4 * TICK);
     assert_eq!(wheel.pending(), 0);
 }
@@ -184,6 +185,123 @@ fn futures_are_send_and_unpin_and_services_clone_where_what_is_inside_is() {
     fn clonable<T: Clone + Send + Sync + 'static>(_: &T) {}
     clonable(&TimeoutLayer::new(&Wheel::new(), SECOND));
     assert!(format!("{:?}", Timeout::new(&Wheel::new(), SECOND, "inside")).contains("inside"));
+}
+
+// Services that answer themselves.
+
+fn silent() -> impl Service<u64, Response = String, Error = Infallible, Future: Send> + Clone {
+    service_fn(|_| pending::<Result<String, Infallible>>())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_response_is_answered_for_and_one_in_time_passes() {
+    let wheel = Wheel::new();
+    let layer = TimeoutLayer::new(&wheel, SECOND).respond_with(|error| error.to_string());
+    let start = Instant::now();
+    let answer = layer.layer(silent()).oneshot(0).await;
+    assert_eq!(answer.unwrap(), TimeoutError::Elapsed.to_string());
+    assert!(start.elapsed() >= SECOND && start.elapsed() < SECOND + 2 * TICK);
+
+    let prompt = service_fn(async |_: ()| Ok::<_, Infallible>(String::from("in time")));
+    assert_eq!(layer.layer(prompt).oneshot(()).await.unwrap(), "in time");
+    assert_eq!(wheel.metrics().registered, 1, "ready at once, it costs nothing");
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_service_passes_as_it_is_and_so_does_its_readiness() {
+    #[derive(Debug, PartialEq)]
+    struct Broken;
+    let wheel = Wheel::new();
+    let broken = service_fn(async |_: ()| Err::<&str, _>(Broken));
+    let service = Timeout::new(&wheel, SECOND, broken).respond_with(|_| "late");
+    assert_eq!(service.oneshot(()).await, Err(Broken));
+
+    let layer = TimeoutLayer::new(&wheel, SECOND).respond_with(|_| "late");
+    let (mut service, mut handle): (_, mock::Handle<&str, &str>) = mock::spawn_layer(layer);
+    handle.allow(0);
+    tokio_test::assert_pending!(service.poll_ready());
+    handle.allow(1);
+    tokio_test::assert_ready_ok!(service.poll_ready());
+    let response = service.call("request");
+    assert_request_eq!(handle, "request").send_error("broken");
+    assert_eq!(response.await.unwrap_err().to_string(), "broken");
+    handle.send_error("worn out");
+    assert!(tokio_test::assert_ready!(service.poll_ready()).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_closure_is_told_what_the_wheel_refused() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let by_request = |seconds: &u64| *seconds as u32 * SECOND;
+    let service = TimeoutLayer::per_request(&wheel, by_request)
+        .respond_with(|error| format!("{error:?}"))
+        .layer(silent());
+    let mut first = tokio_test::task::spawn(service.clone().oneshot(20));
+    assert!(first.poll().is_pending());
+    let second = service.clone().oneshot(1).await.unwrap();
+    assert_eq!(second, format!("{:?}", TimeoutError::AtCapacity { limit: 1 }));
+    let start = Instant::now();
+    assert_eq!(first.await.unwrap(), "Elapsed");
+    assert!(start.elapsed() >= 20 * SECOND && start.elapsed() < 20 * SECOND + 2 * TICK);
+    drop(wheel.shutdown());
+    assert_eq!(service.oneshot(1).await.unwrap(), "Shutdown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_future_inside_goes_with_the_response_future_and_no_sooner() {
+    let wheel = Wheel::new();
+    let permit = Arc::new(());
+    let holding = |permit: &Arc<()>| {
+        let permit = permit.clone();
+        service_fn(move |_: ()| {
+            let permit = permit.clone();
+            async move {
+                pending::<()>().await;
+                drop(permit);
+                Ok::<_, Infallible>("never")
+            }
+        })
+    };
+    let mut failing = Timeout::new(&wheel, SECOND, holding(&permit));
+    let mut answering = failing.clone().respond_with(|_| "late");
+    let idle = Arc::strong_count(&permit);
+    let mut failing = tokio_test::task::spawn(failing.call(()));
+    let mut answering = tokio_test::task::spawn(answering.call(()));
+    tokio_test::assert_pending!(failing.poll());
+    tokio_test::assert_pending!(answering.poll());
+    tokio::time::sleep(SECOND + 2 * TICK).await;
+    assert!(tokio_test::assert_ready!(failing.poll()).is_err());
+    assert_eq!(tokio_test::assert_ready!(answering.poll()).unwrap(), "late");
+    assert_eq!(Arc::strong_count(&permit), idle + 2);
+    drop((failing, answering));
+    assert_eq!(Arc::strong_count(&permit), idle);
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[test]
+fn what_answers_is_send_clones_and_shows_what_is_inside() {
+    fn check<T: Clone + Send + Sync + Unpin + 'static>(_: &T) {}
+    fn sendable<T: Future + Send + Unpin + std::fmt::Debug>(_: T) {}
+    let layer = TimeoutLayer::new(&Wheel::new(), SECOND).respond_with(|_| ());
+    check(&layer);
+    assert!(format!("{layer:?}").contains("RespondLayer"));
+    let mut service = layer.layer(service_fn(|_: ()| std::future::ready(Ok::<_, Infallible>(()))));
+    check(&service);
+    sendable(service.call(()));
+    let mut service = layer.layer("inside");
+    assert!(format!("{service:?}").contains("inside"));
+    *service.get_mut() = "another";
+    assert_eq!(*service.get_ref(), "another");
+    assert_eq!(service.into_inner(), "another");
+}
+
+/// A layer made by a function, as a program would factor it out: nothing of it is borrowed from the wheel.
+fn answering(wheel: &Wheel) -> RespondLayer<Duration, impl Fn(TimeoutError) -> Response + Clone + use<>> {
+    TimeoutLayer::new(wheel, Duration::from_millis(50)).respond_with(|error| match error {
+        TimeoutError::Elapsed => StatusCode::GATEWAY_TIMEOUT.into_response(),
+        refused => (StatusCode::SERVICE_UNAVAILABLE, refused.to_string()).into_response(),
+    })
 }
 
 /// Waits on `slow` routes for ever; each route has its own time.
@@ -216,6 +334,8 @@ fn app(wheel: &Wheel) -> Router {
                     .layer(TimeoutLayer::per_request(wheel, by_header)),
             ),
         )
+        .route("/answered", get(slow).layer(answering(wheel)))
+        .route("/answered/fast", get(async || "fast").layer(answering(wheel)))
 }
 
 async fn exchange(address: std::net::SocketAddr, path: &str, patience: u64) -> (StatusCode, Duration) {
@@ -251,12 +371,20 @@ async fn before_a_real_axum_server_each_route_has_its_own_time() {
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
     assert!(elapsed >= Duration::from_millis(120));
 
+    let (status, elapsed) = exchange(address, "/answered", 0).await;
+    assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    assert!(elapsed >= Duration::from_millis(50));
+
     drop(wheel.shutdown());
-    assert_eq!(exchange(address, "/fast", 0).await.0, StatusCode::OK);
-    assert_eq!(
-        exchange(address, "/slow", 0).await.0,
-        StatusCode::SERVICE_UNAVAILABLE
-    );
+    for path in ["/fast", "/answered/fast"] {
+        assert_eq!(exchange(address, path, 0).await.0, StatusCode::OK);
+    }
+    for path in ["/slow", "/answered"] {
+        assert_eq!(
+            exchange(address, path, 0).await.0,
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+    }
     stop.notify_one();
     server.await.unwrap().unwrap();
 }

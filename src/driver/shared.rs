@@ -29,8 +29,8 @@ pub(crate) struct Shared {
     pub(super) alarm: Alarm,
     pub(crate) name: String,
     pub(super) tick: Duration,
-    /// The runtime that the builder was given.
-    pub(super) handle: Option<Handle>,
+    /// The runtime that the builder was given; none once a current wheel's has gone.
+    handle: Mutex<Option<Handle>>,
     pub(super) slot: Mutex<DriverSlot>,
     /// The runtime that drives now: whose clock counts.
     pub(super) runtime: Mutex<Option<Handle>>,
@@ -102,7 +102,7 @@ impl Shared {
             alarm: Alarm::default(),
             name,
             tick,
-            handle,
+            handle: Mutex::new(handle),
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,
@@ -154,10 +154,20 @@ impl Shared {
     /// Outside a runtime, when the builder was given none.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        match &self.handle {
-            Some(handle) => handle.clone(),
+        match self.handle() {
+            Some(handle) => handle,
             None => current_runtime(),
         }
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        lock(&self.handle).clone()
+    }
+
+    /// The runtime that the wheel was given has gone for good.
+    pub(crate) fn forget_handle(&self) {
+        let handle = lock(&self.handle).take();
+        drop(handle);
     }
 
     /// Every handle is gone: the driver is to go when the last timer has.
@@ -182,10 +192,10 @@ impl Drive for Shared {
     }
 
     fn start(self: Arc<Self>) -> Result<(), Refusal> {
-        let Some(handle) = &self.handle else {
+        let Some(handle) = self.handle() else {
             return self.start_on(current_runtime);
         };
-        self.start_on(|| handle.clone())
+        self.start_on(|| handle)
             .or_else(|refusal| match Handle::try_current() {
                 Ok(current) => self.start_on(|| current),
                 Err(_) => Err(refusal),
@@ -193,15 +203,16 @@ impl Drive for Shared {
     }
 
     fn now(&self) -> Instant {
-        let runtime = lock(&self.runtime).clone();
-        let _entered = runtime.as_ref().or(self.handle.as_ref()).map(Handle::enter);
+        let driving = lock(&self.runtime).clone();
+        let runtime = driving.or_else(|| self.handle());
+        let _entered = runtime.as_ref().map(Handle::enter);
         Instant::now()
     }
 
     fn would_keep_clock(&self) -> bool {
         let slot = lock(&self.slot);
         let was_real = slot.clock.source.is_real();
-        match self.handle.clone().or_else(|| Handle::try_current().ok()) {
+        match self.handle().or_else(|| Handle::try_current().ok()) {
             Some(runtime) if slot.last_runtime == Some(runtime.id()) => true,
             Some(runtime) if was_real => {
                 let _entered = runtime.enter();

@@ -51,7 +51,7 @@ struct Direction {
 #[derive(Debug, Default)]
 struct Timeout {
     duration: Option<Duration>,
-    /// What was before does not count. `None` from when the timeout is switched on until an operation first waits by it.
+    /// What was before does not count. `None` until an operation first waits by the timeout after it was switched on.
     from: Option<Deadline>,
 }
 
@@ -166,9 +166,7 @@ impl Watch {
         let sleep = direction
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(deadline.instant));
-        if (sleep.deadline(), sleep.epoch()) != (deadline.instant, deadline.epoch) {
-            sleep.reset_to(deadline);
-        }
+        sleep.reset_to(deadline);
         // Within the task's budget: a stream that is pending only for want of it must not time out.
         Pin::new(sleep).poll(cx).map(|outcome| match outcome {
             Ok(()) => TimeoutError::Elapsed.into(),
@@ -200,7 +198,7 @@ impl Direction {
 
 impl Timeout {
     fn set(&mut self, duration: Option<Duration>) {
-        if self.duration.is_none() || duration.is_none() {
+        if duration.is_none() {
             self.from = None;
         }
         self.duration = duration;

@@ -24,6 +24,8 @@ use std::{sync::Arc, task::Waker};
 
 use tokio::time::Instant;
 
+#[cfg(feature = "io")]
+use crate::clock::Deadline;
 use crate::{
     clock::{Base, Clock, Epoch, Moment},
     error::Refusal,
@@ -215,19 +217,13 @@ impl Shard {
 
     /// The earlier of two deadlines, also where they are of different clocks.
     #[cfg(feature = "io")]
-    pub(crate) fn earlier(
-        &self,
-        one: crate::clock::Deadline,
-        other: crate::clock::Deadline,
-    ) -> crate::clock::Deadline {
-        let first = if one.epoch == other.epoch {
-            one.instant <= other.instant
-        } else {
+    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+        let order = one.partial_cmp(&other).unwrap_or_else(|| {
             let state = lock(&self.state);
-            let tick = |it: crate::clock::Deadline| state.tick_of(Moment::of(it.instant), it.epoch);
-            tick(one) <= tick(other)
-        };
-        if first { one } else { other }
+            let tick = |it: Deadline| state.tick_of(Moment::of(it.instant), it.epoch);
+            tick(one).cmp(&tick(other))
+        });
+        if order.is_le() { one } else { other }
     }
 
     /// The tick whose timers are due: the one last visited or, under a test's clock, the one in progress.
@@ -247,7 +243,7 @@ impl Shard {
             if cfg!(not(plant_wake_at)) {
                 state.wake_at = tick;
             }
-            let at = state.clock.instant_of(tick);
+            let at = state.clock.approach(tick);
             drop(state);
             self.driver.come_by(at);
         }

@@ -185,6 +185,11 @@ impl Shard {
         matches!(self.status(), Status::Shutdown(_))
     }
 
+    /// Whether a driver visits the shard.
+    pub(crate) fn is_driven(&self) -> bool {
+        matches!(self.status(), Status::Driven(..))
+    }
+
     /// Tells those without the lock what the state says.
     pub(super) fn publish(&self, state: &State) {
         let status = match state.mode {

@@ -14,7 +14,7 @@ use super::{
     reuse::{Terms, WakerId},
 };
 use crate::{
-    clock::{Deadline, Epoch, Moment},
+    clock::{self, Deadline, Epoch, Moment},
     error::Refusal,
     sync::{MutexGuard, lock},
     timing_wheel::{Key, Nanos, Tick},
@@ -118,9 +118,23 @@ impl Timer {
         &self.shard
     }
 
-    /// By which clock the deadline counts.
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.claim.epoch
+    /// The deadline, and by which clock it is one.
+    #[inline]
+    pub(crate) fn due(&self) -> Deadline {
+        Deadline {
+            instant: self.deadline(),
+            epoch: self.claim.epoch,
+        }
+    }
+
+    /// When a timer that was refused would have been due; one that was not even begun, from now on.
+    pub(crate) fn refused_until(&self) -> Instant {
+        match self.claim.progress {
+            Progress::Counting => {
+                clock::saturating_add(Instant::now(), Nanos(self.claim.nanos).to_duration())
+            }
+            _ => self.deadline(),
+        }
     }
 
     /// The deadline of a timer that has one.
@@ -338,6 +352,10 @@ impl Claim {
             false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
         };
         if let Some(done) = done {
+            if self.progress == Progress::Counting {
+                // The entry alone knows when it would have been due.
+                self.deadline_is(state.clock.moment_of(own), state.epoch);
+            }
             self.end(shard, state, Leaving::Expired);
             return Look::Done(Poll::Ready(done));
         }
@@ -394,9 +412,8 @@ impl Claim {
             }
             self.until = state.until(own);
             if self.progress == Progress::Counting {
-                let (due, epoch) = (state.clock.moment_of(own), state.epoch);
-                self.nanos = due.0;
-                self.epoch = epoch;
+                self.nanos = state.clock.moment_of(own).0;
+                self.epoch = state.epoch;
                 self.progress = Progress::Waiting;
             }
         }

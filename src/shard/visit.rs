@@ -90,6 +90,11 @@ impl Shard {
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
+        if state.mode.is_ticking() {
+            // For those that wait on elsewhere, for what is left of their time.
+            self.begin_settling(&mut state, Nanos::ZERO);
+            state.settle(usize::MAX);
+        }
         let pending = state.wheel.len();
         state.wheel.abandon_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
@@ -98,6 +103,15 @@ impl Shard {
         self.publish(&state);
         self.leave(state);
         pending
+    }
+
+    /// Whether the driver's visit is overdue, by more than what Tokio's timer rounds up.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn is_behind(&self) -> bool {
+        let state = lock(&self.state);
+        let now = state.clock.nanos_of(self.now() - crate::clock::ROUNDING);
+        matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. })
+            && state.clock.tick_at(now) >= state.wake_at
     }
 
     /// Marks what is incoming now, to be settled by this turn: it counts from a reading of the clock made here. What comes later

@@ -119,8 +119,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// The first item comes as soon as it is ready. A later one comes never before the duration has passed since the one
     /// before it was taken, and less than one tick after that plus what the runtime adds. Where the wheel is full or has
-    /// been shut down, the pauses wait on Tokio's own timer: nothing comes early. (On an executor other than Tokio's, a
-    /// refused pause ends at once.)
+    /// been shut down, the pauses wait on Tokio's own timer: nothing comes early.
     ///
     /// # Cancel safety
     ///
@@ -157,7 +156,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// A chunk is never empty. One that is not full comes never before its duration, and less than one tick after it plus
     /// what the runtime adds; or as soon as the stream ends. Where the wheel is full or has been shut down, the duration
-    /// waits on Tokio's own timer. (On an executor other than Tokio's, a refused one ends at once.)
+    /// waits on Tokio's own timer.
     ///
     /// # Cancel safety
     ///

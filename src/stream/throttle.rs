@@ -11,7 +11,7 @@ use std::{
 use futures_core::Stream;
 use pin_project_lite::pin_project;
 
-use crate::{assured::AssuredSleep, wheel::Wheel};
+use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
 pin_project! {
     /// The stream returned by [`WheelStreamExt::throttle`].
@@ -28,7 +28,7 @@ pin_project! {
     pub struct Throttle<S> {
         #[pin]
         stream: S,
-        sleep: AssuredSleep,
+        sleep: FallbackSleep,
         duration: Duration,
         pausing: bool,
     }
@@ -38,7 +38,7 @@ impl<S> Throttle<S> {
     pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Throttle<S> {
         Throttle {
             stream,
-            sleep: AssuredSleep::new(wheel.sleep(duration)),
+            sleep: wheel.sleep_or_tokio(duration),
             duration,
             pausing: false,
         }

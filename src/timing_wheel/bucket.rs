@@ -56,16 +56,19 @@ impl Place {
     /// Its deadline is not known yet: it holds a delay, counted from when it is settled.
     pub(super) const INCOMING: Place = Place(NonZeroU32::new(3).unwrap());
 
+    /// The same, but its deadline never came.
+    pub(super) const ABANDONED: Place = Place(NonZeroU32::new(4).unwrap());
+
     /// Bucket `ordinal`, counted through all levels, the finest first.
     #[inline]
     pub(super) fn bucket(ordinal: u32) -> Place {
-        Place(NonZeroU32::MIN.saturating_add(ordinal + 3))
+        Place(NonZeroU32::MIN.saturating_add(ordinal + 4))
     }
 
     /// The inverse of [`Place::bucket`], for a place that is one.
     #[inline]
     pub(super) fn ordinal(self) -> u32 {
-        self.0.get() - 4
+        self.0.get() - 5
     }
 }
 

@@ -52,30 +52,34 @@ impl Bitmap {
         }
     }
 
-    /// The smallest member that is at least `from`.
+    /// Whether there is no member.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.summary.iter().all(|bits| *bits == 0)
+    }
+
+    /// The smallest member that is at least `from`, which may lie behind them all.
+    #[inline]
     pub(super) fn next(&self, from: usize) -> Option<usize> {
-        let here = first_from(&self.words, from / 64, from % 64, from / 64 + 1);
-        here.or_else(|| {
-            let word = from / 64 + 1;
-            let word = first_from(&self.summary, word / 64, word % 64, self.summary.len())?;
-            Some(word * 64 + self.words[word].trailing_zeros() as usize)
-        })
+        let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
+        if bits != 0 {
+            return Some(from / 64 * 64 + bits.trailing_zeros() as usize);
+        }
+        let after = from / 64 + 1;
+        let mut keep = u64::MAX << (after % 64);
+        for index in after / 64..self.summary.len() {
+            let bits = self.summary[index] & keep;
+            if bits != 0 {
+                let word = index * 64 + bits.trailing_zeros() as usize;
+                return Some(word * 64 + self.words[word].trailing_zeros() as usize);
+            }
+            keep = u64::MAX;
+        }
+        None
     }
 
     #[cfg(test)]
     pub(super) fn contains(&self, member: usize) -> bool {
         self.words[member / 64] & (1 << (member % 64)) != 0
     }
-}
-
-/// The first bit set in `words[word..end]`, from bit `bit` of the first of them on.
-fn first_from(words: &[u64], word: usize, bit: usize, end: usize) -> Option<usize> {
-    let mut keep = u64::MAX << bit;
-    for (index, bits) in words.iter().enumerate().take(end).skip(word) {
-        if bits & keep != 0 {
-            return Some(index * 64 + (bits & keep).trailing_zeros() as usize);
-        }
-        keep = u64::MAX;
-    }
-    None
 }

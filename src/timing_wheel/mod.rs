@@ -49,6 +49,7 @@
 //! round. `next_deadline`: a scan of bits on each level. Memory: a cell for each entry, 8 bytes for each bucket.
 
 mod bucket;
+mod by_cell;
 mod level;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
@@ -64,6 +65,7 @@ use bucket::{Bucket, Entry, NIL, Place};
 use level::Level;
 
 pub(crate) use bucket::Key;
+pub(crate) use by_cell::First;
 pub(crate) use tick::{Nanos, Tick, TickDuration};
 
 /// The wheel: values of type `T`, each with a deadline. It knows no clock; whoever owns it says what tick it is.
@@ -272,11 +274,10 @@ impl<T> TimingWheel<T> {
 
     /// Whether a timer was given up before its deadline came.
     pub(crate) fn is_abandoned(&self, key: &Key) -> bool {
-        let entry = &self.entries[key.index() as usize];
-        entry.place == Place::EXPIRED && entry.deadline == Tick::MAX
+        self.entries[key.index() as usize].place == Place::ABANDONED
     }
 
-    /// The deadline of a timer, pending or expired; [`Tick::MAX`] once abandoned.
+    /// The deadline of a timer, pending, expired or abandoned; [`Tick::MAX`] for one abandoned as incoming, which had none.
     #[inline]
     pub(crate) fn deadline(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].deadline
@@ -372,8 +373,11 @@ impl<T> TimingWheel<T> {
     pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
         abandoned.reserve(self.len);
         while let Some(index) = self.any_pending() {
+            if self.entries[index as usize].place == Place::INCOMING {
+                self.entries[index as usize].deadline = Tick::MAX;
+            }
             self.expire(index, abandoned);
-            self.entries[index as usize].deadline = Tick::MAX;
+            self.entries[index as usize].place = Place::ABANDONED;
         }
     }
 
@@ -456,6 +460,9 @@ impl<T> TimingWheel<T> {
         let ticks_per_wheel = 1 << self.bits_per_level;
         let top = self.levels.len() - 1;
         for (level, ring) in self.levels.iter().enumerate() {
+            if ring.used.is_empty() {
+                continue;
+            }
             let shift = level as u32 * self.bits_per_level;
             let span = self.now.0 >> shift;
             let hand = span as usize & (ticks_per_wheel - 1);
@@ -523,7 +530,7 @@ impl<T> TimingWheel<T> {
             prev, next, place, ..
         } = self.entries[index as usize];
         match place {
-            Place::EXPIRED => {}
+            Place::EXPIRED | Place::ABANDONED => {}
             Place::INCOMING => {
                 self.incoming.unlink(&mut self.entries, prev, next);
                 if self.marked == index {

@@ -205,7 +205,7 @@ impl Model {
                 for index in 0..self.timers.len() {
                     if let Some(value) = self.forget(index) {
                         pending.push(value);
-                        self.timers[index].deadline = Some(Tick::MAX);
+                        self.timers[index].deadline.get_or_insert(Tick::MAX);
                         self.timers[index].state = State::Expired;
                     }
                 }
@@ -470,7 +470,7 @@ impl<T> TimingWheel<T> {
             let expired = entry.value.is_none();
             assert_eq!(
                 expired,
-                entry.place == Place::EXPIRED,
+                matches!(entry.place, Place::EXPIRED | Place::ABANDONED),
                 "6: value and place of entry {index}"
             );
             assert_eq!(

@@ -636,6 +636,7 @@ fn an_arena_given_back_in_the_middle_of_a_visit_leaves_nothing_dangling() {
 fn everything_can_be_abandoned_at_once() {
     let mut wheel = wheel_of(4, 2, &[0, 1, 7, 500, u64::MAX]);
     let incoming = wheel.insert_incoming(Nanos(3), (3, 5));
+    let due = wheel.insert(Tick(9), (9, 6));
     let mut pending: Vec<_> = wheel.values_mut().map(|value| *value).collect();
     let mut abandoned = Vec::new();
     wheel.abandon_all(&mut abandoned);
@@ -644,15 +645,20 @@ fn everything_can_be_abandoned_at_once() {
     abandoned.sort_unstable();
     assert_eq!(
         (abandoned.len(), wheel.len(), wheel.next_deadline()),
-        (6, 0, None)
+        (7, 0, None)
     );
     assert_eq!(abandoned, pending);
+    assert!(wheel.is_abandoned(&incoming) && wheel.is_abandoned(&due));
+    // It would have been due then; the other had no deadline yet.
     assert_eq!(
-        wheel.deadline(&incoming),
-        Tick::MAX,
-        "so that its holder can tell"
+        (wheel.deadline(&due), wheel.deadline(&incoming)),
+        (Tick(9), Tick::MAX)
     );
     assert_eq!(wheel.remove(incoming), None);
+    wheel.reinsert(&due, Tick(10), (10, 7));
+    assert!(!wheel.is_abandoned(&due));
+    wheel.assert_consistent();
+    assert_eq!(wheel.remove(due), Some((10, 7)));
 }
 
 // Rounding.

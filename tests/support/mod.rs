@@ -1,6 +1,8 @@
 //! What the tests share. Each file takes what it needs.
 #![allow(dead_code)]
 
+pub(crate) mod random;
+
 use std::{
     future::{Future, Pending, pending},
     pin::Pin,
@@ -12,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Timeout, Wheel};
+use tickwheel::{Sleep, Timeout, Wheel};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::Instant,
@@ -105,6 +107,14 @@ where
     for task in tasks {
         assert!(task.await.unwrap(), "one was early");
     }
+}
+
+/// A wheel whose one place is taken for as long as the sleep lives.
+pub(crate) fn full_wheel() -> (Wheel, Sleep) {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let mut occupant = wheel.sleep(DAY);
+    register(&mut occupant);
+    (wheel, occupant)
 }
 
 /// `duration` has passed since `start`, to within a tick of `Wheel::new()`, and not early.

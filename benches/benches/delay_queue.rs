@@ -1,0 +1,214 @@
+//! What does a `DelayQueue` cost beside tokio-util's: insert and remove, reset, insert to expiry, from a thousand values to a million?
+
+use std::{
+    hint::black_box,
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, measurement::WallTime};
+use criterion::{criterion_group, criterion_main};
+use tickwheel_benches::{Random, work::Durations};
+use tokio::runtime::{Builder, Runtime};
+
+const SIZES: [usize; 3] = [1_000, 30_000, 1_000_000];
+
+/// The two queues have the same names, and no trait in common.
+trait Queue: Default {
+    type Key: Copy;
+
+    fn insert(&mut self, value: u64, delay: Duration) -> Self::Key;
+    fn remove(&mut self, key: &Self::Key) -> u64;
+    fn reset(&mut self, key: &Self::Key, delay: Duration);
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>>;
+}
+
+macro_rules! queue {
+    ($queue:ty, $key:ty) => {
+        impl Queue for $queue {
+            type Key = $key;
+
+            #[inline]
+            fn insert(&mut self, value: u64, delay: Duration) -> $key {
+                self.insert(value, delay)
+            }
+
+            #[inline]
+            fn remove(&mut self, key: &$key) -> u64 {
+                self.remove(key).into_inner()
+            }
+
+            #[inline]
+            fn reset(&mut self, key: &$key, delay: Duration) {
+                self.reset(key, delay);
+            }
+
+            #[inline]
+            fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
+                self.poll_expired(cx)
+                    .map(|expired| Some(expired?.into_inner()))
+            }
+        }
+    };
+}
+
+queue!(tickwheel::DelayQueue<u64>, tickwheel::delay_queue::Key);
+queue!(
+    tokio_util::time::DelayQueue<u64>,
+    tokio_util::time::delay_queue::Key
+);
+
+/// A queue of so many values, which a task waits for, and their keys in no order.
+struct Held<Q: Queue> {
+    queue: Q,
+    keys: Vec<Q::Key>,
+    random: Random,
+}
+
+impl<Q: Queue> Held<Q> {
+    fn new(values: usize) -> Held<Q> {
+        let mut held = Held {
+            queue: Q::default(),
+            keys: Vec::with_capacity(values),
+            random: Random::default(),
+        };
+        for value in 0..values {
+            let delay = held.delay();
+            held.keys.push(held.queue.insert(value as u64, delay));
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(held.queue.poll(&mut cx).is_pending());
+        held
+    }
+
+    #[inline]
+    fn delay(&mut self) -> Duration {
+        Durations::Random.draw(&mut self.random)
+    }
+
+    /// One more value comes and goes.
+    #[inline]
+    fn insert_and_remove(&mut self) {
+        let delay = self.delay();
+        let key = self.queue.insert(0, delay);
+        black_box(self.queue.remove(&key));
+    }
+
+    /// One of them, any, goes, and another comes.
+    #[inline]
+    fn replace(&mut self) {
+        let which = self.random.below(self.keys.len() as u64) as usize;
+        black_box(self.queue.remove(&self.keys[which]));
+        let delay = self.delay();
+        self.keys[which] = self.queue.insert(0, delay);
+    }
+
+    /// One of them, any, is heard of.
+    #[inline]
+    fn reset(&mut self) {
+        let which = self.random.below(self.keys.len() as u64) as usize;
+        self.queue.reset(&self.keys[which], Duration::from_secs(900));
+    }
+}
+
+/// So many values are inserted, and taken once all are due; what is not measured is the time in between.
+fn insert_to_expiry<Q: Queue>(runtime: &Runtime, values: usize) -> Duration {
+    const SPAN: Duration = Duration::from_millis(50);
+    runtime.block_on(tokio::task::unconstrained(async {
+        let mut random = Random::default();
+        let mut queue = Q::default();
+        let start = Instant::now();
+        for value in 0..values as u64 {
+            queue.insert(
+                value,
+                Duration::from_micros(1_000 + random.below(SPAN.as_micros() as u64)),
+            );
+        }
+        let mut spent = start.elapsed();
+        thread::sleep(SPAN + Duration::from_millis(20));
+
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut taken = 0;
+        let mut start = Instant::now();
+        loop {
+            match queue.poll(&mut cx) {
+                Poll::Ready(Some(value)) => {
+                    black_box(value);
+                    taken += 1;
+                }
+                Poll::Ready(None) => break,
+                // For tokio-util's, the runtime has to look at its timers once.
+                Poll::Pending => {
+                    spent += start.elapsed();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    start = Instant::now();
+                }
+            }
+        }
+        spent += start.elapsed();
+        assert_eq!(taken, values);
+        spent
+    }))
+}
+
+fn measure<Q: Queue>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    work: fn(&mut Held<Q>),
+    runtime: &Runtime,
+) {
+    for size in SIZES {
+        let _entered = runtime.enter();
+        let mut held = None;
+        group.bench_function(BenchmarkId::new(name, size), |b| {
+            let held = held.get_or_insert_with(|| Held::new(size));
+            b.iter(|| work(held));
+        });
+    }
+}
+
+fn delay_queue(c: &mut Criterion) {
+    type Ours = tickwheel::DelayQueue<u64>;
+    type Theirs = tokio_util::time::DelayQueue<u64>;
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+
+    let mut each = |name: &str, ours: fn(&mut Held<Ours>), theirs: fn(&mut Held<Theirs>)| {
+        let mut group = c.benchmark_group(name);
+        measure(&mut group, "tickwheel", ours, &runtime);
+        measure(&mut group, "tokio-util", theirs, &runtime);
+    };
+    each(
+        "queue-insert-remove",
+        Held::insert_and_remove,
+        Held::insert_and_remove,
+    );
+    each("queue-replace", Held::replace, Held::replace);
+    each("queue-reset", Held::reset, Held::reset);
+
+    let mut group = c.benchmark_group("queue-insert-to-expiry");
+    group.sample_size(10);
+    for size in SIZES {
+        for (name, run) in [
+            (
+                "tickwheel",
+                insert_to_expiry::<Ours> as fn(&Runtime, usize) -> Duration,
+            ),
+            ("tokio-util", insert_to_expiry::<Theirs>),
+        ] {
+            group.bench_function(BenchmarkId::new(name, size), |b| {
+                // Of one value.
+                b.iter_custom(|times| {
+                    let spent: Duration = (0..times.div_ceil(size as u64))
+                        .map(|_| run(&runtime, size))
+                        .sum();
+                    let values = times.div_ceil(size as u64) * size as u64;
+                    spent.mul_f64(times as f64 / values as f64)
+                });
+            });
+        }
+    }
+}
+
+criterion_group!(benches, delay_queue);
+criterion_main!(benches);

@@ -1,0 +1,84 @@
+//! What schedule, take and done cost with many jobs waiting.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Notifications};
+
+use crate::support::{connect, server::Server};
+
+const SAMPLE: u64 = 5000;
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Fills a queue tenfold, step by step, and measures at each.
+pub(crate) async fn run(most: u64) {
+    let server = Server::start();
+    let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "scale")
+        .notifications(&Notifications::of(server.client()));
+    let mut waiting = 0;
+    let mut step = 1000;
+    println!(
+        "{:>12}{:>16}{:>24}{:>16}",
+        "waiting", "schedule", "take, start and done", "memory"
+    );
+    loop {
+        fill(&jobs, waiting..step).await;
+        waiting = step;
+        let began = Instant::now();
+        fill_due(&jobs).await;
+        let put = began.elapsed();
+        let began = Instant::now();
+        let worker = jobs.worker().prefetch(256).start();
+        worker
+            .take(SAMPLE as usize)
+            .for_each_concurrent(64, async |job| {
+                assert!(job.expect("a job").done().await.expect("an answer"));
+            })
+            .await;
+        let done = began.elapsed();
+        let info: String = server.command(&["INFO", "memory"]);
+        let memory = info
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory_human:"));
+        let micros = |time: Duration| format!("{:.1} us", time.as_secs_f64() * 1e6 / SAMPLE as f64);
+        println!(
+            "{waiting:>12}{:>16}{:>24}{:>16}",
+            micros(put),
+            micros(done),
+            memory.unwrap_or("?")
+        );
+        assert_eq!(jobs.counts().await.expect("an answer").waiting, waiting);
+        if waiting >= most {
+            return;
+        }
+        step = (step * 10).min(most);
+    }
+}
+
+async fn fill<C: tickwheel_redis::Connection>(jobs: &DelayedJobs<C>, ids: std::ops::Range<u64>) {
+    stream::iter(ids)
+        .for_each_concurrent(512, async |n| {
+            let delay = YEAR + Duration::from_millis(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 10_000_000_000);
+            let id = format!("waiting-{n}");
+            assert!(
+                jobs.schedule(&id, delay, b"a payload of 24 bytes...")
+                    .await
+                    .expect("an answer")
+            );
+        })
+        .await;
+}
+
+async fn fill_due<C: tickwheel_redis::Connection>(jobs: &DelayedJobs<C>) {
+    stream::iter(0..SAMPLE)
+        .for_each_concurrent(64, async |n| {
+            let id = format!("due-{n}");
+            assert!(
+                jobs.schedule(&id, Duration::ZERO, b"a payload of 24 bytes...")
+                    .await
+                    .expect("an answer")
+            );
+        })
+        .await;
+}

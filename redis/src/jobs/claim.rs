@@ -1,0 +1,72 @@
+//! `Claim`: a job that this process holds, and `Grip`: what renewing it takes.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tickwheel::Wheel;
+use tokio::time::Instant;
+
+use crate::lost::Validity;
+
+/// A job that was taken. It counts as waiting until it has been started.
+pub(super) struct Claim {
+    pub(super) grip: Arc<Grip>,
+    pub(super) payload: Vec<u8>,
+    /// How often it was started before.
+    pub(super) attempts: u32,
+    /// Microseconds since 1970, by Redis' clock.
+    pub(super) due: u64,
+}
+
+pub(super) struct Grip {
+    pub(super) id: String,
+    pub(super) partition: usize,
+    pub(super) token: Arc<str>,
+    pub(super) validity: Validity,
+    /// Whether a renewal is under way.
+    renewing: AtomicBool,
+}
+
+impl Grip {
+    pub(super) fn new(id: String, partition: usize, token: Arc<str>, until: Instant) -> Arc<Grip> {
+        Arc::new(Grip {
+            id,
+            partition,
+            token,
+            validity: Validity::new(until),
+            renewing: AtomicBool::new(false),
+        })
+    }
+
+    /// False when a renewal is under way already.
+    pub(super) fn begin_renewal(&self) -> bool {
+        !self.renewing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn end_renewal(&self) {
+        self.renewing.store(false, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Grip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grip")
+            .field("id", &self.id)
+            .field("token", &self.token)
+            .field("validity", &self.validity)
+            .finish()
+    }
+}
+
+/// Until when a lease holds that was asked for at `sent`: less than Redis grants, by a margin for what the wheel and the
+/// clocks are off.
+pub(super) fn valid_until(wheel: &Wheel, sent: Instant, lease: Duration) -> Instant {
+    let margin = (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100);
+    sent + lease.saturating_sub(margin)
+}

@@ -1,0 +1,191 @@
+//! `Job`, `DeadJob` and `Counts`.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::Instant;
+
+use super::{
+    claim::Claim,
+    desk::Desk,
+    queue::{PATIENCE, micros, settle, verb},
+};
+use crate::{error::Error, lost::Lost};
+
+/// A job that was delivered, to be worked on and then settled: [`done`](Job::done), [`retry_after`](Job::retry_after) or
+/// [`bury`](Job::bury).
+///
+/// Its lease is renewed for as long as the `Job` lives. One that is dropped unsettled, as after a panic, comes again once its
+/// lease has run out.
+#[must_use = "a job that is dropped comes again after its lease"]
+pub struct Job {
+    claim: Claim,
+    desk: Arc<Desk>,
+    /// Whether the desk still counts it.
+    counted: bool,
+}
+
+impl Job {
+    pub(super) fn new(claim: Claim, desk: Arc<Desk>) -> Job {
+        Job {
+            claim,
+            desk,
+            counted: true,
+        }
+    }
+
+    /// Returns the id that the job was scheduled under.
+    pub fn id(&self) -> &str {
+        &self.claim.grip.id
+    }
+
+    /// Returns the payload that the job was scheduled with.
+    pub fn payload(&self) -> &[u8] {
+        &self.claim.payload
+    }
+
+    /// Returns how often the job has been delivered, this time included: 1 at first.
+    ///
+    /// A job whose worker stopped without a word counts an attempt; one that was only prefetched does not.
+    pub fn attempt(&self) -> u32 {
+        self.claim.attempts + 1
+    }
+
+    /// Returns when the job was due, to the microsecond, by Redis' clock.
+    pub fn due(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.claim.due)
+    }
+
+    /// Returns a future that completes when the job is not ours any more: its lease could not be renewed, and somebody else may
+    /// be given it.
+    ///
+    /// It completes before the lease runs out in Redis, by the local clock, also when Redis cannot be reached; and when the
+    /// job has been settled or dropped.
+    pub fn lost(&self) -> Lost {
+        self.claim.grip.validity.lost()
+    }
+
+    /// Ends the job: it is gone, and its id is free again. False when it had been lost; then nothing is changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was asked for is carried out also when the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gave no answer before the lease ran out, or refused. The job may then be done, or come again.
+    pub async fn done(self) -> Result<bool, Error> {
+        self.settle("done", 0, 0).await
+    }
+
+    /// Lets the job wait again, and come again after `delay`, to the microsecond. On its last attempt it is buried instead.
+    /// False when it had been lost; then nothing is changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was asked for is carried out also when the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gave no answer before the lease ran out, or refused.
+    pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
+        let limit = self.desk.settings.attempts;
+        self.settle("retry", micros(delay), u64::from(limit)).await
+    }
+
+    /// Gives the job up: it is dead, and kept until it is revived or purged. False when it had been lost; then nothing is
+    /// changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was asked for is carried out also when the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gave no answer before the lease ran out, or refused.
+    pub async fn bury(self) -> Result<bool, Error> {
+        self.settle("bury", 0, 0).await
+    }
+
+    async fn settle(mut self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
+        let grip = self.claim.grip.clone();
+        let queue = self.desk.queue.clone();
+        // After a shutdown of the wheel nobody renews; Redis says whether the lease still lasts.
+        let deadline = if queue.wheel.is_shutdown() {
+            Instant::now() + PATIENCE
+        } else if grip.validity.is_lost() {
+            return Ok(false);
+        } else {
+            grip.validity.until()
+        };
+        let lane = &queue.partitions[grip.partition].settle;
+        let asked = settle(lane, verb(name, &grip.id, &grip.token, first, second), deadline);
+        // What is settled is not renewed, and the consumer has room for another.
+        self.leave();
+        asked.await
+    }
+
+    fn leave(&mut self) {
+        if self.counted {
+            self.counted = false;
+            self.desk.leave(&self.claim.grip);
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.leave();
+        self.claim.grip.validity.lose();
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt())
+            .field("payload", &format_args!("{} bytes", self.payload().len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A job that was buried, or used up its attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadJob {
+    pub(super) id: String,
+    pub(super) payload: Vec<u8>,
+    pub(super) attempts: u32,
+}
+
+impl DeadJob {
+    /// Returns the id that the job was scheduled under.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the payload that the job was scheduled with.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Returns how often the job was delivered.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}
+
+/// How many jobs a queue has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Those that are yet to be delivered, prefetched ones included.
+    pub waiting: u64,
+    /// Those that were delivered and are not settled.
+    pub running: u64,
+    /// Those that were buried, or used up their attempts.
+    pub dead: u64,
+}

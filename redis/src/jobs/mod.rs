@@ -1,0 +1,299 @@
+//! Delayed jobs: `DelayedJobs`, the handle of a queue.
+//!
+//! `queue` is what all handles, workers and jobs of a queue share; a `partition` is its keys and two `lane`s, by which verbs go to
+//! Redis in batches. The Lua scripts beside these files are what happens there; `settle.lua` says how a job is stored. A `worker`
+//! is a stream, an `engine` that takes, holds and renews, and a `desk` between the two.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use futures_util::future::try_join_all;
+use redis::Value;
+use tickwheel::Wheel;
+
+use crate::{connection::Connection, error::Error, notifications::Notifications};
+
+mod claim;
+mod demand;
+mod desk;
+mod engine;
+mod job;
+mod lane;
+mod partition;
+mod patience;
+mod queue;
+mod server;
+mod take;
+mod worker;
+
+use lane::unexpected;
+use partition::text;
+use queue::{Queue, micros, micros_of, verb};
+use server::Connected;
+
+pub use job::{Counts, DeadJob, Job};
+pub use worker::{Worker, WorkerBuilder};
+
+/// A queue of jobs that come due later, and outlive the process that scheduled them.
+///
+/// A job is an id and a payload. It is delivered at least once, when it is due by Redis' clock, to one of the queue's
+/// [workers](DelayedJobs::worker), under a lease: when its worker is not heard of for that long, another is given it. See
+/// `docs/guarantees.md` for what Redis itself can lose.
+///
+/// A queue is a name in Redis; every handle with that name is a handle of it. What concurrent tasks ask of one handle goes to Redis
+/// together, so share it by cloning. Calls that find Redis away go on for up to 5 seconds; one repeated after a lost reply answers
+/// as the first did.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use futures_util::StreamExt;
+/// use std::time::Duration;
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::{DelayedJobs, Notifications};
+///
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let jobs = DelayedJobs::new(&Wheel::new(), client.get_connection_manager().await?, "reminders")
+///     .notifications(&Notifications::of(client));
+///
+/// jobs.schedule("order-17", Duration::from_secs(3600), b"pay").await?;
+///
+/// let mut worker = jobs.worker().start();
+/// while let Some(job) = worker.next().await {
+///     let job = job?;
+///     println!("{}: {:?}", job.id(), job.payload());
+///     job.done().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct DelayedJobs<C> {
+    queue: Arc<Queue>,
+    connection: C,
+}
+
+impl<C: Connection> DelayedJobs<C> {
+    /// Makes a handle of the queue of that name, with one partition and without notifications. Redis is asked at first use.
+    pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
+        let server = Arc::new(Connected::new(connection.clone()));
+        DelayedJobs {
+            queue: Arc::new(Queue::new(wheel.clone(), server, name.into(), 1, None)),
+            connection,
+        }
+    }
+
+    /// Spreads the queue over so many parts, 1 to 1024, each with keys in one slot of a cluster. Order by due time is kept within
+    /// each.
+    ///
+    /// The number is stored with the queue at first use; another one is an error from then on.
+    #[must_use]
+    pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
+        let notifications = self.queue.notifications.clone();
+        self.with(partitions, notifications)
+    }
+
+    /// Lets workers hear at once of a job that is due before the others. Without this, they may learn of it 5 seconds late.
+    #[must_use]
+    pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
+        let partitions = self.queue.given;
+        self.with(partitions, Some(notifications.clone()))
+    }
+
+    fn with(self, partitions: usize, notifications: Option<Notifications>) -> DelayedJobs<C> {
+        let Queue {
+            wheel, server, name, ..
+        } = &*self.queue;
+        let queue = Queue::new(
+            wheel.clone(),
+            server.clone(),
+            name.clone(),
+            partitions,
+            notifications,
+        );
+        DelayedJobs {
+            queue: Arc::new(queue),
+            ..self
+        }
+    }
+}
+
+impl<C> DelayedJobs<C> {
+    /// Schedules a job, due after `delay` by Redis' clock, to the microsecond. False when its id waits, runs or is dead already;
+    /// then nothing is changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was asked for may be carried out also when the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the id is empty, when Redis refused or gave no answer in 5 seconds, and when the queue cannot be opened. After an answer
+    /// that did not come, the job may have been scheduled; to schedule it again under the same id is safe.
+    pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
+        self.put(id, "in", micros(delay), payload).await
+    }
+
+    /// Schedules a job, due at `at`, to the microsecond: when Redis' clock shows that time. A past time is due now. False when its
+    /// id waits, runs or is dead already; then nothing is changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
+        self.put(id, "at", micros_of(at), payload).await
+    }
+
+    async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
+        let arguments = vec![
+            id.into(),
+            kind.into(),
+            micros.to_string().into(),
+            payload.to_vec(),
+        ];
+        self.queue
+            .on_job(id, |partition| &partition.schedule, arguments)
+            .await
+    }
+
+    /// Makes a waiting job due `delay` from now, sooner or later than it was. False when it does not wait: it runs, is dead, or
+    /// is unknown.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
+        self.settle(id, "reschedule", micros(delay)).await
+    }
+
+    /// Removes a waiting job: it will not be delivered. False when it does not wait: it runs, is dead, or is unknown.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
+        self.settle(id, "cancel", 0).await
+    }
+
+    /// Lets a dead job wait again: due now, and delivered as for the first time. False when it is not dead.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn revive(&self, id: &str) -> Result<bool, Error> {
+        self.settle(id, "revive", 0).await
+    }
+
+    /// Removes a dead job for good. False when it is not dead.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn purge(&self, id: &str) -> Result<bool, Error> {
+        self.settle(id, "purge", 0).await
+    }
+
+    async fn settle(&self, id: &str, name: &str, number: u64) -> Result<bool, Error> {
+        let arguments = verb(name, id, "-", number, 0);
+        self.queue
+            .on_job(id, |partition| &partition.settle, arguments)
+            .await
+    }
+
+    /// Counts the queue's jobs, in constant time.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn counts(&self) -> Result<Counts, Error> {
+        self.queue.open().await?;
+        let asked = self
+            .queue
+            .partitions
+            .iter()
+            .map(|partition| async { self.queue.ask(&partition.counts()).await });
+        let mut counts = Counts::default();
+        for answer in try_join_all(asked).await? {
+            let [waiting, running, dead]: [u64; 3] =
+                redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
+            counts.waiting += waiting;
+            counts.running += running;
+            counts.dead += dead;
+        }
+        Ok(counts)
+    }
+
+    /// Returns up to `limit` dead jobs, those that died first in front.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](DelayedJobs::schedule).
+    pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
+        self.queue.open().await?;
+        let mut dead = Vec::new();
+        for partition in &self.queue.partitions {
+            let mut offset = 0;
+            while offset < limit {
+                let answer = self.queue.ask(&partition.dead(offset, limit - offset)).await?;
+                let page = dead_jobs(&answer).ok_or_else(|| unexpected(&answer))?;
+                if page.is_empty() {
+                    break;
+                }
+                offset += page.len();
+                dead.extend(page);
+            }
+        }
+        dead.sort_by_key(|(died, _)| *died);
+        dead.truncate(limit);
+        Ok(dead.into_iter().map(|(_, job)| job).collect())
+    }
+
+    /// Sets up a worker on this queue.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(self.queue.clone())
+    }
+}
+
+/// With the time of death. `None` where the answer is not one of ours.
+fn dead_jobs(answer: &Value) -> Option<Vec<(u64, DeadJob)>> {
+    let Value::Array(values) = answer else { return None };
+    values
+        .chunks(4)
+        .map(|job| {
+            let [id, Value::BulkString(payload), attempts, died] = job else {
+                return None;
+            };
+            let job = DeadJob {
+                id: text(id)?.to_owned(),
+                payload: payload.clone(),
+                attempts: text(attempts)?.parse().ok()?,
+            };
+            Some((text(died)?.parse().ok()?, job))
+        })
+        .collect()
+}
+
+impl<C: Clone> Clone for DelayedJobs<C> {
+    fn clone(&self) -> DelayedJobs<C> {
+        DelayedJobs {
+            queue: self.queue.clone(),
+            connection: self.connection.clone(),
+        }
+    }
+}
+
+impl<C> fmt::Debug for DelayedJobs<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayedJobs")
+            .field("name", &self.queue.name)
+            .field("partitions", &self.queue.partitions.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! `Partition`: the keys of one part of a queue, and its two lanes.
+
+use std::sync::Arc;
+
+use redis::Value;
+use tickwheel::Wheel;
+
+use super::{lane::Lane, server::Server};
+use crate::{
+    keys::Tag,
+    nonce::Nonce,
+    script::{Call, Script},
+};
+
+static SCHEDULE: Script = Script::new(include_str!("schedule.lua"));
+static SETTLE: Script = Script::new(include_str!("settle.lua"));
+static TAKE: Script = Script::new(include_str!("take.lua"));
+static GIVE_BACK: Script = Script::new(include_str!("give_back.lua"));
+static COUNTS: Script = Script::new(include_str!("counts.lua"));
+static DEAD: Script = Script::new(include_str!("dead.lua"));
+
+pub(super) const PREFIX: &str = "tickwheel:jobs";
+
+pub(super) struct Partition {
+    tag: Tag,
+    /// Where it is told that another job is the first to come due.
+    pub(super) channel: String,
+    /// New jobs. Redis refuses these when it is out of memory.
+    pub(super) schedule: Arc<Lane>,
+    /// Everything else that is done to a job.
+    pub(super) settle: Arc<Lane>,
+}
+
+impl Partition {
+    pub(super) fn new(name: &str, number: usize, server: &Arc<dyn Server>, wheel: &Wheel) -> Partition {
+        let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
+        let channel = tag.key("sooner");
+        let lane = |script| {
+            Lane::new(
+                server.clone(),
+                wheel.clone(),
+                script,
+                keys(&tag).to_vec(),
+                |lane| tag.key(&format!("lane:{lane}")),
+                vec![channel.as_bytes().to_vec()],
+            )
+        };
+        Partition {
+            schedule: lane(&SCHEDULE),
+            settle: lane(&SETTLE),
+            channel,
+            tag,
+        }
+    }
+
+    /// A sweep and a take: `take.lua`, but for its last arguments.
+    pub(super) fn take(&self, worker: Nonce, number: u64) -> Call {
+        self.of_worker(&TAKE, worker, number)
+    }
+
+    /// Undoes a take whose answer never came.
+    pub(super) fn give_back(&self, worker: Nonce, number: u64) -> Call {
+        self.of_worker(&GIVE_BACK, worker, number)
+    }
+
+    fn of_worker(&self, script: &'static Script, worker: Nonce, number: u64) -> Call {
+        self.with_keys(script)
+            .key(self.tag.key(&format!("worker:{worker}")))
+            .arg(number)
+            .arg(&self.channel)
+            .arg(token(worker, number))
+    }
+
+    pub(super) fn counts(&self) -> Call {
+        self.with_keys(&COUNTS)
+    }
+
+    pub(super) fn dead(&self, offset: usize, limit: usize) -> Call {
+        DEAD.call()
+            .key(self.tag.key("dead"))
+            .key(self.tag.key("state"))
+            .key(self.tag.key("payload"))
+            .arg(offset)
+            .arg(limit)
+    }
+
+    fn with_keys(&self, script: &'static Script) -> Call {
+        keys(&self.tag)
+            .into_iter()
+            .fold(script.call(), |call, key| call.key(key))
+    }
+}
+
+/// In the order in which every script has them.
+fn keys(tag: &Tag) -> [String; 6] {
+    ["due", "claimed", "running", "dead", "state", "payload"].map(|what| tag.key(what))
+}
+
+/// What the jobs of one take are held under.
+pub(super) fn token(worker: Nonce, number: u64) -> String {
+    format!("{worker}:{number}")
+}
+
+/// The partition of an id: FNV-1a (Fowler, Noll and Vo 1991), the same in every process and version.
+pub(super) fn partition_of(id: &str, partitions: usize) -> usize {
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // Its low bits alone are poor for a power of two.
+    ((hash ^ (hash >> 32)) % partitions as u64) as usize
+}
+
+/// The text of an answer, or of a part of one.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stay_where_they_are() {
+        // Written down, because jobs are stored by it.
+        let places: Vec<usize> = ["", "a", "order-1", "order-2", "ключ"]
+            .into_iter()
+            .map(|id| partition_of(id, 16))
+            .collect();
+        assert_eq!(places, [1, 0, 2, 11, 15]);
+    }
+
+    #[test]
+    fn ids_spread() {
+        let mut counts = [0; 8];
+        for id in 0..8000 {
+            counts[partition_of(&format!("job-{id}"), 8)] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
+    }
+}

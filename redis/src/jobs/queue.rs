@@ -1,0 +1,177 @@
+//! `Queue`: what every handle, worker and job of a queue shares.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use redis::Value;
+use tickwheel::Wheel;
+use tokio::{
+    sync::{OnceCell, oneshot},
+    time::Instant,
+};
+
+use super::{
+    lane::{Answer, Lane, Verb, is_passing, unexpected},
+    partition::{PREFIX, Partition, partition_of},
+    patience::{pause, within},
+    server::Server,
+};
+use crate::{
+    error::Error,
+    keys::Tag,
+    nonce::random_part,
+    notifications::Notifications,
+    script::{Call, Script},
+};
+
+static OPEN: Script = Script::new(include_str!("open.lua"));
+
+/// How long a call goes on when Redis does not answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// More would be more keys to sweep than a worker can.
+const MAX_PARTITIONS: usize = 1024;
+
+pub(super) struct Queue {
+    pub(super) wheel: Wheel,
+    pub(super) server: Arc<dyn Server>,
+    pub(super) name: String,
+    pub(super) partitions: Vec<Partition>,
+    /// As asked for, which may be none at all or too many.
+    pub(super) given: usize,
+    pub(super) notifications: Option<Notifications>,
+    opened: OnceCell<()>,
+}
+
+impl Queue {
+    pub(super) fn new(
+        wheel: Wheel,
+        server: Arc<dyn Server>,
+        name: String,
+        given: usize,
+        notifications: Option<Notifications>,
+    ) -> Queue {
+        let partitions = (0..given.clamp(1, MAX_PARTITIONS))
+            .map(|number| Partition::new(&name, number, &server, &wheel))
+            .collect();
+        Queue {
+            wheel,
+            server,
+            name,
+            partitions,
+            given,
+            notifications,
+            opened: OnceCell::new(),
+        }
+    }
+
+    /// Checks, at first use, that the queue is what it was made as, and that Redis keeps what it is given.
+    pub(super) async fn open(&self) -> Result<(), Error> {
+        self.opened.get_or_try_init(|| self.check()).await.copied()
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        if self.name.is_empty() {
+            return Err(Error::InvalidName {
+                name: String::new(),
+                reason: "a queue's name has at least one character",
+            });
+        }
+        if self.given != self.partitions.len() {
+            return Err(Error::InvalidSetting {
+                setting: "partitions",
+                value: self.given.to_string(),
+                allowed: "1 to 1024",
+            });
+        }
+        self.server.check_policy().await?;
+        let call = OPEN
+            .call()
+            .key(Tag::new(PREFIX, &self.name).key("partitions"))
+            .arg(self.given);
+        match self.ask(&call).await? {
+            Value::Int(stored) if stored == self.given as i64 => Ok(()),
+            Value::Int(stored) => Err(Error::Partitions {
+                given: self.given as u32,
+                stored: u32::try_from(stored).unwrap_or(u32::MAX),
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Sends a call that may be carried out twice, until it is answered or `PATIENCE` runs out.
+    pub(super) async fn ask(&self, call: &Call) -> Result<Value, Error> {
+        let last = Instant::now() + PATIENCE;
+        let mut rest = Duration::from_millis(20);
+        loop {
+            let left = last.saturating_duration_since(Instant::now());
+            match within(&self.wheel, left, self.server.send(call.clone())).await {
+                Err(error) if is_passing(&error) && Instant::now() + rest < last => {
+                    pause(&self.wheel, rest / 2 + random_part(rest / 2)).await;
+                    rest = (rest * 2).min(Duration::from_millis(500));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    pub(super) fn partition(&self, id: &str) -> &Partition {
+        &self.partitions[partition_of(id, self.partitions.len())]
+    }
+
+    /// Does something to the job of that id.
+    pub(super) async fn on_job(
+        &self,
+        id: &str,
+        lane: impl FnOnce(&Partition) -> &Arc<Lane>,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<bool, Error> {
+        if id.is_empty() {
+            return Err(Error::InvalidName {
+                name: String::new(),
+                reason: "a job's id has at least one character",
+            });
+        }
+        self.open().await?;
+        settle(lane(self.partition(id)), arguments, Instant::now() + PATIENCE).await
+    }
+}
+
+/// Pushes a verb and waits for its answer.
+pub(super) async fn settle(
+    lane: &Arc<Lane>,
+    arguments: Vec<Vec<u8>>,
+    deadline: Instant,
+) -> Result<bool, Error> {
+    let (sender, receiver) = oneshot::channel();
+    lane.push(Verb::new(arguments, deadline, |answer: Result<Answer, Error>| {
+        let _ = sender.send(answer);
+    }));
+    match receiver.await {
+        Ok(answer) => answer.map(|answer| answer.yes),
+        Err(_) => unreachable!("every verb is answered"),
+    }
+}
+
+/// The arguments of a verb of `settle.lua`.
+pub(super) fn verb(name: &str, id: &str, token: &str, first: u64, second: u64) -> Vec<Vec<u8>> {
+    vec![
+        name.into(),
+        id.into(),
+        token.into(),
+        first.to_string().into(),
+        second.to_string().into(),
+    ]
+}
+
+/// Microseconds, rounded up: never early. What is longer than numbers in Lua are exact comes as the longest.
+pub(super) fn micros(duration: Duration) -> u64 {
+    const LONGEST: u64 = 9_000_000_000_000_000;
+    duration.as_nanos().div_ceil(1000).min(u128::from(LONGEST)) as u64
+}
+
+/// Microseconds since 1970, rounded up. What was before is due all the same.
+pub(super) fn micros_of(time: SystemTime) -> u64 {
+    micros(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}

@@ -1,0 +1,42 @@
+//! `Server`: a connection whose type nobody below `DelayedJobs` has to know.
+
+use futures_util::future::{BoxFuture, FutureExt};
+use redis::Value;
+
+use crate::{
+    connection::Connection,
+    error::Error,
+    policy::{Keep, Policy},
+    script::Call,
+};
+
+pub(super) trait Server: Send + Sync {
+    fn send(&self, call: Call) -> BoxFuture<'static, Result<Value, Error>>;
+    /// Refuses a server that may evict jobs.
+    fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+pub(super) struct Connected<C> {
+    connection: C,
+    policy: Policy,
+}
+
+impl<C> Connected<C> {
+    pub(super) fn new(connection: C) -> Connected<C> {
+        Connected {
+            connection,
+            policy: Policy::default(),
+        }
+    }
+}
+
+impl<C: Connection> Server for Connected<C> {
+    fn send(&self, call: Call) -> BoxFuture<'static, Result<Value, Error>> {
+        let connection = self.connection.clone();
+        async move { call.send(&connection).await }.boxed()
+    }
+
+    fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.policy.check(&self.connection, Keep::Lasting).boxed()
+    }
+}

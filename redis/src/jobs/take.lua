@@ -1,0 +1,105 @@
+#!lua flags=allow-oom
+-- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
+-- It looks at 100 entries at most, and replies with a megabyte of payload and one job more at most.
+-- KEYS: due claimed running dead state payload lane
+-- ARGV: seq, channel, token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost.
+-- Returns Redis' time, when the next job is due and when the next lease ends (empty where there is none), and for each job
+-- its id, payload, attempts so far and due time.
+local due, claimed, running, dead, state, payload, lane = unpack(KEYS)
+local seq, channel, token = ARGV[1], ARGV[2], ARGV[3]
+local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local again = ARGV[8] == 'again'
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+local function exact(number)
+  return string.format('%.0f', math.min(number, 9e15))
+end
+
+local function read(id)
+  local held = redis.call('HGET', state, id)
+  if not held then return '-', '0', nil end
+  return string.match(held, '^(%S+) (%d+) (%d+)$')
+end
+
+local function first(set)
+  return redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+end
+
+-- The reply's head is made last: sweeping and claiming change it.
+local function finish(reply)
+  local next_due, next_claim, next_running = first(due), first(claimed), first(running)
+  local next_end = next_claim or next_running
+  if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
+  reply[1], reply[2], reply[3] = exact(now), next_due or '', next_end or ''
+  return reply
+end
+
+-- A repeated take answers as the first did: with what that one claimed and still holds.
+local last = redis.call('GET', lane)
+if last then
+  local past, ids = string.match(last, '^(%d+) (.*)$')
+  if past == seq then
+    local reply = { '', '', '' }
+    for _, id in ipairs(cmsgpack.unpack(ids)) do
+      local owner, attempts, at = read(id)
+      if owner == token then
+        redis.call('ZADD', claimed, 'XX', exact(now + lease), id)
+        for _, value in ipairs({ id, redis.call('HGET', payload, id), attempts, at }) do reply[#reply + 1] = value end
+      end
+    end
+    return finish(reply)
+  end
+  if tonumber(past) > tonumber(seq) then
+    return redis.error_reply('STALE a later take of this worker was answered already')
+  end
+end
+
+local returned = 0
+for _, id in ipairs(redis.call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+  local _, attempts, at = read(id)
+  redis.call('ZREM', running, id)
+  redis.call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
+  if tonumber(attempts) >= most then
+    redis.call('ZADD', dead, exact(now), id)
+  else
+    redis.call('ZADD', due, at, id)
+    returned = returned + 1
+  end
+end
+for _, id in ipairs(redis.call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+  local _, attempts, at = read(id)
+  redis.call('ZREM', claimed, id)
+  redis.call('ZADD', due, at, id)
+  redis.call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
+  returned = returned + 1
+end
+
+local reply, ids, bytes = { '', '', '' }, {}, 0
+if limit > 0 then
+  local found = redis.call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
+  for entry = 1, #found, 2 do
+    if bytes >= 1048576 then break end
+    local id, at = found[entry], found[entry + 1]
+    local _, attempts = read(id)
+    local body = redis.call('HGET', payload, id)
+    redis.call('ZREM', due, id)
+    redis.call('ZADD', claimed, exact(now + lease), id)
+    redis.call('HSET', state, id, token .. ' ' .. attempts .. ' ' .. exact(tonumber(at)))
+    for _, value in ipairs({ id, body, attempts, exact(tonumber(at)) }) do reply[#reply + 1] = value end
+    ids[#ids + 1] = id
+    bytes = bytes + #body
+  end
+end
+
+-- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
+if #ids > 0 or again then
+  redis.call('SET', lane, seq .. ' ' .. cmsgpack.pack(ids), 'PX', 3600000)
+end
+finish(reply)
+-- What came back and is not taken here is for the others.
+if returned > 0 and reply[2] ~= '' and tonumber(reply[2]) <= now then
+  redis.call('PUBLISH', channel, '')
+end
+return reply

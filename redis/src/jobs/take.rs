@@ -1,0 +1,99 @@
+//! Taking jobs off Redis, and reading what it says.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::Value;
+use tokio::time::Instant;
+
+use super::{
+    claim::{Claim, Grip, valid_until},
+    lane::unexpected,
+    partition::{text, token},
+    patience::within,
+    queue::{Queue, micros},
+    worker::Settings,
+};
+use crate::{error::Error, nonce::Nonce};
+
+/// How long one attempt may take, at most.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Which take: of which worker, on which partition, and its number there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    pub(super) worker: Nonce,
+    pub(super) partition: usize,
+    pub(super) number: u64,
+    pub(super) limit: usize,
+    /// Whether it has been sent before, and got no answer.
+    pub(super) again: bool,
+}
+
+pub(super) struct Taken {
+    /// With the instant from which each may be delivered.
+    pub(super) claims: Vec<(Instant, Claim)>,
+    /// When the next job is due, and when the next lease ends.
+    pub(super) next_due: Option<Instant>,
+    pub(super) next_end: Option<Instant>,
+}
+
+pub(super) async fn take(
+    queue: Arc<Queue>,
+    settings: Settings,
+    order: Order,
+) -> (Order, Result<Taken, Error>) {
+    let sent = Instant::now();
+    let call = queue.partitions[order.partition]
+        .take(order.worker, order.number)
+        .arg(order.limit)
+        .arg(micros(settings.look_ahead))
+        .arg(micros(settings.lease))
+        .arg(settings.attempts)
+        .arg(if order.again { "again" } else { "" });
+    let limit = ATTEMPT.min(settings.lease);
+    let answer = within(&queue.wheel, limit, queue.server.send(call)).await;
+    // A take that is repeated renews what the first one claimed.
+    let until = valid_until(&queue.wheel, sent, settings.lease);
+    let taken = answer.and_then(|answer| read(&answer, order, until).ok_or_else(|| unexpected(&answer)));
+    (order, taken)
+}
+
+/// `None` where the answer is not one of ours.
+fn read(answer: &Value, order: Order, until: Instant) -> Option<Taken> {
+    let Value::Array(values) = answer else { return None };
+    let (head, jobs) = values.split_at_checked(3)?;
+    let now: u64 = text(&head[0])?.parse().ok()?;
+    // Redis read its clock before the answer came, so to count from here is never early.
+    let here = Instant::now();
+    let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
+    let next = |value| {
+        let text = text(value)?;
+        if text.is_empty() {
+            Some(None)
+        } else {
+            text.parse().ok().map(|at| Some(instant(at)))
+        }
+    };
+    let token: Arc<str> = token(order.worker, order.number).into();
+    let claims = jobs
+        .chunks(4)
+        .map(|job| {
+            let [id, Value::BulkString(payload), attempts, due] = job else {
+                return None;
+            };
+            let due = text(due)?.parse().ok()?;
+            let claim = Claim {
+                grip: Grip::new(text(id)?.to_owned(), order.partition, token.clone(), until),
+                payload: payload.clone(),
+                attempts: text(attempts)?.parse().ok()?,
+                due,
+            };
+            Some((instant(due), claim))
+        })
+        .collect::<Option<Vec<_>>>()?;
+    Some(Taken {
+        claims,
+        next_due: next(&head[1])?,
+        next_end: next(&head[2])?,
+    })
+}

@@ -1,0 +1,169 @@
+//! `WorkerBuilder` and `Worker`.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_core::Stream;
+use tickwheel::Wheel;
+
+use super::{desk::Desk, engine::Engine, job::Job, queue::Queue};
+use crate::error::Error;
+
+/// The settings of a [`Worker`], made by [`DelayedJobs::worker`](super::DelayedJobs::worker).
+#[derive(Clone)]
+#[must_use = "a worker does nothing until it is started"]
+pub struct WorkerBuilder {
+    queue: Arc<Queue>,
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) lease: Duration,
+    pub(super) attempts: u32,
+    pub(super) prefetch: usize,
+    pub(super) look_ahead: Duration,
+}
+
+/// The longest lease.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest look-ahead: what is held here nobody else can have.
+const HOUR: Duration = Duration::from_secs(60 * 60);
+/// More would be more to renew than is of use.
+const MAX_PREFETCH: usize = 10_000;
+
+impl Settings {
+    pub(super) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
+        let shortest = wheel.tick_duration() * 20;
+        if !(shortest..=DAY).contains(&self.lease) {
+            return Err(Error::InvalidTtl {
+                ttl: self.lease,
+                min: shortest,
+                max: DAY,
+            });
+        }
+        let wrong = |setting, value, allowed| {
+            Err(Error::InvalidSetting {
+                setting,
+                value,
+                allowed,
+            })
+        };
+        if self.attempts == 0 {
+            return wrong("attempts", "0".to_owned(), "1 or more");
+        }
+        if !(1..=MAX_PREFETCH).contains(&self.prefetch) {
+            return wrong("prefetch", self.prefetch.to_string(), "1 to 10,000");
+        }
+        if self.look_ahead > HOUR {
+            return wrong("look_ahead", format!("{:?}", self.look_ahead), "up to an hour");
+        }
+        Ok(())
+    }
+}
+
+impl WorkerBuilder {
+    pub(super) fn new(queue: Arc<Queue>) -> WorkerBuilder {
+        WorkerBuilder {
+            queue,
+            settings: Settings {
+                lease: Duration::from_secs(30),
+                attempts: 5,
+                prefetch: 32,
+                look_ahead: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Sets how long a job stays with a worker that is not heard of: 30 seconds by default, at least 20 ticks of the wheel and at
+    /// most 24 hours.
+    ///
+    /// The lease of a job that is worked on is renewed at a third of this, so a job may take any time.
+    pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// Sets how often a job is delivered before it is dead: 5 times by default, at least once.
+    pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
+        self.settings.attempts = attempts;
+        self
+    }
+
+    /// Sets how many jobs may be claimed before they are asked for: 32 by default, 1 to 10,000.
+    pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
+        self.settings.prefetch = prefetch;
+        self
+    }
+
+    /// Sets how long before they are due jobs may be claimed: not before, by default; an hour at most.
+    ///
+    /// They are held on the wheel and delivered within a tick and a round trip of their time. Until then they count as waiting,
+    /// and can be cancelled and rescheduled.
+    pub fn look_ahead(mut self, look_ahead: Duration) -> WorkerBuilder {
+        self.settings.look_ahead = look_ahead;
+        self
+    }
+
+    /// Starts the worker. It takes nothing before it is polled.
+    ///
+    /// A setting that is not allowed, or a queue that cannot be opened, is what the stream yields, once a second.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, as `tokio::spawn` does.
+    pub fn start(self) -> Worker {
+        let desk = Desk::new(self.queue, self.settings);
+        tokio::spawn(Engine::new(desk.clone()).run());
+        Worker { desk }
+    }
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerBuilder")
+            .field("queue", &self.queue.name)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}
+
+/// The stream of a queue's jobs, as they come due.
+///
+/// Work on one job after the other, or on many at once with `for_each_concurrent`. Errors are yielded, at most one a second, and do
+/// not end the stream; it goes on when Redis is back. It ends when the wheel is shut down.
+///
+/// A worker that is dropped gives back what it had claimed; jobs that it yielded stay with whoever has them, and are renewed.
+/// One that is not polled gives back what has come due, and claims no more until it is polled again.
+#[must_use = "streams do nothing unless polled"]
+pub struct Worker {
+    desk: Arc<Desk>,
+}
+
+impl Stream for Worker {
+    type Item = Result<Job, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.desk.poll_next(cx)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.desk.close();
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("queue", &self.desk.queue.name)
+            .field("settings", &self.desk.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! `Asking`: how a lease is asked for, and what becomes of a request that nobody answered.
+
+use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
+
+use tickwheel::{Sleep, SleepError};
+use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
+
+use super::{
+    Lease, Leases,
+    calls::{Acquired, Calls},
+    keeper::{Held, Releasing, Told},
+    state::{State, Terms},
+};
+use crate::{
+    connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part, policy::Keep,
+};
+
+/// How an attempt ended that did not fail.
+pub(super) enum Attempt {
+    Held(Lease),
+    Taken { left: Option<Duration> },
+}
+
+/// Somebody who asks Redis for a lease, once or again and again.
+pub(super) struct Asking<'a, C: Connection> {
+    leases: &'a Leases<C>,
+    name: &'a str,
+    tag: &'a Tag,
+    terms: Terms,
+    runtime: Handle,
+    /// The request that may have acquired the lease, and when it was first sent. It is repeated as it is, or given back.
+    unsure: Option<(Calls, Instant)>,
+}
+
+impl<'a, C: Connection> Asking<'a, C> {
+    pub(super) fn new(leases: &'a Leases<C>, name: &'a str, tag: &'a Tag, terms: Terms) -> Asking<'a, C> {
+        Asking {
+            leases,
+            name,
+            tag,
+            terms,
+            runtime: Handle::current(),
+            unsure: None,
+        }
+    }
+
+    /// Asks once, and again where the client has stopped waiting for an answer, for as long as the lease would last.
+    pub(super) async fn attempt(&mut self) -> Result<Attempt, Error> {
+        let Leases {
+            wheel,
+            connection,
+            policy,
+            ..
+        } = self.leases;
+        let validity = self.terms.validity();
+        let mut entry = wheel.sleep(validity);
+        enter(&mut entry).await?;
+        let now = Instant::now();
+        // An answer to what was first sent so long ago would come too late.
+        if self
+            .unsure
+            .as_ref()
+            .is_some_and(|(_, sent)| *sent + validity / 2 < now)
+        {
+            self.give_back();
+        }
+        let was_unsure = self.unsure.is_some();
+        let (calls, sent) = self
+            .unsure
+            .get_or_insert_with(|| (Calls::new(self.tag.clone(), self.terms.ttl), now))
+            .clone();
+        entry.reset(sent + validity);
+        let (mut broken, mut repeated) = (false, was_unsure);
+        let answer = loop {
+            let asked = Instant::now();
+            let ask = async {
+                policy.check(connection, Keep::All).await?;
+                calls.acquire(connection).await
+            };
+            let answer = tokio::select! {
+                answer = ask => answer,
+                slept = &mut entry => return Err(late(slept, self.terms)),
+            };
+            match answer {
+                // A client that does not wait at all would be asked without a pause.
+                Err(error) if error.is_unanswered() && asked.elapsed() > Duration::from_millis(10) => {}
+                // A connection that broke while nobody used it is found out by the first who does.
+                Err(error) if error.is_broken_connection() && !broken => broken = true,
+                answer => break answer,
+            }
+            repeated = true;
+        };
+        let token = match answer {
+            Ok(Acquired::Yes { token }) => token,
+            Ok(Acquired::No { left }) => {
+                self.unsure = None;
+                return Ok(Attempt::Taken { left });
+            }
+            Err(error) => {
+                if error.is_refusal() && !repeated {
+                    self.unsure = None;
+                }
+                return Err(error);
+            }
+        };
+        let state = State::new(self.terms, sent, random_part);
+        let validity = Validity::new(state.valid_until());
+        if validity.is_lost() {
+            return Err(Error::NoAnswer {
+                waited: sent.elapsed(),
+            });
+        }
+        self.unsure = None;
+        let (release, given_up) = oneshot::channel();
+        let held = Held {
+            calls,
+            token,
+            state,
+            entry,
+            told: Told(validity.clone()),
+            given_up,
+            releasing: self.releasing(),
+        };
+        self.leases.keeper.adopt(&self.runtime, held.keep());
+        Ok(Attempt::Held(Lease {
+            name: self.name.into(),
+            token,
+            ttl: self.terms.ttl,
+            validity,
+            release: Some(release),
+        }))
+    }
+
+    fn releasing(&self) -> Releasing<C> {
+        Releasing {
+            connection: self.leases.connection.clone(),
+            ttl: self.terms.ttl,
+            gates: self.leases.gates.clone(),
+            key: self.tag.key(""),
+        }
+    }
+
+    /// Gives back, in the background, what may have been acquired.
+    fn give_back(&mut self) {
+        if let Some((calls, _)) = self.unsure.take() {
+            let give_back = self.releasing().run(calls.give_back(), None);
+            self.leases.keeper.adopt(&self.runtime, give_back);
+        }
+    }
+}
+
+impl<C: Connection> Drop for Asking<'_, C> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Takes the place in the wheel.
+async fn enter(entry: &mut Sleep) -> Result<(), SleepError> {
+    // A task that has used up its budget would be sent away before it has entered.
+    unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(outcome),
+        Poll::Pending => Poll::Ready(Ok(())),
+    }))
+    .await
+}
+
+fn late(slept: Result<(), SleepError>, terms: Terms) -> Error {
+    match slept {
+        Ok(()) => Error::NoAnswer {
+            waited: terms.validity(),
+        },
+        Err(refused) => refused.into(),
+    }
+}

@@ -1,0 +1,121 @@
+//! The three scripts of a lease, and the keys they work on.
+
+use std::time::Duration;
+
+use crate::{
+    connection::Connection,
+    error::Error,
+    keys::Tag,
+    nonce::Nonce,
+    script::{Call, Script},
+};
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
+static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
+static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
+
+/// How much longer than the lease the last token is remembered.
+const FENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a released holder is remembered, for a release that is repeated.
+const REPEAT: Duration = Duration::from_secs(10);
+/// How long one is whose request to acquire may still be under way.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+
+/// What Redis said to a request for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acquired {
+    Yes {
+        token: u64,
+    },
+    /// Somebody holds it, for so much longer unless it is renewed; `None` when it has no end.
+    No {
+        left: Option<Duration>,
+    },
+}
+
+/// The calls by which one nonce acquires, renews and releases one lease.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    tag: Tag,
+    nonce: Nonce,
+    ttl: Duration,
+}
+
+impl Calls {
+    pub(super) fn new(tag: Tag, ttl: Duration) -> Calls {
+        Calls {
+            tag,
+            nonce: Nonce::new(),
+            ttl,
+        }
+    }
+
+    pub(super) async fn acquire(&self, connection: &impl Connection) -> Result<Acquired, Error> {
+        let call = ACQUIRE
+            .call()
+            .key(self.holder())
+            .key(self.tag.key("fence"))
+            .key(self.ended())
+            .arg(self.nonce.to_string())
+            .arg(milliseconds(self.ttl))
+            .arg(milliseconds(FENCE));
+        // The token comes as text: a number of Lua's would do, but only just.
+        let (yes, number): (bool, i64) = call.send(connection).await?;
+        Ok(match (yes, u64::try_from(number)) {
+            (true, Ok(token)) => Acquired::Yes { token },
+            (_, left) => Acquired::No {
+                left: left.ok().map(Duration::from_millis),
+            },
+        })
+    }
+
+    /// The call is sent as often as is needed.
+    pub(super) fn renew(&self, token: u64) -> Call {
+        RENEW
+            .call()
+            .key(self.holder())
+            .key(self.tag.key("fence"))
+            .arg(self.nonce.to_string())
+            .arg(token)
+            .arg(milliseconds(self.ttl))
+            .arg(milliseconds(FENCE))
+    }
+
+    /// Of a lease that was acquired.
+    pub(super) fn release(&self) -> Call {
+        self.end(REPEAT)
+    }
+
+    /// Of one that may have been, or may yet be.
+    pub(super) fn give_back(&self) -> Call {
+        self.end(UNDER_WAY)
+    }
+
+    fn end(&self, remember: Duration) -> Call {
+        RELEASE
+            .call()
+            .key(self.holder())
+            .key(self.ended())
+            .arg(self.nonce.to_string())
+            .arg(milliseconds(remember))
+            .arg(channel(&self.tag))
+    }
+
+    fn holder(&self) -> String {
+        self.tag.key("holder")
+    }
+
+    fn ended(&self) -> String {
+        self.tag.key(&format!("ended:{}", self.nonce))
+    }
+}
+
+/// Where a release is told.
+pub(super) fn channel(tag: &Tag) -> String {
+    tag.key("released")
+}
+
+/// Rounded up: Redis must not let go before the holder does.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,423 @@
+//! `Leases`: names that one holder in the fleet has at a time.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tickwheel::Wheel;
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::{
+    connection::Connection,
+    error::Error,
+    keys::Tag,
+    lost::{Lost, Validity},
+    nonce::random_part,
+    notifications::Notifications,
+    policy::Policy,
+};
+
+mod asking;
+mod calls;
+mod gate;
+mod keeper;
+#[cfg(test)]
+mod model;
+mod state;
+
+use asking::{Asking, Attempt};
+use gate::Gates;
+use keeper::{Keeper, Verdict};
+use state::Terms;
+
+/// Leases on one Redis server or cluster: named, held by one holder at a time, and renewed for as long as the holder lives.
+///
+/// One for a process is enough, and one task renews all its leases, each with one entry in the wheel. Clones are cheap, and the
+/// same.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::Leases;
+///
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?);
+///
+/// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+/// tokio::select! {
+///     () = lease.lost() => println!("somebody else may have it now"),
+///     () = write_reports(lease.token()) => println!("done"),
+/// }
+/// lease.release().await?;
+/// # Ok(())
+/// # }
+/// # async fn write_reports(_: u64) {}
+/// ```
+#[derive(Clone)]
+pub struct Leases<C> {
+    wheel: Wheel,
+    connection: C,
+    prefix: Arc<str>,
+    notifications: Option<Notifications>,
+    policy: Arc<Policy>,
+    gates: Arc<Gates>,
+    keeper: Arc<Keeper>,
+}
+
+/// How long a waiting `acquire` waits before it looks again, at most.
+const POLL: Duration = Duration::from_secs(1);
+
+impl<C: Connection> Leases<C> {
+    /// Makes leases on the server or cluster of a connection, timed by a wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tickwheel::Wheel;
+    /// use tickwheel_redis::Leases;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
+        Leases {
+            wheel: wheel.clone(),
+            connection,
+            prefix: "tickwheel:lease".into(),
+            notifications: None,
+            policy: Arc::default(),
+            gates: Arc::default(),
+            keeper: Arc::default(),
+        }
+    }
+
+    /// Sets what the names of all keys begin with; `tickwheel:lease` without it. Leases with different prefixes do not meet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// let leases = leases.prefix("shop:lease");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
+        self.prefix = prefix.as_ref().into();
+        self
+    }
+
+    /// Has a waiting [`acquire`](Leases::acquire) woken by the release's message, instead of looking again up to a second later.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/").map_err(tickwheel_redis::Error::Redis)?;
+    /// let leases = leases.notifications(&Notifications::of(client));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn notifications(mut self, notifications: &Notifications) -> Leases<C> {
+        self.notifications = Some(notifications.clone());
+        self
+    }
+
+    /// Acquires the lease if nobody holds it; `None` if somebody does.
+    ///
+    /// `ttl` is for how long the lease outlives a holder that has died, and how long an outage of Redis it survives. It is
+    /// renewed at a third of that. The time is precise to a millisecond.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped midway gives back, in the background, what it may have acquired.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidTtl`] for less than 20 ticks or more than 24 hours, [`Error::InvalidName`] for an empty name,
+    /// [`Error::Wheel`] where the wheel is full or shut down, before Redis is asked; [`Error::EvictionPolicy`] where Redis might
+    /// throw the lease away, [`Error::WrongType`] where something else has written to its keys, [`Error::NoAnswer`] when none
+    /// came for as long as the lease would have lasted, and [`Error::Redis`] for all else. What may have been acquired all the
+    /// same is given back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// match leases.try_acquire("reports", Duration::from_secs(30)).await? {
+    ///     Some(lease) => println!("it is ours, with token {}", lease.token()),
+    ///     None => println!("somebody else has it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
+        let (tag, terms) = self.check(name, ttl)?;
+        let mut asking = Asking::new(self, name, &tag, terms);
+        match asking.attempt().await? {
+            Attempt::Held(lease) => Ok(Some(lease)),
+            Attempt::Taken { .. } => Ok(None),
+        }
+    }
+
+    /// Acquires the lease, and waits for it while somebody else holds it.
+    ///
+    /// Of those who wait for one lease by these `Leases` and their clones, one asks Redis at a time, in the order in which they came. It is woken by
+    /// the release's message, with [`notifications`](Leases::notifications), and looks again by itself when the holder's ttl
+    /// has passed, every second at least. It goes on through outages of Redis.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped midway gives back, in the background, what it may have acquired.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Leases::try_acquire), but for what passes by itself: Redis being away, starting, failing over, or out
+    /// of memory.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
+        let (tag, terms) = self.check(name, ttl)?;
+        let waiter = self.gates.waiter(tag.key(""));
+        let _turn = waiter.turn().await;
+        let mut asking = Asking::new(self, name, &tag, terms);
+        let mut listener = None;
+        let mut backoff = Duration::from_millis(50);
+        loop {
+            let pause = match asking.attempt().await {
+                Ok(Attempt::Held(lease)) => return Ok(lease),
+                Ok(Attempt::Taken { left }) => {
+                    backoff = Duration::from_millis(50);
+                    // A millisecond more, so that it has gone.
+                    left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))
+                }
+                Err(error) if error.is_passing() => {
+                    tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
+                    backoff = (backoff * 2).min(POLL);
+                    backoff - random_part(backoff / 2)
+                }
+                Err(error) => return Err(error),
+            };
+            if let (None, Some(notifications)) = (&listener, &self.notifications) {
+                listener = Some(notifications.listen(calls::channel(&tag)));
+            }
+            let heard = async {
+                match &listener {
+                    Some(listener) => listener.heard().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = heard => {}
+                () = waiter.released() => {}
+                slept = self.wheel.sleep(pause) => slept?,
+            }
+        }
+    }
+
+    fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
+        if name.is_empty() {
+            return Err(Error::InvalidName {
+                name: name.to_owned(),
+                reason: "a lease needs a name of at least one character",
+            });
+        }
+        let tick = self.wheel.tick_duration();
+        let (min, max) = Terms::limits(tick);
+        if ttl < min || ttl > max {
+            return Err(Error::InvalidTtl { ttl, min, max });
+        }
+        Ok((Tag::new(&self.prefix, name), Terms::new(ttl, tick)))
+    }
+}
+
+impl<C> fmt::Debug for Leases<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases")
+            .field("prefix", &self.prefix)
+            .field("wheel", &self.wheel)
+            .field("notifications", &self.notifications)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease that is held until it is [released](Lease::release), dropped, or [lost](Lease::lost).
+///
+/// It is renewed in the background for as long as it exists. Dropping it releases it in the background, also when the holder
+/// panics.
+#[must_use = "a lease that is dropped is released"]
+pub struct Lease {
+    name: Box<str>,
+    token: u64,
+    ttl: Duration,
+    validity: Validity,
+    release: Option<oneshot::Sender<Verdict>>,
+}
+
+impl Lease {
+    /// Returns the fencing token: greater than that of every earlier holder of this lease.
+    ///
+    /// What the lease protects should be given it with every write, and refuse one that is smaller than the greatest it has
+    /// seen: a holder that was stopped for longer than its ttl cannot know in time that it lost the lease.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// let token = lease.token();
+    /// println!("update reports set body = 'new', fence = {token} where fence <= {token}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Returns the name.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// assert_eq!(lease.name(), "reports");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the ttl that it was acquired with.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// assert_eq!(lease.ttl().as_secs(), 30);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Returns the instant from which the holder must not believe that it holds, unless the lease is renewed before; in the
+    /// past once it is lost.
+    ///
+    /// It is when the last request that succeeded was sent, plus ttl, less a margin: two ticks and 10 ms, or a hundredth of ttl
+    /// if that is more. The local monotonic clock counts. On Linux it stands still while a machine is suspended; for that there
+    /// is the [token](Lease::token).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// use tokio::time::Instant;
+    ///
+    /// if Instant::now() < lease.valid_until() {
+    ///     println!("still ours, for {:?} at least", lease.valid_until() - Instant::now());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> Instant {
+        self.validity.until()
+    }
+
+    /// Returns a future that completes when the lease is held no longer: by [`valid_until`](Lease::valid_until) at the latest,
+    /// whatever Redis says, as soon as Redis says so, and also when it was released or the wheel was shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// tokio::select! {
+    ///     () = lease.lost() => println!("stop: somebody else may have it now"),
+    ///     () = async { /* the work */ } => println!("done"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> Lost {
+        self.validity.lost()
+    }
+
+    /// Releases the lease. True when it was held until now; false when it had run out or been lost before, and may have had
+    /// another holder since.
+    ///
+    /// From the call on, it is not renewed any more. It works also on a wheel that was shut down. What fails is tried again in
+    /// the background, until the lease must have run out by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped midway leaves the release to go on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Redis`] when Redis has been away for a second, [`Error::NoAnswer`] when it has not answered by the end of the
+    /// lease (or within a second, if that is more), and [`Error::NoRuntime`] when the runtime on which the lease was acquired has gone.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// if !lease.release().await? {
+    ///     println!("it was lost before: the work may have been done twice");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(mut self) -> Result<bool, Error> {
+        let (answer, released) = oneshot::channel();
+        self.validity.lose();
+        if let Some(release) = self.release.take() {
+            // Where it fails, `answer` is dropped.
+            let _ = release.send(answer);
+        }
+        released.await.unwrap_or(Err(Error::NoRuntime))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // The keeper hears of it when `release` is dropped.
+        self.validity.lose();
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .field("ttl", &self.ttl)
+            .field("validity", &self.validity)
+            .finish_non_exhaustive()
+    }
+}

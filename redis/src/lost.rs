@@ -1,0 +1,123 @@
+//! What a holder knows of its claim: until when it holds, and that it is lost.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// Until when a claim holds. It can be extended until it has run out or been lost, and never after.
+#[derive(Clone)]
+pub(crate) struct Validity {
+    until: Arc<Mutex<Instant>>,
+    lost: CancellationToken,
+}
+
+impl Validity {
+    pub(crate) fn new(until: Instant) -> Validity {
+        Validity {
+            until: Arc::new(Mutex::new(until)),
+            lost: CancellationToken::new(),
+        }
+    }
+
+    /// The instant from which the holder must not believe any more that it holds.
+    pub(crate) fn until(&self) -> Instant {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the end, to later only. False, and nothing is changed, when the claim has run out or was lost.
+    pub(crate) fn extend(&self, until: Instant) -> bool {
+        let mut current = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lost.is_cancelled() || *current <= Instant::now() {
+            drop(current);
+            self.lose();
+            return false;
+        }
+        *current = until.max(*current);
+        true
+    }
+
+    /// Ends the claim, at once and for good, and wakes who waits for that.
+    pub(crate) fn lose(&self) {
+        let mut current = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = (*current).min(Instant::now());
+        drop(current);
+        self.lost.cancel();
+    }
+
+    /// Whether the claim has run out or was lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled() || self.until() <= Instant::now()
+    }
+
+    pub(crate) fn lost(&self) -> Lost {
+        Lost {
+            validity: self.clone(),
+            told: Box::pin(self.lost.clone().cancelled_owned()),
+        }
+    }
+}
+
+impl fmt::Debug for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Validity")
+            .field("until", &self.until())
+            .field("lost", &self.is_lost())
+            .finish()
+    }
+}
+
+/// A future that completes when a lease, or the claim on a job, is held no longer.
+///
+/// It completes at the latest when the claim may run out, by the local clock, whatever Redis says, and also when the claim was
+/// given up. Every poll reads the clock. A clone waits for the same claim. Once complete, it stays so.
+///
+/// # Cancel safety
+///
+/// Dropping it changes nothing.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(lease: tickwheel_redis::Lease) {
+/// let lost = lease.lost();
+/// tokio::spawn(async move {
+///     lost.await;
+///     println!("stop whatever the lease was for");
+/// });
+/// # }
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct Lost {
+    validity: Validity,
+    told: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Future for Lost {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.validity.is_lost() {
+            return Poll::Ready(());
+        }
+        self.told.as_mut().poll(cx)
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Lost {
+        self.validity.lost()
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").field("validity", &self.validity).finish()
+    }
+}

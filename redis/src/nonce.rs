@@ -1,0 +1,92 @@
+//! Names that no other call has, and random numbers for jitter.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    process,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+/// The name of one call, or of one holder: no other call of any process has it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Nonce {
+    process: u128,
+    call: u64,
+}
+
+/// A number of 128 random bits. The standard library seeds its hashers from the operating system.
+static PROCESS: LazyLock<u128> = LazyLock::new(|| {
+    let random = || RandomState::new().hash_one((process::id(), SystemTime::now()));
+    u128::from(random()) << 64 | u128::from(random())
+});
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+impl Nonce {
+    pub(crate) fn new() -> Nonce {
+        Nonce {
+            process: *PROCESS,
+            call: CALLS.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+/// In hexadecimal, without spaces or punctuation but a dash.
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}-{:x}", self.process, self.call)
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A random part of a span, from nothing to all of it.
+pub(crate) fn random_part(of: Duration) -> Duration {
+    static STEPS: AtomicU64 = AtomicU64::new(0);
+    let step = STEPS.fetch_add(1, Ordering::Relaxed);
+    let random = splitmix((*PROCESS as u64).wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    // 53 bits: as many as an f64 holds exactly.
+    of.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
+fn splitmix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_are_equal() {
+        let nonces: HashSet<String> = (0..1000).map(|_| Nonce::new().to_string()).collect();
+        assert_eq!(nonces.len(), 1000);
+    }
+
+    #[test]
+    fn parts_spread_over_the_whole() {
+        let whole = Duration::from_secs(1);
+        let parts: Vec<Duration> = (0..1000).map(|_| random_part(whole)).collect();
+        assert!(parts.iter().all(|part| *part <= whole));
+        for tenth in 0..10u32 {
+            let from = whole / 10 * tenth;
+            let hits = parts
+                .iter()
+                .filter(|part| (from..from + whole / 10).contains(part))
+                .count();
+            assert!((50..200).contains(&hits), "{hits} of 1000 in tenth {tenth}");
+        }
+    }
+}

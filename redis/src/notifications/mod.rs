@@ -1,0 +1,304 @@
+//! `Notifications`: the one subscription of a process.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use redis::{Client, cluster::ClusterClient};
+use tokio::{
+    sync::Notify,
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+use crate::nonce::random_part;
+
+mod link;
+
+use link::Link;
+
+/// The subscription by which a process hears that a lease was released, or that a job has become due sooner.
+///
+/// A connection that sends requests cannot receive messages; this is the one that does, for all the `Leases` and
+/// queues of a process that are given it. It connects when somebody first waits for something, reconnects by itself, and closes
+/// when its last clone has gone.
+///
+/// What it brings is a hint: work goes on without it, or when a message is lost, by looking again after a while.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::{Leases, Notifications};
+///
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let notifications = Notifications::of(client.clone());
+/// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?).notifications(&notifications);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Notifications {
+    hub: Arc<Hub>,
+}
+
+struct Hub {
+    server: Server,
+    state: Mutex<State>,
+    /// Told when somebody starts or ends to listen.
+    changed: Arc<Notify>,
+}
+
+#[derive(Clone)]
+enum Server {
+    Single(Client),
+    Cluster(Box<ClusterClient>),
+}
+
+#[derive(Default)]
+struct State {
+    /// Who listens, by channel.
+    listeners: HashMap<String, Vec<Arc<Notify>>>,
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if let Some(task) = self.lock().task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Hub {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channels(&self) -> Vec<String> {
+        self.lock().listeners.keys().cloned().collect()
+    }
+
+    fn wake(&self, channel: &str) {
+        if let Some(listeners) = self.lock().listeners.get(channel) {
+            listeners.iter().for_each(|listener| listener.notify_one());
+        }
+    }
+
+    fn wake_all(&self) {
+        let state = self.lock();
+        state
+            .listeners
+            .values()
+            .flatten()
+            .for_each(|listener| listener.notify_one());
+    }
+}
+
+impl Notifications {
+    /// Makes the subscription of a single server. It connects later, by itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of(client: Client) -> Notifications {
+        Notifications::new(Server::Single(client))
+    }
+
+    /// Makes the subscription of a cluster. It connects later, by itself.
+    ///
+    /// The client should speak RESP3 (`use_protocol(ProtocolVersion::RESP3)`), by which the cluster's connection receives messages.
+    /// With a client that does not, a connection to one of the nodes is opened for them, without a password and without TLS.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::{ProtocolVersion, cluster::ClusterClient};
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let client = ClusterClient::builder(["redis://127.0.0.1:7000/", "redis://127.0.0.1:7001/"])
+    ///     .use_protocol(ProtocolVersion::RESP3)
+    ///     .build()?;
+    /// let notifications = Notifications::of_cluster(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of_cluster(client: ClusterClient) -> Notifications {
+        Notifications::new(Server::Cluster(Box::new(client)))
+    }
+
+    fn new(server: Server) -> Notifications {
+        Notifications {
+            hub: Arc::new(Hub {
+                server,
+                state: Mutex::default(),
+                changed: Arc::default(),
+            }),
+        }
+    }
+
+    /// Starts to listen to a channel; needs a runtime.
+    pub(crate) fn listen(&self, channel: impl Into<String>) -> Listener {
+        let channel = channel.into();
+        let heard = Arc::new(Notify::new());
+        let mut state = self.hub.lock();
+        let listeners = state.listeners.entry(channel.clone()).or_default();
+        listeners.push(heard.clone());
+        if state.task.as_ref().is_none_or(AbortHandle::is_finished) {
+            let task = tokio::spawn(run(Arc::downgrade(&self.hub)));
+            state.task = Some(task.abort_handle());
+        }
+        drop(state);
+        self.hub.changed.notify_one();
+        Listener {
+            hub: self.hub.clone(),
+            channel,
+            heard,
+        }
+    }
+}
+
+impl fmt::Debug for Notifications {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifications")
+            .field("channels", &self.hub.lock().listeners.len())
+            .finish()
+    }
+}
+
+/// Somebody who listens to a channel.
+pub(crate) struct Listener {
+    hub: Arc<Hub>,
+    channel: String,
+    heard: Arc<Notify>,
+}
+
+impl Listener {
+    /// Completes when there may have been a message since it last completed: one came, or one may have been missed because the
+    /// subscription has only now been made, or made again.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was not heard yet is heard by the next call.
+    pub(crate) async fn heard(&self) {
+        self.heard.notified().await;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut state = self.hub.lock();
+        if let Some(listeners) = state.listeners.get_mut(&self.channel) {
+            listeners.retain(|heard| !Arc::ptr_eq(heard, &self.heard));
+            if listeners.is_empty() {
+                state.listeners.remove(&self.channel);
+            }
+        }
+        drop(state);
+        self.hub.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("channel", &self.channel)
+            .finish()
+    }
+}
+
+/// How long connecting, subscribing or a ping may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a silent connection is tried: a peer that went without a word would never be missed.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long is waited before another attempt to connect, at most.
+const PAUSE: Duration = Duration::from_secs(1);
+
+async fn run(hub: Weak<Hub>) {
+    let mut warned = false;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let Some((server, changed)) = hub.upgrade().map(|hub| (hub.server.clone(), hub.changed.clone()))
+        else {
+            return;
+        };
+        let opened = timeout(PATIENCE, Link::open(&server)).await;
+        match opened {
+            Ok(Ok(link)) => {
+                pause = Duration::from_millis(50);
+                warned = false;
+                serve(&hub, &changed, link).await;
+            }
+            outcome => {
+                if !std::mem::replace(&mut warned, true) {
+                    let reason = outcome.map_or("no answer".to_owned(), |opened| match opened {
+                        Ok(_) => String::new(),
+                        Err(error) => error.to_string(),
+                    });
+                    tracing::warn!(%reason, "the subscription to Redis could not be made; it is tried again");
+                }
+            }
+        }
+        sleep(pause / 2 + random_part(pause / 2)).await;
+        pause = (pause * 2).min(PAUSE);
+    }
+}
+
+/// Until the connection fails.
+async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
+    let mut subscribed: Vec<String> = Vec::new();
+    loop {
+        let Some(wanted) = hub.upgrade().map(|hub| hub.channels()) else {
+            return;
+        };
+        let gone: Vec<String> = subscribed
+            .iter()
+            .filter(|channel| !wanted.contains(channel))
+            .cloned()
+            .collect();
+        let new: Vec<String> = wanted
+            .iter()
+            .filter(|channel| !subscribed.contains(channel))
+            .cloned()
+            .collect();
+        if !gone.is_empty() && !matches!(timeout(PATIENCE, link.unsubscribe(&gone)).await, Ok(Ok(()))) {
+            return;
+        }
+        if !new.is_empty() {
+            if !matches!(timeout(PATIENCE, link.subscribe(&new)).await, Ok(Ok(()))) {
+                return;
+            }
+            // What was published before is not heard.
+            if let Some(hub) = hub.upgrade() {
+                new.iter().for_each(|channel| hub.wake(channel));
+            }
+        }
+        subscribed = wanted;
+        loop {
+            tokio::select! {
+                () = changed.notified() => break,
+                message = link.next() => {
+                    let Some(hub) = hub.upgrade() else { return };
+                    match message {
+                        Some(link::Message::On(channel)) => hub.wake(&channel),
+                        Some(link::Message::Missed) => hub.wake_all(),
+                        None => return,
+                    }
+                }
+                () = sleep(SILENCE) => {
+                    if !matches!(timeout(PATIENCE, link.ping()).await, Ok(Ok(()))) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Whether Redis may throw away keys that are in use.
+
+use redis::{ErrorKind, ServerErrorKind, Value};
+use tokio::sync::OnceCell;
+
+use crate::{connection::Connection, error::Error};
+
+/// What is asked once, at first use.
+#[derive(Debug, Default)]
+pub(crate) struct Policy {
+    checked: OnceCell<()>,
+}
+
+/// Which keys must not be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Those without a time to live.
+    #[allow(dead_code, reason = "for queues")]
+    Lasting,
+    /// Those with one too.
+    All,
+}
+
+impl Policy {
+    /// Refuses a server that may evict what is to be kept; warns where that cannot be known. A server that passed is not asked
+    /// again, one that did not is.
+    pub(crate) async fn check(&self, connection: &impl Connection, keep: Keep) -> Result<(), Error> {
+        self.checked
+            .get_or_try_init(|| ask(connection.clone(), keep))
+            .await
+            .copied()
+    }
+}
+
+async fn ask(mut connection: impl Connection, keep: Keep) -> Result<(), Error> {
+    let answer: Result<Value, _> = redis::cmd("INFO")
+        .arg("memory")
+        .query_async(&mut connection)
+        .await;
+    match answer {
+        Ok(info) => {
+            let mut known = false;
+            for text in texts(&info) {
+                let Some(policy) = field(&text, "maxmemory_policy") else {
+                    continue;
+                };
+                known = true;
+                let limited = field(&text, "maxmemory").is_none_or(|limit| limit != "0");
+                if limited && evicts(policy, keep) {
+                    return Err(Error::EvictionPolicy {
+                        policy: policy.to_owned(),
+                    });
+                }
+            }
+            if !known {
+                warn("INFO does not say");
+            }
+            Ok(())
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+            ) =>
+        {
+            warn(error);
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn warn(reason: impl std::fmt::Display) {
+    tracing::warn!(
+        %reason,
+        "whether Redis evicts keys that are in use could not be read: its maxmemory-policy has to be noeviction"
+    );
+}
+
+fn evicts(policy: &str, keep: Keep) -> bool {
+    policy.starts_with("allkeys") || (keep == Keep::All && policy.starts_with("volatile"))
+}
+
+/// The answer of one server, or those of a cluster's nodes.
+fn texts(info: &Value) -> Vec<String> {
+    match info {
+        Value::BulkString(bytes) => vec![String::from_utf8_lossy(bytes).into_owned()],
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => vec![text.clone()],
+        Value::Array(values) => values.iter().flat_map(texts).collect(),
+        Value::Map(pairs) => pairs.iter().flat_map(|(_, value)| texts(value)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_evicts() {
+        for (policy, lasting, all) in [
+            ("noeviction", false, false),
+            ("allkeys-lru", true, true),
+            ("allkeys-random", true, true),
+            ("volatile-lru", false, true),
+            ("volatile-ttl", false, true),
+        ] {
+            assert_eq!(evicts(policy, Keep::Lasting), lasting, "{policy}");
+            assert_eq!(evicts(policy, Keep::All), all, "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let info = "# Memory\r\nmaxmemory_human:1M\r\nmaxmemory:1048576\r\nmaxmemory_policy:noeviction\r\n";
+        assert_eq!(field(info, "maxmemory"), Some("1048576"));
+        assert_eq!(field(info, "maxmemory_policy"), Some("noeviction"));
+        assert_eq!(field(info, "max"), None);
+    }
+}

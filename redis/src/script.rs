@@ -1,0 +1,95 @@
+//! `Script`: a Lua script, sent by its hash, and by its text where the server does not have it.
+
+use std::sync::OnceLock;
+
+use redis::{Cmd, ErrorKind, FromRedisValue, ServerErrorKind, ToRedisArgs};
+
+use crate::{connection::Connection, error::Error};
+
+/// A script in a `static`.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl Script {
+    pub(crate) const fn new(text: &'static str) -> Script {
+        Script {
+            text,
+            hash: OnceLock::new(),
+        }
+    }
+
+    /// A call that has no keys and arguments yet.
+    pub(crate) fn call(&'static self) -> Call {
+        Call {
+            script: self,
+            keys: Vec::new(),
+            arguments: Vec::new(),
+        }
+    }
+
+    fn hash(&self) -> &str {
+        self.hash
+            .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
+    }
+}
+
+/// A call of a script, which can be sent again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    script: &'static Script,
+    keys: Vec<String>,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Call {
+    /// Adds a key: `KEYS[n]`. The keys of a call have one hash tag.
+    pub(crate) fn key(mut self, key: impl Into<String>) -> Call {
+        self.keys.push(key.into());
+        self
+    }
+
+    /// Adds an argument: `ARGV[n]`.
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Call {
+        argument.write_redis_args(&mut self.arguments);
+        self
+    }
+
+    /// Sends the call once.
+    ///
+    /// The text goes to where the hash was missing, with the call, and is kept there: a reload by `SCRIPT LOAD` would have to
+    /// reach every node of a cluster, also those that are away.
+    pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
+        let mut connection = connection.clone();
+        let sent = self
+            .command("EVALSHA", self.script.hash())
+            .query_async(&mut connection)
+            .await;
+        let answer = match sent {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.command("EVAL", self.script.text)
+                    .query_async(&mut connection)
+                    .await
+            }
+            answer => answer,
+        };
+        answer.map_err(|error| match error.code() {
+            Some("WRONGTYPE") => Error::WrongType {
+                keys: self.keys.clone(),
+            },
+            _ => Error::Redis(error),
+        })
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command
+            .arg(script)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(&self.arguments);
+        command
+    }
+}

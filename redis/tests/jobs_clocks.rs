@@ -1,0 +1,128 @@
+//! Delayed jobs of clients whose clocks are wrong by an hour.
+
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures::StreamExt;
+use support::{
+    connect,
+    process::{Process, say, setting},
+    server::Server,
+    soon,
+};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Job, Notifications, Worker};
+
+mod support;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const LEASE: Duration = Duration::from_secs(2);
+const DELAY: Duration = Duration::from_millis(700);
+
+async fn queue(url: &str, name: &str) -> DelayedJobs<redis::aio::ConnectionManager> {
+    DelayedJobs::new(&Wheel::new(), connect(url).await, name)
+        .notifications(&Notifications::of(redis::Client::open(url).unwrap()))
+}
+
+async fn next(worker: &mut Worker) -> Job {
+    soon(worker.next())
+        .await
+        .expect("a stream without an end")
+        .unwrap()
+}
+
+fn micros(time: SystemTime) -> u128 {
+    time.duration_since(UNIX_EPOCH).unwrap().as_micros()
+}
+
+/// Says its own time; schedules one job for the parent, and works on one of the parent's for longer than a lease.
+#[test]
+#[ignore = "a role of the tests here"]
+fn client() {
+    let Some(url) = setting("url") else { return };
+    thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(0);
+    });
+    say(&micros(SystemTime::now()).to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        queue(&url, "for-parent")
+            .await
+            .schedule("a", DELAY, b"")
+            .await
+            .unwrap();
+        say("scheduled");
+        let jobs = queue(&url, "for-child").await;
+        let mut worker = jobs.worker().lease(LEASE).look_ahead(DELAY / 2).start();
+        let job = next(&mut worker).await;
+        say(&micros(job.due()).to_string());
+        tokio::select! {
+            () = job.lost() => say("lost"),
+            () = tokio::time::sleep(LEASE * 2) => say(&format!("done {}", job.done().await.unwrap())),
+        }
+        worker.next().await;
+    });
+}
+
+fn library() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.exists())
+        .expect("no libfaketime under /usr/lib: install Debian's libfaketime")
+}
+
+/// Redis' clock.
+fn time(server: &Server) -> SystemTime {
+    let [seconds, micros]: [u64; 2] = server.command(&["TIME"]);
+    UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+async fn with_a_clock_off_by(offset: &str) {
+    let server = Server::start();
+    let library = library();
+    let environment = [
+        ("LD_PRELOAD", library.to_str().unwrap()),
+        ("FAKETIME", offset),
+        ("DONT_FAKE_MONOTONIC", "1"),
+    ];
+    let before = time(&server);
+    let mut child = Process::start_in(&environment, "client", &[("url", &server.url())]);
+    let mut line = || tokio::task::block_in_place(|| child.line()).expect("a child that lives");
+    let its_time: u128 = line().parse().unwrap();
+    let off = its_time.abs_diff(micros(SystemTime::now()));
+    assert!(off > (HOUR / 2).as_micros(), "its clock is not wrong: {off} us");
+
+    assert_eq!(line(), "scheduled");
+    let after = time(&server);
+    let mut worker = queue(&server.url(), "for-parent").await.worker().start();
+    let job = next(&mut worker).await;
+    assert!((before + DELAY..=after + DELAY).contains(&job.due()));
+    assert!(job.done().await.unwrap());
+
+    let jobs = queue(&server.url(), "for-child").await;
+    let before = time(&server);
+    jobs.schedule("b", DELAY, b"").await.unwrap();
+    let after = time(&server);
+    let due: u128 = line().parse().unwrap();
+    assert!(micros(time(&server)) >= due, "early");
+    assert!((micros(before + DELAY)..=micros(after + DELAY)).contains(&due));
+    assert_eq!(line(), "done true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_an_hour_ahead() {
+    with_a_clock_off_by("+3600s").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_an_hour_behind() {
+    with_a_clock_off_by("-3600s").await;
+}

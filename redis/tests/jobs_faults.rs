@@ -1,0 +1,376 @@
+//! Delayed jobs where replies get lost, and Redis is away, stopped, restarted, full, or not as it should be.
+
+use std::time::{Duration, Instant};
+
+use futures::{FutureExt, StreamExt};
+use redis::aio::ConnectionManager;
+use support::{
+    connect,
+    proxy::{Network, Proxy},
+    server::Server,
+    soon, until,
+};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Error, Job, Notifications, Worker};
+use tokio::time::sleep;
+
+mod support;
+
+type Jobs = DelayedJobs<ConnectionManager>;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_secs(2);
+
+/// A queue behind `url`, which may be a proxy's; notifications come from the server itself.
+async fn queue(url: &str, server: &Server) -> Jobs {
+    DelayedJobs::new(&Wheel::new(), connect(url).await, "q")
+        .notifications(&Notifications::of(server.client()))
+}
+
+/// With a lease that no test waits for.
+fn worker(jobs: &Jobs) -> Worker {
+    jobs.worker().lease(HOUR).start()
+}
+
+async fn next(worker: &mut Worker) -> Job {
+    soon(async {
+        loop {
+            match worker.next().await.expect("a stream without an end") {
+                Ok(job) => return job,
+                Err(error) => eprintln!("yielded: {error}"),
+            }
+        }
+    })
+    .await
+}
+
+/// Lets Redis know the scripts: it cannot carry out what it has to ask for first.
+async fn warm(jobs: &Jobs) {
+    jobs.schedule("warm", Duration::ZERO, b"").await.unwrap();
+    let mut worker = worker(jobs);
+    assert!(next(&mut worker).await.done().await.unwrap());
+}
+
+/// How many jobs are due, claimed, running and dead.
+fn places(server: &Server) -> [u64; 4] {
+    ["due", "claimed", "running", "dead"]
+        .map(|place| server.command(&["ZCARD", &format!("tickwheel:jobs:{{q:0}}:{place}")]))
+}
+
+/// Loses the reply of what is asked, once it has been carried out, and lets the network recover.
+async fn lose_reply<T: Send + 'static>(
+    jobs: &Jobs,
+    proxy: &Proxy,
+    server: &Server,
+    effect: [u64; 4],
+    asked: impl Future<Output = T> + Send + 'static,
+) -> T {
+    // A connection that was cut before is found out now, and not when it could not be made again.
+    jobs.counts().await.unwrap();
+    eprintln!(
+        "due, claimed, running, dead: {:?}, to become {effect:?}",
+        places(server)
+    );
+    proxy.set(Network::Deaf);
+    let asked = tokio::spawn(asked);
+    until(|| async { places(server) == effect }).await;
+    sleep(100 * MS).await;
+    assert!(!asked.is_finished(), "the reply was not lost");
+    proxy.set(Network::Down);
+    sleep(50 * MS).await;
+    proxy.set(Network::Up);
+    soon(asked).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_repeated_after_a_lost_reply_answers_as_the_first_did() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let jobs = queue(&proxy.url(), &server).await;
+    warm(&jobs).await;
+    macro_rules! lose_reply {
+        ($effect:expr, $asked:expr) => {{
+            #[allow(clippy::redundant_closure_call)]
+            let asked = ($asked)(jobs.clone());
+            let answer: bool = lose_reply(&jobs, &proxy, &server, $effect, asked).await.unwrap();
+            assert!(answer);
+        }};
+    }
+    lose_reply!([1, 0, 0, 0], |jobs: Jobs| async move {
+        jobs.schedule("a", HOUR, b"").await
+    });
+    lose_reply!([0, 0, 0, 0], |jobs: Jobs| async move { jobs.cancel("a").await });
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let mut worker = worker(&jobs);
+    let job = next(&mut worker).await;
+    lose_reply!([0, 0, 0, 0], |_: Jobs| job.done());
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let job = next(&mut worker).await;
+    lose_reply!([1, 0, 0, 0], |_: Jobs| job.retry_after(HOUR));
+    jobs.reschedule("a", Duration::ZERO).await.unwrap();
+    let job = next(&mut worker).await;
+    assert_eq!(job.attempt(), 2);
+    lose_reply!([0, 0, 0, 1], |_: Jobs| job.bury());
+    drop(worker);
+    // A worker that went would take what is revived here.
+    sleep(100 * MS).await;
+    lose_reply!([1, 0, 0, 0], |jobs: Jobs| async move { jobs.revive("a").await });
+}
+
+#[tokio::test]
+async fn a_take_whose_reply_was_lost_is_repeated() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let jobs = queue(&proxy.url(), &server).await;
+    warm(&jobs).await;
+    for n in 0..5 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"x")
+            .await
+            .unwrap();
+    }
+    // The claims of the lost reply would stay for an hour.
+    let mut worker = worker(&jobs);
+    let (mut worker, job) = lose_reply(&jobs, &proxy, &server, [0, 5, 0, 0], async move {
+        let job = next(&mut worker).await;
+        (worker, job)
+    })
+    .await;
+    assert_eq!((job.id(), job.attempt()), ("0", 1));
+    for n in 1..5 {
+        let job = next(&mut worker).await;
+        assert_eq!(
+            (job.id(), job.payload(), job.attempt()),
+            (&*format!("{n}"), &b"x"[..], 1)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_start_whose_reply_was_lost_is_repeated() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let jobs = queue(&proxy.url(), &server).await;
+    for n in 0..5 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let mut worker = worker(&jobs);
+    let _first = next(&mut worker).await;
+    let job = lose_reply(&jobs, &proxy, &server, [0, 3, 2, 0], async move {
+        next(&mut worker).await
+    })
+    .await;
+    assert_eq!((job.id(), job.attempt()), ("1", 1));
+}
+
+#[tokio::test]
+async fn a_take_that_was_dropped_midway_is_given_back() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let jobs = queue(&proxy.url(), &server).await;
+    warm(&jobs).await;
+    for n in 0..5 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let mut dropped = worker(&jobs);
+    proxy.set(Network::Deaf);
+    assert!(dropped.next().now_or_never().is_none());
+    until(|| async { places(&server) == [0, 5, 0, 0] }).await;
+    drop(dropped);
+    sleep(100 * MS).await;
+    proxy.set(Network::Down);
+    sleep(50 * MS).await;
+    proxy.set(Network::Up);
+    until(|| async { places(&server) == [5, 0, 0, 0] }).await;
+    let mut worker = worker(&jobs);
+    assert_eq!(next(&mut worker).await.attempt(), 1);
+}
+
+#[tokio::test]
+async fn redis_away_is_an_error_and_work_goes_on_when_it_is_back() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let jobs = queue(&proxy.url(), &server).await;
+    let mut worker = worker(&jobs);
+    assert!(worker.next().now_or_never().is_none());
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    next(&mut worker).await.done().await.unwrap();
+
+    for network in [Network::Down, Network::Silent] {
+        proxy.set(network);
+        let error = soon(jobs.schedule("b", Duration::ZERO, b"")).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Redis(_) | Error::NoAnswer { .. }),
+            "{network:?}: {error}"
+        );
+        // A worker finds out at its next sweep.
+        let error = soon(worker.next()).await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::Redis(_) | Error::NoAnswer { .. }),
+            "{network:?}: {error}"
+        );
+        proxy.set(Network::Down);
+        sleep(50 * MS).await;
+        proxy.set(Network::Up);
+        jobs.schedule("b", Duration::ZERO, b"").await.unwrap();
+        let job = next(&mut worker).await;
+        assert_eq!(job.id(), "b");
+        assert!(soon(job.done()).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_lost_when_redis_does_not_answer_for_its_lease() {
+    let server = Server::start();
+    let jobs = queue(&server.url(), &server).await;
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    jobs.schedule("b", Duration::ZERO, b"").await.unwrap();
+    let mut worker = jobs.worker().lease(SHORT).start();
+    let (a, b) = (next(&mut worker).await, next(&mut worker).await);
+    let asked = Instant::now();
+    server.stop();
+    soon(a.lost()).await;
+    soon(b.lost()).await;
+    assert!(asked.elapsed() <= SHORT + 10 * SECOND);
+    // What was lost is not asked for any more: Redis is still away.
+    assert!(!a.done().await.unwrap());
+    server.cont();
+    assert!(!b.done().await.unwrap());
+    for _ in 0..2 {
+        let again = next(&mut worker).await;
+        assert_eq!(again.attempt(), 2);
+        assert!(again.done().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_and_restarted_has_every_job() {
+    let mut server = Server::start_aof();
+    let jobs = queue(&server.url(), &server).await;
+    for n in 0..20 {
+        jobs.schedule(&format!("{n:02}"), Duration::ZERO, b"")
+            .await
+            .unwrap();
+    }
+    let mut worker = jobs.worker().lease(HOUR).prefetch(5).start();
+    let first = next(&mut worker).await;
+    server.restart();
+    // Claims and running jobs are where they were.
+    assert!(soon(first.done()).await.unwrap());
+    for n in 1..20 {
+        let job = next(&mut worker).await;
+        assert_eq!((job.id(), job.attempt()), (&*format!("{n:02}"), 1));
+        assert!(soon(job.done()).await.unwrap());
+    }
+    assert_eq!(places(&server), [0; 4]);
+}
+
+#[tokio::test]
+async fn out_of_memory_nothing_is_scheduled_and_everything_is_finished() {
+    let server = Server::start();
+    let jobs = queue(&server.url(), &server).await;
+    for n in 0..6 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let mut worker = jobs.worker().lease(SHORT).prefetch(1).start();
+    let held = next(&mut worker).await;
+    let _: String = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = jobs.schedule("more", Duration::ZERO, b"").await.unwrap_err();
+    assert!(error.to_string().contains("out of memory"), "{error}");
+
+    assert!(jobs.cancel("5").await.unwrap());
+    assert!(jobs.reschedule("4", HOUR).await.unwrap());
+    assert!(next(&mut worker).await.done().await.unwrap());
+    assert!(next(&mut worker).await.retry_after(HOUR).await.unwrap());
+    assert!(next(&mut worker).await.bury().await.unwrap());
+    assert_eq!(jobs.dead(1).await.unwrap().len(), 1);
+    tokio::select! {
+        () = held.lost() => panic!("not renewed"),
+        () = sleep(SHORT * 2) => {}
+    }
+    assert!(held.done().await.unwrap());
+    let _: String = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(jobs.schedule("more", HOUR, b"").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused() {
+    let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let jobs = queue(&server.url(), &server).await;
+    let error = jobs.schedule("a", SECOND, b"").await.unwrap_err();
+    assert!(
+        matches!(&error, Error::EvictionPolicy { policy, .. } if policy == "allkeys-lru"),
+        "{error}"
+    );
+    let mut worker = worker(&jobs);
+    let error = soon(worker.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::EvictionPolicy { .. }), "{error}");
+    // Jobs have no time to live.
+    let _: String = server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    assert_eq!(next(&mut worker).await.id(), "a");
+}
+
+#[tokio::test]
+async fn something_else_at_a_key_is_an_error_until_it_has_gone() {
+    let server = Server::start();
+    let key = "tickwheel:jobs:{q:0}:due";
+    let _: String = server.command(&["SET", key, "not ours"]);
+    let jobs = queue(&server.url(), &server).await;
+    for error in [
+        jobs.schedule("a", SECOND, b"").await.unwrap_err(),
+        jobs.cancel("a").await.unwrap_err(),
+        jobs.counts().await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, Error::WrongType { keys, .. } if keys.contains(&key.to_owned())),
+            "{error}"
+        );
+    }
+    let mut worker = worker(&jobs);
+    for _ in 0..2 {
+        let error = soon(worker.next()).await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::WrongType { .. }), "{error}");
+    }
+    let _: i64 = server.command(&["DEL", key]);
+    // A job that was refused has left nothing behind.
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    assert_eq!(next(&mut worker).await.id(), "a");
+}
+
+#[tokio::test]
+async fn scripts_that_redis_has_forgotten_are_sent_again() {
+    let server = Server::start();
+    let jobs = queue(&server.url(), &server).await;
+    let mut worker = worker(&jobs);
+    for _ in 0..3 {
+        let _: String = server.command(&["SCRIPT", "FLUSH"]);
+        assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+        let job = next(&mut worker).await;
+        let _: String = server.command(&["SCRIPT", "FLUSH"]);
+        assert!(job.done().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_comes_late_is_refused() {
+    // A request may wait in a network for longer than its sender does, and arrive behind the next one.
+    let server = Server::start();
+    let keys = ["due", "claimed", "running", "dead", "state", "payload", "lane"];
+    let call = |number: &str, id: &str| -> redis::RedisResult<String> {
+        let mut connection = server.client().get_connection().unwrap();
+        redis::cmd("EVAL")
+            .arg(include_str!("../src/jobs/schedule.lua"))
+            .arg(keys.len())
+            .arg(&keys)
+            .arg(&[number, "channel", id, "in", "0", "payload"])
+            .query(&mut connection)
+    };
+    assert_eq!(call("1", "a").unwrap(), "1");
+    assert_eq!(call("1", "a").unwrap(), "1");
+    assert_eq!(call("2", "a").unwrap(), "0");
+    let error = call("1", "b").unwrap_err();
+    assert_eq!(error.code(), Some("STALE"), "{error}");
+    assert_eq!(server.command::<Vec<String>>(&["HKEYS", "payload"]), ["a"]);
+}

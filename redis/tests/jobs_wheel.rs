@@ -1,0 +1,188 @@
+//! The wheel's part in delayed jobs: what is held on it, and what Redis is not asked.
+
+use std::time::{Duration, Instant};
+
+use futures::{FutureExt, StreamExt, future::join_all};
+use support::{connect, server::Server, soon, until};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Job, Notifications, Worker};
+use tokio::{runtime::Handle, time::sleep};
+
+mod support;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn next(worker: &mut Worker) -> Job {
+    soon(worker.next())
+        .await
+        .expect("a stream without an end")
+        .unwrap()
+}
+
+/// How many scripts have been run.
+fn scripts(server: &Server) -> u64 {
+    let stats: String = server.command(&["INFO", "commandstats"]);
+    let calls = |name: &str| -> u64 {
+        stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")))
+            .map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    };
+    calls("evalsha") + calls("eval")
+}
+
+fn claimed(server: &Server) -> u64 {
+    server.command(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"])
+}
+
+#[tokio::test]
+async fn an_idle_worker_sends_less_than_a_command_a_second() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    // Something to wait for makes no difference.
+    jobs.schedule("later", HOUR, b"").await.unwrap();
+    let mut worker = jobs.worker().look_ahead(SECOND).start();
+    assert!(worker.next().now_or_never().is_none());
+    // The queue is opened, the subscription made, and the first look had.
+    sleep(SECOND).await;
+    let (before, began) = (scripts(&server), Instant::now());
+    sleep(12 * SECOND).await;
+    let (sent, passed) = (scripts(&server) - before, began.elapsed().as_secs_f64());
+    // One in five seconds, and one at the edge of the time that was watched.
+    assert!(sent as f64 <= passed / 4.9 + 1.0, "{sent} commands in {passed} s");
+    assert!(sent >= 2, "no sweep: {sent} commands in {passed} s");
+    assert!(worker.next().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_it_is_due() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
+    assert!(worker.next().now_or_never().is_none());
+    sleep(300 * MS).await;
+    let idle = wheel.pending();
+    let delay = 3 * SECOND;
+    jobs.schedule("a", delay, b"").await.unwrap();
+    jobs.schedule("b", HOUR / 2, b"").await.unwrap();
+    until(|| async { claimed(&server) == 2 && wheel.pending() >= idle + 2 }).await;
+    let before = scripts(&server);
+    let began = Instant::now();
+    let job = next(&mut worker).await;
+    assert_eq!(job.id(), "a");
+    // The start, and where this took long, sweeps.
+    let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
+    assert!(scripts(&server) - before <= 1 + sweeps);
+
+    // What is held counts as waiting, and can be taken away.
+    assert_eq!(jobs.counts().await.unwrap().waiting, 1);
+    assert!(jobs.reschedule("b", Duration::ZERO).await.unwrap());
+    assert_eq!(next(&mut worker).await.id(), "b");
+}
+
+#[tokio::test]
+async fn without_look_ahead_the_next_due_time_is_waited_for_on_the_wheel() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    let mut worker = jobs.worker().lease(HOUR).start();
+    for n in 0..5 {
+        jobs.schedule(&format!("{n}"), 300 * MS * (n + 1), b"")
+            .await
+            .unwrap();
+    }
+    let before = scripts(&server);
+    let mut polls = 0;
+    let began = Instant::now();
+    for n in 0..5 {
+        let job = next(&mut worker).await;
+        assert_eq!(job.id(), format!("{n}"));
+        job.done().await.unwrap();
+        polls += 3;
+    }
+    // A take, a start and a done for each; the first look, the subscription's, and sweeps.
+    let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
+    let sent = scripts(&server) - before;
+    assert!(sent <= polls + 4 + sweeps, "{sent} commands");
+}
+
+#[tokio::test]
+async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
+    const JOBS: u64 = 300;
+    let lease = 3 * SECOND;
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    join_all((0..JOBS).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap() }
+    }))
+    .await;
+    let mut worker = jobs.worker().lease(lease).start();
+    let mut held = Vec::new();
+    while held.len() < JOBS as usize {
+        held.push(next(&mut worker).await);
+    }
+    assert_eq!(jobs.counts().await.unwrap().running, JOBS);
+    let (before, began) = (scripts(&server), Instant::now());
+    sleep(2 * lease).await;
+    let sent = scripts(&server) - before;
+    // Three rounds in a lease, a quarter sooner at most, of a command for each hundred jobs.
+    let rounds = began.elapsed().as_secs_f64() / (lease.as_secs_f64() / 3.0 * 0.75) + 1.0;
+    let most = rounds * (JOBS as f64 / 100.0 + 1.0) + began.elapsed().as_secs_f64();
+    assert!(sent as f64 <= most, "{sent} commands, at most {most}");
+    assert!(wheel.pending() < 10, "{} timers", wheel.pending());
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    assert!(tasks < 20, "{tasks} tasks");
+    for job in held {
+        assert!(job.lost().now_or_never().is_none());
+        assert!(job.done().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_notification_delays_by_no_more_than_the_sweep() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    // Nobody listens.
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q").partitions(3);
+    let mut worker = jobs.worker().lease(HOUR).start();
+    assert!(worker.next().now_or_never().is_none());
+    sleep(200 * MS).await;
+    for n in 0..6 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let began = Instant::now();
+    for _ in 0..6 {
+        assert!(next(&mut worker).await.done().await.unwrap());
+    }
+    // Five seconds, and what a loaded machine adds.
+    assert!(began.elapsed() < 15 * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_notification_is_not_waited_for() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    let mut worker = jobs.worker().lease(HOUR).start();
+    assert!(worker.next().now_or_never().is_none());
+    sleep(SECOND).await;
+    for n in 0..20 {
+        // While the subscription is cut again and again.
+        let _: u64 = server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+        let job = next(&mut worker).await;
+        assert_eq!(job.id(), format!("{n}"));
+        job.done().await.unwrap();
+    }
+}

@@ -1,0 +1,204 @@
+//! Notifications: a hint that wakes who waits, and that nobody depends on.
+
+mod support;
+
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use redis::aio::ConnectionManager;
+use support::{
+    PATIENCE,
+    cluster::Cluster,
+    connect,
+    proxy::{Network, Proxy},
+    server::Server,
+    soon, until,
+};
+use tickwheel::Wheel;
+use tickwheel_redis::{Connection, Leases, Notifications};
+use tokio::time::{Instant, sleep};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn leases(server: &Server) -> Leases<ConnectionManager> {
+    Leases::new(&Wheel::new(), connect(&server.url()).await)
+}
+
+fn subscribers(server: &Server, name: &str) -> u64 {
+    let channel = format!("tickwheel:lease:{{{name}}}:released");
+    let counts: (String, u64) = server.command(&["PUBSUB", "NUMSUB", &channel]);
+    counts.1
+}
+
+/// Hands a lease from one process's leases to the other's, again and again, each time just after the other has looked. Returns how
+/// long that took: by looking alone, a second each.
+async fn hand_over<A: Connection, B: Connection>(
+    giver: &Leases<A>,
+    taker: &Leases<B>,
+    times: u32,
+) -> Duration {
+    let mut waited = Duration::ZERO;
+    for _ in 0..times {
+        let lease = soon(giver.acquire("x", MINUTE)).await.unwrap();
+        let taking = tokio::spawn({
+            let taker = taker.clone();
+            async move { taker.acquire("x", MINUTE).await }
+        });
+        // It has looked, subscribed, and looked again.
+        sleep(Duration::from_millis(200)).await;
+        let start = Instant::now();
+        lease.release().await.unwrap();
+        let taken = soon(taking).await.unwrap().unwrap();
+        waited += start.elapsed();
+        taken.release().await.unwrap();
+    }
+    waited
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_waits() {
+    let server = Server::start();
+    let notifications = Notifications::of(server.client());
+    let (giver, taker) = (
+        leases(&server).await,
+        leases(&server).await.notifications(&notifications),
+    );
+    let waited = hand_over(&giver, &taker, 10).await;
+    assert!(
+        waited < Duration::from_secs(4),
+        "{waited:?}: it was found by looking"
+    );
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_waits_in_a_cluster() {
+    let cluster = Cluster::start();
+    let wheel = Wheel::new();
+    let giver = Leases::new(&wheel, cluster.connect().await);
+    let resp2 = redis::cluster::ClusterClient::new(cluster.urls()).unwrap();
+    for client in [cluster.client(), resp2] {
+        let notifications = Notifications::of_cluster(client);
+        let taker = Leases::new(&wheel, cluster.connect().await).notifications(&notifications);
+        let waited = hand_over(&giver, &taker, 10).await;
+        assert!(
+            waited < Duration::from_secs(4),
+            "{waited:?}: it was found by looking"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_it_or_with_a_lost_message_it_looks() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let notifications = Notifications::of(redis::Client::open(proxy.url()).unwrap());
+    let giver = leases(&server).await;
+    for taker in [
+        leases(&server).await,
+        leases(&server).await.notifications(&notifications),
+    ] {
+        proxy.set(Network::Deaf);
+        let waited = hand_over(&giver, &taker, 2).await;
+        assert!(waited < PATIENCE / 4, "{waited:?}");
+        proxy.set(Network::Up);
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_runs_out_is_found() {
+    let server = Server::start();
+    let taker = leases(&server)
+        .await
+        .notifications(&Notifications::of(server.client()));
+    let _: () = server.command(&["SET", "tickwheel:lease:{x}:holder", "other 1", "PX", "1500"]);
+    drop(soon(taker.acquire("x", MINUTE)).await.unwrap());
+}
+
+#[tokio::test]
+async fn it_subscribes_once_and_only_while_somebody_waits() {
+    let server = Server::start();
+    let notifications = Notifications::of(server.client());
+    let holder = leases(&server).await;
+    let held = holder.acquire("x", MINUTE).await.unwrap();
+    let waiting: Vec<_> = [leases(&server).await, leases(&server).await]
+        .into_iter()
+        .map(|leases| {
+            let leases = leases.notifications(&notifications);
+            tokio::spawn(async move { leases.acquire("x", MINUTE).await.unwrap().release().await })
+        })
+        .collect();
+    until(|| async { subscribers(&server, "x") == 1 }).await;
+    held.release().await.unwrap();
+    for waiting in waiting {
+        assert!(soon(waiting).await.unwrap().unwrap());
+    }
+    until(|| async { subscribers(&server, "x") == 0 }).await;
+
+    // Its connection goes with its last clone.
+    let clients = || {
+        server
+            .command::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"])
+            .lines()
+            .count()
+    };
+    let held = holder.acquire("x", MINUTE).await.unwrap();
+    let leases = leases(&server).await.notifications(&notifications);
+    let mut waiting = Box::pin(leases.acquire("x", MINUTE));
+    until(|| {
+        assert!(waiting.as_mut().now_or_never().is_none());
+        async { clients() == 1 }
+    })
+    .await;
+    drop(waiting);
+    drop(leases);
+    drop(notifications);
+    until(|| async { clients() == 0 }).await;
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn it_reconnects() {
+    let mut server = Server::start_aof();
+    let notifications = Notifications::of(server.client());
+    let (giver, taker) = (
+        leases(&server).await,
+        leases(&server).await.notifications(&notifications),
+    );
+    let held = giver.acquire("x", MINUTE).await.unwrap();
+    let waiting = tokio::spawn({
+        let taker = taker.clone();
+        async move { taker.acquire("x", MINUTE).await }
+    });
+    until(|| async { subscribers(&server, "x") == 1 }).await;
+    server.restart();
+    until(|| async { subscribers(&server, "x") == 1 }).await;
+    assert!(soon(held.release()).await.is_ok());
+    assert!(
+        soon(soon(waiting).await.unwrap().unwrap().release())
+            .await
+            .unwrap()
+    );
+    let waited = hand_over(&giver, &taker, 10).await;
+    assert!(
+        waited < Duration::from_secs(4),
+        "{waited:?}: it was found by looking"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_at_first() {
+    let mut server = Server::start();
+    let port = server.port();
+    server.kill();
+    let notifications = Notifications::of(server.client());
+    let lazy = server
+        .client()
+        .get_connection_manager_lazy(redis::aio::ConnectionManagerConfig::new())
+        .unwrap();
+    let leases = Leases::new(&Wheel::new(), lazy).notifications(&notifications);
+    let waiting = tokio::spawn(async move { leases.acquire("x", MINUTE).await });
+    sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished(), "{port}");
+    server.restart();
+    drop(soon(waiting).await.unwrap().unwrap());
+}

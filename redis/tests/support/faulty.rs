@@ -1,0 +1,93 @@
+//! `Faulty`: a connection on which things go wrong between any two messages.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value, aio::ConnectionLike};
+use tokio::{sync::Notify, time::sleep};
+
+/// What happens to one request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    None,
+    /// The connection breaks before the request arrives.
+    LoseRequest,
+    /// It breaks after the request arrived.
+    LoseAnswer,
+    /// It breaks, and the request arrives after a while.
+    Late(Duration),
+    /// The answer takes a while.
+    Slow(Duration),
+    /// The request arrives when it is told to, whether or not anybody still waits for the answer.
+    Hold(Arc<Notify>),
+}
+
+#[derive(Clone)]
+pub struct Faulty<C> {
+    inner: C,
+    next: Arc<Mutex<Box<dyn FnMut() -> Fault + Send>>>,
+}
+
+impl<C> Faulty<C> {
+    pub fn new(inner: C, next: impl FnMut() -> Fault + Send + 'static) -> Faulty<C> {
+        Faulty {
+            inner,
+            next: Arc::new(Mutex::new(Box::new(next))),
+        }
+    }
+}
+
+fn broken() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionReset, "a fault of the test").into()
+}
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Faulty<C> {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        let fault = (self.next.lock().unwrap())();
+        let (mut inner, cmd) = (self.inner.clone(), cmd.clone());
+        Box::pin(async move {
+            match fault {
+                Fault::None => inner.req_packed_command(&cmd).await,
+                Fault::LoseRequest => Err(broken()),
+                Fault::LoseAnswer => {
+                    let _ = inner.req_packed_command(&cmd).await;
+                    Err(broken())
+                }
+                Fault::Late(by) => {
+                    tokio::spawn(async move {
+                        sleep(by).await;
+                        let _ = inner.req_packed_command(&cmd).await;
+                    });
+                    Err(broken())
+                }
+                Fault::Slow(by) => {
+                    let answer = inner.req_packed_command(&cmd).await;
+                    sleep(by).await;
+                    answer
+                }
+                Fault::Hold(until) => tokio::spawn(async move {
+                    until.notified().await;
+                    inner.req_packed_command(&cmd).await
+                })
+                .await
+                .unwrap(),
+            }
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.inner.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.inner.get_db()
+    }
+}

@@ -1,0 +1,95 @@
+//! `Process`: another process, which runs one of the test program's own functions.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Lines},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use super::server::signal;
+
+/// A process that runs a test marked `#[ignore]` of the same program, and is killed when dropped.
+pub struct Process {
+    child: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+/// What begins a line that is meant for the parent: the test harness writes lines too.
+const MARK: &str = "> ";
+
+impl Process {
+    /// Runs `role`, with settings that it reads by [`setting`].
+    pub fn start(role: &str, settings: &[(&str, &str)]) -> Process {
+        Process::start_in(&[], role, settings)
+    }
+
+    /// Runs `role` in an environment that has these variables too.
+    pub fn start_in(environment: &[(&str, &str)], role: &str, settings: &[(&str, &str)]) -> Process {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", role, "--ignored", "--nocapture", "--test-threads", "1"])
+            .envs(environment.iter().copied())
+            .envs(
+                settings
+                    .iter()
+                    .map(|(name, value)| (format!("ROLE_{name}"), value)),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        Process { child, output }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// The next line that the role has said; `None` when it has ended. Blocks.
+    pub fn line(&mut self) -> Option<String> {
+        for line in self.output.by_ref() {
+            if let Some((_, said)) = line.ok()?.split_once(MARK) {
+                return Some(said.to_owned());
+            }
+        }
+        None
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A setting of the role that runs in this process; `None` where it was not started by [`Process::start`].
+pub fn setting(name: &str) -> Option<String> {
+    env::var(format!("ROLE_{name}")).ok()
+}
+
+/// Says a line to the parent. A role that has lost its parent ends.
+pub fn say(line: &str) {
+    use std::io::Write;
+    let mut output = std::io::stdout().lock();
+    let said = writeln!(output, "{MARK}{line}").and_then(|()| output.flush());
+    if said.is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Ends this process when its parent has: nobody holds the other end of its input any more.
+pub fn die_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(0);
+    });
+}

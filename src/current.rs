@@ -1,0 +1,348 @@
+//! The wheel of the runtime that one is in: how it is found, and how it goes when its runtime does.
+//!
+//! 1. A registry leads from a runtime's id to its wheel. An id may be used again after a runtime has ended, so none is trusted
+//!    for longer than its runtime lives.
+//! 2. How long that is, a task knows: the keeper, spawned on the runtime, waits for ever. A runtime that ends drops its tasks; the
+//!    keeper's drop strikes the entry out of the registry, and only then can another runtime get the id. An entry is put down
+//!    only after its keeper has been spawned, so none is there without one.
+//! 3. A thread keeps the last wheel that it found, for as long as it finds itself in the same runtime and the keeper lives. That
+//!    takes a look at what all workers only read. What they share by writing is Tokio's own count of a runtime's handles: nothing
+//!    but a clone of the handle tells which runtime has been entered.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, hash_map},
+    error::Error,
+    fmt,
+    future::pending,
+    mem,
+    sync::{
+        Arc, LazyLock, Mutex, OnceLock,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::runtime::{Handle, Id, TryCurrentError};
+
+use crate::{
+    builder::{BuildError, Builder},
+    sync::lock,
+    wheel::Wheel,
+};
+
+/// The settings of current wheels.
+static SETTINGS: OnceLock<Builder> = OnceLock::new();
+
+static REGISTRY: LazyLock<Mutex<HashMap<Id, Arc<Current>>>> = LazyLock::new(Mutex::default);
+
+thread_local! {
+    /// What this thread found last.
+    static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
+}
+
+/// A runtime's wheel.
+struct Current {
+    stage: AtomicU8,
+    /// Made by whoever asks first.
+    wheel: OnceLock<Wheel>,
+}
+
+/// The runtime has ended, or is about to.
+const GONE: u8 = 0;
+/// The runtime lives.
+const ALIVE: u8 = 1;
+/// It lives, and has timers, without which nothing of [`time`](crate::time) can be made.
+const TIMED: u8 = 2;
+
+impl Wheel {
+    /// Returns the wheel of the runtime that one is in, made at first use.
+    ///
+    /// There is one for each runtime. It is driven by that runtime, and its timers go by that runtime's clock: tests that run
+    /// side by side with paused clocks do not meet. Its settings are those of [`Builder::set_default`]; unless they say
+    /// otherwise, it has as many shards as the runtime has workers. It is what [`tickwheel::time`](crate::time) goes by.
+    ///
+    /// It goes when its runtime does. A handle that is kept beyond that works on, driven by whichever runtime polls its timers.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, in Tokio's words.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// tickwheel::time::sleep(std::time::Duration::from_millis(20)).await;
+    /// assert_eq!(Wheel::current().metrics().expired, 1);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn current() -> Wheel {
+        let runtime = Handle::current();
+        with(&runtime, ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
+    }
+
+    /// Returns the wheel of the runtime that one is in, if one is in any.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRuntime`] outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(tickwheel::Wheel::try_current().is_err());
+    /// ```
+    pub fn try_current() -> Result<Wheel, NoRuntime> {
+        let runtime = Handle::try_current().map_err(NoRuntime)?;
+        Ok(with(&runtime, ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
+    }
+}
+
+/// Calls `act` with the wheel of the current runtime, which has timers.
+///
+/// # Panics
+///
+/// Outside a runtime, and on one without timers, in Tokio's words.
+#[track_caller]
+#[inline]
+pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
+    let runtime = Handle::current();
+    let mut act = Some(act);
+    let made = with(&runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
+    match (made, act) {
+        (Some(made), _) => made,
+        (None, Some(act)) => act(&timed(&runtime)),
+        (None, None) => unreachable!("what is called returns"),
+    }
+}
+
+/// Calls `act` with the wheel that the thread keeps, if it is this runtime's and that is at `stage` at least.
+#[inline]
+fn with<R>(runtime: &Handle, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
+    LAST.try_with(|last| match &*last.try_borrow().ok()? {
+        Some((id, current)) if *id == runtime.id() && current.stage.load(Ordering::Acquire) >= stage => {
+            current.wheel.get().map(act)
+        }
+        _ => None,
+    })
+    .ok()
+    .flatten()
+}
+
+/// The wheel of a runtime that is made sure to have timers.
+#[track_caller]
+#[cold]
+fn timed(runtime: &Handle) -> Wheel {
+    // Panics, in Tokio's own words, where there are none.
+    drop(tokio::time::sleep(Duration::ZERO));
+    let current = find(runtime);
+    // Not once it has gone.
+    let _ = current
+        .stage
+        .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
+    current.wheel().clone()
+}
+
+/// Finds a runtime's wheel or makes it, and has the thread keep it.
+#[cold]
+fn find(runtime: &Handle) -> Arc<Current> {
+    let id = runtime.id();
+    let registered = lock(&REGISTRY).get(&id).cloned();
+    let current = registered.unwrap_or_else(|| register(id, runtime));
+    current.wheel.get_or_init(|| build(runtime));
+    let is_gone = {
+        let _registry = lock(&REGISTRY);
+        current.stage.load(Ordering::Relaxed) == GONE
+    };
+    if is_gone {
+        // The keeper may have gone before there was a wheel to leave.
+        current.leave();
+        return current;
+    }
+    // What was kept before is dropped with the cell left.
+    let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
+    drop(former);
+    current
+}
+
+/// Puts down a wheel to be made for a runtime; whoever comes second finds the one of who came first.
+fn register(id: Id, runtime: &Handle) -> Arc<Current> {
+    let current = Arc::new(Current {
+        stage: AtomicU8::new(ALIVE),
+        wheel: OnceLock::new(),
+    });
+    let keeper = Keeper {
+        id,
+        current: current.clone(),
+    };
+    // With no lock held: a runtime that has been shut down drops the keeper here and now.
+    let task = runtime.spawn(keeper.keep());
+    let first = {
+        let mut registry = lock(&REGISTRY);
+        if current.stage.load(Ordering::Relaxed) == GONE {
+            return current;
+        }
+        registry.entry(id).or_insert_with(|| current.clone()).clone()
+    };
+    if !Arc::ptr_eq(&first, &current) {
+        task.abort();
+    }
+    first
+}
+
+fn build(runtime: &Handle) -> Wheel {
+    SETTINGS.get().cloned().unwrap_or_default().build_current(runtime)
+}
+
+impl Current {
+    fn wheel(&self) -> &Wheel {
+        self.wheel.get().expect("it has been made by whoever found it")
+    }
+
+    /// The runtime has gone: whoever polls what is left on the wheel is to drive it, and only as long as something is left.
+    fn leave(&self) {
+        if let Some(wheel) = self.wheel.get() {
+            wheel.outlive_runtime();
+        }
+    }
+}
+
+/// Tells by its drop that a runtime ends.
+struct Keeper {
+    id: Id,
+    current: Arc<Current>,
+}
+
+impl Keeper {
+    async fn keep(self) {
+        let _keeper = self;
+        pending().await
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let struck = {
+            let mut registry = lock(&REGISTRY);
+            self.current.stage.store(GONE, Ordering::Release);
+            let struck = match registry.entry(self.id) {
+                hash_map::Entry::Occupied(place) if Arc::ptr_eq(place.get(), &self.current) => {
+                    Some(place.remove())
+                }
+                _ => None,
+            };
+            // Many at once are not paid for ever.
+            let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
+            (struck, emptied)
+        };
+        drop(struck);
+        self.current.leave();
+        // Most often the thread that was in the runtime is the one that ends it.
+        let kept = LAST.try_with(|last| {
+            let mut last = last.try_borrow_mut().ok()?;
+            last.take_if(|(_, kept)| Arc::ptr_eq(kept, &self.current))
+        });
+        drop(kept);
+    }
+}
+
+impl Builder {
+    /// Makes these the settings of every current wheel that is made from now on, in this process.
+    ///
+    /// Call it once, at the start of the program. Wheels that runtimes have already keep the settings that they were made with.
+    ///
+    /// # Errors
+    ///
+    /// [`SetDefaultError`] when settings have been given before, when they are out of their limits, or when they name a
+    /// [`handle`](Builder::handle): a current wheel is driven by its own runtime. A call that is refused uses nothing up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tickwheel::SetDefaultError> {
+    /// Wheel::builder().tick_duration(Duration::from_millis(1)).set_default()?;
+    /// assert_eq!(Wheel::current().tick_duration(), Duration::from_millis(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_default(self) -> Result<(), SetDefaultError> {
+        if self.has_handle() {
+            return Err(SetDefaultError::Handle);
+        }
+        self.check().map_err(SetDefaultError::Build)?;
+        SETTINGS.set(self).map_err(|_| SetDefaultError::AlreadySet)
+    }
+}
+
+/// There is no Tokio runtime here.
+///
+/// # Examples
+///
+/// ```
+/// let error = tickwheel::Wheel::try_current().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
+/// );
+/// ```
+pub struct NoRuntime(TryCurrentError);
+
+impl fmt::Debug for NoRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NoRuntime").field(&self.0).finish()
+    }
+}
+
+impl fmt::Display for NoRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for NoRuntime {}
+
+/// Why [`Builder::set_default`] refused.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{SetDefaultError, Wheel};
+///
+/// let error = Wheel::builder().levels(9).set_default().unwrap_err();
+/// assert!(matches!(error, SetDefaultError::Build(_)));
+/// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetDefaultError {
+    /// The settings of current wheels have been given before; they are given once for a process.
+    AlreadySet,
+    /// A `handle` was given; the wheel of each runtime is driven by that runtime.
+    Handle,
+    /// A setting is out of its limits.
+    Build(BuildError),
+}
+
+impl fmt::Display for SetDefaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetDefaultError::AlreadySet => {
+                f.write_str("the settings of current wheels have been given already, which is done once for a process")
+            }
+            SetDefaultError::Handle => f.write_str(
+                "a handle was given to the settings of current wheels, each of which is driven by its own runtime",
+            ),
+            SetDefaultError::Build(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for SetDefaultError {}

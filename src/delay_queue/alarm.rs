@@ -1,0 +1,84 @@
+//! The one timer of a queue.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::time::{self, Instant};
+
+use crate::{
+    clock,
+    fallback_sleep::{FallbackSleep, on_tokio},
+    timing_wheel::Tick,
+    wheel::Wheel,
+};
+
+/// A timer that is set for a tick, or for none.
+///
+/// It is a sleep on the wheel; where that is full or has been shut down, the sleep goes on with Tokio's timer. Under a test's
+/// clock one of Tokio's runs beside it, and has the word: a test that sleeps to the very same instant on Tokio's timer finds the
+/// queue woken too, and not only once the wheel's driver has had its turn.
+#[derive(Debug, Default)]
+pub(super) struct Alarm(Option<Set>);
+
+#[derive(Debug)]
+struct Set {
+    tick: Tick,
+    sleep: FallbackSleep,
+    beside: Option<Pin<Box<time::Sleep>>>,
+}
+
+impl Alarm {
+    /// The tick for which it is set.
+    #[inline]
+    pub(super) fn tick(&self) -> Option<Tick> {
+        self.0.as_ref().map(|set| set.tick)
+    }
+
+    /// Sets it anew. A sleep that is moved to a later deadline wakes at the old one, so this one is not moved.
+    pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, instant: Instant) {
+        // A place in the wheel is given back before the next is asked for.
+        self.0 = None;
+        self.0 = Some(Set {
+            tick,
+            sleep: FallbackSleep::new(wheel.sleep_until(instant)),
+            beside: match clock::is_real(Instant::now) {
+                true => None,
+                false => on_tokio(instant),
+            },
+        });
+    }
+
+    /// Moves it to an earlier tick, if it is set for a later one.
+    pub(super) fn bring_forward(&mut self, tick: Tick, instant: impl FnOnce() -> Instant) {
+        if let Some(set) = self.0.as_mut().filter(|set| tick < set.tick) {
+            let instant = instant();
+            set.tick = tick;
+            set.sleep.reset(instant);
+            if let Some(sleep) = &mut set.beside {
+                sleep.as_mut().reset(instant);
+            }
+        }
+    }
+
+    pub(super) fn unset(&mut self) {
+        self.0 = None;
+    }
+
+    /// Waits for it: the tick that it was set for. Then it is set no more.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
+        let Some(set) = &mut self.0 else {
+            return Poll::Pending;
+        };
+        let on_wheel = Pin::new(&mut set.sleep).poll(cx);
+        ready!(match &mut set.beside {
+            Some(sleep) => sleep.as_mut().poll(cx),
+            None => on_wheel,
+        });
+        let tick = set.tick;
+        self.unset();
+        Poll::Ready(tick)
+    }
+}

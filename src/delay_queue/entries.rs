@@ -1,0 +1,251 @@
+//! The entries of a queue: their keys, their deadlines, and the order in which they come.
+
+use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Expired, Key, key::Sequence};
+use crate::timing_wheel::{First, Nanos, Tick, TimingWheel};
+
+/// With 256, a level is a byte of a tick.
+const TICKS_PER_WHEEL: usize = 256;
+
+/// The tick from which all are counted: what lies within 292 years of it, before or after, has a tick.
+const ORIGIN: Tick = Tick(1 << 63);
+
+/// The entries. A tick is a nanosecond here: no deadline is rounded, and the wheel keeps it for us.
+pub(super) struct Entries<T> {
+    wheel: TimingWheel<Entry<T>>,
+    /// The instant of [`ORIGIN`].
+    origin: Option<Instant>,
+    /// Whether something overdue came after something later.
+    disordered: bool,
+    sequence: Sequence,
+    /// The cells of entries that are not where their keys say, since a compaction.
+    moved: HashMap<NonZeroU64, u32>,
+    /// Deadlines too far away to have a tick.
+    beyond: HashMap<NonZeroU64, Instant>,
+}
+
+struct Entry<T> {
+    sequence: NonZeroU64,
+    value: T,
+}
+
+impl<T> Entries<T> {
+    pub(super) fn new() -> Entries<T> {
+        Entries {
+            wheel: TimingWheel::without_rounds(TICKS_PER_WHEEL),
+            origin: None,
+            disordered: false,
+            sequence: Sequence::default(),
+            moved: HashMap::new(),
+            beyond: HashMap::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.wheel.len()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.wheel.capacity()
+    }
+
+    #[track_caller]
+    pub(super) fn reserve(&mut self, additional: usize) {
+        self.wheel.reserve(additional);
+    }
+
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.wheel.shrink_to_fit();
+        self.moved.shrink_to_fit();
+        self.beyond.shrink_to_fit();
+    }
+
+    /// The tick of an instant.
+    #[inline]
+    pub(super) fn tick_of(&mut self, instant: Instant) -> Tick {
+        let origin = self.origin();
+        match instant.checked_duration_since(origin) {
+            Some(after) => Tick(ORIGIN.0.saturating_add(Nanos::passed(after).0)),
+            None => Tick(ORIGIN.0.saturating_sub(Nanos::passed(origin - instant).0)),
+        }
+    }
+
+    /// The tick so long after an instant.
+    #[inline]
+    pub(super) fn tick_after(&mut self, instant: Instant, duration: Duration) -> Tick {
+        Tick(self.tick_of(instant).0.saturating_add(Nanos::passed(duration).0))
+    }
+
+    #[inline]
+    fn origin(&mut self) -> Instant {
+        match self.origin {
+            Some(origin) => origin,
+            None => self.begin(),
+        }
+    }
+
+    /// Counts from now on. The wheel is there before anything is put into it.
+    #[cold]
+    fn begin(&mut self) -> Instant {
+        self.wheel.take_due(ORIGIN);
+        *self.origin.insert(Instant::now())
+    }
+
+    /// The instant of a tick; for one that is beyond all others, one that far away.
+    pub(super) fn instant_of(&mut self, tick: Tick) -> Instant {
+        instant_of(tick, self.origin())
+    }
+
+    /// Puts in a value that is due at an instant, which is `tick`.
+    #[inline]
+    pub(super) fn insert(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
+        let sequence = self.sequence.draw();
+        self.note(sequence, tick, deadline);
+        let cell = self.wheel.insert_cell(tick, Entry { sequence, value });
+        Key { sequence, cell }
+    }
+
+    /// Takes note of what is special about a deadline that is about to be set.
+    #[inline]
+    fn note(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
+        if tick <= self.wheel.now() && self.wheel.last_overdue().is_some_and(|last| tick < last) {
+            self.disordered = true;
+        }
+        if is_beyond(tick) {
+            self.beyond.insert(sequence, deadline());
+        }
+    }
+
+    /// The cell of a key's entry, as long as that is here.
+    #[inline]
+    pub(super) fn find(&self, key: &Key) -> Option<u32> {
+        if self.is_in(key.cell, key.sequence) {
+            return Some(key.cell);
+        }
+        self.moved.get(&key.sequence).copied()
+    }
+
+    #[inline]
+    fn is_in(&self, cell: u32, sequence: NonZeroU64) -> bool {
+        self.wheel
+            .cell(cell)
+            .is_some_and(|(_, entry)| entry.sequence == sequence)
+    }
+
+    /// The deadline of what is in a cell, as it was asked for.
+    pub(super) fn deadline(&self, cell: u32) -> Option<Instant> {
+        let (tick, entry) = self.wheel.cell(cell)?;
+        match is_beyond(tick) {
+            true => self.beyond.get(&entry.sequence).copied(),
+            false => Some(instant_of(tick, self.origin?)),
+        }
+    }
+
+    /// Moves what is in a cell to another deadline, and gives back the tick it had.
+    #[inline]
+    pub(super) fn reset(
+        &mut self,
+        cell: u32,
+        tick: Tick,
+        deadline: impl FnOnce() -> Instant,
+    ) -> Option<Tick> {
+        let (from, entry) = self.wheel.cell(cell)?;
+        let sequence = entry.sequence;
+        if is_beyond(from) {
+            self.beyond.remove(&sequence);
+        }
+        self.note(sequence, tick, deadline);
+        self.wheel.move_cell(cell, tick);
+        Some(from)
+    }
+
+    /// Takes out what is in a cell, which was found.
+    #[inline]
+    pub(super) fn remove(&mut self, cell: u32) -> Option<Expired<T>> {
+        let (tick, entry) = self.wheel.take_cell(cell)?;
+        self.leave(tick, entry)
+    }
+
+    /// Takes out the first entry that is due by `now`.
+    #[inline]
+    pub(super) fn take_due(&mut self, now: Tick) -> Option<Expired<T>> {
+        if self.disordered {
+            self.wheel.sort_overdue();
+            self.disordered = false;
+        }
+        let (tick, entry) = self.wheel.take_due(now)?;
+        self.leave(tick, entry)
+    }
+
+    #[inline]
+    fn leave(&mut self, tick: Tick, Entry { sequence, value }: Entry<T>) -> Option<Expired<T>> {
+        if !self.moved.is_empty() {
+            self.moved.remove(&sequence);
+        }
+        let (tick, origin) = match is_beyond(tick) {
+            true => (ORIGIN, self.beyond.remove(&sequence)?),
+            false => (tick, self.origin?),
+        };
+        // Its cell no longer matters: the key has no entry.
+        let key = Key { sequence, cell: 0 };
+        Some(Expired {
+            value,
+            key,
+            tick,
+            origin,
+        })
+    }
+
+    /// The key of what comes next.
+    pub(super) fn peek(&self) -> Option<Key> {
+        let cell = self.wheel.first_cell()?;
+        let (_, entry) = self.wheel.cell(cell)?;
+        let sequence = entry.sequence;
+        Some(Key { sequence, cell })
+    }
+
+    /// What is known of the earliest deadline after a look at no more than `looks` entries.
+    pub(super) fn first(&self, looks: usize) -> Option<First> {
+        self.wheel.first(looks)
+    }
+
+    /// A tick by which the first entry is due, found without a look at any.
+    pub(super) fn first_by(&self) -> Option<Tick> {
+        self.wheel.first_by()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.moved.clear();
+        self.beyond.clear();
+        self.disordered = false;
+        self.wheel.clear();
+    }
+
+    pub(super) fn compact(&mut self) {
+        let moved = &mut self.moved;
+        self.wheel.compact(|entry, to| {
+            moved.insert(entry.sequence, to);
+        });
+        self.moved.shrink_to_fit();
+        self.beyond.shrink_to_fit();
+    }
+}
+
+/// Whether a tick stands for all that is beyond it too.
+#[inline]
+fn is_beyond(tick: Tick) -> bool {
+    tick == Tick::ZERO || tick == Tick::MAX
+}
+
+/// The instant of a tick counted from `origin`.
+pub(super) fn instant_of(tick: Tick, origin: Instant) -> Instant {
+    let instant = match tick.0.checked_sub(ORIGIN.0) {
+        Some(after) => origin.checked_add(Duration::from_nanos(after)),
+        None => origin.checked_sub(Duration::from_nanos(ORIGIN.0 - tick.0)),
+    };
+    instant.unwrap_or(origin)
+}

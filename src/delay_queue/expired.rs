@@ -1,0 +1,73 @@
+//! What comes out of a queue.
+
+use std::fmt;
+
+use tokio::time::Instant;
+
+use super::{Key, entries::instant_of};
+use crate::timing_wheel::Tick;
+
+/// An entry that has left a [`DelayQueue`](super::DelayQueue): it expired or was removed.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::DelayQueue;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut queue = DelayQueue::new();
+/// let key = queue.insert(String::from("foo"), Duration::from_secs(5));
+/// let deadline = queue.deadline(&key);
+///
+/// let mut removed = queue.remove(&key);
+/// assert_eq!((removed.key(), removed.deadline()), (key, deadline));
+/// removed.get_mut().push('!');
+/// assert_eq!(removed.into_inner(), "foo!");
+/// # }
+/// ```
+pub struct Expired<T> {
+    pub(super) value: T,
+    pub(super) key: Key,
+    /// The deadline, told by where ticks are counted from: few ask for it.
+    pub(super) tick: Tick,
+    pub(super) origin: Instant,
+}
+
+impl<T> Expired<T> {
+    /// Returns a reference to the value.
+    pub fn get_ref(&self) -> &T {
+        &self.value
+    }
+
+    /// Returns a mutable reference to the value.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+
+    /// Returns the value.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// Returns the instant for which the entry was last set, exactly.
+    pub fn deadline(&self) -> Instant {
+        instant_of(self.tick, self.origin)
+    }
+
+    /// Returns the key by which the entry was known.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Expired<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expired")
+            .field("value", &self.value)
+            .field("deadline", &self.deadline())
+            .field("key", &self.key)
+            .finish()
+    }
+}

@@ -1,0 +1,649 @@
+//! A queue of values, each of which comes out when its time has come.
+
+mod alarm;
+mod entries;
+mod expired;
+mod key;
+mod polling;
+mod waiter;
+
+use std::{fmt, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{clock::saturating_add, timing_wheel::Tick, wheel::Wheel};
+
+pub use expired::Expired;
+pub use key::Key;
+
+use alarm::Alarm;
+use entries::Entries;
+use waiter::Waiter;
+
+/// A queue of values, each of which comes out when its time has come.
+///
+/// It is what tokio-util's `DelayQueue` is, with the same names: values are inserted with a delay or an instant, and come out
+/// by [`poll_expired`](DelayQueue::poll_expired) or as a [`Stream`](futures_core::Stream). The [`Key`] that an insertion returns removes the value, or
+/// gives it another deadline. Caches with a time to live, sessions and schedulers are built on it. Inserting, removing and
+/// resetting are O(1), lock-free, and allocate only as the queue grows: however many values it holds, the queue has one
+/// timer on a [`Wheel`].
+///
+/// Values come in order of deadline, and in order of insertion where deadlines are equal; a reset counts as an insertion. None is
+/// early, and whoever waits is woken for it less than one tick of the wheel late, plus what the runtime adds. A deadline may be as
+/// far away as an [`Instant`] can be, and no duration panics: one that overflows the clock is taken as 30 years.
+///
+/// The stream ends while the queue is empty, and goes on when something has been inserted. A task that waits is woken when the
+/// first value is due, when one is inserted into the empty queue or before all others, when the first is reset, and when
+/// the last one is removed.
+///
+/// Where its wheel is full or has been shut down, the queue goes on with Tokio's own timer.
+///
+/// # Cancel safety
+///
+/// [`poll_expired`](DelayQueue::poll_expired) and `next` of the stream lose nothing when they are dropped.
+///
+/// # Examples
+///
+/// A cache whose entries have a time to live:
+///
+/// ```
+/// use std::{collections::HashMap, future::poll_fn, task::{Context, Poll, ready}, time::Duration};
+/// use tickwheel::{DelayQueue, delay_queue::Key};
+///
+/// #[derive(Default)]
+/// struct Cache {
+///     entries: HashMap<String, (u64, Key)>,
+///     expirations: DelayQueue<String>,
+/// }
+///
+/// impl Cache {
+///     fn insert(&mut self, name: &str, value: u64, time_to_live: Duration) {
+///         let key = self.expirations.insert(name.into(), time_to_live);
+///         if let Some((_, old)) = self.entries.insert(name.into(), (value, key)) {
+///             self.expirations.remove(&old);
+///         }
+///     }
+///
+///     fn get(&self, name: &str) -> Option<u64> {
+///         self.entries.get(name).map(|(value, _)| *value)
+///     }
+///
+///     /// Ready when the cache is empty.
+///     fn poll_purge(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+///         while let Some(expired) = ready!(self.expirations.poll_expired(cx)) {
+///             self.entries.remove(expired.get_ref());
+///         }
+///         Poll::Ready(())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let mut cache = Cache::default();
+/// cache.insert("session", 42, Duration::from_secs(30));
+/// assert_eq!(cache.get("session"), Some(42));
+///
+/// poll_fn(|cx| cache.poll_purge(cx)).await;
+/// assert_eq!(cache.get("session"), None);
+/// # }
+/// ```
+pub struct DelayQueue<T> {
+    entries: Entries<T>,
+    /// What is due by then comes without a look at the clock.
+    reached: Tick,
+    /// None until it is known which is the current one.
+    wheel: Option<Wheel>,
+    /// Set for no later than the first entry, while somebody waits for that.
+    alarm: Alarm,
+    /// The alarm is set as the entries would have it.
+    planned: bool,
+    /// The first entry is due by then: something before that comes before all others. None until somebody asks, or after what
+    /// may have been the first has gone.
+    first_by: Option<Tick>,
+    waiter: Waiter,
+}
+
+impl<T> DelayQueue<T> {
+    /// Creates an empty queue on the [current wheel](Wheel::current): that of the runtime in which it is first used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::new();
+    /// assert!(queue.is_empty());
+    /// ```
+    pub fn new() -> DelayQueue<T> {
+        DelayQueue {
+            entries: Entries::new(),
+            reached: Tick::ZERO,
+            wheel: None,
+            alarm: Alarm::default(),
+            planned: false,
+            first_by: None,
+            waiter: Waiter::default(),
+        }
+    }
+
+    /// Creates an empty queue on a wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use std::time::Duration;
+    /// use tickwheel::{DelayQueue, Wheel};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let mut queue = DelayQueue::on(&wheel);
+    /// queue.insert("second", Duration::from_millis(30));
+    /// queue.insert("first", Duration::from_millis(10));
+    ///
+    /// assert_eq!(queue.next().await.unwrap().into_inner(), "first");
+    /// assert_eq!(queue.next().await.unwrap().into_inner(), "second");
+    /// assert!(queue.next().await.is_none());
+    /// # }
+    /// ```
+    pub fn on(wheel: &Wheel) -> DelayQueue<T> {
+        DelayQueue {
+            wheel: Some(wheel.clone()),
+            ..DelayQueue::new()
+        }
+    }
+
+    /// Creates an empty queue on the [current wheel](Wheel::current), with room for `capacity` values.
+    ///
+    /// # Panics
+    ///
+    /// When memory for so many cannot be addressed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    #[track_caller]
+    pub fn with_capacity(capacity: usize) -> DelayQueue<T> {
+        let mut queue = DelayQueue::new();
+        queue.reserve(capacity);
+        queue
+    }
+
+    /// Inserts a value that is due when `timeout` has elapsed.
+    ///
+    /// A zero duration is due at once. One that overflows the clock is taken as 30 years.
+    ///
+    /// # Panics
+    ///
+    /// When the queue holds `u32::MAX` values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.remove(&key).into_inner(), "foo");
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
+        let now = Instant::now();
+        let tick = self.entries.tick_after(now, timeout);
+        self.insert_at_tick(value, tick, || saturating_add(now, timeout))
+    }
+
+    /// Inserts a value that is due at `when`.
+    ///
+    /// One that is due already comes at the next poll.
+    ///
+    /// # Panics
+    ///
+    /// When the queue holds `u32::MAX` values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::DelayQueue;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// let key = queue.insert_at("foo", deadline);
+    /// assert_eq!(queue.deadline(&key), deadline);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
+        let tick = self.entries.tick_of(when);
+        self.insert_at_tick(value, tick, || when)
+    }
+
+    #[track_caller]
+    #[inline]
+    fn insert_at_tick(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
+        if self.wheel.is_none() {
+            self.wheel = Wheel::try_current().ok();
+        }
+        let key = self.entries.insert(value, tick, deadline);
+        self.set(tick, false);
+        key
+    }
+
+    /// Removes the value of a key, due or not.
+    ///
+    /// # Panics
+    ///
+    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(*queue.remove(&key).get_ref(), "foo");
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn remove(&mut self, key: &Key) -> Expired<T> {
+        self.try_remove(key).unwrap_or_else(|| invalid(key))
+    }
+
+    /// Removes the value of a key, due or not; `None` when the key has none in this queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.try_remove(&key).unwrap().into_inner(), "foo");
+    /// assert!(queue.try_remove(&key).is_none());
+    /// # }
+    /// ```
+    pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
+        let cell = self.entries.find(key)?;
+        let removed = self.entries.remove(cell)?;
+        if self.first_by.is_some_and(|first| removed.tick <= first) {
+            self.first_has_gone();
+        }
+        if self.is_empty() {
+            self.emptied();
+        }
+        Some(removed)
+    }
+
+    /// Moves the value of a key: it is due when `timeout` has elapsed from now.
+    ///
+    /// # Panics
+    ///
+    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// queue.reset(&key, Duration::from_secs(10)); // due in 10 seconds now
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reset(&mut self, key: &Key, timeout: Duration) {
+        if !self.try_reset(key, timeout) {
+            invalid(key)
+        }
+    }
+
+    /// Moves the value of a key: it is due at `when`.
+    ///
+    /// # Panics
+    ///
+    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::DelayQueue;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// queue.reset_at(&key, Instant::now() + Duration::from_secs(10));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reset_at(&mut self, key: &Key, when: Instant) {
+        if !self.try_reset_at(key, when) {
+            invalid(key)
+        }
+    }
+
+    /// Moves the value of a key: it is due when `timeout` has elapsed from now; false when the key has none in this queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert!(queue.try_reset(&key, Duration::from_secs(10)));
+    /// queue.remove(&key);
+    /// assert!(!queue.try_reset(&key, Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> bool {
+        let now = Instant::now();
+        let tick = self.entries.tick_after(now, timeout);
+        self.reset_to(key, tick, || saturating_add(now, timeout))
+    }
+
+    /// Moves the value of a key: it is due at `when`; false when the key has none in this queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::DelayQueue;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert!(queue.try_reset_at(&key, Instant::now() + Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> bool {
+        let tick = self.entries.tick_of(when);
+        self.reset_to(key, tick, || when)
+    }
+
+    #[inline]
+    fn reset_to(&mut self, key: &Key, to: Tick, deadline: impl FnOnce() -> Instant) -> bool {
+        let Some(cell) = self.entries.find(key) else {
+            return false;
+        };
+        if self.waiter.is_waiting() && self.first_by.is_none() {
+            self.first_by = self.entries.first_by();
+        }
+        let Some(from) = self.entries.reset(cell, to, deadline) else {
+            return false;
+        };
+        let was_first = self.first_by.is_some_and(|first| from <= first);
+        if was_first {
+            self.first_has_gone();
+        }
+        self.set(to, was_first);
+        true
+    }
+
+    #[inline]
+    fn first_has_gone(&mut self) {
+        self.first_by = None;
+        self.planned = false;
+    }
+
+    /// An entry is due at `tick` now. Whoever waits hears of it if that is the first, or was until now.
+    #[inline]
+    fn set(&mut self, tick: Tick, was_first: bool) {
+        if !self.waiter.is_waiting() {
+            // The next poll sees for itself.
+            self.first_has_gone();
+            return;
+        }
+        let is_first = match self.first_by {
+            Some(first) => tick < first,
+            // This one among them.
+            None => self.entries.first_by().is_none_or(|first| {
+                self.first_by = Some(first);
+                tick <= first
+            }),
+        };
+        if is_first {
+            self.first_by = Some(tick);
+            self.alarm.bring_forward(tick, || self.entries.instant_of(tick));
+        }
+        if is_first || was_first {
+            self.waiter.wake();
+        }
+    }
+
+    /// Returns the key of the value that comes next, due or not.
+    ///
+    /// It may look at all values that are due at about the same time as that one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(10));
+    /// let bar = queue.insert("bar", Duration::from_secs(5));
+    /// assert_eq!(queue.peek(), Some(bar));
+    /// # }
+    /// ```
+    pub fn peek(&self) -> Option<Key> {
+        self.entries.peek()
+    }
+
+    /// Returns the instant for which the value of a key was last set, exactly.
+    ///
+    /// # Panics
+    ///
+    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let foo = queue.insert("foo", Duration::from_secs(5));
+    /// let bar = queue.insert("bar", Duration::from_secs(10));
+    /// assert!(queue.deadline(&foo) < queue.deadline(&bar));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn deadline(&self, key: &Key) -> Instant {
+        let cell = self.entries.find(key);
+        let deadline = cell.and_then(|cell| self.entries.deadline(cell));
+        deadline.unwrap_or_else(|| invalid(key))
+    }
+
+    /// Returns how many values are in the queue, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// assert_eq!(queue.len(), 0);
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.len(), 1);
+    /// # }
+    /// ```
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Tells whether no value is in the queue, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(tickwheel::DelayQueue::<u32>::new().is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Removes all values. The memory stays.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// queue.clear();
+    /// assert!(queue.is_empty());
+    /// # }
+    /// ```
+    pub fn clear(&mut self) {
+        if !self.is_empty() {
+            self.emptied();
+            // Last, for it drops the values, and one of them may panic.
+            self.entries.clear();
+        }
+    }
+
+    /// The last entry has gone, or is about to.
+    #[cold]
+    fn emptied(&mut self) {
+        self.alarm.unset();
+        self.first_has_gone();
+        self.waiter.wake();
+    }
+
+    /// Returns how many values fit into the memory that the queue has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for `additional` more values.
+    ///
+    /// # Panics
+    ///
+    /// When memory for so many cannot be addressed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// queue.reserve(10);
+    /// assert!(queue.capacity() >= 11);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional);
+    }
+
+    /// Gives back the memory behind the last place that is in use. [`compact`](DelayQueue::compact) gives back more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// queue.shrink_to_fit();
+    /// assert_eq!(queue.capacity(), 0);
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Gives back all the memory that the values in the queue do not need, in O(n). Keys stay valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::with_capacity(10);
+    /// let foo = queue.insert("foo", Duration::from_secs(5));
+    /// let bar = queue.insert("bar", Duration::from_secs(10));
+    /// queue.remove(&foo);
+    ///
+    /// queue.compact();
+    /// assert_eq!(queue.capacity(), 1);
+    /// assert_eq!(queue.remove(&bar).into_inner(), "bar");
+    /// # }
+    /// ```
+    pub fn compact(&mut self) {
+        self.entries.compact();
+    }
+}
+
+#[cold]
+#[track_caller]
+fn invalid(key: &Key) -> ! {
+    panic!("invalid key: {key:?} has no value in this queue")
+}
+
+// A value is never pinned.
+impl<T> Unpin for DelayQueue<T> {}
+
+impl<T> Default for DelayQueue<T> {
+    /// The same as [`DelayQueue::new`].
+    fn default() -> DelayQueue<T> {
+        DelayQueue::new()
+    }
+}
+
+impl<T> fmt::Debug for DelayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayQueue")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
+            .field("wheel", &self.wheel)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! How values are taken: by waiting for the next, or all that are due.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use futures_core::Stream;
+use tokio::{task::coop, time::Instant};
+
+use super::{DelayQueue, Expired};
+use crate::wheel::Wheel;
+
+/// How many entries a poll looks at to find the first. Past that many in a bucket, the alarm is set for its beginning instead.
+const LOOKS: usize = 64;
+
+impl<T> DelayQueue<T> {
+    /// Waits for the next value: that whose time has come first. `None` when the queue is empty.
+    ///
+    /// It is never early, and wakes less than one tick of the wheel late, plus what the runtime adds. The task that polled
+    /// last is the one that is woken; one that had waited before hears when another has taken something.
+    ///
+    /// # Cancel safety
+    ///
+    /// It leaves nothing behind that a later call would miss.
+    ///
+    /// # Panics
+    ///
+    /// It panics outside a Tokio runtime when it has to wait, unless the queue's wheel is driven already or was given a
+    /// [`handle`](crate::Builder::handle).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::{future::poll_fn, time::Duration};
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_millis(10));
+    /// let expired = poll_fn(|cx| queue.poll_expired(cx)).await;
+    /// assert_eq!(expired.unwrap().into_inner(), "foo");
+    /// # }
+    /// ```
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        let budget = ready!(coop::poll_proceed(cx));
+        loop {
+            if let Some(expired) = self.entries.take_due(self.reached) {
+                budget.made_progress();
+                self.first_has_gone();
+                self.waiter.leave(cx);
+                return Poll::Ready(Some(expired));
+            }
+            if !self.planned && !self.plan() {
+                if self.is_empty() {
+                    self.waiter.wait(cx);
+                    return Poll::Ready(None);
+                }
+                continue;
+            }
+            let Poll::Ready(tick) = self.alarm.poll(cx) else {
+                self.waiter.wait(cx);
+                return Poll::Pending;
+            };
+            // The alarm's word counts, whatever the clock here says: it may go by another one.
+            let now = self.entries.tick_of(Instant::now());
+            self.reached = self.reached.max(tick).max(now);
+            self.first_has_gone();
+        }
+    }
+
+    /// Sets the alarm for the first entry. False when there is nothing to wait for: that is due, or there is none.
+    fn plan(&mut self) -> bool {
+        let Some(first) = self.entries.first(LOOKS) else {
+            self.alarm.unset();
+            return false;
+        };
+        if self.alarm.tick() != Some(first.at_least) {
+            // What is due needs no alarm.
+            let now = self.entries.tick_of(Instant::now());
+            if first.at_least <= now {
+                self.alarm.unset();
+                self.reached = self.reached.max(now);
+                return false;
+            }
+            let instant = self.entries.instant_of(first.at_least);
+            let wheel = self.wheel.get_or_insert_with(Wheel::current);
+            self.alarm.set(wheel, first.at_least, instant);
+        }
+        self.planned = true;
+        self.first_by = Some(first.at_most);
+        true
+    }
+
+    /// Appends the values whose time has come to `expired`, in their order, `limit` at most; returns how many.
+    ///
+    /// It reads the clock once, and waits for nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// for seconds in [3, 1, 2] {
+    ///     queue.insert(seconds, Duration::from_secs(seconds));
+    /// }
+    /// tokio::time::advance(Duration::from_secs(2)).await;
+    ///
+    /// let mut expired = Vec::new();
+    /// assert_eq!(queue.expired(&mut expired, 100), 2);
+    /// assert_eq!(expired.iter().map(|entry| *entry.get_ref()).collect::<Vec<_>>(), [1, 2]);
+    /// # }
+    /// ```
+    pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
+        let now = self.entries.tick_of(Instant::now());
+        self.reached = self.reached.max(now);
+        let before = expired.len();
+        let due = std::iter::from_fn(|| self.entries.take_due(self.reached));
+        expired.extend(due.take(limit));
+        let count = expired.len() - before;
+        if count > 0 {
+            self.first_has_gone();
+            if self.is_empty() {
+                self.emptied();
+            }
+        }
+        count
+    }
+}
+
+impl<T> Stream for DelayQueue<T> {
+    type Item = Expired<T>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        self.get_mut().poll_expired(cx)
+    }
+}

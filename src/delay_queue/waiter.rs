@@ -1,0 +1,44 @@
+//! Whoever waits for a queue's next entry.
+
+use std::task::{Context, Waker};
+
+/// The waker of the task that polled last, and whether it waits.
+///
+/// A waker is kept while nobody waits, since the same task most often polls again.
+#[derive(Debug, Default)]
+pub(super) struct Waiter {
+    waker: Option<Waker>,
+    waiting: bool,
+}
+
+impl Waiter {
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    pub(super) fn wait(&mut self, cx: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.waker = Some(cx.waker().clone()),
+        }
+        self.waiting = true;
+    }
+
+    /// A task has been given an entry: it waits no more. If it was another that waited, that has to look again, for the alarm
+    /// that would have woken it may have gone.
+    pub(super) fn leave(&mut self, cx: &Context<'_>) {
+        match &self.waker {
+            Some(waker) if waker.will_wake(cx.waker()) => self.waiting = false,
+            _ => self.wake(),
+        }
+    }
+
+    pub(super) fn wake(&mut self) {
+        if std::mem::take(&mut self.waiting) {
+            if let Some(waker) = &self.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A sleep that nobody could refuse.
+
+use std::{
+    fmt,
+    future::Future,
+    panic::catch_unwind,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    time::{self, Instant},
+};
+
+use crate::{budget, sleep::Sleep, wheel::Wheel};
+
+impl Wheel {
+    /// Waits until `duration` has elapsed, on Tokio's own timer where the wheel refuses.
+    ///
+    /// It is [`sleep`](Wheel::sleep) without a `Result`, for code in which the end of a sleep means that its time is over: a
+    /// `select!` arm, a retry, a backoff. On the wheel it is as precise as `sleep`. Where the wheel is full or has been shut
+    /// down, before or while it waits, it waits for the same instant on Tokio's timer, to the millisecond.
+    ///
+    /// Refused where there is no such timer, on another executor or on a Tokio runtime built without one, it completes at its
+    /// second poll, of which its task is woken at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    ///
+    /// # Panics
+    ///
+    /// The first poll panics outside a Tokio runtime, unless the wheel is driven already or was given a
+    /// [`handle`](crate::Builder::handle). Making the future needs no runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.shutdown();
+    ///
+    /// let start = std::time::Instant::now();
+    /// wheel.sleep_or_tokio(Duration::from_millis(20)).await; // where `sleep` would fail at once
+    /// assert!(start.elapsed() >= Duration::from_millis(20));
+    /// # }
+    /// ```
+    pub fn sleep_or_tokio(&self, duration: Duration) -> FallbackSleep {
+        FallbackSleep::new(self.sleep(duration))
+    }
+
+    /// Waits until `deadline`, on Tokio's own timer where the wheel refuses.
+    ///
+    /// It is [`sleep_until`](Wheel::sleep_until) without a `Result`: see [`sleep_or_tokio`](Wheel::sleep_or_tokio).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    ///
+    /// # Panics
+    ///
+    /// As [`sleep_or_tokio`](Wheel::sleep_or_tokio) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// Wheel::new().sleep_until_or_tokio(deadline).await;
+    /// assert!(Instant::now() >= deadline);
+    /// # }
+    /// ```
+    pub fn sleep_until_or_tokio(&self, deadline: Instant) -> FallbackSleep {
+        FallbackSleep::new(self.sleep_until(deadline))
+    }
+}
+
+/// The future returned by [`Wheel::sleep_or_tokio`] and [`Wheel::sleep_until_or_tokio`].
+///
+/// It is `Unpin`, and cancelled by dropping. Polled again after it completed, it is ready at once, until it is
+/// [`reset`](FallbackSleep::reset). What the wheel refused shows in [`Metrics::rejected`](crate::Metrics::rejected).
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{FallbackSleep, Wheel};
+/// use std::time::Duration;
+///
+/// let pause: FallbackSleep = Wheel::new().sleep_or_tokio(Duration::from_secs(1));
+/// assert!(!pause.is_elapsed());
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct FallbackSleep {
+    sleep: Sleep,
+    course: Course,
+}
+
+#[derive(Debug)]
+enum Course {
+    Wheel,
+    /// The wheel has refused.
+    Tokio(Pin<Box<time::Sleep>>),
+    /// The wheel has refused, and there is no timer of Tokio's here.
+    Nowhere,
+    /// It has completed without the wheel.
+    Elapsed,
+}
+
+impl FallbackSleep {
+    pub(crate) fn new(sleep: Sleep) -> FallbackSleep {
+        FallbackSleep {
+            sleep,
+            course: Course::Wheel,
+        }
+    }
+
+    /// Returns the instant at which the sleep is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(Wheel::new().sleep_until_or_tokio(deadline).deadline(), deadline);
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.sleep.deadline()
+    }
+
+    /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled nor reset has not elapsed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().sleep_or_tokio(Duration::from_millis(10));
+    /// (&mut sleep).await;
+    /// assert!(sleep.is_elapsed());
+    /// # }
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        match &self.course {
+            Course::Wheel => self.sleep.is_elapsed(),
+            Course::Tokio(stand_in) => stand_in.is_elapsed(),
+            Course::Nowhere => false,
+            Course::Elapsed => true,
+        }
+    }
+
+    /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
+    ///
+    /// A later deadline costs a store, as [`Sleep::reset`](crate::Sleep::reset) says. One that waits on Tokio's timer goes on
+    /// waiting there; one that has completed tries the wheel again. The task that polled the sleep last is woken for the new
+    /// deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().sleep_or_tokio(Duration::from_secs(3600));
+    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// sleep.await;
+    /// # }
+    /// ```
+    pub fn reset(&mut self, deadline: Instant) {
+        self.sleep.reset(deadline);
+        self.follow();
+    }
+
+    /// Moves the sleep to `duration` from now.
+    #[cfg(feature = "stream")]
+    pub(crate) fn reset_after(&mut self, duration: Duration) {
+        self.sleep.reset_after(duration);
+        self.follow();
+    }
+
+    /// Moves the stand-in, if there is one, to where the sleep has moved.
+    fn follow(&mut self) {
+        match &mut self.course {
+            Course::Wheel => {}
+            Course::Tokio(stand_in) => stand_in.as_mut().reset(self.sleep.deadline()),
+            Course::Nowhere | Course::Elapsed => self.course = Course::Wheel,
+        }
+    }
+}
+
+impl Future for FallbackSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Course::Wheel = self.course {
+            if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {
+                return Poll::Ready(());
+            }
+            match on_tokio(self.sleep.deadline()) {
+                Some(stand_in) => self.course = Course::Tokio(stand_in),
+                None => {
+                    // A loop around a sleep is not to spin without letting others run.
+                    self.course = Course::Nowhere;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+        }
+        match &mut self.course {
+            Course::Tokio(stand_in) => ready!(stand_in.as_mut().poll(cx)),
+            Course::Wheel | Course::Nowhere | Course::Elapsed => ready!(budget::poll_spend(cx)),
+        }
+        self.course = Course::Elapsed;
+        Poll::Ready(())
+    }
+}
+
+impl fmt::Debug for FallbackSleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallbackSleep")
+            .field("deadline", &self.deadline())
+            .field("course", &self.course)
+            .finish()
+    }
+}
+
+/// A sleep on Tokio's own timer; `None` where there is none.
+pub(crate) fn on_tokio(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
+    Handle::try_current().ok()?;
+    // Of a runtime without timers Tokio tells by a panic alone.
+    catch_unwind(|| Box::pin(time::sleep_until(deadline))).ok()
+}

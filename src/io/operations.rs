@@ -1,0 +1,115 @@
+//! What can be done with a `TimeoutStream`: each operation is that of the stream inside, and is watched.
+
+use std::{
+    io::{self, IoSlice, SeekFrom},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+#[cfg(feature = "hyper-util")]
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
+
+use super::{TimeoutStream, watch::Operation};
+
+impl<S: AsyncRead> AsyncRead for TimeoutStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.project();
+        let before = buffer.filled().len();
+        let outcome = this.stream.poll_read(cx, buffer);
+        let bytes = |_: &()| buffer.filled().len() - before;
+        this.watch.watched(Operation::Read, outcome, bytes, cx)
+    }
+}
+
+impl<S: AsyncWrite> AsyncWrite for TimeoutStream<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.project();
+        let outcome = this.stream.poll_write(cx, buffer);
+        this.watch.watched(Operation::Write, outcome, |&bytes| bytes, cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.project();
+        let outcome = this.stream.poll_write_vectored(cx, buffers);
+        this.watch.watched(Operation::Write, outcome, |&bytes| bytes, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.project();
+        let outcome = this.stream.poll_flush(cx);
+        this.watch.watched(Operation::Flush, outcome, |()| 0, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.project();
+        let outcome = this.stream.poll_shutdown(cx);
+        this.watch.watched(Operation::Shutdown, outcome, |()| 0, cx)
+    }
+}
+
+/// A seek passes through, and waits for as long as it takes.
+impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
+    fn start_seek(self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
+        self.project().stream.start_seek(position)
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        self.project().stream.poll_complete(cx)
+    }
+}
+
+/// What hyper-util's clients ask of a connection, so that a connector's streams can be wrapped.
+///
+/// # Examples
+///
+/// A client that gives up on a server which has said nothing for ten seconds:
+///
+/// ```
+/// use hyper::{Request, Response, Uri, server::conn::http1, service::service_fn};
+/// use hyper_util::{client::legacy::{Client, connect::HttpConnector}, rt::{TokioExecutor, TokioIo}};
+/// use std::{convert::Infallible, error::Error, time::Duration};
+/// use tickwheel::{Wheel, io::TimeoutStream};
+/// use tower::{Service, ServiceExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn Error>> {
+/// let wheel = Wheel::new();
+/// let connector = HttpConnector::new().map_response(move |connection| {
+///     let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
+///     stream.set_read_timeout(Some(Duration::from_secs(10)));
+///     TokioIo::new(stream)
+/// });
+/// let client = Client::builder(TokioExecutor::new()).build(connector);
+/// #
+/// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// # let uri: Uri = format!("http://{}", listener.local_addr()?).parse()?;
+/// # tokio::spawn(async move {
+/// #     let stream = TokioIo::new(listener.accept().await.unwrap().0);
+/// #     let hello = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("hello"))));
+/// #     http1::Builder::new().serve_connection(stream, hello).await
+/// # });
+/// let response = client.request(Request::get(uri).body(String::new())?).await?;
+/// assert!(response.status().is_success());
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "hyper-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
+impl<S: Connection> Connection for TimeoutStream<S> {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}

@@ -1,0 +1,302 @@
+//! `interval`.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use futures_core::Stream;
+
+use super::{Duration, Instant, MissedTickBehavior};
+use crate::{current, interval};
+
+/// Creates an interval that ticks every `period`, on the wheel of the runtime that this is called in: the first tick completes
+/// at once.
+///
+/// As `tokio::time::interval`, but a tick completes at the first tick of the wheel that begins at or after its instant: never
+/// early, and less than one tick of the wheel late plus what the runtime adds. It counts as missed when it is later than 5 ms
+/// and than one tick of the wheel.
+///
+/// It cannot fail: where the wheel is full or has been shut down, it ticks by Tokio's timer.
+///
+/// # Cancel safety
+///
+/// Dropping the interval cancels its timer at once.
+///
+/// # Panics
+///
+/// Panics if `period` is zero, outside a Tokio runtime, and on one without timers, in Tokio's words.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, interval};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut interval = interval(Duration::from_millis(10));
+/// interval.tick().await; // at once
+/// interval.tick().await; // 10 ms later
+/// # }
+/// ```
+#[track_caller]
+pub fn interval(period: Duration) -> Interval {
+    assert!(period > Duration::ZERO, "`period` must be non-zero.");
+    Interval::new(current::with_wheel(|wheel| wheel.interval(period)))
+}
+
+/// Creates an interval that ticks first at `start` and then every `period`, on the wheel of the runtime that this is called in.
+///
+/// Ticks are as precise as those of [`interval`]; where `start` is in the past, the first completes by the next tick of the
+/// wheel.
+///
+/// # Cancel safety
+///
+/// As [`interval`].
+///
+/// # Panics
+///
+/// As [`interval`] does.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, interval_at};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let start = Instant::now() + Duration::from_millis(20);
+/// let mut interval = interval_at(start, Duration::from_millis(10));
+/// assert_eq!(interval.tick().await, start);
+/// # }
+/// ```
+#[track_caller]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    assert!(period > Duration::ZERO, "`period` must be non-zero.");
+    Interval::new(current::with_wheel(|wheel| wheel.interval_at(start, period)))
+}
+
+/// Ticks at a steady rate; made by [`interval`] and [`interval_at`].
+///
+/// It is used as Tokio's. As a [`Stream`], which Tokio's is not, it yields the instants of its ticks, and never ends.
+///
+/// # Examples
+///
+/// ```
+/// use futures::StreamExt;
+/// use tickwheel::time::{Duration, interval};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let ticks = interval(Duration::from_millis(10)).take(3);
+/// assert_eq!(ticks.count().await, 3);
+/// # }
+/// ```
+pub struct Interval {
+    interval: interval::Interval,
+    /// Waits for the next tick on Tokio's timer: the wheel has refused.
+    stand_in: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Interval {
+    fn new(interval: interval::Interval) -> Interval {
+        Interval {
+            interval,
+            stand_in: None,
+        }
+    }
+
+    /// Completes at the next tick and returns its instant.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped before it completes, it has consumed no tick.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(std::time::Duration::from_millis(10));
+    /// let first = interval.tick().await;
+    /// let second = interval.tick().await;
+    /// assert_eq!(second - first, interval.period());
+    /// # }
+    /// ```
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// Polls for the next tick; while it is pending, the task that polled last is woken for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(std::time::Duration::from_millis(10));
+    /// std::future::poll_fn(|cx| interval.poll_tick(cx)).await;
+    /// # }
+    /// ```
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        let stand_in = match &mut self.stand_in {
+            Some(stand_in) => stand_in,
+            None => {
+                if let Ok(tick) = ready!(self.interval.poll_tick(cx)) {
+                    return Poll::Ready(tick);
+                }
+                let deadline = self.interval.deadline();
+                self.stand_in.insert(Box::pin(tokio::time::sleep_until(deadline)))
+            }
+        };
+        ready!(stand_in.as_mut().poll(cx));
+        // For the next, the wheel may have room again.
+        self.stand_in = None;
+        Poll::Ready(self.interval.take_tick())
+    }
+
+    /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(std::time::Duration::from_millis(10));
+    /// interval.reset();
+    /// interval.tick().await; // 10 ms later
+    /// # }
+    /// ```
+    pub fn reset(&mut self) {
+        self.interval.reset();
+        self.follow();
+    }
+
+    /// Resets the interval to tick at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(std::time::Duration::from_secs(60));
+    /// interval.tick().await;
+    /// interval.reset_immediately();
+    /// interval.tick().await; // at once
+    /// # }
+    /// ```
+    pub fn reset_immediately(&mut self) {
+        self.interval.reset_immediately();
+        self.follow();
+    }
+
+    /// Resets the interval to tick `after` from now, and then every period. A task that awaits a tick is woken for the new
+    /// instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(Duration::from_secs(60));
+    /// interval.reset_after(Duration::from_millis(10));
+    /// interval.tick().await; // 10 ms later
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, after: Duration) {
+        self.interval.reset_after(after);
+        self.follow();
+    }
+
+    /// Resets the interval to tick at `deadline`, and then every period. A task that awaits a tick is woken for the new
+    /// instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::time::{Duration, Instant};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(Duration::from_secs(60));
+    /// let deadline = Instant::now() + Duration::from_millis(10);
+    /// interval.reset_at(deadline);
+    /// assert_eq!(interval.tick().await, deadline);
+    /// # }
+    /// ```
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.interval.reset_at(deadline);
+        self.follow();
+    }
+
+    /// Moves the stand-in, if there is one, to where the next tick has moved.
+    fn follow(&mut self) {
+        if let Some(stand_in) = &mut self.stand_in {
+            stand_in.as_mut().reset(self.interval.deadline());
+        }
+    }
+
+    /// Returns the period of the interval.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let interval = tickwheel::time::interval(Duration::from_secs(1));
+    /// assert_eq!(interval.period(), Duration::from_secs(1));
+    /// # }
+    /// ```
+    pub fn period(&self) -> Duration {
+        self.interval.period()
+    }
+
+    /// Returns what becomes of the ticks after a missed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::time::{Duration, MissedTickBehavior};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let interval = tickwheel::time::interval(Duration::from_secs(1));
+    /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
+    /// # }
+    /// ```
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.interval.missed_tick_behavior()
+    }
+
+    /// Sets what becomes of the ticks after a missed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::time::{Duration, MissedTickBehavior};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::time::interval(Duration::from_secs(1));
+    /// interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    /// # }
+    /// ```
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.interval.set_missed_tick_behavior(behavior);
+    }
+}
+
+impl Stream for Interval {
+    type Item = Instant;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        self.get_mut().poll_tick(cx).map(Some)
+    }
+}
+
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.interval.fmt(f)
+    }
+}

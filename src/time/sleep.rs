@@ -1,0 +1,172 @@
+//! `sleep`.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use super::{Duration, Instant};
+use crate::{current, fallback_sleep::FallbackSleep};
+
+/// Waits until `duration` has elapsed, on the wheel of the runtime that this is called in.
+///
+/// As `tokio::time::sleep`, but precise to one tick of the wheel: never early, and less than one tick late plus what the
+/// runtime adds. A zero duration completes at the first poll. A duration that overflows the clock is taken as 30 years.
+///
+/// It cannot fail: where the wheel is full or has been shut down, it waits on Tokio's timer.
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels the sleep at once; it holds nothing else.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime, and on one without timers, in Tokio's words.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, sleep};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// sleep(Duration::from_millis(20)).await;
+/// # }
+/// ```
+#[track_caller]
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep(current::with_wheel(|wheel| wheel.sleep_or_tokio(duration)))
+}
+
+/// Waits until `deadline`, on the wheel of the runtime that this is called in.
+///
+/// As `tokio::time::sleep_until`, but precise to one tick of the wheel: never early, and less than one tick late plus what the
+/// runtime adds. A deadline in the past completes at the first poll or the next tick.
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels the sleep at once; it holds nothing else.
+///
+/// # Panics
+///
+/// As [`sleep`] does.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, sleep_until};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let deadline = Instant::now() + Duration::from_millis(20);
+/// sleep_until(deadline).await;
+/// assert!(Instant::now() >= deadline);
+/// # }
+/// ```
+#[track_caller]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep(current::with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline)))
+}
+
+/// The future returned by [`sleep`] and [`sleep_until`].
+///
+/// It is used as Tokio's, down to `sleep.as_mut().reset(deadline)` on a pinned one, but is `Unpin`: `(&mut sleep).await` and
+/// `Pin::new(&mut sleep).reset(deadline)` need no pinning.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, sleep};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let sleep = sleep(Duration::from_secs(60));
+/// tokio::pin!(sleep);
+/// tokio::select! {
+///     () = &mut sleep => unreachable!(),
+///     () = std::future::ready(()) => sleep.as_mut().reset(Instant::now() + Duration::from_millis(10)),
+/// }
+/// sleep.await;
+/// # }
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct Sleep(FallbackSleep);
+
+impl Sleep {
+    /// Returns the instant at which the sleep is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::time::{Duration, Instant, sleep_until};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(sleep_until(deadline).deadline(), deadline);
+    /// # }
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.0.deadline()
+    }
+
+    /// Tells whether the sleep's deadline has come; one that was never polled nor reset has not elapsed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::time::{Duration, sleep};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = sleep(Duration::from_millis(10));
+    /// assert!(!sleep.is_elapsed());
+    /// (&mut sleep).await;
+    /// assert!(sleep.is_elapsed());
+    /// # }
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        self.0.is_elapsed()
+    }
+
+    /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
+    ///
+    /// A later deadline costs a store: the timer stays where it is, and re-arms when its old deadline comes. An earlier one
+    /// moves it at once. The task that polled the sleep last is woken for the new deadline. After completion, the sleep has
+    /// to be polled again to wait for the new one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::pin::Pin;
+    /// use tickwheel::time::{Duration, Instant, sleep};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = sleep(Duration::from_secs(3600));
+    /// Pin::new(&mut sleep).reset(Instant::now() + Duration::from_millis(10));
+    /// sleep.await;
+    /// # }
+    /// ```
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().0.reset(deadline);
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! `timeout`.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use tokio::task::coop;
+
+use super::{Duration, Instant, error::Elapsed};
+use crate::{current, error::TimeoutError, timeout};
+
+/// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime that this is called in.
+///
+/// As `tokio::time::timeout`: the future is polled first, and one that is ready succeeds whatever the duration. But the
+/// duration counts from the first poll that finds it pending, and the timeout elapses at a tick of the wheel: never early, and
+/// less than two ticks late plus what the runtime adds. A zero duration elapses at that first pending poll. A duration that
+/// overflows the clock is taken as 30 years.
+///
+/// It cannot be refused: where the wheel is full or has been shut down, it waits on Tokio's timer.
+///
+/// # Cancel safety
+///
+/// Dropping the timeout drops the future and cancels the timer at once. In a busy wheel the timer that a thread cancelled
+/// last, and with it a clone of its task's waker, may stay until the next tick for the thread's next timeout.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime, and on one without timers, in Tokio's words.
+///
+/// # Errors
+///
+/// The timeout resolves to [`Elapsed`] when the time runs out.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, timeout};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
+///
+/// if let Err(_) = timeout(Duration::from_millis(10), receiver).await {
+///     println!("no answer");
+/// }
+/// # drop(sender);
+/// # }
+/// ```
+#[track_caller]
+#[inline]
+pub fn timeout<F>(duration: Duration, future: F) -> Timeout<F::IntoFuture>
+where
+    F: IntoFuture,
+{
+    let future = future.into_future();
+    Timeout {
+        timeout: current::with_wheel(|wheel| wheel.timeout(duration, future)),
+        stand_in: None,
+    }
+}
+
+/// Requires `future` to complete before `deadline`, on the wheel of the runtime that this is called in.
+///
+/// As `tokio::time::timeout_at`: the future is polled first, and one that is ready succeeds even past the deadline. The timeout
+/// elapses never early, and less than one tick late plus what the runtime adds.
+///
+/// # Cancel safety
+///
+/// Dropping the timeout drops the future and cancels the timer at once.
+///
+/// # Panics
+///
+/// As [`timeout`] does.
+///
+/// # Errors
+///
+/// As [`timeout`] does.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, timeout_at};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let deadline = Instant::now() + Duration::from_millis(20);
+/// assert!(timeout_at(deadline, std::future::pending::<()>()).await.is_err());
+/// assert!(Instant::now() >= deadline);
+/// # }
+/// ```
+#[track_caller]
+pub fn timeout_at<F>(deadline: Instant, future: F) -> Timeout<F::IntoFuture>
+where
+    F: IntoFuture,
+{
+    let future = future.into_future();
+    Timeout {
+        timeout: current::with_wheel(|wheel| wheel.timeout_at(deadline, future)),
+        stand_in: None,
+    }
+}
+
+pin_project! {
+    /// The future returned by [`timeout`] and [`timeout_at`].
+    ///
+    /// It is `Unpin` where the future inside is, and cancelled by dropping.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::future::{Ready, ready};
+    /// use tickwheel::time::{Duration, Timeout, timeout};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let answer: Timeout<Ready<u8>> = timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(answer.await, Ok(7));
+    /// # }
+    /// ```
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Timeout<T> {
+        #[pin]
+        timeout: timeout::Timeout<T>,
+        // On Tokio's timer: the wheel has refused.
+        stand_in: Option<Pin<Box<tokio::time::Sleep>>>,
+    }
+}
+
+impl<T> Timeout<T> {
+    /// Returns the future inside.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::future::ready;
+    /// # use tickwheel::time::{Duration, timeout};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let timeout = timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
+    /// # }
+    /// ```
+    pub fn get_ref(&self) -> &T {
+        self.timeout.get_ref()
+    }
+
+    /// Returns the future inside, to be changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::future::ready;
+    /// # use tickwheel::time::{Duration, timeout};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut timeout = timeout(Duration::from_secs(1), ready(7));
+    /// *timeout.get_mut() = ready(8);
+    /// assert_eq!(timeout.await, Ok(8));
+    /// # }
+    /// ```
+    pub fn get_mut(&mut self) -> &mut T {
+        self.timeout.get_mut()
+    }
+
+    /// Gives back the future inside, and cancels the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::future::ready;
+    /// # use tickwheel::time::{Duration, timeout};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let timeout = timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().await, 7);
+    /// # }
+    /// ```
+    pub fn into_inner(self) -> T {
+        self.timeout.into_inner()
+    }
+}
+
+impl<T> Future for Timeout<T>
+where
+    T: Future,
+{
+    type Output = Result<T::Output, Elapsed>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        if this.stand_in.is_some() {
+            if let Poll::Ready(output) = this.timeout.future().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+        } else {
+            match ready!(this.timeout.as_mut().poll(cx)) {
+                Ok(output) => return Poll::Ready(Ok(output)),
+                Err(TimeoutError::Elapsed) => return Poll::Ready(Err(Elapsed::new())),
+                Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
+                    *this.stand_in = Some(stand_in(this.timeout.refused_until()));
+                }
+            }
+        }
+        let elapsed = this
+            .stand_in
+            .as_mut()
+            .map(|stand_in| poll_stand_in(stand_in.as_mut(), had_budget, cx));
+        elapsed.unwrap_or(Poll::Pending).map(Err)
+    }
+}
+
+#[cold]
+fn stand_in(deadline: Instant) -> Pin<Box<tokio::time::Sleep>> {
+    Box::pin(tokio::time::sleep_until(deadline))
+}
+
+/// Polls the timer, outside the budget where the future has just used it up: it would otherwise never elapse.
+#[cold]
+fn poll_stand_in(
+    stand_in: Pin<&mut tokio::time::Sleep>,
+    had_budget: bool,
+    cx: &mut Context<'_>,
+) -> Poll<Elapsed> {
+    let polled = match had_budget && !coop::has_budget_remaining() {
+        true => pin!(coop::unconstrained(stand_in)).poll(cx),
+        false => stand_in.poll(cx),
+    };
+    polled.map(|()| Elapsed::new())
+}
+
+impl<T: fmt::Debug> fmt::Debug for Timeout<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.timeout.fmt(f)
+    }
+}

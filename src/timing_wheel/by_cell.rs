@@ -1,0 +1,426 @@
+//! The verbs of an owner that knows its entries by their cells, and takes what is due one by one.
+//!
+//! A [`Key`](super::Key) is a claim: its cell stays until it comes back. Here a cell is free again as soon as its entry has been taken,
+//! and the owner itself tells by the value whether a cell still holds what it put there.
+//!
+//! They are for a wheel made by [`TimingWheel::without_rounds`], whose owner never has it
+//! [`advance`](TimingWheel::advance) but over nothing: no visit is left unfinished.
+
+use super::{Bucket, NIL, Place, Tick, TimingWheel, Visit};
+
+/// Buckets with no more timers than this are sorted rather than cascaded, once all of them are due.
+const SHORT: usize = 32;
+
+/// What is known of the earliest deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    pub(crate) at_least: Tick,
+    /// The deadline of some entry: that of the first one, where the two are equal.
+    pub(crate) at_most: Tick,
+}
+
+impl<T> TimingWheel<T> {
+    /// A wheel with levels for all 64 bits of a deadline: no timer waits for a later round.
+    pub(crate) fn without_rounds(ticks_per_wheel: usize) -> TimingWheel<T> {
+        TimingWheel::try_new(ticks_per_wheel, usize::MAX).expect("memory for a few buckets")
+    }
+
+    /// How many entries fit without an allocation.
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for `additional` more entries.
+    ///
+    /// # Panics
+    ///
+    /// Where so much memory cannot be addressed.
+    #[track_caller]
+    pub(crate) fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional);
+    }
+
+    /// Gives back the memory behind the last cell in use.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Starts a timer, as [`insert`](TimingWheel::insert) does, and says in which cell it is.
+    #[inline]
+    pub(crate) fn insert_cell(&mut self, deadline: Tick, value: T) -> u32 {
+        self.insert(deadline, value).index()
+    }
+
+    /// What is in a cell.
+    #[inline]
+    pub(crate) fn cell(&self, cell: u32) -> Option<(Tick, &T)> {
+        let entry = self.entries.get(cell as usize)?;
+        Some((entry.deadline, entry.value.as_ref()?))
+    }
+
+    /// Moves a timer to another deadline, behind all others that have it.
+    #[inline]
+    pub(crate) fn move_cell(&mut self, cell: u32, deadline: Tick) {
+        self.unlink(cell);
+        self.entries[cell as usize].deadline = deadline;
+        self.hang(cell, self.now);
+    }
+
+    /// Ends a timer and frees its cell.
+    #[inline]
+    pub(crate) fn take_cell(&mut self, cell: u32) -> Option<(Tick, T)> {
+        self.unlink(cell);
+        self.len -= 1;
+        let entry = self.entries.remove(cell as usize);
+        Some((entry.deadline, entry.value?))
+    }
+
+    /// Takes the first of the timers due by `now`: in order of deadline, and of insertion among those with one deadline,
+    /// except that what was overdue when it came is in order of insertion until [`sort_overdue`](Self::sort_overdue). With
+    /// none left, the wheel has moved on to `now`.
+    pub(crate) fn take_due(&mut self, now: Tick) -> Option<(Tick, T)> {
+        while self.overdue.is_empty() {
+            match self.next_visit() {
+                Some(visit) if visit.tick <= now => {
+                    let end = self.end_of(visit);
+                    if end <= now && self.is_short(visit) {
+                        self.make_overdue(visit, end);
+                    } else {
+                        self.bring_down(visit);
+                    }
+                }
+                _ => {
+                    self.now = self.now.max(now);
+                    return None;
+                }
+            }
+        }
+        self.take_cell(self.overdue.head)
+    }
+
+    /// Moves on to a visit's tick: what is due then becomes overdue, the rest of the bucket cascades.
+    fn bring_down(&mut self, visit: Visit) {
+        self.now = visit.tick;
+        self.empty(visit);
+        let mut cursor = visit.cursor;
+        while cursor != NIL {
+            let next = self.entries[cursor as usize].next;
+            self.hang(cursor, visit.tick);
+            cursor = next;
+        }
+    }
+
+    /// Moves on to the end of a bucket: all that is in it becomes overdue.
+    fn make_overdue(&mut self, visit: Visit, end: Tick) {
+        self.now = end;
+        self.empty(visit);
+        let mut cursor = visit.cursor;
+        let mut last = Tick::ZERO;
+        let mut sorted = true;
+        while cursor != NIL {
+            let entry = &self.entries[cursor as usize];
+            sorted &= last <= entry.deadline;
+            last = entry.deadline;
+            let next = entry.next;
+            self.overdue.push_back(&mut self.entries, cursor, Place::OVERDUE);
+            cursor = next;
+        }
+        if !sorted {
+            self.sort_overdue();
+        }
+    }
+
+    /// Takes the whole list out of a bucket.
+    #[inline]
+    fn empty(&mut self, visit: Visit) {
+        let digit = self.digit(visit);
+        let ring = &mut self.levels[visit.level];
+        ring.buckets[digit] = Bucket::EMPTY;
+        ring.used.remove(digit);
+    }
+
+    /// Whether no more than a few timers hang in a bucket.
+    fn is_short(&self, visit: Visit) -> bool {
+        let mut cursor = visit.cursor;
+        for _ in 0..SHORT {
+            let Some(entry) = self.entries.get(cursor as usize) else {
+                return true;
+            };
+            cursor = entry.next;
+        }
+        cursor == NIL
+    }
+
+    /// The last tick of a bucket.
+    #[inline]
+    fn end_of(&self, visit: Visit) -> Tick {
+        let span = 1 << (visit.level as u32 * self.bits_per_level);
+        Tick(visit.tick.0 | (span - 1))
+    }
+
+    /// The deadline of what became overdue last, if anything is.
+    #[inline]
+    pub(crate) fn last_overdue(&self) -> Option<Tick> {
+        let entry = self.entries.get(self.overdue.tail as usize)?;
+        Some(entry.deadline)
+    }
+
+    /// Brings what is overdue into the order of deadlines, and of insertion among those with one deadline.
+    pub(crate) fn sort_overdue(&mut self) {
+        let mut overdue: Vec<(Tick, u32)> = self.list(self.overdue).collect();
+        overdue.sort_by_key(|&(deadline, _)| deadline);
+        self.overdue = Bucket::EMPTY;
+        for (_, index) in overdue {
+            self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
+        }
+    }
+
+    /// The cell of the timer that [`take_due`](Self::take_due) takes next, were everything overdue sorted. It walks one
+    /// bucket.
+    pub(crate) fn first_cell(&self) -> Option<u32> {
+        let list = match self.overdue.is_empty() {
+            true => {
+                let visit = self.next_visit()?;
+                self.levels[visit.level].buckets[self.digit(visit)]
+            }
+            false => self.overdue,
+        };
+        self.list(list)
+            .min_by_key(|&(deadline, _)| deadline)
+            .map(|(_, index)| index)
+    }
+
+    /// What is known of the earliest deadline after a look at no more than `looks` entries.
+    pub(crate) fn first(&self, looks: usize) -> Option<First> {
+        let exactly = |tick| First {
+            at_least: tick,
+            at_most: tick,
+        };
+        if !self.overdue.is_empty() {
+            return Some(exactly(self.now));
+        }
+        let visit = self.next_visit()?;
+        if visit.level == 0 {
+            return Some(exactly(visit.tick));
+        }
+        let mut list = self.list(self.levels[visit.level].buckets[self.digit(visit)]);
+        let (earliest, _) = list.by_ref().take(looks.max(1)).min()?;
+        Some(match list.next() {
+            None => exactly(earliest),
+            Some(_) => First {
+                at_least: visit.tick,
+                at_most: earliest,
+            },
+        })
+    }
+
+    /// A tick by which the first timer is due; it looks at no entry.
+    pub(crate) fn first_by(&self) -> Option<Tick> {
+        if !self.overdue.is_empty() {
+            return Some(self.now);
+        }
+        self.next_visit().map(|visit| self.end_of(visit))
+    }
+
+    /// Ends all timers; the memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.incoming = Bucket::EMPTY;
+        self.marked = NIL;
+        self.overdue = Bucket::EMPTY;
+        self.unfinished = None;
+        for level in &mut self.levels {
+            while let Some(digit) = level.used.next(0) {
+                level.used.remove(digit);
+                level.buckets[digit] = Bucket::EMPTY;
+            }
+        }
+        // A value that panics as it is dropped costs the memory, and nothing else.
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.clear();
+        self.entries = entries;
+    }
+
+    /// Moves entries into the free cells before them, so that no more memory is kept than they need. `moved` hears of each
+    /// that has another cell now.
+    pub(crate) fn compact(&mut self, mut moved: impl FnMut(&T, u32)) {
+        let end = self.entries.iter().next_back().map_or(0, |(index, _)| index + 1);
+        let len = self.entries.len();
+        let mut cells = vec![NIL; end - len];
+        self.entries.compact(|entry, from, to| {
+            // Both fit, for the links of entries are no longer.
+            cells[from - len] = to as u32;
+            if let Some(value) = &entry.value {
+                moved(value, to as u32);
+            }
+            true
+        });
+        let follow = |link: &mut u32| {
+            if *link != NIL && *link as usize >= len {
+                *link = cells[*link as usize - len];
+            }
+        };
+        for (_, entry) in &mut self.entries {
+            follow(&mut entry.prev);
+            follow(&mut entry.next);
+        }
+        let buckets = self.levels.iter_mut().flat_map(|level| &mut level.buckets);
+        follow(&mut self.marked);
+        for bucket in buckets.chain([&mut self.incoming, &mut self.overdue]) {
+            follow(&mut bucket.head);
+            follow(&mut bucket.tail);
+        }
+    }
+
+    /// The bucket, within its level, that a visit is about.
+    fn digit(&self, visit: Visit) -> usize {
+        visit.place.ordinal() as usize & ((1 << self.bits_per_level) - 1)
+    }
+
+    /// The deadlines and cells of a list, oldest first.
+    fn list(&self, list: Bucket) -> impl Iterator<Item = (Tick, u32)> {
+        let mut cursor = list.head;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(cursor as usize)?;
+            let index = std::mem::replace(&mut cursor, entry.next);
+            Some((entry.deadline, index))
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Insert(u64),
+        Move(usize, u64),
+        Take(usize),
+        TakeDue { to: u64, times: usize },
+        Compact,
+        Clear,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        // Near and far, past and to come, the same and different ones, told from now.
+        let shift = || {
+            prop_oneof![
+                0..4_u64,
+                0..300_u64,
+                any::<u32>().prop_map(u64::from),
+                any::<u64>()
+            ]
+        };
+        prop_oneof![
+            6 => shift().prop_map(Op::Insert),
+            2 => (any::<usize>(), shift()).prop_map(|(timer, to)| Op::Move(timer, to)),
+            2 => any::<usize>().prop_map(Op::Take),
+            3 => (shift(), 0..5_usize).prop_map(|(to, times)| Op::TakeDue { to, times }),
+            1 => Just(Op::Compact),
+            1 => Just(Op::Clear),
+        ]
+    }
+
+    /// What is in the wheel, as a list in order of deadline and then of insertion.
+    #[derive(Default)]
+    struct Model(Vec<(Tick, u64, u32)>);
+
+    impl Model {
+        fn insert(&mut self, deadline: Tick, value: u64, cell: u32) {
+            let at = self.0.partition_point(|&(other, ..)| other <= deadline);
+            self.0.insert(at, (deadline, value, cell));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_sorted_list(bits in 1..10_u32, ops in proptest::collection::vec(op(), 1..80)) {
+            let mut wheel = TimingWheel::without_rounds(1 << bits);
+            let mut model = Model::default();
+            let mut values = 0;
+            // Deadlines lie on both sides of it.
+            let mut now = Tick(1000);
+            wheel.take_due(now);
+            let tick = |now: Tick, shift: u64| match shift % 5 {
+                0 => Tick(now.0.saturating_sub(shift / 5)),
+                _ => Tick(now.0.saturating_add(shift / 5)),
+            };
+            for op in ops {
+                match op {
+                    Op::Insert(shift) => {
+                        let deadline = tick(now, shift);
+                        values += 1;
+                        let cell = wheel.insert_cell(deadline, values);
+                        model.insert(deadline, values, cell);
+                        wheel.sort_overdue();
+                    }
+                    Op::Move(timer, shift) if !model.0.is_empty() => {
+                        let (_, value, cell) = model.0.remove(timer % model.0.len());
+                        let deadline = tick(now, shift);
+                        wheel.move_cell(cell, deadline);
+                        model.insert(deadline, value, cell);
+                        wheel.sort_overdue();
+                    }
+                    Op::Take(timer) if !model.0.is_empty() => {
+                        let (deadline, value, cell) = model.0.remove(timer % model.0.len());
+                        prop_assert_eq!(wheel.take_cell(cell), Some((deadline, value)));
+                    }
+                    Op::TakeDue { to, times } => {
+                        let to = Tick(now.0.saturating_add(to));
+                        for _ in 0..times {
+                            let due = model.0.first().is_some_and(|&(deadline, ..)| deadline <= to);
+                            let expected = due.then(|| model.0.remove(0));
+                            let taken = wheel.take_due(to);
+                            prop_assert_eq!(taken, expected.map(|(deadline, value, _)| (deadline, value)));
+                            now = wheel.now();
+                        }
+                    }
+                    Op::Compact => {
+                        wheel.compact(|value, to| {
+                            model.0.iter_mut().filter(|timer| timer.1 == *value).for_each(|timer| timer.2 = to);
+                        });
+                        prop_assert_eq!(wheel.capacity(), model.0.len());
+                    }
+                    Op::Clear => {
+                        wheel.clear();
+                        model.0.clear();
+                    }
+                    Op::Move(..) | Op::Take(_) => {}
+                }
+                wheel.assert_consistent();
+                prop_assert_eq!(wheel.len(), model.0.len());
+                for &(deadline, value, cell) in &model.0 {
+                    prop_assert_eq!(wheel.cell(cell), Some((deadline, &value)));
+                }
+                let first = model.0.first();
+                prop_assert_eq!(wheel.first_cell(), first.map(|&(_, _, cell)| cell));
+                for looks in [1, 3, usize::MAX] {
+                    let known = wheel.first(looks);
+                    prop_assert_eq!(known.is_some(), first.is_some());
+                    let (Some(known), Some(&(deadline, ..))) = (known, first) else { continue };
+                    let deadline = deadline.max(wheel.now());
+                    prop_assert!(known.at_least <= deadline && deadline <= known.at_most);
+                    prop_assert!(wheel.first_by().is_some_and(|tick| deadline <= tick));
+                    if looks == usize::MAX {
+                        prop_assert_eq!(known.at_least, known.at_most);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_overdue_comes_in_order_of_deadline_once_sorted() {
+        let mut wheel = TimingWheel::without_rounds(64);
+        assert_eq!(wheel.take_due(Tick(100)), None);
+        for deadline in [7, 3, 9, 3] {
+            wheel.insert_cell(Tick(deadline), ());
+        }
+        wheel.sort_overdue();
+        let taken: Vec<_> = std::iter::from_fn(|| wheel.take_due(Tick::ZERO)).collect();
+        assert_eq!(taken, [3, 3, 7, 9].map(|deadline| (Tick(deadline), ())));
+    }
+}

@@ -1,0 +1,39 @@
+//! Timeout layers and services for tower, on a wheel: what `tower::timeout` is on Tokio's timer, and one that answers.
+
+mod respond;
+mod timeout;
+
+use std::{error::Error, time::Duration};
+
+pub use respond::{Respond, RespondFuture, RespondLayer};
+pub use timeout::{ResponseFuture, Timeout, TimeoutLayer};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// How much time a request gets: a [`Duration`], or a closure from a request to one.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::tower::TimeoutFor;
+///
+/// assert_eq!(Duration::from_secs(1).timeout_for(&"request"), Duration::from_secs(1));
+/// assert_eq!((|request: &u64| Duration::from_secs(*request)).timeout_for(&2), Duration::from_secs(2));
+/// ```
+pub trait TimeoutFor<Request> {
+    /// Returns how much time `request` gets.
+    fn timeout_for(&self, request: &Request) -> Duration;
+}
+
+impl<Request> TimeoutFor<Request> for Duration {
+    fn timeout_for(&self, _: &Request) -> Duration {
+        *self
+    }
+}
+
+impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
+    fn timeout_for(&self, request: &Request) -> Duration {
+        self(request)
+    }
+}

@@ -13,7 +13,8 @@ use crate::wheel::Wheel;
 /// starts one for each timeout of each request, and cancels nearly all of them.
 ///
 /// The SDK has nowhere to report a refusal. Where the wheel is full or has been shut down, a sleep waits on Tokio's own timer
-/// instead: no request times out early. (On an executor other than Tokio's, a refused sleep completes at once.)
+/// instead: no request times out early. The guide has, under "When the wheel refuses", what each
+/// integration does.
 ///
 /// Only the sleeps move: what a client reads as the time of day is its `time_source`.
 ///

@@ -11,7 +11,8 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 /// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
 ///
 /// backon has nowhere to report a refusal. Where the wheel is full or has been shut down, a pause waits on Tokio's own timer
-/// instead: no retry comes early. (On an executor other than Tokio's, a refused pause completes at once.)
+/// instead: no retry comes early. The guide has, under "When the wheel refuses", what each
+/// integration does.
 ///
 /// So retries outlive the wheel. With `.when(|_| !wheel.is_shutdown())` they end after a shutdown, at the first attempt that
 /// fails; the guide's page shows how a pause in progress ends at the shutdown, too.

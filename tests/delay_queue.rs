@@ -809,7 +809,7 @@ fn nothing_is_lost_where_a_queue_is_sent_between_tasks() {
                         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                         if inserted < VALUES {
                             let key = queue_.insert(inserted, Duration::from_micros(random >> 50));
-                            if random.is_multiple_of(3) {
+                            if random % 3 == 0 {
                                 queue_.reset(&key, Duration::from_micros(random >> 52));
                             }
                             inserted += 1;
@@ -875,7 +875,7 @@ fn no_wake_up_is_missed_where_a_queue_is_shared() {
                             ),
                             _ => {}
                         }
-                        if round.is_multiple_of(100) {
+                        if round % 100 == 0 {
                             yield_now().await;
                         }
                     }

@@ -24,6 +24,8 @@ pub trait Timers: Clone + Send + Sync + 'static {
 
     fn sleep(&self, duration: Duration) -> Self::Sleep;
 
+    fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
+
     /// Moves a sleep to `duration` from now.
     fn restart(sleep: Pin<&mut Self::Sleep>, duration: Duration);
 }
@@ -43,6 +45,11 @@ impl Timers for None {
 
     #[inline]
     fn sleep(&self, _: Duration) -> Pending<()> {
+        pending()
+    }
+
+    #[inline]
+    fn sleep_until(&self, _: Instant) -> Pending<()> {
         pending()
     }
 
@@ -73,6 +80,11 @@ impl Timers for Tokio {
     }
 
     #[inline]
+    fn sleep_until(&self, deadline: Instant) -> tokio::time::Sleep {
+        tokio::time::sleep_until(deadline)
+    }
+
+    #[inline]
     fn restart(sleep: Pin<&mut tokio::time::Sleep>, duration: Duration) {
         sleep.reset(Instant::now() + duration);
     }
@@ -94,6 +106,11 @@ impl Timers for Wheel {
     #[inline]
     fn sleep(&self, duration: Duration) -> tickwheel::Sleep {
         Wheel::sleep(self, duration)
+    }
+
+    #[inline]
+    fn sleep_until(&self, deadline: Instant) -> tickwheel::Sleep {
+        Wheel::sleep_until(self, deadline)
     }
 
     #[inline]

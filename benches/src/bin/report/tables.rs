@@ -25,6 +25,18 @@ const PENDING: [(&str, &str); 4] = [
 ];
 const STRUCTURES: [&str; 3] = ["levels(4)", "levels(1)", "hierarchical_hash_wheel_timer"];
 
+/// The scenes of a bad day, by their names in `bad-day`.
+const SCENES: [(&str, &str); 8] = [
+    ("storm", "20,000 timeouts that elapse all the time"),
+    ("schedule", "a worker that schedules a task and blocks"),
+    ("timeout", "a worker that starts a timeout and blocks"),
+    ("reset", "a worker that resets a sleep to earlier and blocks"),
+    ("crowd", "5,000 tasks woken, three of which block"),
+    ("cascade", "200,000 timers that cascade beside busy tasks"),
+    ("busy", "both cores busy, 25,000 sleeps a second"),
+    ("stall", "a runtime that stands still for 600 ms"),
+];
+
 /// Peers, and how many times cheaper than each.
 type Goals = &'static [(&'static str, f64)];
 
@@ -73,6 +85,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "expire" => expire(measured),
         "timing_wheel" => structure(measured),
         "instructions" => instructions(measured),
+        "bad-day" => bad_day(measured),
         "memory" => programs(
             measured,
             "memory",
@@ -185,7 +198,20 @@ pub fn charts(measured: &Measured) -> Vec<(&'static str, String)> {
         program("lateness", "p99_ms", "1 in 100 is later than"),
         program("lateness", "max_ms", "the latest"),
     ];
+    let scenes = SCENES.into_iter().map(|(scene, what)| {
+        let bar = |line: &Line| Some(Bar::new(line.get("peer")?, line.number("p99_ms")?));
+        let lines = measured
+            .lines("bad-day")
+            .filter(|line| line.get("scene") == Some(scene));
+        group(what, lines.filter_map(bar).collect())
+    });
     let all = [
+        (
+            "bad-day",
+            "How late timers come on a bad day",
+            "ms, 1 in 100 is later, less is better",
+            scenes.collect(),
+        ),
         (
             "figures",
             "Timers registered, cancelled and reset",
@@ -598,6 +624,28 @@ fn instructions(measured: &Measured) -> String {
         ]
     });
     markdown(&["work", "tickwheel", "tokio"], rows)
+}
+
+fn bad_day(measured: &Measured) -> String {
+    let get = |scene: &str, peer: &str, key: &str| {
+        measured.number("bad-day", &[("scene", scene), ("peer", peer)], key)
+    };
+    let rows = SCENES.into_iter().filter_map(|(scene, what)| {
+        get(scene, "tickwheel", "max_ms")?;
+        let late = |peer: &str| {
+            let figures = ["p50_ms", "p99_ms", "max_ms"].map(|key| cell(get(scene, peer, key)));
+            figures.join(" / ")
+        };
+        let lag = cell(get(scene, "tickwheel", "lag_ms"));
+        Some(vec![what.to_owned(), late("tickwheel"), late("tokio"), lag])
+    });
+    let head = [
+        "late by, ms: p50 / p99 / max",
+        "tickwheel",
+        "tokio",
+        "`max_lag` says",
+    ];
+    markdown(&head, rows)
 }
 
 /// A row for each line that a program printed.

@@ -238,7 +238,14 @@ impl World {
                 Due::At(deadline) => Some(deadline),
             };
             match self.shard.poll(&mut key, due, &waker) {
-                Poll::Ready(outcome) => return outcome,
+                Poll::Ready(outcome) => {
+                    // As a countdown does that is dropped: one that a shutdown ended keeps its cell till then.
+                    if let Some(key) = key.take() {
+                        assert_eq!(outcome, Err(Refusal::Shutdown));
+                        drop(self.shard.cancel(key));
+                    }
+                    return outcome;
+                }
                 Poll::Pending => task.0.wait(),
             }
         }

@@ -51,6 +51,7 @@ impl Wheel {
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # }
     /// ```
+    #[inline]
     pub fn sleep_or_tokio(&self, duration: Duration) -> FallbackSleep {
         FallbackSleep::new(self.sleep(duration))
     }
@@ -80,6 +81,7 @@ impl Wheel {
     /// assert!(Instant::now() >= deadline);
     /// # }
     /// ```
+    #[inline]
     pub fn sleep_until_or_tokio(&self, deadline: Instant) -> FallbackSleep {
         FallbackSleep::new(self.sleep_until(deadline))
     }
@@ -117,6 +119,7 @@ enum Course {
 }
 
 impl FallbackSleep {
+    #[inline]
     pub(crate) fn new(sleep: Sleep) -> FallbackSleep {
         FallbackSleep {
             sleep,
@@ -207,6 +210,7 @@ impl FallbackSleep {
 impl Future for FallbackSleep {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if let Course::Wheel = self.course {
             if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {

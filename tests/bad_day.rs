@@ -213,7 +213,7 @@ fn a_worker_that_resets_a_sleep_to_an_earlier_instant_and_blocks_delays_nobody()
 fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_free() {
     const TASKS: usize = 5_000;
     /// Which of them block depends on who runs them, so this is played again and again.
-    const TIMES: usize = 12;
+    const TIMES: usize = 16;
 
     let runtime = threaded_runtime(4);
     for time in 0..TIMES {

@@ -20,7 +20,7 @@ use tickwheel::{Interval, SleepError, Wheel};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, ms};
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, ms, paused_runtime};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<Interval>();
@@ -546,4 +546,21 @@ async fn a_tick_that_finds_no_budget_left_is_not_lost() {
     );
     assert_eq!(interval.tick().await, Ok(start));
     assert_eq!(interval.tick().await, Ok(start + ms(100)));
+}
+
+#[test]
+fn an_interval_carried_to_a_runtime_with_another_clock_ticks_by_that_one() {
+    let wheel = Wheel::new();
+    let mut interval = wheel.interval(SECOND);
+    paused_runtime().block_on(async {
+        tokio::time::advance(2 * DAY).await;
+        interval.tick().await.unwrap();
+        wheel.sleep(TICK).await.unwrap();
+    });
+    paused_runtime().block_on(async {
+        interval.tick().await.unwrap();
+        let now = Instant::now();
+        let next = interval.tick().await.unwrap();
+        assert!(next >= now && next <= now + SECOND, "{:?}", next - now);
+    });
 }

@@ -324,6 +324,20 @@ fn size_hints_are_those_of_tokio_stream_or_closer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn size_hints_count_what_was_collected_and_know_the_end() {
+    let wheel = Wheel::new();
+    let two_and_silence = stream::iter([1, 2]).chain(stream::pending());
+    let mut chunks = two_and_silence.chunks_timeout(&wheel, 3, ms(100));
+    assert!(chunks.next().now_or_never().is_none());
+    // No more will come, by what the silence says of itself; two are kept.
+    assert_eq!(chunks.size_hint(), (1, Some(1)));
+
+    let mut ended = stream::iter([1]).timeout(&wheel, ms(100));
+    assert_eq!((ended.next().await, ended.next().await), (Some(Ok(1)), None));
+    assert_eq!(ended.size_hint(), (0, Some(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_a_stream_cancels_its_timer_and_ending_drops_what_is_inside() {
     let wheel = Wheel::new();
     let mut silent = stream::pending::<()>().timeout(&wheel, ms(100));

@@ -21,7 +21,7 @@ use tickwheel::{
     Wheel,
     time::{self, Duration, Instant, Interval, MissedTickBehavior, Sleep, Timeout, error},
 };
-use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
+use tokio_test::{assert_pending, assert_ready_ok, task};
 
 /// As programs hold Tokio's: behind pins and boxes, by name.
 struct Connection {
@@ -308,7 +308,7 @@ async fn its_clock_can_be_paused_and_advanced() {
     assert!(!sleep.is_woken());
     time::advance(SECOND / 2 + TICK).await;
     assert!(sleep.is_woken(), "the driver has come by the end of an advance");
-    assert_ready!(sleep.poll());
+    tokio_test::assert_ready!(sleep.poll());
     time::resume();
 }
 

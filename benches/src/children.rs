@@ -149,11 +149,18 @@ pub fn child(arguments: impl IntoIterator<Item = String>) -> Line {
 
 /// Runs the peers in turn, each time in a new process, and prints the median of every number, a line for each peer.
 pub fn in_turn(arguments: &Arguments, peers: &[&str]) {
+    in_turn_at(arguments, None, peers);
+}
+
+/// The same, at one kind of work, a further argument that has a name.
+pub fn in_turn_at(arguments: &Arguments, work: Option<(&str, &str)>, peers: &[&str]) {
+    let work = work.map(|(name, value)| [format!("--{name}"), value.to_owned()]);
     let rounds = arguments.number("rounds", 1);
     let mut lines = vec![Vec::new(); peers.len()];
     for _ in 0..rounds {
         for (peer, lines) in peers.iter().zip(&mut lines) {
-            lines.push(child([(*peer).to_owned()].into_iter().chain(arguments.again())));
+            let given = [(*peer).to_owned()].into_iter().chain(arguments.again());
+            lines.push(child(given.chain(work.iter().flatten().cloned())));
         }
     }
     for lines in lines {

@@ -1,6 +1,7 @@
 //! What the benchmarks and the programs share: the peers, the work they are given, and how it is measured.
 
 pub mod children;
+pub mod pair;
 pub mod peer;
 pub mod process;
 pub mod random;

@@ -1,15 +1,16 @@
-//! A server in memory: connections that have their turn, each with a timeout around every read and a sleep for its idle time.
+//! A server of short lines: on each connection a timeout around every request's reading, and a sleep for the idle time that
+//! every request restarts. In memory it has its connections one after the other.
 
-use std::{thread, time::Duration};
+use std::{io, thread, time::Duration};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::timers::Timers;
 
 /// How long a request may take to come in whole, once the connection waits for one.
-const READ: Duration = Duration::from_secs(5);
+const READ: Duration = Duration::from_secs(60);
 /// How long a connection may be silent.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(120);
 
 const REQUEST: &[u8; 16] = b"GET the-key    \n";
 const ANSWER: &[u8; 8] = b"a value\n";
@@ -42,13 +43,7 @@ impl Server {
         let mut left = requests;
         while left > 0 {
             for connection in self.0.iter_mut().take(left as usize) {
-                connection.write_all(REQUEST).await.expect("the server reads");
-                let mut answer = [0; ANSWER.len()];
-                connection
-                    .read_exact(&mut answer)
-                    .await
-                    .expect("the server answers");
-                assert_eq!(&answer, ANSWER);
+                ask(connection).await.expect("the server answers");
                 left -= 1;
             }
             if traffic == Traffic::Quiet {
@@ -59,13 +54,22 @@ impl Server {
     }
 }
 
-async fn serve<T: Timers>(mut connection: DuplexStream, timers: T) {
+/// Asks once, and reads the answer.
+pub async fn ask<C: AsyncRead + AsyncWrite + Unpin + Send>(connection: &mut C) -> io::Result<()> {
+    connection.write_all(REQUEST).await?;
+    let mut answer = [0; ANSWER.len()];
+    connection.read_exact(&mut answer).await?;
+    assert_eq!(&answer, ANSWER);
+    Ok(())
+}
+
+/// Serves a connection until the client has gone or has been silent for too long.
+pub async fn serve<C: AsyncRead + AsyncWrite + Unpin + Send, T: Timers>(mut connection: C, timers: T) {
     let mut idle = std::pin::pin!(timers.sleep(IDLE));
-    let mut request = [0; REQUEST.len()];
     loop {
         tokio::select! {
-            read = timers.timeout(READ, connection.read_exact(&mut request)) => match read {
-                Ok(Ok(_)) => {
+            read = timers.timeout(READ, read_line(&mut connection)) => match read {
+                Ok(Ok(())) => {
                     T::restart(idle.as_mut(), IDLE);
                     if connection.write_all(ANSWER).await.is_err() {
                         return;
@@ -76,4 +80,16 @@ async fn serve<T: Timers>(mut connection: DuplexStream, timers: T) {
             _ = &mut idle => return,
         }
     }
+}
+
+async fn read_line<C: AsyncRead + Unpin + Send>(connection: &mut C) -> io::Result<()> {
+    let mut line = [0; 32];
+    let mut length = 0;
+    while !line[..length].ends_with(b"\n") {
+        match connection.read(&mut line[length..]).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => length += read,
+        }
+    }
+    Ok(())
 }

@@ -7,38 +7,44 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{FutureExt, future::NeverError};
+use hyper::rt::Timer;
+use hyper_util::rt::TokioTimer;
 use tickwheel::{TimeoutError, Wheel};
 use tokio::time::{Instant, error::Elapsed};
 
 /// Whose timers a program uses.
 pub trait Timers: Clone + Send + Sync + 'static {
     type Sleep: Future<Output: Send> + Send;
+    type Timeout<F: Future + Send>: Future<Output = Result<F::Output, Self::Error>> + Send;
     type Error: Send;
 
     /// `future`, unless `duration` passes first.
-    fn timeout<F: Future + Send>(
-        &self,
-        duration: Duration,
-        future: F,
-    ) -> impl Future<Output = Result<F::Output, Self::Error>> + Send;
+    fn timeout<F: Future + Send>(&self, duration: Duration, future: F) -> Self::Timeout<F>;
 
     fn sleep(&self, duration: Duration) -> Self::Sleep;
 
+    fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
+
     /// Moves a sleep to `duration` from now.
     fn restart(sleep: Pin<&mut Self::Sleep>, duration: Duration);
+
+    /// What hyper goes by.
+    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static>;
 }
 
 /// A version without timers: what a program costs beside them.
 #[derive(Clone, Copy, Debug)]
-pub struct None;
+pub struct Nothing;
 
-impl Timers for None {
+impl Timers for Nothing {
     type Sleep = Pending<()>;
+    type Timeout<F: Future + Send> = NeverError<F>;
     type Error = Infallible;
 
     #[inline]
-    async fn timeout<F: Future + Send>(&self, _: Duration, future: F) -> Result<F::Output, Infallible> {
-        Ok(future.await)
+    fn timeout<F: Future + Send>(&self, _: Duration, future: F) -> NeverError<F> {
+        future.never_error()
     }
 
     #[inline]
@@ -47,7 +53,16 @@ impl Timers for None {
     }
 
     #[inline]
+    fn sleep_until(&self, _: Instant) -> Pending<()> {
+        pending()
+    }
+
+    #[inline]
     fn restart(_: Pin<&mut Pending<()>>, _: Duration) {}
+
+    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
+        None::<TokioTimer>
+    }
 }
 
 /// `tokio::time`.
@@ -56,14 +71,11 @@ pub struct Tokio;
 
 impl Timers for Tokio {
     type Sleep = tokio::time::Sleep;
+    type Timeout<F: Future + Send> = tokio::time::Timeout<F>;
     type Error = Elapsed;
 
     #[inline]
-    fn timeout<F: Future + Send>(
-        &self,
-        duration: Duration,
-        future: F,
-    ) -> impl Future<Output = Result<F::Output, Elapsed>> + Send {
+    fn timeout<F: Future + Send>(&self, duration: Duration, future: F) -> tokio::time::Timeout<F> {
         tokio::time::timeout(duration, future)
     }
 
@@ -73,21 +85,27 @@ impl Timers for Tokio {
     }
 
     #[inline]
+    fn sleep_until(&self, deadline: Instant) -> tokio::time::Sleep {
+        tokio::time::sleep_until(deadline)
+    }
+
+    #[inline]
     fn restart(sleep: Pin<&mut tokio::time::Sleep>, duration: Duration) {
         sleep.reset(Instant::now() + duration);
+    }
+
+    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
+        Some(TokioTimer::new())
     }
 }
 
 impl Timers for Wheel {
     type Sleep = tickwheel::Sleep;
+    type Timeout<F: Future + Send> = tickwheel::Timeout<F>;
     type Error = TimeoutError;
 
     #[inline]
-    fn timeout<F: Future + Send>(
-        &self,
-        duration: Duration,
-        future: F,
-    ) -> impl Future<Output = Result<F::Output, TimeoutError>> + Send {
+    fn timeout<F: Future + Send>(&self, duration: Duration, future: F) -> tickwheel::Timeout<F> {
         Wheel::timeout(self, duration, future)
     }
 
@@ -97,7 +115,16 @@ impl Timers for Wheel {
     }
 
     #[inline]
+    fn sleep_until(&self, deadline: Instant) -> tickwheel::Sleep {
+        Wheel::sleep_until(self, deadline)
+    }
+
+    #[inline]
     fn restart(mut sleep: Pin<&mut tickwheel::Sleep>, duration: Duration) {
         sleep.reset(Instant::now() + duration);
+    }
+
+    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
+        Some(self.clone())
     }
 }

@@ -32,6 +32,9 @@ use crate::{
     stage::{Stage, quiesce},
 };
 
+/// Timeouts in a row after which a quiet task pauses for a tick: fewer than make a shard tick.
+const QUIET: u64 = 100;
+
 /// Operations enough for the driver to start, and for a busy shard to begin to tick.
 const PRELUDE: u64 = 1_000;
 
@@ -429,6 +432,39 @@ impl Held<'_> {
     }
 }
 
+impl Held<'_> {
+    /// Moves pending timers, any at random, to 20 ms earlier than they were, which none of them is the first to be.
+    pub fn reset_earlier(&mut self, times: u64) -> Duration {
+        const BY: Duration = Duration::from_millis(20);
+        let mut random = Random::default();
+        let runtime = self.stage.runtime(self.peer);
+        runtime.block_on(async {
+            let mut pick = |timers: usize| random.below(timers as u64) as usize;
+            let began = Instant::now();
+            match &mut self.pending {
+                Pending::Tickwheel(sleeps) => {
+                    repeat(times, |_| {
+                        let index = pick(sleeps.len());
+                        let earlier = sleeps[index].deadline() - BY;
+                        sleeps[index].as_mut().reset(earlier);
+                    })
+                    .await;
+                }
+                Pending::Tokio(sleeps) => {
+                    repeat(times, |_| {
+                        let index = pick(sleeps.len());
+                        let earlier = sleeps[index].deadline() - BY;
+                        sleeps[index].as_mut().reset(earlier);
+                    })
+                    .await;
+                }
+                _ => unreachable!("it does not tell a deadline"),
+            }
+            began.elapsed()
+        })
+    }
+}
+
 impl Stage {
     /// Timeouts around a ready future, so many of them: how long they took.
     pub fn ready(&self, peer: Peer, times: u64) -> Duration {
@@ -470,6 +506,41 @@ impl Stage {
             began
                 .zip(ended)
                 .map_or(Duration::ZERO, |(began, ended)| ended - began)
+        })
+    }
+
+    /// The same, with so few timeouts in a tick that no shard ticks, on all workers at the same moments: how long one worker was at
+    /// it, without the pauses.
+    pub fn quiet(&self, peer: Peer, workers: usize, times: u64) -> Duration {
+        let timers = Timers::new(peer, self);
+        let runtime = self.runtime(peer);
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let bursts = times.div_ceil(QUIET) as usize;
+        let tasks = (0..workers).map(|_| {
+            let (timers, arrived) = (timers.clone(), arrived.clone());
+            runtime.spawn(async move {
+                let mut active = Duration::ZERO;
+                for burst in 0..bursts {
+                    thread::sleep(Duration::from_millis(10));
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    // At its worker, for what sleeps here wakes at another time than the others.
+                    while arrived.load(Ordering::SeqCst) < (burst + 1) * workers {
+                        std::hint::spin_loop();
+                    }
+                    let began = Instant::now();
+                    timers.clone().churn(QUIET, Durations::Equal).await;
+                    active += began.elapsed();
+                }
+                active
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        runtime.block_on(async {
+            let mut active = Duration::ZERO;
+            for task in tasks {
+                active += task.await.expect("no panic");
+            }
+            active / workers as u32
         })
     }
 

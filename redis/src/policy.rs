@@ -15,7 +15,6 @@ pub(crate) struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// Those without a time to live.
-    #[allow(dead_code, reason = "for queues")]
     Lasting,
     /// Those with one too.
     All,

@@ -6,7 +6,7 @@ use crate::timing_wheel::Tick;
 const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
 
 /// Registrations in one tick from which a shard ticks: their clock readings cost as much as a visit of the driver does, which
-/// is more where the runtime has to be woken for it and less where it is busy. The documents say how it was measured.
+/// is more where the runtime has to be woken for it and less where it is busy. docs/tuning.md says how it was measured.
 pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// How a shard is driven, and what that makes of a registration.

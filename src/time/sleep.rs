@@ -36,6 +36,7 @@ use crate::{current, fallback_sleep::FallbackSleep};
 /// # }
 /// ```
 #[track_caller]
+#[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(current::with_wheel(|wheel| wheel.sleep_or_tokio(duration)))
 }
@@ -66,6 +67,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// # }
 /// ```
 #[track_caller]
+#[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(current::with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline)))
 }
@@ -158,6 +160,7 @@ impl Sleep {
 impl Future for Sleep {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx)
     }

@@ -93,6 +93,7 @@ where
 /// # }
 /// ```
 #[track_caller]
+#[inline]
 pub fn timeout_at<F>(deadline: Instant, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,

@@ -44,7 +44,7 @@ fn main() {
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
         match (peer.as_str(), serving) {
-            ("none", true) => serve(timers::None, &work, times).await,
+            ("none", true) => serve(timers::Nothing, &work, times).await,
             ("tokio", true) => serve(timers::Tokio, &work, times).await,
             ("tickwheel", true) => serve(wheel(&work), &work, times).await,
             ("tokio", false) => tokio(&work, times).await,

@@ -44,6 +44,17 @@ fn main() {
     );
     table.measure("reset-hot", reset(stage, 1, false));
     table.measure("reset-random", reset(stage, million, true));
+    let earlier = [Tickwheel, Tokio].map(|peer| {
+        let mut held = stage.hold(peer, million, Durations::Random);
+        (peer, move |times| held.reset_earlier(times))
+    });
+    table.measure("reset-earlier", earlier);
+
+    for (work, workers) in [("quiet-one", 1), ("quiet-two", 2)] {
+        let quiet =
+            [Tickwheel, Tokio, Pingora].map(|peer| (peer, move |times| stage.quiet(peer, workers, times)));
+        table.measure_times(work, Some(2_000), quiet);
+    }
 
     let sleeps = [Tickwheel, Tokio, Pingora, FuturesTimer, AsyncIo].map(|peer| {
         let held = stage.hold(peer, 1_000, Durations::Random);
@@ -94,13 +105,25 @@ impl Table {
         work: &str,
         runs: impl IntoIterator<Item = (P, R)>,
     ) {
+        self.measure_times(work, None, runs);
+    }
+
+    /// The same with so many operations in each slice, where those that fill it cannot be found by trying.
+    fn measure_times<P: ToString, R: FnMut(u64) -> Duration>(
+        &self,
+        work: &str,
+        times: Option<u64>,
+        runs: impl IntoIterator<Item = (P, R)>,
+    ) {
         let mut runs: Vec<_> = runs
             .into_iter()
             .map(|(peer, mut run)| {
-                let times = 20_000;
-                run(times);
-                let took = run(times);
-                let times = (times as f64 * self.slice.as_secs_f64() / took.as_secs_f64()) as u64;
+                let times = times.unwrap_or_else(|| {
+                    let few = 20_000;
+                    run(few);
+                    let took = run(few);
+                    (few as f64 * self.slice.as_secs_f64() / took.as_secs_f64()) as u64
+                });
                 (peer, run, times, Vec::new(), Vec::new())
             })
             .collect();

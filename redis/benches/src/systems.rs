@@ -156,7 +156,10 @@ impl System for Rsmq {
                             let _ = done.send((job, at));
                         }
                         Ok(None) => tokio::time::sleep(POLL).await,
-                        Err(error) => eprintln!("rsmq: {error}"),
+                        Err(error) => {
+                            eprintln!("rsmq: {error}");
+                            return;
+                        }
                     }
                 }
             });

@@ -4,11 +4,13 @@ use std::{fs, process::Command};
 
 use tickwheel_benches::{children::Line, process};
 
-const PEERS: [&str; 9] = [
+const PEERS: [&str; 11] = [
     "tokio",
     "tokio-util",
     "pingora-timeout",
     "kestrel-timer",
+    "nexus-timer",
+    "bitwheel",
     "hierarchical_hash_wheel_timer",
     "futures-timer",
     "async-io",

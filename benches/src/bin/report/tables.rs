@@ -23,14 +23,42 @@ const PENDING: [(&str, &str); 4] = [
     ("1000000", "1 million"),
     ("10000000", "10 million"),
 ];
-const STRUCTURES: [&str; 3] = ["levels(4)", "levels(1)", "hierarchical_hash_wheel_timer"];
+const STRUCTURES: [&str; 6] = [
+    "levels(4)",
+    "levels(1)",
+    "nexus-timer",
+    "bitwheel",
+    "hierarchical_hash_wheel_timer",
+    "DelayQueue",
+];
+
+/// The programs that are run without timers and with, by their names in `program`.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("server-busy", "in memory, 50 connections in turn, busy"),
+    ("server-quiet", "the same, 50 requests in a tick"),
+    ("http", "HTTP/1 by hyper, 64 connections"),
+    ("lines", "lines over TCP, 10,000 connections, 100 busy"),
+    ("acceptor", "an acceptor that makes the timers"),
+];
+
+/// The scenes of a bad day, by their names in `bad-day`.
+const SCENES: [(&str, &str); 8] = [
+    ("storm", "20,000 timeouts that elapse all the time"),
+    ("schedule", "a worker that schedules a task and blocks"),
+    ("timeout", "a worker that starts a timeout and blocks"),
+    ("reset", "a worker that resets a sleep to earlier and blocks"),
+    ("crowd", "5,000 tasks woken, three of which block"),
+    ("cascade", "200,000 timers that cascade beside busy tasks"),
+    ("busy", "both cores busy, 25,000 sleeps a second"),
+    ("stall", "a runtime that stands still for 600 ms"),
+];
 
 /// Peers, and how many times cheaper than each.
 type Goals = &'static [(&'static str, f64)];
 
 /// The rows of DESIGN.md, section 9, that are ratios: the name of the work, what it is, and how many times cheaper than
 /// each peer it is to be.
-const FIGURES: [(&str, &str, Goals); 6] = [
+const FIGURES: [(&str, &str, Goals); 9] = [
     (
         "ready",
         "timeout around a ready future",
@@ -57,6 +85,17 @@ const FIGURES: [(&str, &str, Goals); 6] = [
         "reset to a later instant, one of a million at random",
         &[("tokio", 2.0)],
     ),
+    (
+        "reset-earlier",
+        "reset to an earlier instant, one of a million at random",
+        &[("tokio", 1.4)],
+    ),
+    (
+        "quiet-one",
+        "register and cancel in a quiet wheel, one thread",
+        &[("tokio", 2.0)],
+    ),
+    ("quiet-two", "the same on two workers at once", &[("tokio", 10.0)]),
 ];
 
 /// A table of a page, by its name there.
@@ -73,6 +112,19 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "expire" => expire(measured),
         "timing_wheel" => structure(measured),
         "instructions" => instructions(measured),
+        "bad-day" => bad_day(measured),
+        "gains" => gains(measured),
+        "late" => programs(
+            measured,
+            "lateness",
+            &[
+                ("p50_ms", "half are later than"),
+                ("p99_ms", "1 in 100 is later than"),
+                ("max_ms", "the latest"),
+            ],
+        ),
+        "programs" => real_programs(measured),
+        "tail" => tail(measured),
         "memory" => programs(
             measured,
             "memory",
@@ -111,15 +163,6 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
                 ("p999_ms", "p99.9"),
                 ("max_ms", "max"),
                 ("early", "early"),
-            ],
-        ),
-        "http" => programs(
-            measured,
-            "http",
-            &[
-                ("connections", "connections"),
-                ("requests_per_s", "requests/s"),
-                ("server_cpu_us", "server CPU µs for a request"),
             ],
         ),
         _ => return None,
@@ -185,7 +228,27 @@ pub fn charts(measured: &Measured) -> Vec<(&'static str, String)> {
         program("lateness", "p99_ms", "1 in 100 is later than"),
         program("lateness", "max_ms", "the latest"),
     ];
+    let scenes = SCENES.into_iter().map(|(scene, what)| {
+        let bar = |line: &Line| Some(Bar::new(line.get("peer")?, line.number("p99_ms")?));
+        let lines = measured
+            .lines("bad-day")
+            .filter(|line| line.get("scene") == Some(scene));
+        group(what, lines.filter_map(bar).collect())
+    });
+    let real = PROGRAMS.into_iter().map(|(program, what)| {
+        let bar = |line: &Line| Some(Bar::new(line.get("peer")?, line.number("cpu_us")?));
+        let lines = measured
+            .lines("program")
+            .filter(|line| line.get("program") == Some(program));
+        group(what, lines.filter_map(bar).collect())
+    });
     let all = [
+        (
+            "bad-day",
+            "How late timers come on a bad day",
+            "ms, 1 in 100 is later, less is better",
+            scenes.collect(),
+        ),
         (
             "figures",
             "Timers registered, cancelled and reset",
@@ -224,10 +287,10 @@ pub fn charts(measured: &Measured) -> Vec<(&'static str, String)> {
             lateness,
         ),
         (
-            "http",
-            "HTTP/1 keep-alive, a timeout round every request",
-            "server CPU µs for one request, less is better",
-            vec![program("http", "server_cpu_us", "")],
+            "programs",
+            "Real programs, without timers and with",
+            "CPU µs for one request or task, less is better",
+            real.collect(),
         ),
     ];
     all.into_iter()
@@ -240,8 +303,13 @@ pub fn charts(measured: &Measured) -> Vec<(&'static str, String)> {
 /// Rows and columns as Markdown; the first column holds names, the others numbers.
 fn markdown(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut text = format!("| {} |\n|{}|\n", head.join(" | "), align(head.len()));
+    let mut measured = false;
     for row in rows {
+        measured = true;
         text += &format!("| {} |\n", row.join(" | "));
+    }
+    if !measured {
+        return "Not measured in the last run.\n".to_owned();
     }
     text
 }
@@ -373,6 +441,8 @@ fn structure(measured: &Measured) -> String {
         ("wheel-churn", String::new(), "insert and remove beside 100,000"),
         ("wheel-insert", String::new(), "insert"),
         ("wheel-remove", String::new(), "remove at random"),
+        ("wheel-reset-earlier", String::new(), "reset earlier"),
+        ("wheel-reset-later", String::new(), "reset later"),
         (
             "wheel-advance-near",
             String::new(),
@@ -598,6 +668,114 @@ fn instructions(measured: &Measured) -> String {
         ]
     });
     markdown(&["work", "tickwheel", "tokio"], rows)
+}
+
+fn bad_day(measured: &Measured) -> String {
+    let get = |scene: &str, peer: &str, key: &str| {
+        measured.number("bad-day", &[("scene", scene), ("peer", peer)], key)
+    };
+    let rows = SCENES.into_iter().filter_map(|(scene, what)| {
+        get(scene, "tickwheel", "max_ms")?;
+        let late = |peer: &str| {
+            let figures = ["p50_ms", "p99_ms", "max_ms"].map(|key| cell(get(scene, peer, key)));
+            figures.join(" / ")
+        };
+        let lag = cell(get(scene, "tickwheel", "lag_ms"));
+        Some(vec![what.to_owned(), late("tickwheel"), late("tokio"), lag])
+    });
+    let head = [
+        "late by, ms: p50 / p99 / max",
+        "tickwheel",
+        "tokio",
+        "`max_lag` says",
+    ];
+    markdown(&head, rows)
+}
+
+/// CPU milliseconds in a second, by how many timeouts a second there are: on one thread, and on two at once.
+fn gains(measured: &Measured) -> String {
+    let rates = [
+        ("100 timeouts a second", 100.0, "quiet-one"),
+        ("10,000", 10_000.0, "quiet-one"),
+        ("1,000,000", 1e6, "one"),
+        ("10,000 on each of two threads", 10_000.0, "quiet-two"),
+        ("1,000,000 on each of two threads", 1e6, "two"),
+    ];
+    let rows = rates.into_iter().filter_map(|(head, rate, work)| {
+        let cpu = |peer: &str| {
+            let ns = measured.number("figures", &[("work", work), ("peer", peer)], "ns")?;
+            Some(ns * rate / 1e6)
+        };
+        let (ours, theirs) = (cpu("tickwheel")?, cpu("tokio")?);
+        Some(vec![
+            head.to_owned(),
+            figure(ours),
+            figure(theirs),
+            format!("{:.1}x", theirs / ours),
+        ])
+    });
+    markdown(
+        &[
+            "CPU ms in a second, on each thread",
+            "tickwheel",
+            "tokio",
+            "ratio",
+        ],
+        rows,
+    )
+}
+
+/// CPU time of each program, what of it is the timers', and what else it told.
+fn real_programs(measured: &Measured) -> String {
+    let get = |program: &str, peer: &str, key: &str| {
+        measured.number("program", &[("program", program), ("peer", peer)], key)
+    };
+    let peers = ["none", "tickwheel", "tokio"];
+    let rows = PROGRAMS.into_iter().filter_map(|(program, what)| {
+        let [none, ours, theirs] = peers.map(|peer| get(program, peer, "cpu_us"));
+        let (none, ours, theirs) = (none?, ours?, theirs?);
+        let part = match theirs > none {
+            true => format!("**{:.2}**", (ours - none) / (theirs - none)),
+            false => "–".to_owned(),
+        };
+        let of_all = |key: &str| {
+            let cells = peers.map(|peer| cell(get(program, peer, key)));
+            cells.join(" / ")
+        };
+        let cells = [none, ours, theirs].map(figure);
+        let rest = [part, of_all("requests_per_s"), of_all("bytes")];
+        Some([what.to_owned()].into_iter().chain(cells).chain(rest).collect())
+    });
+    let head = [
+        "CPU µs for a request",
+        "without timers",
+        "tickwheel",
+        "tokio",
+        "timers' part, of Tokio's",
+        "requests/s of the three",
+        "bytes of a connection",
+    ];
+    markdown(&head, rows)
+}
+
+fn tail(measured: &Measured) -> String {
+    let table = |scene: &str| {
+        let lines = measured
+            .lines("tail")
+            .filter(|line| line.get("scene") == Some(scene));
+        let rows = lines.map(|line| {
+            let cells = ["visits", "p50_us", "p999_us", "max_us", "all_ms"].map(|key| cell(line.number(key)));
+            let peer = line.get("peer").unwrap_or("?").to_owned();
+            [peer].into_iter().chain(cells).collect()
+        });
+        let head = ["", "visits", "µs, p50", "p99.9", "the longest", "all of it, ms"];
+        markdown(&head, rows.collect::<Vec<_>>())
+    };
+    format!(
+        "100,000 timers that expire at one tick:\n\n{}\nA million that cascade, and then expire at one tick:\n\n{}",
+        table("burst"),
+        table("cascade")
+    )
 }
 
 /// A row for each line that a program printed.

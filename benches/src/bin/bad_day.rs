@@ -1,0 +1,348 @@
+//! The day on which a server is in trouble: how late timers come while its tasks storm, block and stall:
+//! `bad-day [--scene NAME] [--rounds N]`.
+//!
+//! The scenes are those of `tests/bad_day.rs`; here each is played on Tokio's timer too.
+
+use std::{
+    future::{Future, pending},
+    hint::spin_loop,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Waker},
+    thread,
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+use tickwheel::Wheel;
+use tickwheel_benches::{
+    Random,
+    children::{Arguments, Line, in_turn_at},
+    process,
+    timers::{self, Timers},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+    time::Instant,
+};
+
+const SCENES: [&str; 8] = [
+    "storm", "schedule", "timeout", "reset", "crowd", "cascade", "stall", "busy",
+];
+
+/// How long a task keeps its worker that does nothing else.
+const BLOCKS: Duration = Duration::from_millis(600);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The one thing that Tokio has another word for.
+trait Clockwork: Timers {
+    fn schedule(&self, delay: Duration);
+
+    /// The lateness that the timer itself reports.
+    fn max_lag(&self) -> Option<Duration>;
+}
+
+impl Clockwork for timers::Tokio {
+    fn schedule(&self, delay: Duration) {
+        drop(tokio::spawn(tokio::time::sleep(delay)));
+    }
+
+    fn max_lag(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl Clockwork for Wheel {
+    fn schedule(&self, delay: Duration) {
+        drop(Wheel::schedule(self, delay, async {}));
+    }
+
+    fn max_lag(&self) -> Option<Duration> {
+        Some(self.metrics().max_lag)
+    }
+}
+
+fn main() {
+    let arguments = Arguments::read();
+    let Some(peer) = arguments.rest.first() else {
+        let only = arguments.text("scene");
+        for scene in SCENES
+            .into_iter()
+            .filter(|scene| only.is_none_or(|only| only == *scene))
+        {
+            in_turn_at(&arguments, Some(("scene", scene)), &["tickwheel", "tokio"]);
+        }
+        return;
+    };
+    let scene = arguments.text("scene").expect("--scene");
+    match peer.as_str() {
+        // A cascade is one of a single shard, and of a level that comes down in a second and not in five.
+        "tickwheel" if scene == "cascade" => {
+            let builder = Wheel::builder().shards(1).ticks_per_wheel(128);
+            play(peer, scene, builder.build().expect("the settings are allowed"));
+        }
+        "tickwheel" => play(peer, scene, Wheel::new()),
+        "tokio" => play(peer, scene, timers::Tokio),
+        peer => panic!("there is no {peer}"),
+    }
+}
+
+fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
+    let lateness = Lateness::default();
+    match scene {
+        "storm" => storm(&timers, &lateness),
+        "schedule" => blocked(&timers, &lateness, |timers| {
+            timers.schedule(ms(20));
+            thread::sleep(BLOCKS);
+            async {}
+        }),
+        "timeout" => blocked(&timers, &lateness, |timers| async move {
+            let blocking = async { thread::sleep(BLOCKS) };
+            let _ = tokio::join!(timers.timeout(ms(20), pending::<()>()), blocking);
+        }),
+        "reset" => blocked(&timers, &lateness, |timers| async move {
+            let mut sleep = Box::pin(timers.sleep(Duration::from_secs(60)));
+            let _ = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            T::restart(sleep.as_mut(), ms(20));
+            thread::sleep(BLOCKS);
+        }),
+        "crowd" => crowd(&timers, &lateness),
+        "cascade" => cascade(&timers, &lateness),
+        "stall" => stall(&timers, &lateness),
+        "busy" => busy(&timers, &lateness),
+        scene => panic!("there is no scene {scene}: there are {SCENES:?}"),
+    }
+    let line = Line::new("bad-day").with("peer", peer).with("scene", scene);
+    let mut line = lateness.report(line);
+    if let Some(lag) = timers.max_lag() {
+        line = line.with_number("lag_ms", lag.as_secs_f64() * 1e3);
+    }
+    println!("{line}");
+}
+
+/// How late timers came, noted by whoever waited for them.
+#[derive(Clone, Default)]
+struct Lateness(Arc<std::sync::Mutex<Vec<Duration>>>);
+
+impl Lateness {
+    fn note(&self, due: Instant) {
+        let now = Instant::now();
+        assert!(now >= due, "a timer was early");
+        self.0.lock().expect("nobody panics").push(now - due);
+    }
+
+    /// A task that waits until `due`.
+    fn of<T: Timers>(&self, timers: &T, due: Instant) -> JoinHandle<()> {
+        let (timers, lateness) = (timers.clone(), self.clone());
+        tokio::spawn(async move {
+            timers.sleep_until(due).await;
+            lateness.note(due);
+        })
+    }
+
+    fn report(&self, line: Line) -> Line {
+        let mut late = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are sane");
+        for noted in self.0.lock().expect("nobody panics").iter() {
+            late.saturating_record((noted.as_nanos() as u64).max(1));
+        }
+        let ms = |nanos: u64| nanos as f64 / 1e6;
+        line.with("timers", late.len())
+            .with_number("p50_ms", ms(late.value_at_quantile(0.5)))
+            .with_number("p99_ms", ms(late.value_at_quantile(0.99)))
+            .with_number("max_ms", ms(late.max()))
+    }
+}
+
+fn current_thread() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_time().build();
+    runtime.expect("the runtime starts")
+}
+
+fn multi_thread(workers: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(workers).enable_time().build();
+    runtime.expect("the runtime starts")
+}
+
+fn work_for(duration: Duration) {
+    let start = std::time::Instant::now();
+    while start.elapsed() < duration {
+        spin_loop();
+    }
+}
+
+/// A hundred tasks that work for 20 us at a time, without end.
+struct Others {
+    tasks: Vec<JoinHandle<()>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Others {
+    fn start() -> Others {
+        let over = Arc::new(AtomicBool::new(false));
+        let task = |over: Arc<AtomicBool>| async move {
+            while !over.load(Ordering::Relaxed) {
+                work_for(Duration::from_micros(20));
+                tokio::task::yield_now().await;
+            }
+        };
+        let tasks = (0..100).map(|_| tokio::spawn(task(over.clone()))).collect();
+        Others { tasks, over }
+    }
+
+    async fn stop(self) {
+        self.over.store(true, Ordering::Relaxed);
+        join(self.tasks).await;
+    }
+}
+
+async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+    for task in tasks {
+        task.await.expect("no task panics");
+    }
+}
+
+/// 10,000 tasks on one thread whose timeouts elapse all the time; sleeps of other threads meanwhile.
+fn storm<T: Timers>(timers: &T, lateness: &Lateness) {
+    const STORMING: usize = 20_000;
+    let runtime = current_thread();
+    let over = Arc::new(AtomicBool::new(false));
+    let begun = Instant::now();
+    let others: Vec<_> = (0..4)
+        .map(|_| {
+            let (handle, timers) = (runtime.handle().clone(), timers.clone());
+            let (lateness, over) = (lateness.clone(), over.clone());
+            thread::spawn(move || {
+                thread::sleep(ms(500));
+                while !over.load(Ordering::Relaxed) {
+                    let due = Instant::now() + ms(50);
+                    handle.block_on(async { timers.sleep_until(due).await });
+                    lateness.note(due);
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        let storm = (0..STORMING).map(|_| {
+            let (timers, over) = (timers.clone(), over.clone());
+            tokio::spawn(async move {
+                while begun.elapsed() < Duration::from_secs(4) {
+                    assert!(timers.timeout(ms(50), pending::<()>()).await.is_err());
+                    work_for(Duration::from_micros(5));
+                }
+                over.store(true, Ordering::Relaxed);
+            })
+        });
+        join(storm.collect::<Vec<_>>()).await;
+        let joined =
+            tokio::task::spawn_blocking(|| others.into_iter().try_for_each(thread::JoinHandle::join));
+        joined.await.expect("it ends").expect("no thread panics");
+    });
+}
+
+/// One of four workers does something to the timer and then blocks; ten sleeps of the others come due meanwhile.
+fn blocked<T: Timers, F>(timers: &T, lateness: &Lateness, act: impl Fn(T) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let runtime = multi_thread(4);
+    for _ in 0..5 {
+        runtime.block_on(async {
+            timers.sleep(ms(1)).await;
+            let start = Instant::now();
+            let sleeping: Vec<_> = (0..10)
+                .map(|n| lateness.of(timers, start + ms(100 + 10 * n)))
+                .collect();
+            thread::sleep(ms(5));
+            let (timers, act) = (timers.clone(), act.clone());
+            let blocking = tokio::spawn(async move { act(timers).await });
+            join(sleeping).await;
+            blocking.await.expect("no task panics");
+        });
+    }
+}
+
+/// 5,000 tasks wake at one time and three of them block three of four workers; ten sleeps come due meanwhile.
+fn crowd<T: Timers>(timers: &T, lateness: &Lateness) {
+    let runtime = multi_thread(4);
+    let mut random = Random::default();
+    for _ in 0..10 {
+        runtime.block_on(async {
+            let due = Instant::now() + ms(100);
+            let blocking = [(); 3].map(|()| random.below(5_000));
+            let mut tasks: Vec<_> = (0..5_000)
+                .map(|n| {
+                    let timers = timers.clone();
+                    let blocks = blocking.contains(&n);
+                    tokio::spawn(async move {
+                        timers.sleep_until(due).await;
+                        if blocks {
+                            thread::sleep(BLOCKS);
+                        }
+                    })
+                })
+                .collect();
+            tasks.extend((1..=10).map(|n| lateness.of(timers, due + ms(20 + 10 * n))));
+            join(tasks).await;
+        });
+    }
+}
+
+/// On one thread 200,000 sleeps come down from the wheel's second level, while 100 tasks work for 20 us and yield; a sleep comes
+/// due every millisecond.
+fn cascade<T: Timers>(timers: &T, lateness: &Lateness) {
+    const CASCADING: usize = 200_000;
+    current_thread().block_on(async {
+        let origin = Instant::now();
+        timers.sleep(ms(1)).await;
+        let round = ms(1_280);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut cascading: Vec<_> = (0..CASCADING)
+            .map(|_| Box::pin(timers.sleep_until(origin + 2 * round - ms(100))))
+            .collect();
+        for sleep in &mut cascading {
+            assert!(sleep.as_mut().poll(&mut cx).is_pending());
+        }
+        let victims: Vec<_> = (0..200)
+            .map(|n| lateness.of(timers, origin + round - ms(20) + ms(n)))
+            .collect();
+        // They start before the others do.
+        tokio::task::yield_now().await;
+        assert!(origin.elapsed() < round - ms(50), "they are to be there in time");
+        let others = Others::start();
+        join(victims).await;
+        others.stop().await;
+    })
+}
+
+/// Nobody drives the runtime for 600 ms: a sleep is as late on either timer, and what the wheel reports is to say so.
+fn stall<T: Timers>(timers: &T, lateness: &Lateness) {
+    current_thread().block_on(async {
+        timers.sleep(ms(1)).await;
+        let sleeping = lateness.of(timers, Instant::now() + ms(100));
+        tokio::task::yield_now().await;
+        thread::sleep(BLOCKS);
+        join([sleeping]).await;
+    });
+}
+
+/// More tasks than cores work without end; 50,000 sleeps come due within two seconds.
+fn busy<T: Timers>(timers: &T, lateness: &Lateness) {
+    const SLEEPS: usize = 50_000;
+    multi_thread(process::cores().max(2)).block_on(async {
+        let mut random = Random::default();
+        let start = Instant::now() + ms(500);
+        let sleeping: Vec<_> = (0..SLEEPS)
+            .map(|_| lateness.of(timers, start + Duration::from_micros(random.below(2_000_000))))
+            .collect();
+        let others = Others::start();
+        join(sleeping).await;
+        others.stop().await;
+    });
+}

@@ -114,7 +114,11 @@ impl Driver {
     pub(super) async fn run(mut self) {
         self.guard.ran = true;
         self.shares = Handle::current().metrics().num_workers() > 1;
-        poll_fn(|cx| Poll::Ready(learn_task(cx.waker()))).await;
+        poll_fn(|cx| {
+            learn_task(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
         let mut planned = None;
         while let Some(wake_at) = self.turn(planned).await {
             planned = self.wait(wake_at).await;

@@ -73,8 +73,8 @@ impl Ledger {
     }
 
     #[cfg(all(test, loom))]
-    pub(in crate::shard) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(in crate::shard) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 

@@ -20,34 +20,26 @@ impl Timer {
             return self.poll(waker);
         }
         self.shard.follow_thread();
-        match self.shard.reuse.offer(waker) {
-            Some(terms) => match self.take_counting(&terms) {
-                Ok(()) => Poll::Pending,
-                Err(many) => self.register_counting(waker, true, many),
-            },
-            None => self.register_counting(waker, false, false),
+        match self.shard.reuse.take_incoming(waker, Nanos(self.claim.nanos)) {
+            Some((terms, Some(key))) => {
+                self.claim.entry_is(key, terms.until, terms.waker);
+                Poll::Pending
+            }
+            // In a shard that ticks, a timer that needs no clock the next time is worth a visit to the lock.
+            Some((terms, None))
+                if terms.delay == Nanos::ZERO && !self.shard.ticks.load(Ordering::Relaxed) =>
+            {
+                match self.take_by_deadline(&terms) {
+                    Ok(()) => Poll::Pending,
+                    Err(many) => self.register_counting(waker, true, many),
+                }
+            }
+            offer => self.register_counting(waker, offer.is_some(), false),
         }
     }
 
-    /// Takes the timer that this thread keeps: an incoming one of the same delay or, for a reading of the clock, one with a deadline
-    /// that is no later. `Err` tells whether that was read so often that the shard had better tick.
-    #[inline]
-    fn take_counting(&mut self, terms: &Terms) -> Result<(), bool> {
-        if terms.delay == Nanos::ZERO {
-            // In a shard that ticks, another that needs no clock is worth a visit to the lock.
-            return match self.shard.ticks.load(Ordering::Relaxed) {
-                true => Err(false),
-                false => self.take_by_deadline(terms),
-            };
-        }
-        if terms.delay.0 != self.claim.nanos {
-            return Err(false);
-        }
-        let key = self.shard.reuse.take().ok_or(false)?;
-        self.claim.entry_is(key, terms.until, terms.waker);
-        Ok(())
-    }
-
+    /// Takes the timer that this thread keeps, for a reading of the clock, if its deadline is no later. `Err` tells whether the clock
+    /// was read so often that the shard had better tick.
     #[inline]
     fn take_by_deadline(&mut self, terms: &Terms) -> Result<(), bool> {
         let now = self.shard.read_clock();

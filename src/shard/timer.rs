@@ -276,7 +276,13 @@ impl Timer {
     /// Ends the timer: keeps it for the next of its task, if that can be.
     #[inline]
     pub(crate) fn cancel(&mut self) {
-        let Some(key) = self.claim.key.take() else { return };
+        if let Some(key) = self.claim.key.take() {
+            self.give_back(key);
+        }
+    }
+
+    #[inline(never)]
+    fn give_back(&mut self, key: Key) {
         let terms = Terms {
             until: self.claim.until,
             delay: self.claim.incoming_delay(),

@@ -198,6 +198,22 @@ impl Reuse {
         })
     }
 
+    /// Takes what this thread keeps, if it is this task's, incoming and of this delay; tells its terms, if it is this task's.
+    #[inline]
+    pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Terms, Option<Key>)> {
+        self.with_local(|local| {
+            if local.kept.is_none() || !local.terms.waker.is(waker) {
+                return None;
+            }
+            let terms = local.terms;
+            let key = match terms.delay == delay {
+                true => local.take_by(Slot::take),
+                false => None,
+            };
+            Some((terms, key))
+        })
+    }
+
     /// Takes what was offered, if it is there still.
     #[inline]
     pub(super) fn take(&self) -> Option<Key> {

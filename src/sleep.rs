@@ -28,7 +28,8 @@ impl Wheel {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the one that a thread cancelled last may
+    /// stay in the wheel, uncounted, for the next timer of its task.
     ///
     /// # Panics
     ///
@@ -64,7 +65,7 @@ impl Wheel {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    /// As [`sleep`](Wheel::sleep).
     ///
     /// # Panics
     ///

@@ -23,8 +23,8 @@ impl Wheel {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. In a busy wheel the timer that a thread cancelled
-    /// last, and with it a clone of its task's waker, may stay until the next tick for the thread's next timeout.
+    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last, and with it a clone
+    /// of its Tokio task's waker, may stay for the next timer of that task: until its deadline at the latest, and in no count.
     ///
     /// # Panics
     ///

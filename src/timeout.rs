@@ -24,7 +24,7 @@ impl Wheel {
     /// # Cancel safety
     ///
     /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last, and with it a clone
-    /// of its Tokio task's waker, may stay for the next timer of that task: until its deadline at the latest, and in no count.
+    /// of its task's waker, may stay for the next timer of that task: until its deadline at the latest, and in no count.
     ///
     /// # Panics
     ///

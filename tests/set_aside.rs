@@ -203,15 +203,45 @@ fn a_thread_that_ends_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_waker_that_is_no_task_of_tokio_goes_with_its_timer() {
+fn no_waker_is_kept_for_more_than_a_tick() {
     real_runtime().block_on(async {
         let wheel = wheel();
         let _busy = make_tick(&wheel);
         let (waker, observer) = observed_waker();
         drop(waiting(&wheel, SECOND, &waker));
         drop(waker);
-        assert_eq!(observer.strong_count(), 0);
+        assert!(
+            observer.strong_count() > 0,
+            "the timer was not set aside, and this test sees nothing"
+        );
+        while observer.strong_count() > 0 {
+            tokio::time::sleep(ms(1)).await;
+        }
     });
+}
+
+#[test]
+fn no_waker_outlives_a_shutdown_or_the_runtime() {
+    for shutdown in [true, false] {
+        let runtime = real_runtime();
+        let wheel = wheel();
+        let (waker, observer) = observed_waker();
+        let busy = runtime.block_on(async {
+            let busy = make_tick(&wheel);
+            drop(waiting(&wheel, SECOND, &waker));
+            drop(waker);
+            busy
+        });
+        assert!(observer.strong_count() > 0);
+        if shutdown {
+            assert_eq!(wheel.shutdown().timers, busy.len());
+        } else {
+            drop(runtime);
+            assert_eq!(wheel.pending(), busy.len());
+        }
+        assert_eq!(observer.strong_count(), 0);
+        assert_adds_up(&wheel);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::{shared::Shared, waking};
 use crate::{
     clock::{Clock, ROUNDING},
     events,
-    shard::{NEVER, Shard, Visited, Wakers, learn_task},
+    shard::{NEVER, Shard, Visited, Wakers},
     timing_wheel::{Nanos, Tick},
 };
 
@@ -114,11 +114,6 @@ impl Driver {
     pub(super) async fn run(mut self) {
         self.guard.ran = true;
         self.shares = Handle::current().metrics().num_workers() > 1;
-        poll_fn(|cx| {
-            learn_task(cx.waker());
-            Poll::Ready(())
-        })
-        .await;
         let mut planned = None;
         while let Some(wake_at) = self.turn(planned).await {
             planned = self.wait(wake_at).await;

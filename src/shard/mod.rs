@@ -36,7 +36,6 @@ use crate::{
 
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
-pub(crate) use reuse::learn_task;
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Visited, Wakers};
 

@@ -61,13 +61,13 @@ pub(super) struct Reuse {
     open: AtomicBool,
 }
 
-/// Whom a waker wakes, as long as it is there: the address of a Tokio task. That of any other waker is not known, and such a timer
-/// takes the lock.
+/// Whom a waker wakes, as long as it is there: the address it holds, and above that which of the [`KINDS`] it is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct WakerId(usize);
+pub(super) struct WakerId(u64);
 
-/// The functions of the wakers of Tokio's tasks, known once a driver has run.
-static TASKS: OnceLock<&'static RawWakerVTable> = OnceLock::new();
+/// The functions of the kinds of wakers that this process has met: those of Tokio's tasks, of `block_on`, and hardly any more. A timer
+/// with a waker of a further kind takes the lock each time.
+static KINDS: [OnceLock<&'static RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
 
 /// What makes a timer fit for reuse.
 #[derive(Clone, Copy)]
@@ -96,30 +96,33 @@ struct Local {
 
 impl WakerId {
     pub(super) const UNKNOWN: WakerId = WakerId(0);
+    /// No address has more bits.
+    const ADDRESS_BITS: u32 = 56;
 
-    #[inline]
     pub(super) fn of(waker: &Waker) -> WakerId {
-        match is_task(waker) {
-            true => WakerId(waker.data().addr()),
-            false => WakerId::UNKNOWN,
+        let address = waker.data().addr() as u64;
+        let kind = KINDS
+            .iter()
+            .position(|kind| ptr::eq(*kind.get_or_init(|| waker.vtable()), waker.vtable()));
+        match kind {
+            Some(kind) if address >> Self::ADDRESS_BITS == 0 => {
+                WakerId((kind as u64 + 1) << Self::ADDRESS_BITS | address)
+            }
+            _ => WakerId::UNKNOWN,
         }
     }
 
     /// What [`Waker::will_wake`] says of a waker that is known; false of any other.
     #[inline]
     pub(super) fn is(self, waker: &Waker) -> bool {
-        self.0 == waker.data().addr() && self != WakerId::UNKNOWN && is_task(waker)
+        let address = self.0 & ((1 << Self::ADDRESS_BITS) - 1);
+        let kind = (self.0 >> Self::ADDRESS_BITS) as usize;
+        address == waker.data().addr() as u64
+            && KINDS
+                .get(kind.wrapping_sub(1))
+                .and_then(OnceLock::get)
+                .is_some_and(|kind| ptr::eq(*kind, waker.vtable()))
     }
-}
-
-#[inline]
-fn is_task(waker: &Waker) -> bool {
-    cfg!(loom) || TASKS.get().is_some_and(|tasks| ptr::eq(*tasks, waker.vtable()))
-}
-
-/// The driver, a Tokio task, tells what wakers of such tasks look like.
-pub(crate) fn learn_task(waker: &Waker) {
-    TASKS.get_or_init(|| waker.vtable());
 }
 
 impl Reuse {

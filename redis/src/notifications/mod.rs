@@ -55,7 +55,7 @@ struct Hub {
 
 #[derive(Clone)]
 enum Server {
-    Single(Client),
+    Single(Box<Client>),
     Cluster(Box<ClusterClient>),
 }
 
@@ -111,7 +111,7 @@ impl Notifications {
     /// # Ok::<(), redis::RedisError>(())
     /// ```
     pub fn of(client: Client) -> Notifications {
-        Notifications::new(Server::Single(client))
+        Notifications::new(Server::Single(Box::new(client)))
     }
 
     /// Makes the subscription of a cluster. It connects later, by itself.

@@ -714,3 +714,25 @@ fn a_timer_kept_while_the_wheel_retires_is_not_removed_and_taken() {
         drop((timer, first));
     });
 }
+
+#[test]
+fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let waker = Waker::from(Task::new());
+        // The visit is for this one; the other outlasts it.
+        let first = world.start(world.at(1), Waker::noop()).unwrap();
+        let timer = world.start(world.at(9), &waker).unwrap();
+        world.model.tick.store(1, Ordering::SeqCst);
+        let other = world.clone();
+        let driver = thread::spawn(move || other.turn(&mut Wakers::default()));
+        drop(timer);
+        let mut timer = world.start(world.at(9), &waker).unwrap();
+        assert!(timer.poll(&waker).is_pending());
+        driver.join().unwrap();
+        let arena = lock(&world.shard.state).wheel.len();
+        assert_eq!((arena, world.metrics().pending), (1, 1), "what was taken was removed, too");
+        drop((timer, first));
+        assert_eq!(world.metrics().pending, 0);
+    });
+}

@@ -711,6 +711,7 @@ fn a_timer_kept_while_the_wheel_retires_is_not_removed_and_taken() {
         let mut timer = world.count_down(3, &waker).unwrap();
         assert!(timer.poll(&waker).is_pending());
         driver.join().unwrap();
+        assert_eq!(world.metrics().pending, 2, "what was taken was removed, too");
         drop((timer, first));
     });
 }

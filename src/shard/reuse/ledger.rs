@@ -92,12 +92,12 @@ impl Account {
 
     /// Counts what was taken, and ends what nobody took.
     fn empty(&mut self, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
-        let version = self.slot.move_version();
+        let (version, left) = self.slot.end_version();
         let taken = version.taken_since(self.counted);
         self.counted = version;
         counters.registered += taken;
         counters.cancelled += taken;
-        let waker = wheel.remove(self.slot.empty(version)?)?;
+        let waker = wheel.remove(left?)?;
         counters.cancelled += 1;
         Some(waker)
     }

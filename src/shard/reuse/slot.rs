@@ -111,17 +111,26 @@ impl Slot {
         is_there
     }
 
-    /// Moves the version on, under the lock; returns what it was.
-    pub(super) fn move_version(&self) -> Version {
-        Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel))
-    }
-
-    /// Removes what is there: under the lock, by the slot's own thread or with the version moved.
-    pub(super) fn empty(&self, version: Version) -> Option<Key> {
+    /// Moves the version on, under the lock, and removes what was there before; returns what the version was.
+    pub(super) fn end_version(&self) -> (Version, Option<Key>) {
+        // Looked at first: what is put once the version has moved can be taken.
+        let content = self.content.load(Ordering::Acquire);
         // By itself loom would not let another thread come in between this look and the version.
         #[cfg(loom)]
         loom::thread::yield_now();
-        let number = Self::number(self.content.load(Ordering::Acquire), version)?;
+        let version = Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel));
+        // While it is there, the slot's thread puts no other.
+        (version, self.remove(content, version))
+    }
+
+    /// Removes what is there: under the lock, by the slot's own thread.
+    pub(super) fn empty(&self, version: Version) -> Option<Key> {
+        self.remove(self.content.load(Ordering::Acquire), version)
+    }
+
+    #[inline]
+    fn remove(&self, content: u64, version: Version) -> Option<Key> {
+        let number = Self::number(content, version)?;
         self.content.store(Self::nothing(version), Ordering::Release);
         Some(Key::from_number(number))
     }

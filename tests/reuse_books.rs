@@ -1,5 +1,10 @@
+//! What the counters say of a timer that another one of its task takes over.
+
 mod support;
-use std::{future::pending, task::{Poll, Waker}};
+use std::{
+    future::pending,
+    task::{Poll, Waker},
+};
 use support::*;
 use tickwheel::Wheel;
 

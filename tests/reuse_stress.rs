@@ -189,7 +189,11 @@ async fn many_tasks(wheel: &Wheel, tasks: u64, seed: u64, until: Instant) {
 }
 
 fn no_timer_is_early_or_lost(tick: Duration, shards: usize, workers: usize, tasks: u64) {
-    let wheel = Wheel::builder().tick_duration(tick).shards(shards).build().unwrap();
+    let wheel = Wheel::builder()
+        .tick_duration(tick)
+        .shards(shards)
+        .build()
+        .unwrap();
     let runtime = threaded_runtime(workers);
     runtime.block_on(many_tasks(&wheel, tasks, seed(), Instant::now() + lasting()));
     assert_at_rest(&wheel);
@@ -227,7 +231,10 @@ fn none_is_early_or_lost_while_drivers_are_replaced() {
         let other = wheel.clone();
         let acting = runtime.spawn(async move { many_tasks(&other, 20, seed, until).await });
         std::thread::sleep(ms(1 + seed % 17));
-        assert!(!acting.is_finished() || Instant::now() + ms(100) > until, "a task failed");
+        assert!(
+            !acting.is_finished() || Instant::now() + ms(100) > until,
+            "a task failed"
+        );
         match seed % 2 {
             0 => drop(runtime),
             _ => runtime.shutdown_background(),

@@ -732,7 +732,11 @@ fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
         assert!(timer.poll(&waker).is_pending());
         driver.join().unwrap();
         let arena = lock(&world.shard.state).wheel.len();
-        assert_eq!((arena, world.metrics().pending), (1, 1), "what was taken was removed, too");
+        assert_eq!(
+            (arena, world.metrics().pending),
+            (1, 1),
+            "what was taken was removed, too"
+        );
         drop((timer, first));
         assert_eq!(world.metrics().pending, 0);
     });

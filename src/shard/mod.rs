@@ -359,13 +359,6 @@ impl State {
         }
     }
 
-    /// Ends a timer that was kept for reuse. Its waker is for the caller to drop with no lock held.
-    fn end_kept(&mut self, key: Key) -> Option<Waker> {
-        let waker = self.wheel.remove(key)?;
-        self.counters.cancelled += 1;
-        Some(waker)
-    }
-
     /// From now on the driver comes at the next deadline only.
     fn doze(&mut self) {
         self.mode = Mode::DOZING;

@@ -74,9 +74,11 @@ impl Timer {
                     self.claim.entry_is(key, until, id);
                     return Poll::Pending;
                 }
-                spent = state.end_kept(key);
+                // It has a deadline. What was taken counts as this registration, and as the end of that timer.
+                spent = state.wheel.remove(key);
+            } else {
+                shard.admit(&mut state, Admission::New)?;
             }
-            shard.admit(&mut state, Admission::New)?;
             let key = state.wheel.insert_incoming(delay, waker);
             spent = spent.or(shard.make_room(&mut state));
             drop(state);

@@ -431,9 +431,13 @@ impl Claim {
             },
             None => return Look::Again,
         };
+        // Of the waker in the entry, not of the one that is polled: a clone may hold another address.
+        self.waker = state
+            .wheel
+            .get_mut(key)
+            .map_or(WakerId::UNKNOWN, |waker| WakerId::of(waker));
         drop(state);
         drop(outdated);
-        self.waker = WakerId::of(waker);
         Look::Done(Poll::Pending)
     }
 

@@ -176,7 +176,7 @@ impl Reuse {
                 .with_local(|local| {
                     let version = local.slot.version();
                     // Read after the version: a generation that ends from here on moves that.
-                    let fits = terms.until.outlasts(self.generation()) || cfg!(plant_expired_put);
+                    let fits = terms.until.outlasts(self.generation());
                     if !fits || !local.slot.put(number, version) {
                         return None;
                     }

@@ -197,6 +197,11 @@ impl FallbackSleep {
         self.follow();
     }
 
+    /// Cancels the sleep, so that no later one of the task is woken at its deadline.
+    pub(crate) fn remove(mut self) {
+        self.sleep.remove();
+    }
+
     /// Moves the stand-in, if there is one, to where the sleep has moved.
     fn follow(&mut self) {
         match &mut self.course {

@@ -223,6 +223,11 @@ impl Sleep {
         self.timer.poll(waker).map_err(SleepError::from)
     }
 
+    /// Cancels the sleep, so that no later one of the task is woken at its deadline.
+    pub(crate) fn remove(&mut self) {
+        self.timer.remove();
+    }
+
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
     }

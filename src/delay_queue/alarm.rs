@@ -40,7 +40,7 @@ impl Alarm {
     /// Sets it anew. A sleep that is moved to a later deadline wakes at the old one, so this one is not moved.
     pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, instant: Instant) {
         // A place in the wheel is given back before the next is asked for.
-        self.0 = None;
+        self.unset();
         self.0 = Some(Set {
             tick,
             sleep: FallbackSleep::new(wheel.sleep_until(instant)),
@@ -64,7 +64,9 @@ impl Alarm {
     }
 
     pub(super) fn unset(&mut self) {
-        self.0 = None;
+        if let Some(set) = self.0.take() {
+            set.sleep.remove();
+        }
     }
 
     /// Waits for it: the tick that it was set for. Then it is set no more.

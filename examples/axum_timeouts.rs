@@ -49,7 +49,7 @@ fn patience(request: &Request) -> Duration {
     Duration::from_millis(millis.unwrap_or(500))
 }
 
-/// The wheel's figures in Prometheus' text format.
+/// The wheel's metrics in Prometheus' text format.
 async fn metrics(State(wheel): State<Wheel>) -> String {
     let metrics = wheel.metrics();
     format!(

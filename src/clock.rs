@@ -26,7 +26,7 @@ pub(crate) struct Epoch(pub(crate) u16);
 impl Epoch {
     /// That of a wheel which never had a driver. What is read before the first one comes is of epoch 1, for it counts by
     /// the clock of whichever comes next.
-    pub(crate) const UNDRIVEN: Epoch = Epoch(0);
+    pub(crate) const NEVER_DRIVEN: Epoch = Epoch(0);
 
     /// The last of 65,535 is that of all who come after: instants of two of those are taken to be of one clock.
     pub(crate) fn next(self) -> Epoch {
@@ -147,16 +147,16 @@ impl Moment {
 
 /// An instant that knows by which clock it was read. Those of different clocks do not compare.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Deadline {
+pub(crate) struct EpochInstant {
     pub(crate) instant: Instant,
     pub(crate) epoch: Epoch,
 }
 
-impl Deadline {
+impl EpochInstant {
     /// So long after this, by the same clock.
     #[inline]
-    pub(crate) fn after(self, duration: Duration) -> Deadline {
-        Deadline {
+    pub(crate) fn after(self, duration: Duration) -> EpochInstant {
+        EpochInstant {
             instant: saturating_add(self.instant, duration),
             epoch: self.epoch,
         }
@@ -164,21 +164,21 @@ impl Deadline {
 
     /// How long after `earlier` this is, zero where it is before that; `None` where they are of different clocks.
     #[inline]
-    pub(crate) fn since(self, earlier: Deadline) -> Option<Duration> {
+    pub(crate) fn since(self, earlier: EpochInstant) -> Option<Duration> {
         (self.epoch == earlier.epoch).then(|| self.instant.saturating_duration_since(earlier.instant))
     }
 
     /// Of two that were read from clocks, the one that was read later.
     #[cfg(feature = "io")]
-    pub(crate) fn later(self, other: Deadline) -> Deadline {
-        let age = |deadline: &Deadline| (deadline.epoch.0, deadline.instant);
+    pub(crate) fn later(self, other: EpochInstant) -> EpochInstant {
+        let age = |deadline: &EpochInstant| (deadline.epoch.0, deadline.instant);
         if age(&self) < age(&other) { other } else { self }
     }
 }
 
-impl PartialOrd for Deadline {
+impl PartialOrd for EpochInstant {
     #[inline]
-    fn partial_cmp(&self, other: &Deadline) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &EpochInstant) -> Option<Ordering> {
         (self.epoch == other.epoch).then(|| self.instant.cmp(&other.instant))
     }
 }

@@ -160,7 +160,7 @@ fn find(runtime: &Handle) -> Arc<Current> {
     };
     if is_gone {
         // The keeper may have gone before there was a wheel to leave.
-        current.leave();
+        current.runtime_has_gone();
         return current;
     }
     // What was kept before is dropped with the cell left.
@@ -204,9 +204,9 @@ impl Current {
     }
 
     /// The runtime has gone: whoever polls what is left on the wheel is to drive it, and only as long as something is left.
-    fn leave(&self) {
+    fn runtime_has_gone(&self) {
         if let Some(wheel) = self.wheel.get() {
-            wheel.outlive_runtime();
+            wheel.runtime_has_gone();
         }
     }
 }
@@ -226,10 +226,10 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let struck = {
+        let removed = {
             let mut registry = lock(&REGISTRY);
             self.current.stage.store(GONE, Ordering::Release);
-            let struck = match registry.entry(self.id) {
+            let removed = match registry.entry(self.id) {
                 hash_map::Entry::Occupied(place) if Arc::ptr_eq(place.get(), &self.current) => {
                     Some(place.remove())
                 }
@@ -237,10 +237,10 @@ impl Drop for Keeper {
             };
             // Many at once are not paid for ever.
             let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
-            (struck, emptied)
+            (removed, emptied)
         };
-        drop(struck);
-        self.current.leave();
+        drop(removed);
+        self.current.runtime_has_gone();
         // Most often the thread that was in the runtime is the one that ends it.
         let kept = LAST.try_with(|last| {
             let mut last = last.try_borrow_mut().ok()?;

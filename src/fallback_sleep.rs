@@ -104,16 +104,16 @@ impl Wheel {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct FallbackSleep {
     sleep: Sleep,
-    course: Course,
+    fallback: Fallback,
 }
 
 #[derive(Debug)]
-enum Course {
-    Wheel,
+enum Fallback {
+    Unused,
     /// The wheel has refused.
     Tokio(Pin<Box<time::Sleep>>),
     /// The wheel has refused, and there is no timer of Tokio's here.
-    Nowhere,
+    Unavailable,
     /// It has completed without the wheel.
     Elapsed,
 }
@@ -123,7 +123,7 @@ impl FallbackSleep {
     pub(crate) fn new(sleep: Sleep) -> FallbackSleep {
         FallbackSleep {
             sleep,
-            course: Course::Wheel,
+            fallback: Fallback::Unused,
         }
     }
 
@@ -158,11 +158,11 @@ impl FallbackSleep {
     /// # }
     /// ```
     pub fn is_elapsed(&self) -> bool {
-        match &self.course {
-            Course::Wheel => self.sleep.is_elapsed(),
-            Course::Tokio(stand_in) => stand_in.is_elapsed(),
-            Course::Nowhere => false,
-            Course::Elapsed => true,
+        match &self.fallback {
+            Fallback::Unused => self.sleep.is_elapsed(),
+            Fallback::Tokio(tokio_sleep) => tokio_sleep.is_elapsed(),
+            Fallback::Unavailable => false,
+            Fallback::Elapsed => true,
         }
     }
 
@@ -202,12 +202,12 @@ impl FallbackSleep {
         self.sleep.remove();
     }
 
-    /// Moves the stand-in, if there is one, to where the sleep has moved.
+    /// Moves the fallback, if there is one, to where the sleep has moved.
     fn follow(&mut self) {
-        match &mut self.course {
-            Course::Wheel => {}
-            Course::Tokio(stand_in) => stand_in.as_mut().reset(self.sleep.deadline()),
-            Course::Nowhere | Course::Elapsed => self.course = Course::Wheel,
+        match &mut self.fallback {
+            Fallback::Unused => {}
+            Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(self.sleep.deadline()),
+            Fallback::Unavailable | Fallback::Elapsed => self.fallback = Fallback::Unused,
         }
     }
 }
@@ -217,25 +217,25 @@ impl Future for FallbackSleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Course::Wheel = self.course {
+        if let Fallback::Unused = self.fallback {
             if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {
                 return Poll::Ready(());
             }
-            match on_tokio(self.sleep.deadline()) {
-                Some(stand_in) => self.course = Course::Tokio(stand_in),
+            match tokio_sleep(self.sleep.deadline()) {
+                Some(tokio_sleep) => self.fallback = Fallback::Tokio(tokio_sleep),
                 None => {
                     // A loop around a sleep is not to spin without letting others run.
-                    self.course = Course::Nowhere;
+                    self.fallback = Fallback::Unavailable;
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
             }
         }
-        match &mut self.course {
-            Course::Tokio(stand_in) => ready!(stand_in.as_mut().poll(cx)),
-            Course::Wheel | Course::Nowhere | Course::Elapsed => ready!(budget::poll_spend(cx)),
+        match &mut self.fallback {
+            Fallback::Tokio(tokio_sleep) => ready!(tokio_sleep.as_mut().poll(cx)),
+            Fallback::Unused | Fallback::Unavailable | Fallback::Elapsed => ready!(budget::poll_spend(cx)),
         }
-        self.course = Course::Elapsed;
+        self.fallback = Fallback::Elapsed;
         Poll::Ready(())
     }
 }
@@ -244,13 +244,13 @@ impl fmt::Debug for FallbackSleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FallbackSleep")
             .field("deadline", &self.deadline())
-            .field("course", &self.course)
+            .field("fallback", &self.fallback)
             .finish()
     }
 }
 
 /// A sleep on Tokio's own timer; `None` where there is none.
-pub(crate) fn on_tokio(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
+pub(crate) fn tokio_sleep(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
     Handle::try_current().ok()?;
     // Of a runtime without timers Tokio tells by a panic alone.
     catch_unwind(|| Box::pin(time::sleep_until(deadline))).ok()

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     budget,
-    clock::{Deadline, Nanos},
+    clock::{EpochInstant, Nanos},
     error::SleepError,
     shard::Shard,
     sleep::Sleep,
@@ -56,7 +56,7 @@ impl Wheel {
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let shard = self.shard();
         let start = shard.read_clock();
-        let sleep = Sleep::lasting(shard, start, duration);
+        let sleep = Sleep::after(shard, start, duration);
         let activity = Activity {
             shard: shard.clone(),
             start,
@@ -117,7 +117,7 @@ pub struct IdleHandle {
 
 struct Activity {
     shard: Arc<Shard>,
-    start: Deadline,
+    start: EpochInstant,
     /// Nanoseconds from `start` to the last touch.
     touched: AtomicU64,
     /// Touched by the clock of another epoch, which does not tell when.
@@ -171,7 +171,7 @@ impl IdleTimer {
 
 impl Activity {
     /// By the clock that the timer was made by.
-    fn last_touch(&self) -> Deadline {
+    fn last_touch(&self) -> EpochInstant {
         let touched = self.touched.load(Ordering::Relaxed);
         self.start.after(Duration::from_nanos(touched))
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     budget,
-    clock::{Deadline, Nanos},
+    clock::{EpochInstant, Nanos},
     error::SleepError,
     sleep::Sleep,
     wheel::Wheel,
@@ -58,7 +58,7 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let shard = self.shard();
-        let first = Sleep::lasting(shard, shard.read_clock(), Duration::ZERO);
+        let first = Sleep::after(shard, shard.read_clock(), Duration::ZERO);
         Interval::new(first, period, self.tick_duration())
     }
 
@@ -343,7 +343,7 @@ impl Interval {
     }
 
     /// The tick after `missed`, which was taken only `now`.
-    fn after_missed(&self, missed: Deadline, now: Deadline, late: Duration) -> Deadline {
+    fn after_missed(&self, missed: EpochInstant, now: EpochInstant, late: Duration) -> EpochInstant {
         match self.missed_tick_behavior {
             MissedTickBehavior::Burst => missed.after(self.period),
             MissedTickBehavior::Delay => now.after(self.period),

@@ -122,18 +122,18 @@ impl Roster {
     }
 
     /// Puts a task down; `None` when the roster has been closed.
-    pub(crate) fn enlist(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
+    pub(crate) fn add(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
         lock(&self.0).as_mut().map(|tasks| tasks.insert(task))
     }
 
-    pub(crate) fn strike(&self, place: usize) {
-        let struck = lock(&self.0).as_mut().map(|tasks| {
+    pub(crate) fn remove(&self, place: usize) {
+        let removed = lock(&self.0).as_mut().map(|tasks| {
             let task = tasks.remove(place);
             // A burst is not paid for ever.
             let emptied = tasks.is_empty() && tasks.capacity() > RETAINED;
             (task, emptied.then(|| mem::take(tasks)))
         });
-        drop(struck);
+        drop(removed);
     }
 
     pub(crate) fn close(&self) -> impl Iterator<Item = Arc<dyn Unstarted>> + use<> {

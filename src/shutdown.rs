@@ -35,12 +35,12 @@ impl Wheel {
         let mut unprocessed = Unprocessed::default();
         let mut wakers = Wakers::default();
         // Dropped, like woken, with no lock held: with a task that started meanwhile may go its result.
-        let enlisted: Vec<_>;
+        let added: Vec<_>;
         {
             let _closing = self.closing();
-            enlisted = self.rosters().flat_map(Roster::close).collect();
+            added = self.rosters().flat_map(Roster::close).collect();
             // Before the shards: what they then count as pending is no task's.
-            for task in &enlisted {
+            for task in &added {
                 unprocessed.tasks.extend(task.hand_back(&mut wakers));
             }
             for shard in self.shard_list() {
@@ -48,7 +48,7 @@ impl Wheel {
             }
         }
         self.driver().wake(&mut wakers);
-        self.driver().come_now();
+        self.driver().wake_now();
         unprocessed
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     budget,
-    clock::Deadline,
+    clock::EpochInstant,
     error::SleepError,
     shard::{Shard, Timer},
     wheel::Wheel,
@@ -55,7 +55,7 @@ impl Wheel {
     /// ```
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let shard = self.shard();
-        Sleep::lasting(shard, shard.read_clock(), duration)
+        Sleep::after(shard, shard.read_clock(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -131,9 +131,9 @@ pub struct Sleep {
 
 impl Sleep {
     /// One that is due `duration` after `start`; at the first poll, when that is zero.
-    pub(crate) fn lasting(shard: &Arc<Shard>, start: Deadline, duration: Duration) -> Sleep {
+    pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Sleep {
         Sleep {
-            timer: Timer::lasting(shard, start, duration),
+            timer: Timer::after(shard, start, duration),
         }
     }
 
@@ -198,7 +198,7 @@ impl Sleep {
 
     /// Moves the sleep to a deadline that knows its clock.
     #[inline]
-    pub(crate) fn reset_to(&mut self, deadline: Deadline) {
+    pub(crate) fn reset_to(&mut self, deadline: EpochInstant) {
         self.timer.reset(deadline);
     }
 
@@ -213,7 +213,7 @@ impl Sleep {
     }
 
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: Deadline) {
+    pub(crate) fn reset_immediately(&mut self, deadline: EpochInstant) {
         self.timer.reset_immediately(deadline);
     }
 
@@ -234,7 +234,7 @@ impl Sleep {
 
     /// The deadline, and by which clock it is one.
     #[inline]
-    pub(crate) fn due(&self) -> Deadline {
+    pub(crate) fn due(&self) -> EpochInstant {
         self.timer.due()
     }
 }

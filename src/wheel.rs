@@ -10,7 +10,7 @@ use std::{
 };
 
 #[cfg(feature = "io")]
-use crate::clock::Deadline;
+use crate::clock::EpochInstant;
 use crate::{
     driver, events,
     metrics::Metrics,
@@ -242,7 +242,7 @@ impl Wheel {
     }
 
     /// The runtime that the wheel was given has gone for good: others drive it, and only while it has timers.
-    pub(crate) fn outlive_runtime(&self) {
+    pub(crate) fn runtime_has_gone(&self) {
         self.parts.driver.forget_handle();
         self.parts.driver.release_handles();
     }
@@ -255,13 +255,13 @@ impl Wheel {
 
     /// The same, and which clock that is.
     #[cfg(feature = "io")]
-    pub(crate) fn read_clock(&self) -> Deadline {
+    pub(crate) fn read_clock(&self) -> EpochInstant {
         self.shard().read_clock()
     }
 
     /// The earlier of two deadlines, also where they are of different clocks.
     #[cfg(feature = "io")]
-    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+    pub(crate) fn earlier(&self, one: EpochInstant, other: EpochInstant) -> EpochInstant {
         self.shard().earlier(one, other)
     }
 

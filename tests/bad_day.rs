@@ -140,7 +140,7 @@ fn a_stormed_shard_silences_no_other() {
         waited.iter().all(|waited| *waited < ALLOWED),
         "sleeps of 100 ms waited through {waited:?} timeouts of 50 ms that ended"
     );
-    assert!(ticks > 0, "the wheel stood still");
+    assert!(ticks > 0, "the wheel stopped");
 }
 
 /// Waits for a thread, while the runtime goes on.

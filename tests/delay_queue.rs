@@ -769,7 +769,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn it_does_as_the_model(ops in proptest::collection::vec(op(), 1..120), crowd in prop_oneof![4 => Just(0), 1 => Just(200)]) {
+    fn it_does_as_the_model(ops in proptest::collection::vec(op(), 1..120), others in prop_oneof![4 => Just(0), 1 => Just(200)]) {
         paused_runtime().block_on(unconstrained(async {
             let mut model = Model {
                 queue: task::spawn(DelayQueue::on(&Wheel::new())),
@@ -779,7 +779,7 @@ proptest! {
                 waiting: false,
             };
             // More in one bucket than a poll looks at.
-            for number in 0..crowd {
+            for number in 0..others {
                 model.step(Op::Insert(When::Ahead(Duration::from_micros(20_000_000 + number * 7919 % 1_000_000)))).await;
             }
             for op in ops {

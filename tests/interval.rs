@@ -41,10 +41,10 @@ fn assert_ticks(interval: &mut task::Spawn<Interval>, start: Instant, deltas: &[
 }
 
 /// By how many milliseconds the clock moves at each step, and the ticks that complete then.
-type Course<'a> = &'a [(u64, &'a [u64])];
+type Steps<'a> = &'a [(u64, &'a [u64])];
 
-async fn assert_course(interval: &mut task::Spawn<Interval>, start: Instant, course: Course<'_>) {
-    for (step, deltas) in course {
+async fn assert_steps(interval: &mut task::Spawn<Interval>, start: Instant, steps: Steps<'_>) {
+    for (step, deltas) in steps {
         tokio::time::advance(ms(*step)).await;
         assert_ticks(interval, start, deltas);
     }
@@ -73,7 +73,7 @@ fn of_300_ms(behavior: MissedTickBehavior) -> (task::Spawn<Interval>, Instant) {
 #[tokio::test(start_paused = true)]
 async fn burst_makes_up_for_every_missed_tick_at_once() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    let course: Course<'_> = &[
+    let steps: Steps<'_> = &[
         (100, &[]),
         (200, &[300]),
         (650, &[600, 900]),
@@ -82,7 +82,7 @@ async fn burst_makes_up_for_every_missed_tick_at_once() {
         (250, &[1_500]),
         (300, &[1_800]),
     ];
-    assert_course(&mut interval, start, course).await;
+    assert_steps(&mut interval, start, steps).await;
 }
 
 // Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
@@ -97,7 +97,7 @@ async fn burst_makes_up_for_every_missed_tick_at_once() {
 #[tokio::test(start_paused = true)]
 async fn delay_starts_the_period_over_at_the_late_tick() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
-    let course: Course<'_> = &[
+    let steps: Steps<'_> = &[
         (100, &[]),
         (200, &[300]),
         (650, &[600]),
@@ -106,7 +106,7 @@ async fn delay_starts_the_period_over_at_the_late_tick() {
         (300, &[1_550]),
         (300, &[1_850]),
     ];
-    assert_course(&mut interval, start, course).await;
+    assert_steps(&mut interval, start, steps).await;
 }
 
 // Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
@@ -120,7 +120,7 @@ async fn delay_starts_the_period_over_at_the_late_tick() {
 #[tokio::test(start_paused = true)]
 async fn skip_drops_the_missed_ticks_and_keeps_the_grid() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Skip);
-    let course: Course<'_> = &[
+    let steps: Steps<'_> = &[
         (100, &[]),
         (200, &[300]),
         (650, &[600]),
@@ -128,7 +128,7 @@ async fn skip_drops_the_missed_ticks_and_keeps_the_grid() {
         (300, &[1_500]),
         (300, &[1_800]),
     ];
-    assert_course(&mut interval, start, course).await;
+    assert_steps(&mut interval, start, steps).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +146,7 @@ async fn skip_keeps_the_grid_through_a_stall_of_centuries() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_late_by_no_more_than_a_tick_of_the_wheel_does_not_count_as_missed() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
-    let course: Course<'_> = &[
+    let steps: Steps<'_> = &[
         (310, &[300]),
         (290, &[600]),
         // And here it does.
@@ -154,7 +154,7 @@ async fn a_tick_late_by_no_more_than_a_tick_of_the_wheel_does_not_count_as_misse
         (280, &[]),
         (20, &[1_220]),
     ];
-    assert_course(&mut interval, start, course).await;
+    assert_steps(&mut interval, start, steps).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +164,7 @@ async fn a_tick_late_by_no_more_than_five_milliseconds_does_not_count_as_missed_
     let mut interval = task::spawn(wheel.interval_at(start, ms(300)));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     assert_ticks(&mut interval, start, &[0]);
-    assert_course(
+    assert_steps(
         &mut interval,
         start,
         &[(305, &[300]), (295, &[600]), (306, &[900]), (300, &[1_206])],

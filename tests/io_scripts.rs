@@ -126,7 +126,7 @@ struct Model {
 }
 
 impl Model {
-    fn note(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         self.log.push((self.now, event));
     }
 
@@ -170,7 +170,7 @@ impl Model {
     fn set(&mut self, timeout: Timeout, duration: Option<u64>) {
         let before = self.timeouts.iter().position(|&(other, _)| other == timeout);
         if before.is_none() || duration.is_none() {
-            self.note(Event::Switched(timeout));
+            self.record(Event::Switched(timeout));
         }
         before.map(|place| self.timeouts.swap_remove(place));
         self.timeouts.extend(duration.map(|duration| (timeout, duration)));
@@ -181,7 +181,7 @@ impl Model {
         if answer == Answer::Pending {
             let asked = |(timeout, _): &(Timeout, u64)| timeout.concerns(operation.direction());
             if self.timeouts.iter().any(asked) {
-                self.note(Event::Pending(operation));
+                self.record(Event::Pending(operation));
             }
             if self
                 .deadline(operation)
@@ -190,9 +190,9 @@ impl Model {
                 return false;
             }
         }
-        self.note(Event::Ended(operation));
+        self.record(Event::Ended(operation));
         if operation.moves(answer) {
-            self.note(Event::Moved(operation));
+            self.record(Event::Moved(operation));
         }
         answer == Answer::Pending
     }

@@ -36,7 +36,7 @@ impl Log {
         }
     }
 
-    fn note(&self) -> usize {
+    fn record(&self) -> usize {
         let mut starts = self.starts.lock().unwrap();
         starts.push(self.since.elapsed().as_millis() as u64);
         starts.len()
@@ -54,7 +54,7 @@ fn runs_that_last(
 ) -> impl FnMut() -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> + Send + 'static {
     let log = log.clone();
     move || {
-        let lasts = lasts(log.note());
+        let lasts = lasts(log.record());
         Box::pin(async move {
             if lasts > 0 {
                 tokio::time::sleep(ms(lasts)).await;
@@ -253,7 +253,7 @@ async fn jitter_spreads_first_runs_over_all_of_it_and_none_beyond() {
                 .periodic(ms(1_000))
                 .jitter(ms(1_000))
                 .spawn_at_fixed_rate(move || {
-                    log.note();
+                    log.record();
                     async {}
                 })
         })

@@ -1,4 +1,4 @@
-//! Several threads on one wheel, on the real clock, doing everything at random: then nothing is left, and the books balance.
+//! Several threads on one wheel, on the real clock, doing everything at random: then nothing is left, and the counters add up.
 
 mod support;
 

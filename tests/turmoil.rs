@@ -36,7 +36,7 @@ const END: Duration = Duration::from_millis(10_000);
 struct Trace(Rc<RefCell<Vec<(Duration, String)>>>);
 
 impl Trace {
-    fn note(&self, what: impl Display) {
+    fn record(&self, what: impl Display) {
         let at = turmoil::sim_elapsed().unwrap();
         self.0.borrow_mut().push((at, what.to_string()));
     }
@@ -54,7 +54,7 @@ async fn serve(wheel: Wheel, mut stream: TcpStream, trace: Trace) -> io::Result<
                 stream.write_u64(number?).await?;
             }
             _ = &mut idle => {
-                trace.note("server: idle");
+                trace.record("server: idle");
                 return Ok(());
             }
         }
@@ -62,12 +62,12 @@ async fn serve(wheel: Wheel, mut stream: TcpStream, trace: Trace) -> io::Result<
 }
 
 async fn server(wheel: Wheel, trace: Trace) -> turmoil::Result {
-    trace.note("server: starts");
+    trace.record("server: starts");
     let heartbeat = trace.clone();
     let mut interval = wheel.interval(Duration::from_secs(1));
     tokio::task::spawn_local(async move {
         while interval.tick().await.is_ok() {
-            heartbeat.note("server: heartbeat");
+            heartbeat.record("server: heartbeat");
         }
     });
     let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::UNSPECIFIED), PORT)).await?;
@@ -100,10 +100,10 @@ async fn client(trace: Trace) -> turmoil::Result {
         match outcome {
             Ok(Ok(echo)) => {
                 assert_eq!(echo, number);
-                trace.note(format_args!("client: {number} echoed"));
+                trace.record(format_args!("client: {number} echoed"));
             }
             Ok(Err(error)) => {
-                trace.note(format_args!("client: {number} failed: {}", error.kind()));
+                trace.record(format_args!("client: {number} failed: {}", error.kind()));
                 stream = None;
             }
             Err(error) => {
@@ -112,7 +112,7 @@ async fn client(trace: Trace) -> turmoil::Result {
                     took >= REQUEST && took < REQUEST + 2 * TICK + 2 * STEP,
                     "{took:?}"
                 );
-                trace.note(format_args!("client: {number} timed out"));
+                trace.record(format_args!("client: {number} timed out"));
                 stream = None;
             }
         }

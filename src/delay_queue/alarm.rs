@@ -10,7 +10,7 @@ use tokio::time::{self, Instant};
 
 use crate::{
     clock,
-    fallback_sleep::{FallbackSleep, on_tokio},
+    fallback_sleep::{FallbackSleep, tokio_sleep},
     timing_wheel::Tick,
     wheel::Wheel,
 };
@@ -27,7 +27,7 @@ pub(super) struct Alarm(Option<Set>);
 struct Set {
     tick: Tick,
     sleep: FallbackSleep,
-    beside: Option<Pin<Box<time::Sleep>>>,
+    tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
 impl Alarm {
@@ -44,9 +44,9 @@ impl Alarm {
         self.0 = Some(Set {
             tick,
             sleep: FallbackSleep::new(wheel.sleep_until(instant)),
-            beside: match clock::is_real(Instant::now) {
+            tokio_sleep: match clock::is_real(Instant::now) {
                 true => None,
-                false => on_tokio(instant),
+                false => tokio_sleep(instant),
             },
         });
     }
@@ -57,7 +57,7 @@ impl Alarm {
             let instant = instant();
             set.tick = tick;
             set.sleep.reset(instant);
-            if let Some(sleep) = &mut set.beside {
+            if let Some(sleep) = &mut set.tokio_sleep {
                 sleep.as_mut().reset(instant);
             }
         }
@@ -75,7 +75,7 @@ impl Alarm {
             return Poll::Pending;
         };
         let on_wheel = Pin::new(&mut set.sleep).poll(cx);
-        ready!(match &mut set.beside {
+        ready!(match &mut set.tokio_sleep {
             Some(sleep) => sleep.as_mut().poll(cx),
             None => on_wheel,
         });

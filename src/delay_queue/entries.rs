@@ -104,14 +104,14 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn insert(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
         let sequence = self.sequence.draw();
-        self.note(sequence, tick, deadline);
+        self.prepare_deadline(sequence, tick, deadline);
         let cell = self.wheel.insert_cell(tick, Entry { sequence, value });
         Key { sequence, cell }
     }
 
     /// Takes note of what is special about a deadline that is about to be set.
     #[inline]
-    fn note(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
+    fn prepare_deadline(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
         if tick <= self.wheel.now() && self.wheel.last_overdue().is_some_and(|last| tick < last) {
             self.disordered = true;
         }
@@ -158,7 +158,7 @@ impl<T> Entries<T> {
         if is_beyond(from) {
             self.beyond.remove(&sequence);
         }
-        self.note(sequence, tick, deadline);
+        self.prepare_deadline(sequence, tick, deadline);
         self.wheel.move_cell(cell, tick);
         Some(from)
     }
@@ -167,7 +167,7 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn remove(&mut self, cell: u32) -> Option<Expired<T>> {
         let (tick, entry) = self.wheel.take_cell(cell)?;
-        self.leave(tick, entry)
+        self.make_expired(tick, entry)
     }
 
     /// Takes out the first entry that is due by `now`.
@@ -178,11 +178,11 @@ impl<T> Entries<T> {
             self.disordered = false;
         }
         let (tick, entry) = self.wheel.take_due(now)?;
-        self.leave(tick, entry)
+        self.make_expired(tick, entry)
     }
 
     #[inline]
-    fn leave(&mut self, tick: Tick, Entry { sequence, value }: Entry<T>) -> Option<Expired<T>> {
+    fn make_expired(&mut self, tick: Tick, Entry { sequence, value }: Entry<T>) -> Option<Expired<T>> {
         if !self.moved.is_empty() {
             self.moved.remove(&sequence);
         }

@@ -49,7 +49,7 @@ impl<T> DelayQueue<T> {
             if let Some(expired) = self.entries.take_due(self.reached) {
                 budget.made_progress();
                 self.first_has_gone();
-                self.waiter.leave(cx);
+                self.waiter.stop_waiting(cx);
                 return Poll::Ready(Some(expired));
             }
             if !self.planned && !self.plan() {

@@ -27,7 +27,7 @@ impl Waiter {
 
     /// A task has been given an entry: it waits no more. If it was another that waited, that has to look again, for the alarm
     /// that would have woken it may have gone.
-    pub(super) fn leave(&mut self, cx: &Context<'_>) {
+    pub(super) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {
             Some(waker) if waker.will_wake(cx.waker()) => self.waiting = false,
             _ => self.wake(),

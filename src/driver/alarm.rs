@@ -36,9 +36,9 @@ struct Plan {
     /// When the driver means to come; none while nothing waits for it.
     at: Option<Instant>,
     /// It is to come at once, whatever `at` says.
-    called: bool,
+    notified: bool,
     /// The driver waits. While it does not, it looks at the plan before it does.
-    waits: bool,
+    waiting: bool,
 }
 
 impl Alarm {
@@ -60,24 +60,24 @@ impl Alarm {
     }
 
     /// Has the driver come at `at`, unless it means to come earlier.
-    pub(super) fn come_by(&self, at: Instant) {
+    pub(super) fn wake_by(&self, at: Instant) {
         let mut plan = lock(&self.0);
         if plan.at.is_some_and(|planned| planned <= at) {
             return;
         }
         plan.at = Some(at);
-        let late = plan.waits && plan.arm().is_ready();
-        plan.called |= late;
+        let late = plan.waiting && plan.arm().is_ready();
+        plan.notified |= late;
         let waker = plan.waker.clone().filter(|_| late);
         drop(plan);
         wake_for_any_worker(waker);
     }
 
     /// Has the driver come at once.
-    pub(super) fn come_now(&self) {
+    pub(super) fn wake_now(&self) {
         let mut plan = lock(&self.0);
-        plan.called = true;
-        let waker = plan.waker.clone().filter(|_| plan.waits);
+        plan.notified = true;
+        let waker = plan.waker.clone().filter(|_| plan.waiting);
         drop(plan);
         wake_for_any_worker(waker);
     }
@@ -91,16 +91,16 @@ impl Alarm {
             if mem::take(&mut starts) {
                 plan.at = at.into_iter().chain(plan.at).min();
                 plan.waker = Some(cx.waker().clone());
-                plan.waits = true;
+                plan.waiting = true;
                 if plan.at.is_some() && plan.arm().is_ready() {
-                    plan.called = true;
+                    plan.notified = true;
                 }
             }
-            let came = mem::take(&mut plan.called) || plan.at.is_some() && plan.poll().is_ready();
+            let came = mem::take(&mut plan.notified) || plan.at.is_some() && plan.poll().is_ready();
             if !came {
                 return Poll::Pending;
             }
-            plan.waits = false;
+            plan.waiting = false;
             Poll::Ready(plan.at.take())
         })
         .await

@@ -106,8 +106,8 @@ impl Shared {
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,
-                epoch: Epoch::UNDRIVEN,
-                clock: Shared::undriven_clock(tick),
+                epoch: Epoch::NEVER_DRIVEN,
+                clock: Shared::initial_clock(tick),
                 stopped_at: Nanos::ZERO,
                 last_runtime: None,
                 dead_runtime: None,
@@ -120,7 +120,7 @@ impl Shared {
     }
 
     /// What a wheel goes by before its first driver: nothing is registered by it.
-    fn undriven_clock(tick: Duration) -> Clock {
+    fn initial_clock(tick: Duration) -> Clock {
         Clock::new(
             Instant::now(),
             Nanos::ZERO,
@@ -131,7 +131,7 @@ impl Shared {
 
     /// The clock that a wheel's shards start with.
     pub(crate) fn first_clock(&self) -> Clock {
-        Shared::undriven_clock(self.tick)
+        Shared::initial_clock(self.tick)
     }
 
     pub(crate) fn connect(&self, shards: impl Iterator<Item = Weak<Shard>>) {
@@ -174,7 +174,7 @@ impl Shared {
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.shards().for_each(|shard| shard.release_handles());
-        self.alarm.come_now();
+        self.alarm.wake_now();
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
@@ -183,12 +183,12 @@ impl Shared {
 }
 
 impl Drive for Shared {
-    fn come_by(&self, at: Instant) {
-        self.alarm.come_by(at);
+    fn wake_by(&self, at: Instant) {
+        self.alarm.wake_by(at);
     }
 
-    fn come_now(&self) {
-        self.alarm.come_now();
+    fn wake_now(&self) {
+        self.alarm.wake_now();
     }
 
     fn start(self: Arc<Self>) -> Result<(), Refusal> {

@@ -37,7 +37,7 @@ impl Shared {
             drop(entered);
             let both_real = slot.clock.source.is_real() && source.is_real();
             let same_clock = both_real || slot.last_runtime == Some(runtime.id());
-            if slot.epoch == Epoch::UNDRIVEN || !same_clock {
+            if slot.epoch == Epoch::NEVER_DRIVEN || !same_clock {
                 slot.clock = Clock::new(now, slot.stopped_at, TickDuration::new(self.tick), source);
                 slot.epoch = slot.epoch.next();
             }

@@ -40,7 +40,7 @@ pub(super) struct Driver {
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
     /// Its runtime has more than one worker, and they can share the waking. No test can pause the clock of such a one.
-    shares: bool,
+    shares_waking: bool,
     /// Shards that the turn has not done with, by index.
     unfinished: VecDeque<usize>,
     /// The tick that the driver has come before: see [`Clock::approach`].
@@ -100,7 +100,7 @@ impl Driver {
             unfinished: VecDeque::with_capacity(shards.len()),
             shards,
             clock,
-            shares: false,
+            shares_waking: false,
             approached: None,
             wakers: Wakers::default(),
             slice: Slice::begin(),
@@ -113,7 +113,7 @@ impl Driver {
 
     pub(super) async fn run(mut self) {
         self.guard.ran = true;
-        self.shares = Handle::current().metrics().num_workers() > 1;
+        self.shares_waking = Handle::current().metrics().num_workers() > 1;
         let mut planned = None;
         while let Some(wake_at) = self.turn(planned).await {
             planned = self.wait(wake_at).await;
@@ -122,7 +122,7 @@ impl Driver {
 
     /// Visits every shard and wakes what is due. Returns when to come back; `None` when there is nothing left to drive for.
     ///
-    /// A turn is bounded: it goes by one reading of the clock and settles what was incoming when it began. Shards take turns by
+    /// A turn is bounded: it goes by one reading of the clock and transfers what was incoming when it began. Shards take turns by
     /// the batch, so that none waits for another's storm.
     async fn turn(&mut self, planned: Option<Instant>) -> Option<Tick> {
         let now = self.begin_turn(planned);
@@ -139,7 +139,7 @@ impl Driver {
                 Visited::Shutdown => {}
             }
             self.slice.wakes += self.wakers.due.len();
-            if self.shares {
+            if self.shares_waking {
                 waking::share(&self.guard.shared, &mut self.wakers.due);
             }
             self.guard.shared.wake(&mut self.wakers);
@@ -204,7 +204,7 @@ impl Driver {
     /// itself goes to the end of the worker's queue, from which any worker can take it. Where there is one worker only, there is
     /// nobody to take it, and `yield_now` comes back sooner.
     async fn yield_to_others(&mut self) {
-        if self.shares {
+        if self.shares_waking {
             let mut yielded = false;
             poll_fn(|cx| {
                 if mem::replace(&mut yielded, true) {

@@ -48,11 +48,11 @@ impl Drop for Chunk {
 impl Shared {
     /// Wakes and drops what was taken out of shards, with no lock held, and survives whatever the wakers do.
     pub(crate) fn wake(&self, wakers: &mut Wakers) {
-        self.outlive(wakers.due.drain(..), Waker::wake);
-        self.outlive(wakers.spent.drain(..), drop);
+        self.catch_panics(wakers.due.drain(..), Waker::wake);
+        self.catch_panics(wakers.spent.drain(..), drop);
     }
 
-    fn outlive(&self, mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker)) {
+    fn catch_panics(&self, mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker)) {
         while panics(|| wakers.by_ref().for_each(&act)) {
             self.stats.waker_panicked();
             // A subscriber that panics must not cost the other wakers.

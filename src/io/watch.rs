@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{clock::Deadline, error::TimeoutError, sleep::Sleep, wheel::Wheel};
+use crate::{clock::EpochInstant, error::TimeoutError, sleep::Sleep, wheel::Wheel};
 
 /// All that the wrapper knows.
 ///
@@ -23,7 +23,7 @@ use crate::{clock::Deadline, error::TimeoutError, sleep::Sleep, wheel::Wheel};
 pub(super) struct Watch {
     wheel: Wheel,
     /// Since when each operation waits, by its number. Known only while a timeout is on.
-    waits: [Option<Deadline>; 4],
+    waits: [Option<EpochInstant>; 4],
     read: Direction,
     write: Direction,
     idle: Timeout,
@@ -52,7 +52,7 @@ struct Direction {
 struct Timeout {
     duration: Option<Duration>,
     /// What was before does not count. `None` until an operation first waits by the timeout after it was switched on.
-    from: Option<Deadline>,
+    from: Option<EpochInstant>,
 }
 
 impl Operation {
@@ -207,9 +207,9 @@ impl Timeout {
     /// When it ends for an operation whose `wait` begins now, unless it has begun.
     fn deadline(
         &mut self,
-        wait: &mut Option<Deadline>,
-        mut now: impl FnMut() -> Deadline,
-    ) -> Option<Deadline> {
+        wait: &mut Option<EpochInstant>,
+        mut now: impl FnMut() -> EpochInstant,
+    ) -> Option<EpochInstant> {
         let duration = self.duration?;
         let since = *wait.get_or_insert_with(&mut now);
         let from = *self.from.get_or_insert_with(now);

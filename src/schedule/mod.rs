@@ -56,7 +56,7 @@ impl Wheel {
     {
         let deadline = self.shard().read_clock().after(delay);
         Scheduled {
-            task: Task::enrol(self, deadline, task),
+            task: Task::register(self, deadline, task),
             abort_on_drop: false,
         }
     }
@@ -98,7 +98,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         Scheduled {
-            task: Task::enrol(self, self.shard().stamp(deadline), task),
+            task: Task::register(self, self.shard().stamp(deadline), task),
             abort_on_drop: false,
         }
     }

@@ -13,7 +13,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
     budget,
-    clock::Deadline,
+    clock::EpochInstant,
     error::ScheduleError,
     roster::{Roster, ScheduledTask, Unstarted},
     shard::{Timer, Wakers},
@@ -27,11 +27,11 @@ pub(super) struct Task<F: Future> {
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
     /// Who awaits the handle.
-    awaiting: Mutex<Option<Waker>>,
+    join_waker: Mutex<Option<Waker>>,
 }
 
 struct State<F: Future> {
-    deadline: Deadline,
+    deadline: EpochInstant,
     progress: Progress<F>,
 }
 
@@ -76,7 +76,7 @@ where
 {
     /// Puts a new task on the roster, then into the wheel.
     #[track_caller]
-    pub(super) fn enrol(wheel: &Wheel, deadline: Deadline, future: F) -> Arc<Task<F>> {
+    pub(super) fn register(wheel: &Wheel, deadline: EpochInstant, future: F) -> Arc<Task<F>> {
         let shard = wheel.shard();
         let task = Arc::new(Task {
             runtime: wheel.driver().runtime(),
@@ -89,15 +89,15 @@ where
                     place: None,
                 },
             }),
-            awaiting: Mutex::new(None),
+            join_waker: Mutex::new(None),
         });
-        let place = task.roster.enlist(task.clone());
-        let enlisted = place.is_some();
+        let place = task.roster.add(task.clone());
+        let added = place.is_some();
         // Unless a shutdown has handed it back meanwhile.
         if let Progress::Waiting { place: kept, .. } = &mut lock(&task.state).progress {
             *kept = place;
         }
-        if enlisted {
+        if added {
             task.clone().wake();
         } else {
             drop(task.give_up(ScheduleError::Shutdown));
@@ -118,7 +118,7 @@ where
         };
         drop(state);
         if let Some(place) = place {
-            self.roster.strike(place);
+            self.roster.remove(place);
         }
         Some(future)
     }
@@ -126,7 +126,7 @@ where
     /// Ends the wait of a task that will not start, and tells whoever awaits it.
     fn give_up(&self, error: ScheduleError) -> Option<F> {
         let future = self.end_wait(lock(&self.state), Progress::Never(error))?;
-        self.tell();
+        self.wake_joiner();
         Some(future)
     }
 
@@ -136,7 +136,7 @@ where
         if let Progress::Starting = state.progress {
             state.progress = Progress::Started(started);
             drop(state);
-            self.tell();
+            self.wake_joiner();
         } else {
             // `abort` came before there was a handle to abort it by.
             drop(state);
@@ -144,9 +144,9 @@ where
         }
     }
 
-    fn tell(&self) {
-        let awaiting = lock(&self.awaiting).take();
-        awaiting.into_iter().for_each(Waker::wake);
+    fn wake_joiner(&self) {
+        let join_waker = lock(&self.join_waker).take();
+        join_waker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -197,7 +197,7 @@ where
         let state = lock(&self.state);
         let deadline = state.deadline.instant;
         let future = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
-        wakers.due.extend(lock(&self.awaiting).take());
+        wakers.due.extend(lock(&self.join_waker).take());
         Some(ScheduledTask::new(deadline, future))
     }
 }
@@ -258,7 +258,7 @@ where
     }
 
     fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<F::Output, ScheduleError>> {
-        let awaiting = cx.waker().clone();
+        let join_waker = cx.waker().clone();
         let mut state = lock(&self.state);
         match &mut state.progress {
             Progress::Never(error) => {
@@ -274,7 +274,7 @@ where
             }
             Progress::Reported => panic!("`Scheduled` polled after completion"),
             Progress::Waiting { .. } | Progress::Starting => {
-                let outdated = lock(&self.awaiting).replace(awaiting);
+                let outdated = lock(&self.join_waker).replace(join_waker);
                 drop(state);
                 drop(outdated);
                 Poll::Pending

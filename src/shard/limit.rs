@@ -19,8 +19,8 @@ impl Limit {
         }
     }
 
-    pub(super) fn admit(&self, standing: Admission) -> Result<(), Refusal> {
-        if standing == Admission::Admitted {
+    pub(super) fn admit(&self, admission: Admission) -> Result<(), Refusal> {
+        if admission == Admission::Admitted {
             self.pending.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }

@@ -18,7 +18,7 @@ use super::Shard;
 use crate::timing_wheel::Tick;
 
 /// Meetings at a shard's lock after which a thread looks for another shard.
-const MEETINGS: u32 = 8;
+const CONTENTIONS: u32 = 8;
 
 /// Ticks from one meeting to the next after which the first is forgotten.
 const FORGOTTEN_AFTER: u64 = 100;
@@ -26,13 +26,13 @@ const FORGOTTEN_AFTER: u64 = 100;
 const UNNUMBERED: usize = usize::MAX;
 
 thread_local! {
-    static KEPT: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+    static CACHED: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
-    static MET: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+    static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
 /// The number by which the current thread finds its shard: given out in the order in which threads first ask, and changed
-/// after so many [`MEETINGS`] with whoever else was at its shard, the driver included.
+/// after so many [`CONTENTIONS`] with whoever else was at its shard, the driver included.
 #[inline]
 pub(crate) fn shard_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -47,14 +47,14 @@ pub(crate) fn shard_number() -> usize {
 /// The current thread found its shard's lock taken, when the shard had come to `tick`. Meetings long ago do not count. The driver's
 /// visits do: a thread cannot tell whom it met. They cost it another shard now and then, which does no harm.
 #[cold]
-pub(super) fn met_another(tick: Tick) {
-    let (met, last) = MET.get();
-    let met = match tick.0.wrapping_sub(last) <= FORGOTTEN_AFTER {
-        true => met + 1,
+pub(super) fn contended(tick: Tick) {
+    let (times, last) = CONTENTION.get();
+    let times = match tick.0.wrapping_sub(last) <= FORGOTTEN_AFTER {
+        true => times + 1,
         false => 1,
     };
-    MET.set((met % MEETINGS, tick.0));
-    if met == MEETINGS {
+    CONTENTION.set((times % CONTENTIONS, tick.0));
+    if times == CONTENTIONS {
         NUMBER.set(shard_number().wrapping_add(1) % UNNUMBERED);
     }
 }
@@ -65,12 +65,12 @@ pub(crate) struct ShardRef(Option<Arc<Shard>>);
 impl ShardRef {
     #[inline]
     pub(crate) fn new(shard: &Arc<Shard>) -> ShardRef {
-        // None is kept, either, in a thread whose locals are gone.
-        let kept = KEPT.try_with(Cell::take).ok().flatten();
-        match kept {
-            Some(kept) if Arc::ptr_eq(&kept, shard) => ShardRef(Some(kept)),
-            kept => {
-                keep(kept);
+        // None is cached, either, in a thread whose locals are gone.
+        let cached = CACHED.try_with(Cell::take).ok().flatten();
+        match cached {
+            Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
+            cached => {
+                cache(cached);
                 ShardRef(Some(shard.clone()))
             }
         }
@@ -90,36 +90,37 @@ impl ShardRef {
 
     #[cold]
     fn move_to(&mut self, number: usize) {
-        let kept = KEPT.try_with(Cell::take).ok().flatten();
-        let fits = |kept: &Arc<Shard>| kept.number == number && ptr::addr_eq(&*kept.driver, &*self.driver);
-        let (there, kept) = match kept {
-            Some(kept) if fits(&kept) => (Some(kept), None),
-            kept => (self.driver.sibling(number), kept),
+        let cached = CACHED.try_with(Cell::take).ok().flatten();
+        let fits =
+            |cached: &Arc<Shard>| cached.number == number && ptr::addr_eq(&*cached.driver, &*self.driver);
+        let (there, cached) = match cached {
+            Some(cached) if fits(&cached) => (Some(cached), None),
+            cached => (self.driver.sibling(number), cached),
         };
         if let Some(there) = there {
             self.0 = Some(there);
         }
-        if kept.is_some() {
-            keep(kept);
+        if cached.is_some() {
+            cache(cached);
         }
     }
 }
 
 /// Keeps a reference for the next future of this thread.
 #[inline]
-fn keep(reference: Option<Arc<Shard>>) {
+fn cache(reference: Option<Arc<Shard>>) {
     // A model's shard must not outlive it.
     if cfg!(loom) {
         return;
     }
-    // What it takes the place of, or what cannot be kept, is dropped here, after the cell has been left.
-    let _former = KEPT.try_with(|kept| kept.replace(reference));
+    // What it takes the place of, or what cannot be cached, is dropped here, after the cell has been left.
+    let _former = CACHED.try_with(|cached| cached.replace(reference));
 }
 
 impl Drop for ShardRef {
     #[inline]
     fn drop(&mut self) {
-        keep(self.0.take());
+        cache(self.0.take());
     }
 }
 

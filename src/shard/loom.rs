@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{Drive, Limit, NEVER, Shard, Timer, Visited, Wakers};
 use crate::{
-    clock::{Clock, Deadline, Epoch, Source},
+    clock::{Clock, Epoch, EpochInstant, Source},
     error::Refusal,
     metrics::Metrics,
     sync::{AtomicU64, AtomicUsize, Ordering, lock},
@@ -62,13 +62,13 @@ struct Model {
 }
 
 impl Drive for Model {
-    fn come_by(&self, _: Instant) {
+    fn wake_by(&self, _: Instant) {
         if cfg!(not(plant_lost_notification)) {
             self.bell.ring();
         }
     }
 
-    fn come_now(&self) {
+    fn wake_now(&self) {
         self.bell.ring();
     }
 
@@ -111,7 +111,7 @@ impl Wake for Task {
 enum Due {
     /// So long after its first poll.
     After(Duration),
-    At(Deadline),
+    At(EpochInstant),
 }
 
 #[derive(Clone)]
@@ -142,7 +142,7 @@ impl World {
     }
 
     fn at(&self, tick: u32) -> Due {
-        Due::At(Deadline {
+        Due::At(EpochInstant {
             instant: self.model.start + TICK * tick,
             epoch: Epoch(1),
         })
@@ -646,15 +646,15 @@ fn a_shutdown_leaves_nobody_hanging() {
         let stopper = world.clone();
         let stopper = thread::spawn(move || {
             let mut wakers = Wakers::default();
-            let abandoned = stopper.shard.shutdown(&mut wakers);
+            let cancelled = stopper.shard.shutdown(&mut wakers);
             wakers.due.into_iter().for_each(Waker::wake);
             stopper.model.bell.ring();
-            abandoned
+            cancelled
         });
         world.drive(|| false);
-        let (outcome, abandoned) = (sleeper.join().unwrap(), stopper.join().unwrap());
+        let (outcome, cancelled) = (sleeper.join().unwrap(), stopper.join().unwrap());
         match outcome {
-            Ok(()) => assert_eq!(abandoned, 0),
+            Ok(()) => assert_eq!(cancelled, 0),
             Err(refusal) => assert_eq!(refusal, Refusal::Shutdown),
         }
         assert_eq!(world.metrics().pending, 0);

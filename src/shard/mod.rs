@@ -25,7 +25,7 @@ use std::{sync::Arc, task::Waker};
 use tokio::time::Instant;
 
 #[cfg(feature = "io")]
-use crate::clock::Deadline;
+use crate::clock::EpochInstant;
 use crate::{
     clock::{Base, Clock, Epoch, Moment},
     error::Refusal,
@@ -52,10 +52,10 @@ pub(crate) const NEVER: Tick = Tick::MAX;
 /// What a shard asks of whoever drives it.
 pub(crate) trait Drive: Send + Sync {
     /// Has the driver come at `at`, unless it means to come earlier. It never wakes the driver on the calling thread.
-    fn come_by(&self, at: Instant);
+    fn wake_by(&self, at: Instant);
 
     /// Has the driver look again at once: it may have nothing left to do.
-    fn come_now(&self);
+    fn wake_now(&self);
 
     /// Starts a driver if there is none. `Err` when its runtime is gone too.
     fn start(self: Arc<Self>) -> Result<(), Refusal>;
@@ -96,7 +96,7 @@ pub(crate) struct Shard {
 
 /// How a pending timer comes to give its cell back.
 #[derive(Clone, Copy, Debug)]
-enum Leaving {
+enum Removal {
     Cancelled,
     Expired,
 }
@@ -111,7 +111,7 @@ struct State {
     /// The clocks of epochs 1 to `epoch`, exclusive.
     former: Vec<Clock>,
     /// Wheel time from which the turn in progress counts what was incoming when it began.
-    settles_from: Nanos,
+    incoming_from: Nanos,
     /// How many drivers have come.
     driver: u32,
     counters: Counters,
@@ -144,14 +144,14 @@ impl Shard {
                 mode: Mode::Driverless,
                 wake_at: NEVER,
                 clock,
-                epoch: Epoch::UNDRIVEN,
+                epoch: Epoch::NEVER_DRIVEN,
                 former: Vec::new(),
-                settles_from: Nanos::ZERO,
+                incoming_from: Nanos::ZERO,
                 driver: 0,
                 counters: Counters::default(),
                 ledger: Ledger::default(),
             }),
-            status: AtomicU32::new(Status::Undriven.pack()),
+            status: AtomicU32::new(Status::NeverDriven.pack()),
             origin: AtomicU64::new(clock.origin().0),
             ticks: AtomicBool::new(false),
             reuse: Reuse::new(limit.is_none()),
@@ -170,7 +170,7 @@ impl Shard {
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.reuse.close();
-        self.leave(lock(&self.state));
+        self.unlock(lock(&self.state));
     }
 
     /// How many timers wait here.
@@ -201,7 +201,10 @@ impl Shard {
     }
 
     /// Makes sure that a locked shard has a driver, starting one if need be.
-    fn driven<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>, Refusal> {
+    fn ensure_driven<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>, Refusal> {
         while state.mode == Mode::Driverless {
             drop(state);
             self.driver.clone().start()?;
@@ -216,10 +219,10 @@ impl Shard {
 
     /// The earlier of two deadlines, also where they are of different clocks.
     #[cfg(feature = "io")]
-    pub(crate) fn earlier(&self, one: Deadline, other: Deadline) -> Deadline {
+    pub(crate) fn earlier(&self, one: EpochInstant, other: EpochInstant) -> EpochInstant {
         let order = one.partial_cmp(&other).unwrap_or_else(|| {
             let state = lock(&self.state);
-            let tick = |it: Deadline| state.tick_of(Moment::of(it.instant), it.epoch);
+            let tick = |it: EpochInstant| state.tick_of(Moment::of(it.instant), it.epoch);
             tick(one).cmp(&tick(other))
         });
         if order.is_le() { one } else { other }
@@ -237,14 +240,14 @@ impl Shard {
     }
 
     /// Has the driver come by `tick`.
-    fn wake_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
+    fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
         if tick < state.wake_at {
             if cfg!(not(plant_wake_at)) {
                 state.wake_at = tick;
             }
             let at = state.clock.approach(tick);
             drop(state);
-            self.driver.come_by(at);
+            self.driver.wake_by(at);
         }
     }
 
@@ -252,7 +255,7 @@ impl Shard {
     #[inline]
     fn lock_to_register(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
-            local::met_another(self.reuse.generation().tick());
+            local::contended(self.reuse.generation().tick());
             lock(&self.state)
         })
     }
@@ -260,13 +263,13 @@ impl Shard {
     /// Gives a timer's cell back, and counts the timer out if it was pending. The waker, if there was one, is for the caller
     /// to drop, now that the lock is released.
     #[inline]
-    fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, leaving: Leaving) -> Option<Waker> {
+    fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, removal: Removal) -> Option<Waker> {
         let waker = state.wheel.remove(key);
         if waker.is_some() {
             self.release(1);
-            match leaving {
-                Leaving::Expired => state.counters.expired += 1,
-                Leaving::Cancelled => state.counters.cancelled += 1,
+            match removal {
+                Removal::Expired => state.counters.expired += 1,
+                Removal::Cancelled => state.counters.cancelled += 1,
             }
         }
         if state.wheel.is_vacant() {
@@ -279,15 +282,15 @@ impl Shard {
     /// hears of it.
     #[inline]
     fn vacated(&self, state: MutexGuard<'_, State>) {
-        self.leave(state);
+        self.unlock(state);
         if self.handles_gone.load(Ordering::Relaxed) {
-            self.driver.come_now();
+            self.driver.wake_now();
         }
     }
 
     /// Unlocks; the memory of an arena that was emptied goes back, now that nobody has to wait for it.
     #[inline]
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let retained = match self.handles_gone.load(Ordering::Relaxed) {
             true => RETAINED,
             false => self.retained,
@@ -344,7 +347,7 @@ impl State {
     /// The first tick at which a timer for `deadline` may expire.
     fn tick_of(&self, deadline: Moment, epoch: Epoch) -> Tick {
         let clock = match epoch {
-            Epoch::UNDRIVEN => &self.clock,
+            Epoch::NEVER_DRIVEN => &self.clock,
             Epoch(epoch) => self.former.get(usize::from(epoch) - 1).unwrap_or(&self.clock),
         };
         clock.deadline_tick(clock.nanos_at(deadline))
@@ -386,7 +389,7 @@ impl State {
             self.counters.dozes += 1;
             self.doze();
         } else {
-            // What came in while the visit lasted is settled by the next.
+            // What came in while the visit lasted is transferred by the next.
             if next.is_ticking() {
                 self.mode = next;
             }

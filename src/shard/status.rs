@@ -4,19 +4,19 @@ use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{Deadline, Epoch, Moment, Source},
+    clock::{Epoch, EpochInstant, Moment, Source},
     sync::Ordering,
     timing_wheel::Tick,
 };
 
 /// Nanoseconds: two readings of one clock, taken one after the other, are hardly ever further apart.
-const A_MOMENT: u64 = 1_000_000;
+const SAME_READING: u64 = 1_000_000;
 
 /// Whether a shard is driven, and by which clock. Packed into a word, so that it is read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     /// There was no driver yet. An instant belongs to the first.
-    Undriven,
+    NeverDriven,
     /// The epoch is that of the last driver. An instant belongs to it, or to the next.
     DriverGone(Epoch),
     Driven(Epoch, Source),
@@ -29,7 +29,7 @@ impl Status {
     #[inline]
     pub(super) fn pack(self) -> u32 {
         let (kind, epoch) = match self {
-            Status::Undriven => (0, Epoch::UNDRIVEN),
+            Status::NeverDriven => (0, Epoch::NEVER_DRIVEN),
             Status::DriverGone(epoch) => (1, epoch),
             Status::Driven(epoch, Source::Machine) => (2, epoch),
             Status::Driven(epoch, Source::Pausable) => (3, epoch),
@@ -43,7 +43,7 @@ impl Status {
     pub(super) fn unpack(word: u32) -> Status {
         let epoch = Epoch((word >> Self::BITS) as u16);
         match word & ((1 << Self::BITS) - 1) {
-            0 => Status::Undriven,
+            0 => Status::NeverDriven,
             1 => Status::DriverGone(epoch),
             2 => Status::Driven(epoch, Source::Machine),
             3 => Status::Driven(epoch, Source::Pausable),
@@ -128,7 +128,7 @@ impl Shard {
             Status::Driven(_, Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
                 let reading = Instant::now();
-                match Moment::of(reading).0.wrapping_sub(machine.0) < A_MOMENT {
+                match Moment::of(reading).0.wrapping_sub(machine.0) < SAME_READING {
                     true => reading,
                     false => self.driver.now(),
                 }
@@ -139,13 +139,13 @@ impl Shard {
 
     /// The same, and which clock that is.
     #[inline]
-    pub(crate) fn read_clock(&self) -> Deadline {
+    pub(crate) fn read_clock(&self) -> EpochInstant {
         self.stamped(|| self.now())
     }
 
     /// The same by one reading: that of the current context's clock, where the driver's may be paused and is not yet.
     #[inline]
-    pub(crate) fn glance_at_clock(&self) -> Deadline {
+    pub(crate) fn glance_at_clock(&self) -> EpochInstant {
         self.stamped(|| match self.status() {
             Status::Driven(_, Source::Pausable) if cfg!(not(loom)) => Instant::now(),
             _ => self.now(),
@@ -153,7 +153,7 @@ impl Shard {
     }
 
     #[inline]
-    fn stamped(&self, read: impl Fn() -> Instant) -> Deadline {
+    fn stamped(&self, read: impl Fn() -> Instant) -> EpochInstant {
         loop {
             let status = self.status.load(Ordering::Acquire);
             let instant = read();
@@ -166,18 +166,18 @@ impl Shard {
 
     /// Takes an instant to be of the clock that the wheel goes by now.
     #[inline]
-    pub(crate) fn stamp(&self, instant: Instant) -> Deadline {
+    pub(crate) fn stamp(&self, instant: Instant) -> EpochInstant {
         self.stamp_by(self.status(), instant)
     }
 
     #[inline]
-    fn stamp_by(&self, status: Status, instant: Instant) -> Deadline {
+    fn stamp_by(&self, status: Status, instant: Instant) -> EpochInstant {
         let epoch = match status {
-            Status::Undriven => Epoch::UNDRIVEN.next(),
+            Status::NeverDriven => Epoch::NEVER_DRIVEN.next(),
             Status::DriverGone(epoch) if !self.driver.would_keep_clock() => epoch.next(),
             Status::DriverGone(epoch) | Status::Driven(epoch, _) | Status::Shutdown(epoch) => epoch,
         };
-        Deadline { instant, epoch }
+        EpochInstant { instant, epoch }
     }
 
     #[inline]
@@ -194,7 +194,7 @@ impl Shard {
     pub(super) fn publish(&self, state: &State) {
         let status = match state.mode {
             Mode::Shutdown => Status::Shutdown(state.epoch),
-            Mode::Driverless if state.epoch == Epoch::UNDRIVEN => Status::Undriven,
+            Mode::Driverless if state.epoch == Epoch::NEVER_DRIVEN => Status::NeverDriven,
             Mode::Driverless => Status::DriverGone(state.epoch),
             _ => Status::Driven(state.epoch, state.clock.source),
         };
@@ -233,7 +233,7 @@ mod tests {
                 assert_eq!(Status::unpack(status.pack()), status);
             }
         }
-        assert_eq!(Status::unpack(Status::Undriven.pack()), Status::Undriven);
+        assert_eq!(Status::unpack(Status::NeverDriven.pack()), Status::NeverDriven);
     }
 
     #[test]

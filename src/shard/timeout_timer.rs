@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use super::{
     Admission, Mode, Timer,
-    reuse::{Terms, WakerId},
+    reuse::{Candidate, WakerId},
     timer::{Claim, Progress},
 };
 use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
@@ -21,15 +21,15 @@ impl Timer {
         }
         self.shard.follow_thread();
         match self.shard.reuse.take_incoming(waker, Nanos(self.claim.nanos)) {
-            Some((terms, Some(key))) => {
-                self.claim.entry_is(key, terms.until, terms.waker);
+            Some((candidate, Some(key))) => {
+                self.claim.set_entry(key, candidate.until, candidate.waker);
                 Poll::Pending
             }
             // In a shard that ticks, a timer that needs no clock the next time is worth a visit to the lock.
-            Some((terms, None))
-                if terms.delay == Nanos::ZERO && !self.shard.ticks.load(Ordering::Relaxed) =>
+            Some((candidate, None))
+                if candidate.delay == Nanos::ZERO && !self.shard.ticks.load(Ordering::Relaxed) =>
             {
-                match self.take_by_deadline(&terms) {
+                match self.take_by_deadline(&candidate) {
                     Ok(()) => Poll::Pending,
                     Err(many) => self.register_counting(waker, true, many),
                 }
@@ -41,17 +41,17 @@ impl Timer {
     /// Takes the timer that this thread keeps, for a reading of the clock, if its deadline is no later. `Err` tells whether the clock
     /// was read so often that the shard had better tick.
     #[inline]
-    fn take_by_deadline(&mut self, terms: &Terms) -> Result<(), bool> {
+    fn take_by_deadline(&mut self, candidate: &Candidate) -> Result<(), bool> {
         let now = self.shard.read_clock();
         let moment = Moment::of(now.instant);
         let due = moment.after(Nanos(self.claim.nanos));
         let until = self.shard.until(due, now.epoch).ok_or(false)?;
-        if terms.until > until {
+        if candidate.until > until {
             return Err(false);
         }
         let key = self.shard.reuse.take_at(moment, self.shard.tick)?;
-        self.claim.entry_is(key, terms.until, terms.waker);
-        self.claim.deadline_is(due, now.epoch);
+        self.claim.set_entry(key, candidate.until, candidate.waker);
+        self.claim.set_deadline(due, now.epoch);
         Ok(())
     }
 
@@ -65,13 +65,13 @@ impl Timer {
         let mut spent = None;
         let mut state = shard.lock_to_register();
         if let Mode::Ticking { .. } = state.mode {
-            // No visit that settles comes before the next tick.
+            // No visit that transfers comes before the next tick.
             let until = state.until(shard.reuse.generation().tick().next());
             if let Some(key) = offered.then(|| shard.reuse.take_locked()).flatten() {
-                // One of another delay: under the lock, for a visit may be about to settle it.
+                // One of another delay: under the lock, for a visit may be about to transfer it.
                 if state.wheel.set_incoming_delay(&key, delay) {
                     drop(state);
-                    self.claim.entry_is(key, until, id);
+                    self.claim.set_entry(key, until, id);
                     return Poll::Pending;
                 }
                 // It has a deadline. What was taken counts as this registration, and as the end of that timer.
@@ -83,23 +83,23 @@ impl Timer {
             spent = spent.or(shard.make_room(&mut state));
             drop(state);
             drop(spent);
-            self.claim.entry_is(key, until, id);
+            self.claim.set_entry(key, until, id);
             return Poll::Pending;
         }
-        let mut state = shard.driven(state)?;
+        let mut state = shard.ensure_driven(state)?;
         shard.admit(&mut state, Admission::New)?;
         let now = Moment::of(shard.now());
         let (wheel_now, due) = (state.clock.nanos_at(now), now.after(delay));
         let tick = state.clock.deadline_tick(state.clock.nanos_at(due));
         let (until, epoch) = (state.until(tick), state.epoch);
         let key = state.wheel.insert(tick, waker);
-        let wake_by = state.count_registration(wheel_now, many).unwrap_or(tick);
+        let wake_at = state.count_registration(wheel_now, many).unwrap_or(tick);
         shard.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         spent = shard.make_room(&mut state);
-        shard.wake_by(state, wake_by);
+        shard.wake_driver_by(state, wake_at);
         drop(spent);
-        self.claim.entry_is(key, until, id);
-        self.claim.deadline_is(due, epoch);
+        self.claim.set_entry(key, until, id);
+        self.claim.set_deadline(due, epoch);
         Poll::Pending
     }
 }

@@ -10,11 +10,11 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Admission, Generation, Leaving, Mode, Shard, ShardRef, State,
-    reuse::{Terms, WakerId},
+    Admission, Generation, Mode, Removal, Shard, ShardRef, State,
+    reuse::{Candidate, WakerId},
 };
 use crate::{
-    clock::{self, Deadline, Epoch, Moment},
+    clock::{self, Epoch, EpochInstant, Moment},
     error::Refusal,
     sync::{MutexGuard, lock},
     timing_wheel::{Key, Nanos, Tick},
@@ -92,14 +92,14 @@ impl Timer {
 
     /// One that is due at `deadline`.
     #[inline]
-    pub(crate) fn at(shard: &Arc<Shard>, deadline: Deadline) -> Timer {
+    pub(crate) fn at(shard: &Arc<Shard>, deadline: EpochInstant) -> Timer {
         let moment = Moment::of(deadline.instant);
         Timer::new(shard, moment.0, deadline.epoch, Progress::New)
     }
 
     /// One that is due `duration` after `start`; at the first poll, when that is zero.
     #[inline]
-    pub(crate) fn lasting(shard: &Arc<Shard>, start: Deadline, duration: Duration) -> Timer {
+    pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Timer {
         let mut timer = Timer::at(shard, start.after(duration));
         if duration.is_zero() {
             timer.claim.progress = Progress::Immediate;
@@ -111,7 +111,7 @@ impl Timer {
     #[inline]
     pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
         let delay = Nanos::from_duration(delay).0;
-        Timer::new(shard, delay, Epoch::UNDRIVEN, Progress::Counting)
+        Timer::new(shard, delay, Epoch::NEVER_DRIVEN, Progress::Counting)
     }
 
     pub(crate) fn shard(&self) -> &Shard {
@@ -120,8 +120,8 @@ impl Timer {
 
     /// The deadline, and by which clock it is one.
     #[inline]
-    pub(crate) fn due(&self) -> Deadline {
-        Deadline {
+    pub(crate) fn due(&self) -> EpochInstant {
+        EpochInstant {
             instant: self.deadline(),
             epoch: self.claim.epoch,
         }
@@ -162,7 +162,7 @@ impl Timer {
         let reached = self.shard.reached(&state);
         match &self.claim.key {
             None => tick <= reached,
-            Some(key) if state.wheel.is_abandoned(key) => false,
+            Some(key) if state.wheel.is_cancelled(key) => false,
             Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.deadline(key)),
             Some(_) => matches!(state.mode, Mode::Dozing { .. }) && tick <= reached,
         }
@@ -171,7 +171,7 @@ impl Timer {
     /// Moves the timer. To a later deadline, this touches nothing else: the entry stays where it is, and the timer re-arms when its
     /// old deadline comes. To an earlier one, the entry moves at once.
     #[inline]
-    pub(crate) fn reset(&mut self, Deadline { instant, epoch }: Deadline) {
+    pub(crate) fn reset(&mut self, EpochInstant { instant, epoch }: EpochInstant) {
         let moment = Moment::of(instant).0;
         let later = moment >= self.claim.nanos && epoch == self.claim.epoch;
         self.claim.nanos = moment;
@@ -183,7 +183,7 @@ impl Timer {
     }
 
     /// Moves the timer to a deadline that has come already: the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: Deadline) {
+    pub(crate) fn reset_immediately(&mut self, deadline: EpochInstant) {
         self.reset(deadline);
         self.claim.progress = Progress::Immediate;
     }
@@ -194,7 +194,7 @@ impl Timer {
         let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
         if state.wheel.bring_forward(key, tick) {
             self.claim.until = self.claim.until.min(state.until(tick));
-            self.shard.wake_by(state, tick);
+            self.shard.wake_driver_by(state, tick);
         }
     }
 
@@ -229,8 +229,8 @@ impl Timer {
     #[inline]
     fn start(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         self.shard.follow_thread();
-        if let Some(terms) = self.shard.reuse.offer(waker) {
-            if self.take(&terms) {
+        if let Some(candidate) = self.shard.reuse.offer(waker) {
+            if self.take(&candidate) {
                 return Poll::Pending;
             }
         }
@@ -239,15 +239,15 @@ impl Timer {
 
     /// Takes the timer that this thread keeps, if it has a deadline that is no later than this one's.
     #[inline]
-    fn take(&mut self, terms: &Terms) -> bool {
+    fn take(&mut self, candidate: &Candidate) -> bool {
         let until = self.shard.until(Moment(self.claim.nanos), self.claim.epoch);
-        if terms.delay != Nanos::ZERO || until.is_none_or(|until| terms.until > until) {
+        if candidate.delay != Nanos::ZERO || until.is_none_or(|until| candidate.until > until) {
             return false;
         }
         let Some(key) = self.shard.reuse.take() else {
             return false;
         };
-        self.claim.entry_is(key, terms.until, terms.waker);
+        self.claim.set_entry(key, candidate.until, candidate.waker);
         self.claim.progress = Progress::Waiting;
         true
     }
@@ -256,7 +256,7 @@ impl Timer {
     #[inline(never)]
     fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let waker = waker.clone();
-        let mut state = self.shard.driven(self.shard.lock_to_register())?;
+        let mut state = self.shard.ensure_driven(self.shard.lock_to_register())?;
         let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
         if tick <= self.shard.reached(&state) {
             self.claim.progress = Progress::Elapsed;
@@ -266,9 +266,9 @@ impl Timer {
         let (id, until) = (WakerId::of(&waker), state.until(tick));
         let key = state.wheel.insert(tick, waker);
         let spent = self.shard.make_room(&mut state);
-        self.shard.wake_by(state, tick);
+        self.shard.wake_driver_by(state, tick);
         drop(spent);
-        self.claim.entry_is(key, until, id);
+        self.claim.set_entry(key, until, id);
         self.claim.progress = Progress::Waiting;
         Poll::Pending
     }
@@ -290,12 +290,12 @@ impl Timer {
 
     #[inline(never)]
     fn give_back(&mut self, key: Key) {
-        let terms = Terms {
+        let candidate = Candidate {
             until: self.claim.until,
             delay: self.claim.incoming_delay(),
             waker: self.claim.waker,
         };
-        if let Err(key) = self.shard.reuse.put(key, &terms) {
+        if let Err(key) = self.shard.reuse.put(key, &candidate) {
             drop(self.shard.cancel(key));
         }
     }
@@ -303,7 +303,7 @@ impl Timer {
 
 impl Claim {
     #[inline]
-    pub(super) fn entry_is(&mut self, key: Key, until: Generation, waker: WakerId) {
+    pub(super) fn set_entry(&mut self, key: Key, until: Generation, waker: WakerId) {
         self.key = Some(key);
         self.until = until;
         self.waker = waker;
@@ -311,7 +311,7 @@ impl Claim {
     }
 
     /// Moves the deadline of a timer that counted from its registration to the moment that has come of it.
-    pub(super) fn deadline_is(&mut self, moment: Moment, epoch: Epoch) {
+    pub(super) fn set_deadline(&mut self, moment: Moment, epoch: Epoch) {
         self.nanos = moment.0;
         self.epoch = epoch;
         self.progress = Progress::Waiting;
@@ -360,16 +360,16 @@ impl Claim {
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
         // While a visit is under way, what it expired is due a tick before the wheel gets there.
-        let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_abandoned(key) {
+        let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_cancelled(key) {
             true => Some(Ok(())),
             false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
         };
         if let Some(done) = done {
             if self.progress == Progress::Counting {
                 // The entry alone knows when it would have been due.
-                self.deadline_is(state.clock.moment_of(own), state.epoch);
+                self.set_deadline(state.clock.moment_of(own), state.epoch);
             }
-            self.end(shard, state, Leaving::Expired);
+            self.end(shard, state, Removal::Expired);
             return Look::Done(Poll::Ready(done));
         }
         let Some(waker) = cloned.take() else {
@@ -382,7 +382,7 @@ impl Claim {
         self.until = state.until(deadline);
         state.wheel.reinsert(key, deadline, waker);
         let driven = state.mode != Mode::Driverless;
-        shard.wake_by(state, deadline);
+        shard.wake_driver_by(state, deadline);
         match driven {
             true => Look::Done(Poll::Pending),
             // The next look starts a driver.
@@ -415,12 +415,12 @@ impl Claim {
             let deadline = self.tick(&state, own);
             // The driver may be about to come; under a test's clock nobody should have to wait for that.
             if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
-                self.end(shard, state, Leaving::Expired);
+                self.end(shard, state, Removal::Expired);
                 return Look::Done(Poll::Ready(Ok(())));
             }
             // Reset while there was no driver.
             if deadline < own && state.wheel.bring_forward(key, deadline) {
-                shard.wake_by(state, deadline);
+                shard.wake_driver_by(state, deadline);
                 return Look::Again;
             }
             self.until = state.until(own);
@@ -456,9 +456,9 @@ impl Claim {
         }
     }
 
-    fn end(&mut self, shard: &Shard, state: MutexGuard<'_, State>, leaving: Leaving) {
+    fn end(&mut self, shard: &Shard, state: MutexGuard<'_, State>, removal: Removal) {
         if let Some(key) = self.key.take() {
-            drop(shard.remove(state, key, leaving));
+            drop(shard.remove(state, key, removal));
         }
     }
 }
@@ -474,6 +474,6 @@ impl Shard {
     #[cold]
     pub(super) fn cancel(&self, key: Key) -> Option<Waker> {
         let state = lock(&self.state);
-        self.remove(state, key, Leaving::Cancelled)
+        self.remove(state, key, Removal::Cancelled)
     }
 }

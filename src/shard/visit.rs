@@ -35,7 +35,7 @@ impl Shard {
         if state.mode != Mode::Driverless {
             return;
         }
-        if epoch != state.epoch && state.epoch != Epoch::UNDRIVEN {
+        if epoch != state.epoch && state.epoch != Epoch::NEVER_DRIVEN {
             let former = state.clock;
             state.former.push(former);
         }
@@ -56,8 +56,8 @@ impl Shard {
         }
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
         if state.mode.is_ticking() {
-            self.begin_settling(&mut state, stopped_at);
-            state.settle(usize::MAX);
+            self.mark_incoming(&mut state, stopped_at);
+            state.transfer_incoming(usize::MAX);
         }
         let pending = state.wheel.values_mut();
         wakers
@@ -65,7 +65,7 @@ impl Shard {
             .extend(pending.map(|waker| mem::replace(waker, Waker::noop().clone())));
         state.mode = Mode::Driverless;
         self.publish(&state);
-        self.leave(state);
+        self.unlock(state);
     }
 
     /// Lets the driver go, if no timer is pending here.
@@ -82,7 +82,7 @@ impl Shard {
             self.reuse.begin_generation(Generation::ENDED);
         }
         let shutdown = state.mode == Mode::Shutdown;
-        self.leave(state);
+        self.unlock(state);
         empty || shutdown
     }
 
@@ -92,16 +92,16 @@ impl Shard {
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
         if state.mode.is_ticking() {
             // For those that wait on elsewhere, for what is left of their time.
-            self.begin_settling(&mut state, Nanos::ZERO);
-            state.settle(usize::MAX);
+            self.mark_incoming(&mut state, Nanos::ZERO);
+            state.transfer_incoming(usize::MAX);
         }
         let pending = state.wheel.len();
-        state.wheel.abandon_all(&mut wakers.due);
+        state.wheel.cancel_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
         self.release(pending);
         self.publish(&state);
-        self.leave(state);
+        self.unlock(state);
         pending
     }
 
@@ -114,11 +114,11 @@ impl Shard {
             && state.clock.tick_at(now) >= state.wake_at
     }
 
-    /// Marks what is incoming now, to be settled by this turn: it counts from a reading of the clock made here. What comes later
+    /// Marks what is incoming now, to be transferred by this turn: it counts from a reading of the clock made here. What comes later
     /// is the next turn's, so that a turn has an end.
-    fn begin_settling(&self, state: &mut State, now: Nanos) {
+    fn mark_incoming(&self, state: &mut State, now: Nanos) {
         // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
-        state.settles_from = state.clock.nanos_of(self.now()).max(now);
+        state.incoming_from = state.clock.nanos_of(self.now()).max(now);
         state.wheel.mark_incoming();
     }
 
@@ -147,7 +147,7 @@ impl Shard {
         match state.mode {
             Mode::Shutdown => {
                 self.end_generation(state, Generation::ENDED, &mut wakers.spent);
-                self.leave(guard);
+                self.unlock(guard);
                 return Visited::Shutdown;
             }
             Mode::Driverless => return Visited::Finished { next: NEVER },
@@ -160,39 +160,39 @@ impl Shard {
         let tick = state.clock.tick_at(now);
         if begins {
             let ticking = state.mode.is_ticking();
-            // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is settled now.
+            // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is transferred now.
             if tick < state.wake_at && (source.is_real() || !ticking) {
                 let next = state.wake_at;
-                self.leave(guard);
+                self.unlock(guard);
                 return Visited::Finished { next };
             }
             let (last, next) = (self.reuse.generation(), self.generation_at(state, tick));
             self.end_generation(state, next, &mut wakers.spent);
             // Within one tick of the real clock only once: a generation that did not end still takes over what is incoming.
             if ticking && (last != next || next == Generation::ENDED) {
-                self.begin_settling(state, now);
+                self.mark_incoming(state, now);
             }
         }
-        let turn = state.wheel.advance(tick, batch, &mut wakers.due);
-        state.counters.expired += turn.expired as u64;
-        state.counters.cascaded += turn.cascaded as u64;
-        self.release(turn.expired);
-        if turn.more || !state.settle(batch - turn.expired - turn.cascaded) {
+        let advanced = state.wheel.advance(tick, batch, &mut wakers.due);
+        state.counters.expired += advanced.expired as u64;
+        state.counters.cascaded += advanced.cascaded as u64;
+        self.release(advanced.expired);
+        if advanced.more || !state.transfer_incoming(batch - advanced.expired - advanced.cascaded) {
             return Visited::Unfinished;
         }
         state.plan(tick);
         self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         let next = state.wake_at;
-        self.leave(guard);
+        self.unlock(guard);
         Visited::Finished { next }
     }
 }
 
 impl State {
     /// Gives up to `limit` of the incoming timers that were marked their deadlines; true when it was all of them.
-    fn settle(&mut self, limit: usize) -> bool {
-        let (clock, from) = (self.clock, self.settles_from);
+    fn transfer_incoming(&mut self, limit: usize) -> bool {
+        let (clock, from) = (self.clock, self.incoming_from);
         self.wheel
-            .settle_incoming(limit, |delay| clock.deadline_tick(from.saturating_add(delay)))
+            .transfer_incoming(limit, |delay| clock.deadline_tick(from.saturating_add(delay)))
     }
 }

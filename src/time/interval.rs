@@ -97,14 +97,14 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 pub struct Interval {
     interval: interval::Interval,
     /// Waits for the next tick on Tokio's timer: the wheel has refused.
-    stand_in: Option<Pin<Box<tokio::time::Sleep>>>,
+    tokio_sleep: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl Interval {
     fn new(interval: interval::Interval) -> Interval {
         Interval {
             interval,
-            stand_in: None,
+            tokio_sleep: None,
         }
     }
 
@@ -141,19 +141,20 @@ impl Interval {
     /// # }
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let stand_in = match &mut self.stand_in {
-            Some(stand_in) => stand_in,
+        let tokio_sleep = match &mut self.tokio_sleep {
+            Some(tokio_sleep) => tokio_sleep,
             None => {
                 if let Ok(tick) = ready!(self.interval.poll_tick(cx)) {
                     return Poll::Ready(tick);
                 }
                 let deadline = self.interval.deadline();
-                self.stand_in.insert(Box::pin(tokio::time::sleep_until(deadline)))
+                self.tokio_sleep
+                    .insert(Box::pin(tokio::time::sleep_until(deadline)))
             }
         };
-        ready!(stand_in.as_mut().poll(cx));
+        ready!(tokio_sleep.as_mut().poll(cx));
         // For the next, the wheel may have room again.
-        self.stand_in = None;
+        self.tokio_sleep = None;
         Poll::Ready(self.interval.take_tick())
     }
 
@@ -231,10 +232,10 @@ impl Interval {
         self.follow();
     }
 
-    /// Moves the stand-in, if there is one, to where the next tick has moved.
+    /// Moves the fallback, if there is one, to where the next tick has moved.
     fn follow(&mut self) {
-        if let Some(stand_in) = &mut self.stand_in {
-            stand_in.as_mut().reset(self.interval.deadline());
+        if let Some(tokio_sleep) = &mut self.tokio_sleep {
+            tokio_sleep.as_mut().reset(self.interval.deadline());
         }
     }
 

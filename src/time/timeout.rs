@@ -59,7 +59,7 @@ where
     let future = future.into_future();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout(duration, future)),
-        stand_in: None,
+        tokio_sleep: None,
     }
 }
 
@@ -101,7 +101,7 @@ where
     let future = future.into_future();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout_at(deadline, future)),
-        stand_in: None,
+        tokio_sleep: None,
     }
 }
 
@@ -127,7 +127,7 @@ pin_project! {
         #[pin]
         timeout: timeout::Timeout<T>,
         // On Tokio's timer: the wheel has refused.
-        stand_in: Option<Pin<Box<tokio::time::Sleep>>>,
+        tokio_sleep: Option<Pin<Box<tokio::time::Sleep>>>,
     }
 }
 
@@ -195,7 +195,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let had_budget = coop::has_budget_remaining();
-        if this.stand_in.is_some() {
+        if this.tokio_sleep.is_some() {
             if let Poll::Ready(output) = this.timeout.future().poll(cx) {
                 return Poll::Ready(Ok(output));
             }
@@ -204,33 +204,33 @@ where
                 Ok(output) => return Poll::Ready(Ok(output)),
                 Err(TimeoutError::Elapsed) => return Poll::Ready(Err(Elapsed::new())),
                 Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
-                    *this.stand_in = Some(stand_in(this.timeout.refused_until()));
+                    *this.tokio_sleep = Some(tokio_sleep(this.timeout.refused_until()));
                 }
             }
         }
         let elapsed = this
-            .stand_in
+            .tokio_sleep
             .as_mut()
-            .map(|stand_in| poll_stand_in(stand_in.as_mut(), had_budget, cx));
+            .map(|tokio_sleep| poll_tokio_sleep(tokio_sleep.as_mut(), had_budget, cx));
         elapsed.unwrap_or(Poll::Pending).map(Err)
     }
 }
 
 #[cold]
-fn stand_in(deadline: Instant) -> Pin<Box<tokio::time::Sleep>> {
+fn tokio_sleep(deadline: Instant) -> Pin<Box<tokio::time::Sleep>> {
     Box::pin(tokio::time::sleep_until(deadline))
 }
 
 /// Polls the timer, outside the budget where the future has just used it up: it would otherwise never elapse.
 #[cold]
-fn poll_stand_in(
-    stand_in: Pin<&mut tokio::time::Sleep>,
+fn poll_tokio_sleep(
+    tokio_sleep: Pin<&mut tokio::time::Sleep>,
     had_budget: bool,
     cx: &mut Context<'_>,
 ) -> Poll<Elapsed> {
     let polled = match had_budget && !coop::has_budget_remaining() {
-        true => pin!(coop::unconstrained(stand_in)).poll(cx),
-        false => stand_in.poll(cx),
+        true => pin!(coop::unconstrained(tokio_sleep)).poll(cx),
+        false => tokio_sleep.poll(cx),
     };
     polled.map(|()| Elapsed::new())
 }

@@ -53,11 +53,11 @@ impl Place {
     pub(super) const EXPIRED: Place = Place(NonZeroU32::new(1).unwrap());
     /// Its deadline has passed: due at the next advance.
     pub(super) const OVERDUE: Place = Place(NonZeroU32::new(2).unwrap());
-    /// Its deadline is not known yet: it holds a delay, counted from when it is settled.
+    /// Its deadline is not known yet: it holds a delay, counted from when it is transferred.
     pub(super) const INCOMING: Place = Place(NonZeroU32::new(3).unwrap());
 
     /// The same, but its deadline never came.
-    pub(super) const ABANDONED: Place = Place(NonZeroU32::new(4).unwrap());
+    pub(super) const CANCELLED: Place = Place(NonZeroU32::new(4).unwrap());
 
     /// Bucket `ordinal`, counted through all levels, the finest first.
     #[inline]

@@ -4,9 +4,9 @@
 //! and the owner itself tells by the value whether a cell still holds what it put there.
 //!
 //! They are for a wheel made by [`TimingWheel::without_rounds`], whose owner never has it
-//! [`advance`](TimingWheel::advance) but over nothing: no visit is left unfinished.
+//! [`advance`](TimingWheel::advance) but over nothing: no sweep is left unfinished.
 
-use super::{Bucket, NIL, Place, Tick, TimingWheel, Visit};
+use super::{Bucket, NIL, Place, Sweep, Tick, TimingWheel};
 
 /// Buckets with no more timers than this are sorted rather than cascaded, once all of them are due.
 const SHORT: usize = 32;
@@ -63,7 +63,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn move_cell(&mut self, cell: u32, deadline: Tick) {
         self.unlink(cell);
         self.entries[cell as usize].deadline = deadline;
-        self.hang(cell, self.now);
+        self.link(cell, self.now);
     }
 
     /// Ends a timer and frees its cell.
@@ -80,13 +80,13 @@ impl<T> TimingWheel<T> {
     /// none left, the wheel has moved on to `now`.
     pub(crate) fn take_due(&mut self, now: Tick) -> Option<(Tick, T)> {
         while self.overdue.is_empty() {
-            match self.next_visit() {
-                Some(visit) if visit.tick <= now => {
-                    let end = self.end_of(visit);
-                    if end <= now && self.is_short(visit) {
-                        self.make_overdue(visit, end);
+            match self.next_sweep() {
+                Some(sweep) if sweep.tick <= now => {
+                    let end = self.end_of(sweep);
+                    if end <= now && self.is_short(sweep) {
+                        self.make_overdue(sweep, end);
                     } else {
-                        self.bring_down(visit);
+                        self.cascade(sweep);
                     }
                 }
                 _ => {
@@ -98,23 +98,23 @@ impl<T> TimingWheel<T> {
         self.take_cell(self.overdue.head)
     }
 
-    /// Moves on to a visit's tick: what is due then becomes overdue, the rest of the bucket cascades.
-    fn bring_down(&mut self, visit: Visit) {
-        self.now = visit.tick;
-        self.empty(visit);
-        let mut cursor = visit.cursor;
+    /// Moves on to a sweep's tick: what is due then becomes overdue, the rest of the bucket cascades.
+    fn cascade(&mut self, sweep: Sweep) {
+        self.now = sweep.tick;
+        self.empty(sweep);
+        let mut cursor = sweep.cursor;
         while cursor != NIL {
             let next = self.entries[cursor as usize].next;
-            self.hang(cursor, visit.tick);
+            self.link(cursor, sweep.tick);
             cursor = next;
         }
     }
 
     /// Moves on to the end of a bucket: all that is in it becomes overdue.
-    fn make_overdue(&mut self, visit: Visit, end: Tick) {
+    fn make_overdue(&mut self, sweep: Sweep, end: Tick) {
         self.now = end;
-        self.empty(visit);
-        let mut cursor = visit.cursor;
+        self.empty(sweep);
+        let mut cursor = sweep.cursor;
         let mut last = Tick::ZERO;
         let mut sorted = true;
         while cursor != NIL {
@@ -132,16 +132,16 @@ impl<T> TimingWheel<T> {
 
     /// Takes the whole list out of a bucket.
     #[inline]
-    fn empty(&mut self, visit: Visit) {
-        let digit = self.digit(visit);
-        let ring = &mut self.levels[visit.level];
+    fn empty(&mut self, sweep: Sweep) {
+        let digit = self.digit(sweep);
+        let ring = &mut self.levels[sweep.level];
         ring.buckets[digit] = Bucket::EMPTY;
         ring.used.remove(digit);
     }
 
     /// Whether no more than a few timers hang in a bucket.
-    fn is_short(&self, visit: Visit) -> bool {
-        let mut cursor = visit.cursor;
+    fn is_short(&self, sweep: Sweep) -> bool {
+        let mut cursor = sweep.cursor;
         for _ in 0..SHORT {
             let Some(entry) = self.entries.get(cursor as usize) else {
                 return true;
@@ -153,9 +153,9 @@ impl<T> TimingWheel<T> {
 
     /// The last tick of a bucket.
     #[inline]
-    fn end_of(&self, visit: Visit) -> Tick {
-        let span = 1 << (visit.level as u32 * self.bits_per_level);
-        Tick(visit.tick.0 | (span - 1))
+    fn end_of(&self, sweep: Sweep) -> Tick {
+        let span = 1 << (sweep.level as u32 * self.bits_per_level);
+        Tick(sweep.tick.0 | (span - 1))
     }
 
     /// The deadline of what became overdue last, if anything is.
@@ -180,8 +180,8 @@ impl<T> TimingWheel<T> {
     pub(crate) fn first_cell(&self) -> Option<u32> {
         let list = match self.overdue.is_empty() {
             true => {
-                let visit = self.next_visit()?;
-                self.levels[visit.level].buckets[self.digit(visit)]
+                let sweep = self.next_sweep()?;
+                self.levels[sweep.level].buckets[self.digit(sweep)]
             }
             false => self.overdue,
         };
@@ -199,16 +199,16 @@ impl<T> TimingWheel<T> {
         if !self.overdue.is_empty() {
             return Some(exactly(self.now));
         }
-        let visit = self.next_visit()?;
-        if visit.level == 0 {
-            return Some(exactly(visit.tick));
+        let sweep = self.next_sweep()?;
+        if sweep.level == 0 {
+            return Some(exactly(sweep.tick));
         }
-        let mut list = self.list(self.levels[visit.level].buckets[self.digit(visit)]);
+        let mut list = self.list(self.levels[sweep.level].buckets[self.digit(sweep)]);
         let (earliest, _) = list.by_ref().take(looks.max(1)).min()?;
         Some(match list.next() {
             None => exactly(earliest),
             Some(_) => First {
-                at_least: visit.tick,
+                at_least: sweep.tick,
                 at_most: earliest,
             },
         })
@@ -219,7 +219,7 @@ impl<T> TimingWheel<T> {
         if !self.overdue.is_empty() {
             return Some(self.now);
         }
-        self.next_visit().map(|visit| self.end_of(visit))
+        self.next_sweep().map(|sweep| self.end_of(sweep))
     }
 
     /// Ends all timers; the memory stays.
@@ -272,9 +272,9 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// The bucket, within its level, that a visit is about.
-    fn digit(&self, visit: Visit) -> usize {
-        visit.place.ordinal() as usize & ((1 << self.bits_per_level) - 1)
+    /// The bucket, within its level, that a sweep is about.
+    fn digit(&self, sweep: Sweep) -> usize {
+        sweep.place.ordinal() as usize & ((1 << self.bits_per_level) - 1)
     }
 
     /// The deadlines and cells of a list, oldest first.

@@ -2,8 +2,8 @@
 //!
 //! **The idea** (Varghese and Lauck 1987). A clock face of `n` buckets, one for each tick to come. A timer due in `d`
 //! ticks hangs in the bucket `d` places ahead; every tick the hand moves on by one bucket and what hangs there is due.
-//! Nothing is ever sorted. A timer further away than one turn of the hand either waits in its bucket for a later round
-//! (scheme 6, Netty), or hangs on a coarser level, whose every bucket spans a whole turn of the finer one, and comes down
+//! Nothing is ever sorted. A timer further away than one round of the hand either waits in its bucket for a later round
+//! (scheme 6, Netty), or hangs on a coarser level, whose every bucket spans a whole round of the finer one, and comes down
 //! when its time is near (scheme 7, Kafka). This wheel does the second with all levels but the last, and the first there.
 //!
 //! **The picture**, with 4 ticks per wheel and 3 levels, at tick 6. Write a deadline in base 4: its digits are its buckets.
@@ -19,14 +19,14 @@
 //! **A worked example.** Timers for 7, 9, 9' and 10 are started at 6. Level 0 holds 7; bucket 2 of level 1 holds 9, 9', 10.
 //!
 //! ```text
-//!   advance to   visits                  which                                  expires
+//!   advance to   sweeps                  which                                  expires
 //!   7            level 0, bucket 3       holds 7                                7
 //!   8            level 1, bucket 2       cascades: 9, 9', 10 go to level 0
 //!   9            level 0, bucket 1       holds 9, 9'                            9, 9' (first in, first out)
 //!   10           level 0, bucket 2       holds 10                               10
 //! ```
 //!
-//! Had the clock jumped from 6 to a million, the same four visits would have been made, and none in between: the bitmap of
+//! Had the clock jumped from 6 to a million, the same four sweeps would have been made, and none in between: the bitmap of
 //! each level says where the next used bucket is. Timers cancelled before 8 would never have been moved at all.
 //!
 //! **Invariants**, checked one by one by `assert_consistent` after every step of the model test:
@@ -34,17 +34,17 @@
 //! 1. Every list is linked both ways, from its head to its tail, and each entry says which list it hangs in.
 //! 2. A bucket's bit is set exactly when the bucket holds an entry.
 //! 3. An entry that is neither incoming nor overdue hangs on the level of the highest base-n digit in which its deadline
-//!    differs from now (from the visited tick, while a visit is unfinished; beyond the top level, on the top level), in the
+//!    differs from now (from the swept tick, while a sweep is unfinished; beyond the top level, on the top level), in the
 //!    bucket of that digit.
 //! 4. So everything on a level is due before anything on a coarser one, except that the top level's buckets also hold
-//!    later rounds: the next visit is always in the finest level in use.
+//!    later rounds: the next sweep is always in the finest level in use.
 //! 5. Every deadline in the levels lies after now; deadlines past hang in `overdue`, those not yet known in `incoming`.
 //! 6. An entry without a value hangs nowhere, and its cell stays until its key comes back.
 //! 7. `len` counts the entries that have a value.
 //! 8. Entries with one deadline hang in one list, in the order in which they came; a cascade keeps it.
-//! 9. The mark among the incoming entries is at one of them, the last to be settled, or nowhere.
+//! 9. The mark among the incoming entries is at one of them, the last to be transferred, or nowhere.
 //!
-//! **Costs.** `insert`, `reinsert` and `remove`: O(1). `advance`: O(expired + cascaded + visited buckets), whatever the
+//! **Costs.** `insert`, `reinsert` and `remove`: O(1). `advance`: O(expired + cascaded + swept buckets), whatever the
 //! distance; a timer cascades at most once for each level. A timer beyond the span of the top level is looked at once a
 //! round. `next_deadline`: a scan of bits on each level. Memory: a cell for each entry, 8 bytes for each bucket.
 
@@ -75,20 +75,20 @@ pub(crate) struct TimingWheel<T> {
     entries: Slab<Entry<T>>,
     len: usize,
     incoming: Bucket,
-    /// The last of the incoming entries that are to be settled; [`NIL`] when none is.
+    /// The last of the incoming entries that are to be transferred; [`NIL`] when none is.
     marked: u32,
     overdue: Bucket,
     /// Finest first.
     levels: Box<[Level]>,
     /// A bucket of level k spans `1 << (k * bits_per_level)` ticks.
     bits_per_level: u32,
-    /// A visit that ran into its limit.
-    unfinished: Option<Visit>,
+    /// A sweep that ran into its limit.
+    unfinished: Option<Sweep>,
 }
 
 /// The sweep of one bucket, when its tick has come.
 #[derive(Clone, Copy, Debug)]
-struct Visit {
+struct Sweep {
     tick: Tick,
     level: usize,
     place: Place,
@@ -98,7 +98,7 @@ struct Visit {
 
 /// What one call of [`TimingWheel::advance`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct Advanced {
     pub(crate) expired: usize,
     pub(crate) cascaded: usize,
     /// The limit was reached: more may be due, and the same call again goes on.
@@ -108,16 +108,16 @@ pub(crate) struct Turn {
 /// What is left of the limit of one [`TimingWheel::advance`], and what it has done.
 struct Work {
     limit: usize,
-    turn: Turn,
+    done: Advanced,
 }
 
 impl Work {
     /// Takes one from the limit; false, and `more` noted, when there is none left.
     #[inline]
     fn proceed(&mut self) -> bool {
-        self.turn.more = self.limit == 0;
+        self.done.more = self.limit == 0;
         self.limit = self.limit.saturating_sub(1);
-        !self.turn.more
+        !self.done.more
     }
 }
 
@@ -196,11 +196,11 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
         let key = self.occupy(deadline, value);
-        self.hang(key.index(), self.now);
+        self.link(key.index(), self.now);
         key
     }
 
-    /// Starts a timer whose deadline is not known yet: it waits, with its delay in nanoseconds, to be settled.
+    /// Starts a timer whose deadline is not known yet: it waits, with its delay in nanoseconds, to be transferred.
     #[inline]
     pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
         let key = self.occupy(Tick(delay.0), value);
@@ -245,14 +245,14 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Marks what is incoming now: [`TimingWheel::settle_incoming`] goes no further than that.
+    /// Marks what is incoming now: [`TimingWheel::transfer_incoming`] goes no further than that.
     pub(crate) fn mark_incoming(&mut self) {
         self.marked = self.incoming.tail;
     }
 
     /// Gives up to `limit` of the incoming timers that were marked the deadline that `deadline_of` makes of their delay, oldest
     /// first; true when none is left.
-    pub(crate) fn settle_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
+    pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
         for _ in 0..limit {
             if self.marked == NIL {
                 break;
@@ -261,7 +261,7 @@ impl<T> TimingWheel<T> {
             self.unlink(index);
             let entry = &mut self.entries[index as usize];
             entry.deadline = deadline_of(Nanos(entry.deadline.0));
-            self.hang(index, self.now);
+            self.link(index, self.now);
         }
         self.marked == NIL
     }
@@ -273,11 +273,11 @@ impl<T> TimingWheel<T> {
     }
 
     /// Whether a timer was given up before its deadline came.
-    pub(crate) fn is_abandoned(&self, key: &Key) -> bool {
-        self.entries[key.index() as usize].place == Place::ABANDONED
+    pub(crate) fn is_cancelled(&self, key: &Key) -> bool {
+        self.entries[key.index() as usize].place == Place::CANCELLED
     }
 
-    /// The deadline of a timer, pending, expired or abandoned; [`Tick::MAX`] for one abandoned as incoming, which had none.
+    /// The deadline of a timer, pending, expired or cancelled; [`Tick::MAX`] for one cancelled as incoming, which had none.
     #[inline]
     pub(crate) fn deadline(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].deadline
@@ -292,7 +292,7 @@ impl<T> TimingWheel<T> {
             None => self.len += 1,
         }
         self.entries[index as usize].deadline = deadline;
-        self.hang(index, self.now);
+        self.link(index, self.now);
         old
     }
 
@@ -305,7 +305,7 @@ impl<T> TimingWheel<T> {
         }
         self.unlink(index);
         self.entries[index as usize].deadline = deadline;
-        self.hang(index, self.now);
+        self.link(index, self.now);
         true
     }
 
@@ -323,31 +323,31 @@ impl<T> TimingWheel<T> {
     /// Moves on to tick `now` and appends the values of the timers due by then to `expired`, in order of deadline and,
     /// within a tick, of insertion. Looks at no more than `limit` timers: while `more` is set, the wheel has not arrived.
     /// It never goes back: a `now` in its past expires only what is overdue.
-    pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Turn {
+    pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Advanced {
         let mut work = Work {
             limit,
-            turn: Turn::default(),
+            done: Advanced::default(),
         };
         self.skip_rounds(now);
         loop {
             while !self.overdue.is_empty() {
                 if !work.proceed() {
-                    return work.turn;
+                    return work.done;
                 }
                 self.expire(self.overdue.head, expired);
-                work.turn.expired += 1;
+                work.done.expired += 1;
             }
-            match self.unfinished.or_else(|| self.next_visit()) {
-                Some(visit) if visit.tick <= now => {
-                    if !self.sweep(visit, &mut work, expired) {
-                        return work.turn;
+            match self.unfinished.or_else(|| self.next_sweep()) {
+                Some(sweep) if sweep.tick <= now => {
+                    if !self.sweep(sweep, &mut work, expired) {
+                        return work.done;
                     }
                 }
                 _ => break,
             }
         }
         self.now = self.now.max(now);
-        work.turn
+        work.done
     }
 
     /// The next tick at which advancing has something to do: at the latest the earliest deadline, earlier if timers
@@ -357,8 +357,8 @@ impl<T> TimingWheel<T> {
             return Some(self.now);
         }
         self.unfinished
-            .or_else(|| self.next_visit())
-            .map(|visit| visit.tick)
+            .or_else(|| self.next_sweep())
+            .map(|sweep| sweep.tick)
     }
 
     /// Every value still pending, in no particular order.
@@ -370,14 +370,14 @@ impl<T> TimingWheel<T> {
 
     /// Takes every pending value at once, in no particular order; the entries stay, with a deadline that never came. It walks
     /// the lists, not the arena, which may have been reserved for millions.
-    pub(crate) fn abandon_all(&mut self, abandoned: &mut Vec<T>) {
-        abandoned.reserve(self.len);
+    pub(crate) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
+        cancelled.reserve(self.len);
         while let Some(index) = self.any_pending() {
             if self.entries[index as usize].place == Place::INCOMING {
                 self.entries[index as usize].deadline = Tick::MAX;
             }
-            self.expire(index, abandoned);
-            self.entries[index as usize].place = Place::ABANDONED;
+            self.expire(index, cancelled);
+            self.entries[index as usize].place = Place::CANCELLED;
         }
     }
 
@@ -395,31 +395,31 @@ impl<T> TimingWheel<T> {
         release.then(|| Arena(mem::replace(&mut self.entries, Slab::with_capacity(retain))))
     }
 
-    /// Sweeps the bucket of `visit`: what is due expires, what is near cascades, what belongs to a later round stays.
+    /// Sweeps the bucket of `sweep`: what is due expires, what is near cascades, what belongs to a later round stays.
     /// False when the limit came first.
-    fn sweep(&mut self, mut visit: Visit, work: &mut Work, expired: &mut Vec<T>) -> bool {
+    fn sweep(&mut self, mut sweep: Sweep, work: &mut Work, expired: &mut Vec<T>) -> bool {
         // Ticks before this one are empty. The tick itself is reached only when its bucket has been swept to the end, so
         // that a timer for it which is started meanwhile hangs behind its elders.
-        self.now = Tick(visit.tick.0 - 1);
-        while visit.cursor != NIL {
+        self.now = Tick(sweep.tick.0 - 1);
+        while sweep.cursor != NIL {
             if !work.proceed() {
-                self.unfinished = Some(visit);
+                self.unfinished = Some(sweep);
                 return false;
             }
-            let index = visit.cursor;
+            let index = sweep.cursor;
             let Entry { deadline, next, .. } = self.entries[index as usize];
-            visit.cursor = next;
-            if deadline <= visit.tick {
+            sweep.cursor = next;
+            if deadline <= sweep.tick {
                 self.expire(index, expired);
-                work.turn.expired += 1;
-            } else if self.level_of(deadline, visit.tick) < visit.level {
+                work.done.expired += 1;
+            } else if self.level_of(deadline, sweep.tick) < sweep.level {
                 self.unlink(index);
-                self.hang(index, visit.tick);
-                work.turn.cascaded += 1;
+                self.link(index, sweep.tick);
+                work.done.cascaded += 1;
             }
         }
         self.unfinished = None;
-        self.now = visit.tick;
+        self.now = sweep.tick;
         true
     }
 
@@ -430,10 +430,10 @@ impl<T> TimingWheel<T> {
         let shift = top as u32 * self.bits_per_level;
         let rounds = (now.0.saturating_sub(self.now.0) >> shift) >> self.bits_per_level;
         let next = match self.unfinished {
-            None => self.next_visit(),
+            None => self.next_sweep(),
             Some(_) => None,
         };
-        if rounds < 2 || !self.overdue.is_empty() || next.is_none_or(|visit| visit.level != top) {
+        if rounds < 2 || !self.overdue.is_empty() || next.is_none_or(|sweep| sweep.level != top) {
             return;
         }
         let mut first = now;
@@ -456,7 +456,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// The next used bucket, by invariant 4 in the finest level in use.
-    fn next_visit(&self) -> Option<Visit> {
+    fn next_sweep(&self) -> Option<Sweep> {
         let ticks_per_wheel = 1 << self.bits_per_level;
         let top = self.levels.len() - 1;
         for (level, ring) in self.levels.iter().enumerate() {
@@ -480,7 +480,7 @@ impl<T> TimingWheel<T> {
                 None => continue,
             };
             let digit = (hand + distance) & (ticks_per_wheel - 1);
-            return Some(Visit {
+            return Some(Sweep {
                 tick: Tick((span + distance as u64) << shift),
                 level,
                 place: self.place(level, digit),
@@ -504,7 +504,7 @@ impl<T> TimingWheel<T> {
 
     /// Puts an entry that hangs nowhere at the end of the list where its deadline belongs when it is `now`.
     #[inline]
-    fn hang(&mut self, index: u32, now: Tick) {
+    fn link(&mut self, index: u32, now: Tick) {
         let deadline = self.entries[index as usize].deadline;
         if deadline <= now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
@@ -516,9 +516,9 @@ impl<T> TimingWheel<T> {
         let ring = &mut self.levels[level];
         ring.used.insert(digit);
         ring.buckets[digit].push_back(&mut self.entries, index, place);
-        if let Some(visit) = &mut self.unfinished {
-            if visit.place == place && visit.cursor == NIL {
-                visit.cursor = index;
+        if let Some(sweep) = &mut self.unfinished {
+            if sweep.place == place && sweep.cursor == NIL {
+                sweep.cursor = index;
             }
         }
     }
@@ -530,11 +530,11 @@ impl<T> TimingWheel<T> {
             prev, next, place, ..
         } = self.entries[index as usize];
         match place {
-            Place::EXPIRED | Place::ABANDONED => {}
+            Place::EXPIRED | Place::CANCELLED => {}
             Place::INCOMING => {
                 self.incoming.unlink(&mut self.entries, prev, next);
                 if self.marked == index {
-                    // Those before it are still to be settled; before the first there is none.
+                    // Those before it are still to be transferred; before the first there is none.
                     self.marked = prev;
                 }
             }
@@ -547,9 +547,9 @@ impl<T> TimingWheel<T> {
                 if ring.buckets[digit].is_empty() {
                     ring.used.remove(digit);
                 }
-                if let Some(visit) = &mut self.unfinished {
-                    if visit.cursor == index {
-                        visit.cursor = next;
+                if let Some(sweep) = &mut self.unfinished {
+                    if sweep.cursor == index {
+                        sweep.cursor = next;
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::bucket::{Bucket, NIL, Place};
-use super::{Key, Nanos, Tick, TimingWheel, Turn};
+use super::{Advanced, Key, Nanos, Tick, TimingWheel};
 
 /// A tick told from where the wheel stands, so that small numbers reach every level and every edge.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +30,13 @@ pub(crate) enum Op {
     Insert(When),
     InsertIncoming(u16),
     MarkIncoming,
-    SettleIncoming { from: When, limit: u8 },
+    TransferIncoming { from: When, limit: u8 },
     Reinsert { timer: u8, deadline: When },
     BringForward { timer: u8, deadline: When },
     Remove { timer: u8 },
     GetMut { timer: u8 },
     Advance { to: When, limit: u8, calls: u8 },
-    AbandonAll,
+    CancelAll,
 }
 
 /// Runs `ops` on a new wheel, then empties it, and panics at the first thing that is not as promised.
@@ -56,7 +56,7 @@ struct Model {
     /// In the order in which they must expire. A deadline that had passed at insertion counts as the tick of then: all
     /// the others are later, and those overdue before it were so at that tick or before.
     due: BTreeMap<(Tick, u64), u64>,
-    /// The last field: marked, to be settled.
+    /// The last field: marked, to be transferred.
     incoming: VecDeque<(Nanos, u64, bool)>,
     values: u64,
     placed: u64,
@@ -121,10 +121,10 @@ impl Model {
                 self.wheel.mark_incoming();
                 self.incoming.iter_mut().for_each(|(_, _, marked)| *marked = true);
             }
-            Op::SettleIncoming { from, limit } => {
+            Op::TransferIncoming { from, limit } => {
                 let from = self.resolve(from);
                 let deadline_of = |delay: Nanos| Tick(from.0.saturating_add(delay.0));
-                let settled = self.wheel.settle_incoming(limit.into(), deadline_of);
+                let transferred = self.wheel.transfer_incoming(limit.into(), deadline_of);
                 for _ in 0..limit {
                     let Some((delay, value, true)) = self.incoming.front().copied() else {
                         break;
@@ -135,7 +135,7 @@ impl Model {
                     let timer = self.timer_of(value);
                     (timer.deadline, timer.state) = (Some(deadline), state);
                 }
-                assert_eq!(settled, !self.incoming.iter().any(|(_, _, marked)| *marked));
+                assert_eq!(transferred, !self.incoming.iter().any(|(_, _, marked)| *marked));
             }
             Op::Reinsert { timer, deadline } => {
                 let Some(index) = self.pick(timer) else {
@@ -198,9 +198,9 @@ impl Model {
                     self.check();
                 }
             }
-            Op::AbandonAll => {
-                let mut abandoned = Vec::new();
-                self.wheel.abandon_all(&mut abandoned);
+            Op::CancelAll => {
+                let mut cancelled = Vec::new();
+                self.wheel.cancel_all(&mut cancelled);
                 let mut pending = Vec::new();
                 for index in 0..self.timers.len() {
                     if let Some(value) = self.forget(index) {
@@ -209,24 +209,24 @@ impl Model {
                         self.timers[index].state = State::Expired;
                     }
                 }
-                abandoned.sort_unstable();
+                cancelled.sort_unstable();
                 pending.sort_unstable();
-                assert_eq!(abandoned, pending);
+                assert_eq!(cancelled, pending);
             }
         }
     }
 
     /// What holds whatever the limit: the values that come out are the next ones due, in the very order of the model.
-    fn advance(&mut self, to: Tick, limit: usize) -> Turn {
+    fn advance(&mut self, to: Tick, limit: usize) -> Advanced {
         let from = self.wheel.now();
         let mut expired = Vec::new();
-        let turn = self.wheel.advance(to, limit, &mut expired);
+        let advanced = self.wheel.advance(to, limit, &mut expired);
         let now = self.wheel.now();
 
-        assert_eq!(turn.expired, expired.len());
+        assert_eq!(advanced.expired, expired.len());
         assert!(
-            turn.expired + turn.cascaded <= limit,
-            "{turn:?} passes the limit of {limit}"
+            advanced.expired + advanced.cascaded <= limit,
+            "{advanced:?} passes the limit of {limit}"
         );
         for value in expired {
             let ((deadline, _), next) = self.due.pop_first().expect("nothing was left to expire");
@@ -235,10 +235,10 @@ impl Model {
             self.timer_of(value).state = State::Expired;
         }
         let next = self.due.keys().next().map(|(deadline, _)| *deadline);
-        if turn.more {
+        if advanced.more {
             assert!(
                 from <= now && (now < to || next <= Some(from)),
-                "arrived at {now:?}, and yet: {turn:?}"
+                "arrived at {now:?}, and yet: {advanced:?}"
             );
             assert!(
                 next.is_none_or(|next| next > now || now == from),
@@ -251,8 +251,8 @@ impl Model {
                 "passed {next:?} on the way to {now:?}"
             );
         }
-        self.cascaded += turn.cascaded;
-        turn
+        self.cascaded += advanced.cascaded;
+        advanced
     }
 
     fn check(&self) {
@@ -267,10 +267,10 @@ impl Model {
                 let next = next.expect("something is due");
                 assert!(
                     now < next && next <= *earliest,
-                    "at {now:?} the next visit is at {next:?}, not {earliest:?}"
+                    "at {now:?} the next sweep is at {next:?}, not {earliest:?}"
                 );
             }
-            // The visit that everything left in its midst still has to end.
+            // The sweep that everything left in its midst still has to end.
             None if self.wheel.unfinished.is_some() => assert!(next > Some(now)),
             None => assert_eq!(next, None),
         }
@@ -278,7 +278,7 @@ impl Model {
 
     /// Empties the wheel, half by time and half by hand.
     fn finish(mut self) {
-        self.step(Op::SettleIncoming {
+        self.step(Op::TransferIncoming {
             from: When::Now,
             limit: 255,
         });
@@ -370,21 +370,21 @@ impl Model {
 impl<T> TimingWheel<T> {
     /// Panics unless every invariant of the module's essay holds, and names the one that does not.
     pub(super) fn assert_consistent(&self) {
-        let visited = self.unfinished.map(|visit| visit.place);
-        // Whatever has left the bucket in the middle of its visit, and whatever is in none the visit touches, hangs
-        // where the visit's tick says; in the visited bucket itself new ones still come in as of the tick before.
-        let placed_at = self.unfinished.map_or(self.now, |visit| visit.tick);
-        if let Some(visit) = self.unfinished {
+        let swept = self.unfinished.map(|sweep| sweep.place);
+        // Whatever has left the bucket in the middle of its sweep, and whatever is in none the sweep touches, hangs
+        // where the sweep's tick says; in the swept bucket itself new ones still come in as of the tick before.
+        let placed_at = self.unfinished.map_or(self.now, |sweep| sweep.tick);
+        if let Some(sweep) = self.unfinished {
             assert_eq!(
                 Some(self.now.0),
-                visit.tick.0.checked_sub(1),
-                "3: {visit:?} is not at the tick after now"
+                sweep.tick.0.checked_sub(1),
+                "3: {sweep:?} is not at the tick after now"
             );
         }
         let mut listed = vec![0_u32; self.entries.capacity()];
         let mut pending = 0;
-        let mut home = BTreeMap::new();
-        let mut next_visit = self.unfinished.map(|visit| visit.tick);
+        let mut first_list = BTreeMap::new();
+        let mut next_sweep = self.unfinished.map(|sweep| sweep.tick);
 
         let incoming = self.assert_linked(self.incoming, Place::INCOMING);
         assert!(
@@ -411,18 +411,14 @@ impl<T> TimingWheel<T> {
                 if !entries.is_empty() {
                     used.push(digit);
                 }
-                let placed_at = if visited == Some(place) {
-                    self.now
-                } else {
-                    placed_at
-                };
+                let placed_at = if swept == Some(place) { self.now } else { placed_at };
                 let cursor = match self.unfinished {
-                    Some(visit) if visit.place == place => {
-                        assert_eq!(visit.level, level, "3: {visit:?} is in a bucket of level {level}");
-                        let cursor = entries.iter().position(|index| *index == visit.cursor);
+                    Some(sweep) if sweep.place == place => {
+                        assert_eq!(sweep.level, level, "3: {sweep:?} is in a bucket of level {level}");
+                        let cursor = entries.iter().position(|index| *index == sweep.cursor);
                         assert!(
-                            cursor.is_some() || visit.cursor == NIL,
-                            "1: {visit:?} is not at an entry of its bucket"
+                            cursor.is_some() || sweep.cursor == NIL,
+                            "1: {sweep:?} is not at an entry of its bucket"
                         );
                         cursor.unwrap_or(entries.len())
                     }
@@ -435,7 +431,7 @@ impl<T> TimingWheel<T> {
                         deadline > placed_at,
                         "5: {deadline:?} hangs on level {level} at {placed_at:?}"
                     );
-                    let (its_level, its_digit, visit) = self.belongs(deadline, placed_at);
+                    let (its_level, its_digit, sweep) = self.belongs(deadline, placed_at);
                     assert_eq!(
                         (level, digit),
                         (its_level, its_digit),
@@ -444,17 +440,14 @@ impl<T> TimingWheel<T> {
                     if position < cursor {
                         let left = self
                             .unfinished
-                            .is_some_and(|visit| self.belongs(deadline, visit.tick).0 == level);
-                        assert!(
-                            left,
-                            "3: {deadline:?} was visited and left behind on level {level}"
-                        );
+                            .is_some_and(|sweep| self.belongs(deadline, sweep.tick).0 == level);
+                        assert!(left, "3: {deadline:?} was swept and left behind on level {level}");
                     }
                     if self.unfinished.is_none() {
-                        next_visit = Some(next_visit.map_or(visit, |earlier| visit.min(earlier)));
+                        next_sweep = Some(next_sweep.map_or(sweep, |earlier| sweep.min(earlier)));
                     }
-                    let first = *home.entry(deadline).or_insert(place);
-                    let split = first != place && visited != Some(first) && visited != Some(place);
+                    let first = *first_list.entry(deadline).or_insert(place);
+                    let split = first != place && swept != Some(first) && swept != Some(place);
                     assert!(
                         !split,
                         "8: entries for {deadline:?} hang in {first:?} and {place:?}"
@@ -470,7 +463,7 @@ impl<T> TimingWheel<T> {
             let expired = entry.value.is_none();
             assert_eq!(
                 expired,
-                matches!(entry.place, Place::EXPIRED | Place::ABANDONED),
+                matches!(entry.place, Place::EXPIRED | Place::CANCELLED),
                 "6: value and place of entry {index}"
             );
             assert_eq!(
@@ -481,14 +474,14 @@ impl<T> TimingWheel<T> {
         }
         assert_eq!(self.len, pending, "7: len");
         let next_deadline = if self.overdue.is_empty() {
-            next_visit
+            next_sweep
         } else {
             Some(self.now)
         };
         assert_eq!(
             self.next_deadline(),
             next_deadline,
-            "4: the next visit is to the earliest bucket of all"
+            "4: the next sweep is to the earliest bucket of all"
         );
     }
 
@@ -515,7 +508,7 @@ impl<T> TimingWheel<T> {
         entries
     }
 
-    /// Level and bucket of a deadline to come, digit by digit, and the tick at which that bucket is visited next.
+    /// Level and bucket of a deadline to come, digit by digit, and the tick at which that bucket is swept next.
     fn belongs(&self, deadline: Tick, now: Tick) -> (usize, usize, Tick) {
         let ticks_per_wheel = 1_u64 << self.bits_per_level;
         let digits = |tick: Tick, level: usize| tick.0 >> (level as u32 * self.bits_per_level);

@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, mem, ptr, task::Waker, time::Duration};
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    Key, Nanos, Tick, TickDuration, TimingWheel, Turn,
+    Advanced, Key, Nanos, Tick, TickDuration, TimingWheel,
     bucket::Entry,
     level::Level,
     model::{self, Op, When},
@@ -24,13 +24,13 @@ fn wheel_of(ticks_per_wheel: usize, levels: usize, deadlines: &[u64]) -> TimingW
 impl<T> TimingWheel<T> {
     fn expire_until(&mut self, now: u64) -> Vec<T> {
         let mut expired = Vec::new();
-        let turn = self.advance(Tick(now), NO_LIMIT, &mut expired);
+        let advanced = self.advance(Tick(now), NO_LIMIT, &mut expired);
         self.assert_consistent();
-        assert!(!turn.more);
+        assert!(!advanced.more);
         expired
     }
 
-    /// How many timers advancing to `now` looks at: no visit is without one, so it makes no more visits than that.
+    /// How many timers advancing to `now` looks at: no sweep is without one, so it makes no more sweeps than that.
     fn looks_until(&mut self, now: u64) -> usize {
         let mut looks = 0;
         while self.advance(Tick(now), 1, &mut Vec::new()).more {
@@ -83,14 +83,14 @@ fn op() -> impl Strategy<Value = Op> {
         10 => when().prop_map(Op::Insert),
         3 => (0..200_u16).prop_map(Op::InsertIncoming),
         2 => Just(Op::MarkIncoming),
-        3 => (when(), limit()).prop_map(|(from, limit)| Op::SettleIncoming { from, limit }),
+        3 => (when(), limit()).prop_map(|(from, limit)| Op::TransferIncoming { from, limit }),
         4 => (any::<u8>(), when()).prop_map(|(timer, deadline)| Op::Reinsert { timer, deadline }),
         3 => (any::<u8>(), when()).prop_map(|(timer, deadline)| Op::BringForward { timer, deadline }),
         5 => any::<u8>().prop_map(|timer| Op::Remove { timer }),
         1 => any::<u8>().prop_map(|timer| Op::GetMut { timer }),
         6 => small_step,
         4 => step,
-        1 => Just(Op::AbandonAll),
+        1 => Just(Op::CancelAll),
     ]
 }
 
@@ -183,12 +183,12 @@ fn the_worked_example_of_the_essay() {
     ] {
         assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
         let mut expired = Vec::new();
-        let turn = wheel.advance(Tick(tick), NO_LIMIT, &mut expired);
+        let advanced = wheel.advance(Tick(tick), NO_LIMIT, &mut expired);
         wheel.assert_consistent();
         assert_eq!(expired, names);
         assert_eq!(
-            turn,
-            Turn {
+            advanced,
+            Advanced {
                 expired: names.len(),
                 cascaded,
                 more: false
@@ -333,10 +333,10 @@ fn a_jump_costs_the_timers_on_its_way_and_no_empty_tick() {
     let far = u64::MAX / 2;
     for jump in [1, 1_000_000, far, u64::MAX] {
         let mut wheel = TimingWheel::<()>::new(512, 4);
-        let turn = wheel.advance(Tick(jump), 0, &mut Vec::new());
+        let advanced = wheel.advance(Tick(jump), 0, &mut Vec::new());
         assert_eq!(
-            (turn, wheel.now()),
-            (Turn::default(), Tick(jump)),
+            (advanced, wheel.now()),
+            (Advanced::default(), Tick(jump)),
             "an empty wheel has nothing to look at"
         );
     }
@@ -389,8 +389,8 @@ fn one_level_works_in_rounds() {
         assert_eq!(wheel.looks_until(tick), looks);
         assert_eq!(wheel.len(), left);
     }
-    let turn = wheel_of(8, 1, &[3 + 2 * 8]).advance(Tick(19), NO_LIMIT, &mut Vec::new());
-    assert_eq!(turn.cascaded, 0, "a timer of a later round stays where it is");
+    let advanced = wheel_of(8, 1, &[3 + 2 * 8]).advance(Tick(19), NO_LIMIT, &mut Vec::new());
+    assert_eq!(advanced.cascaded, 0, "a timer of a later round stays where it is");
 }
 
 // Order.
@@ -426,14 +426,14 @@ fn incoming_timers_line_up_when_they_are_settled() {
     assert_eq!(wheel.expire_until(9), ["direct 5"]);
 
     assert!(
-        wheel.settle_incoming(9, |delay| Tick(10 + delay.0)),
+        wheel.transfer_incoming(9, |delay| Tick(10 + delay.0)),
         "nothing is marked"
     );
     wheel.mark_incoming();
     let later = wheel.insert_incoming(Nanos(5), "later");
-    assert!(!wheel.settle_incoming(2, |delay| Tick(10 + delay.0)));
-    assert!(wheel.settle_incoming(1, |delay| Tick(10 + delay.0)));
-    assert!(wheel.settle_incoming(0, |delay| Tick(10 + delay.0)));
+    assert!(!wheel.transfer_incoming(2, |delay| Tick(10 + delay.0)));
+    assert!(wheel.transfer_incoming(1, |delay| Tick(10 + delay.0)));
+    assert!(wheel.transfer_incoming(0, |delay| Tick(10 + delay.0)));
     wheel.insert(Tick(10), "direct 10");
     assert_eq!(
         wheel.expire_until(20),
@@ -454,14 +454,14 @@ fn a_marked_timer_that_is_removed_takes_no_other_along() {
     wheel.mark_incoming();
     let later = wheel.insert_incoming(Nanos(3), "later");
     assert_eq!(wheel.remove(last), Some("last"));
-    assert!(wheel.settle_incoming(9, |delay| Tick(delay.0)));
+    assert!(wheel.transfer_incoming(9, |delay| Tick(delay.0)));
     assert_eq!(wheel.expire_until(9), ["first"]);
 
     wheel.mark_incoming();
     assert_eq!(wheel.remove(later), Some("later"));
     wheel.insert_incoming(Nanos(3), "latest");
     assert!(
-        wheel.settle_incoming(9, |delay| Tick(delay.0)),
+        wheel.transfer_incoming(9, |delay| Tick(delay.0)),
         "nothing marked is left"
     );
     wheel.assert_consistent();
@@ -473,7 +473,7 @@ fn only_an_incoming_timer_is_given_another_delay() {
     let key = wheel.insert_incoming(Nanos(9), "incoming");
     wheel.set_incoming_delay(&key, Nanos(2));
     wheel.mark_incoming();
-    assert!(wheel.settle_incoming(1, |delay| Tick(delay.0)));
+    assert!(wheel.transfer_incoming(1, |delay| Tick(delay.0)));
     wheel.set_incoming_delay(&key, Nanos(9));
     wheel.assert_consistent();
     assert_eq!(wheel.deadline(&key), Tick(2));
@@ -515,21 +515,24 @@ fn a_deadline_that_has_passed_is_due_before_later_ones() {
 fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
     let mut wheel = wheel_of(4, 2, &[2, 2, 2, 5, 6]);
     let mut expired = Vec::new();
-    let mut turns = Vec::new();
+    let mut calls = Vec::new();
     for limit in [0, 2, 2, 1] {
-        turns.push(wheel.advance(Tick(6), limit, &mut expired));
+        calls.push(wheel.advance(Tick(6), limit, &mut expired));
         wheel.assert_consistent();
     }
-    let turn = |expired, cascaded| Turn {
+    let advanced = |expired, cascaded| Advanced {
         expired,
         cascaded,
         more: true,
     };
-    assert_eq!(turns, [turn(0, 0), turn(2, 0), turn(1, 1), turn(0, 1)]);
+    assert_eq!(
+        calls,
+        [advanced(0, 0), advanced(2, 0), advanced(1, 1), advanced(0, 1)]
+    );
     assert_eq!(wheel.now(), Tick(4));
     assert_eq!(
         wheel.advance(Tick(6), 2, &mut expired),
-        Turn {
+        Advanced {
             expired: 2,
             cascaded: 0,
             more: false
@@ -638,17 +641,17 @@ fn everything_can_be_abandoned_at_once() {
     let incoming = wheel.insert_incoming(Nanos(3), (3, 5));
     let due = wheel.insert(Tick(9), (9, 6));
     let mut pending: Vec<_> = wheel.values_mut().map(|value| *value).collect();
-    let mut abandoned = Vec::new();
-    wheel.abandon_all(&mut abandoned);
+    let mut cancelled = Vec::new();
+    wheel.cancel_all(&mut cancelled);
     wheel.assert_consistent();
     pending.sort_unstable();
-    abandoned.sort_unstable();
+    cancelled.sort_unstable();
     assert_eq!(
-        (abandoned.len(), wheel.len(), wheel.next_deadline()),
+        (cancelled.len(), wheel.len(), wheel.next_deadline()),
         (7, 0, None)
     );
-    assert_eq!(abandoned, pending);
-    assert!(wheel.is_abandoned(&incoming) && wheel.is_abandoned(&due));
+    assert_eq!(cancelled, pending);
+    assert!(wheel.is_cancelled(&incoming) && wheel.is_cancelled(&due));
     // It would have been due then; the other had no deadline yet.
     assert_eq!(
         (wheel.deadline(&due), wheel.deadline(&incoming)),
@@ -656,7 +659,7 @@ fn everything_can_be_abandoned_at_once() {
     );
     assert_eq!(wheel.remove(incoming), None);
     wheel.reinsert(&due, Tick(10), (10, 7));
-    assert!(!wheel.is_abandoned(&due));
+    assert!(!wheel.is_cancelled(&due));
     wheel.assert_consistent();
     assert_eq!(wheel.remove(due), Some((10, 7)));
 }
@@ -747,8 +750,8 @@ fn a_wheel_that_lags_by_many_rounds_goes_to_its_first_deadline_at_once() {
     wheel.insert(Tick(day + 4), "next");
     wheel.insert(Tick(7 * day), "far");
     let mut expired = Vec::new();
-    let turn = wheel.advance(Tick(day), 8, &mut expired);
-    assert!(!turn.more, "it looked at more than eight timers");
+    let advanced = wheel.advance(Tick(day), 8, &mut expired);
+    assert!(!advanced.more, "it looked at more than eight timers");
     assert_eq!((wheel.now(), expired.len()), (Tick(day), 0));
     wheel.assert_consistent();
     assert_eq!(wheel.expire_until(day + 4), ["near", "next"]);

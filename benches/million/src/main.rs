@@ -27,7 +27,7 @@ use crate::{
     machine::{cores, cpu_time, grouped, resident},
     options::Options,
     random::Random,
-    tally::{Figures, Tally},
+    tally::{Report, Tally},
     traffic::{Client, Connection, accept},
 };
 
@@ -172,7 +172,7 @@ async fn work<C: Clockwork>(options: Options, clock: C) -> io::Result<String> {
     }
 
     let remark = clock.remark();
-    let figures = Figures {
+    let report = Report {
         armed_in,
         bytes,
         requests,
@@ -181,7 +181,7 @@ async fn work<C: Clockwork>(options: Options, clock: C) -> io::Result<String> {
         tally,
         remark,
     };
-    Ok(figures.report(options))
+    Ok(report.report(options))
 }
 
 async fn open_all<C: Clockwork>(

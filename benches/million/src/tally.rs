@@ -48,7 +48,7 @@ impl Tally {
 }
 
 /// What a run on one clock has measured.
-pub(crate) struct Figures {
+pub(crate) struct Report {
     pub(crate) armed_in: Duration,
     pub(crate) bytes: Option<u64>,
     pub(crate) requests: u64,
@@ -58,10 +58,10 @@ pub(crate) struct Figures {
     pub(crate) remark: String,
 }
 
-impl Figures {
+impl Report {
     /// A row of the table on each line, its name and value apart by a tab; then, after an empty line, the remark.
     pub(crate) fn report(self, options: Options) -> String {
-        let Figures { tally, .. } = &self;
+        let Report { tally, .. } = &self;
         let per_second = self.requests as f64 / self.took.as_secs_f64();
         let (cpu, cpu_each) = match self.cpu {
             Some(cpu) => (

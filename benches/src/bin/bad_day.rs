@@ -30,7 +30,14 @@ use tokio::{
 };
 
 const SCENES: [&str; 8] = [
-    "storm", "schedule", "timeout", "reset", "crowd", "cascade", "stall", "busy",
+    "storm",
+    "schedule",
+    "timeout",
+    "reset",
+    "mass-wake",
+    "cascade",
+    "stall",
+    "busy",
 ];
 
 /// How long a task keeps its worker that does nothing else.
@@ -112,7 +119,7 @@ fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
             T::restart(sleep.as_mut(), ms(20));
             thread::sleep(BLOCKS);
         }),
-        "crowd" => crowd(&timers, &lateness),
+        "mass-wake" => mass_wake(&timers, &lateness),
         "cascade" => cascade(&timers, &lateness),
         "stall" => stall(&timers, &lateness),
         "busy" => busy(&timers, &lateness),
@@ -131,7 +138,7 @@ fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
 struct Lateness(Arc<std::sync::Mutex<Vec<Duration>>>);
 
 impl Lateness {
-    fn note(&self, due: Instant) {
+    fn record(&self, due: Instant) {
         let now = Instant::now();
         assert!(now >= due, "a timer was early");
         self.0.lock().expect("nobody panics").push(now - due);
@@ -142,7 +149,7 @@ impl Lateness {
         let (timers, lateness) = (timers.clone(), self.clone());
         tokio::spawn(async move {
             timers.sleep_until(due).await;
-            lateness.note(due);
+            lateness.record(due);
         })
     }
 
@@ -223,7 +230,7 @@ fn storm<T: Timers>(timers: &T, lateness: &Lateness) {
                 while !over.load(Ordering::Relaxed) {
                     let due = Instant::now() + ms(50);
                     handle.block_on(async { timers.sleep_until(due).await });
-                    lateness.note(due);
+                    lateness.record(due);
                 }
             })
         })
@@ -269,7 +276,7 @@ where
 }
 
 /// 5,000 tasks wake at one time and three of them block three of four workers; ten sleeps come due meanwhile.
-fn crowd<T: Timers>(timers: &T, lateness: &Lateness) {
+fn mass_wake<T: Timers>(timers: &T, lateness: &Lateness) {
     let runtime = multi_thread(4);
     let mut random = Random::default();
     for _ in 0..10 {

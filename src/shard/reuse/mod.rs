@@ -10,7 +10,7 @@
 //!    [`Generation`], and the waker is the same, to the address. The entry keeps alive what the address points to.
 //! 2. A visit first publishes how far it is going to expire timers, which ends the generation, then empties every slot, and only
 //!    then expires any or reads the clock for what is incoming. So what is taken is not one that this visit expires. An incoming
-//!    timer outlasts no visit that settles, so its delay counts from a reading yet to come.
+//!    timer outlasts no visit that transfers, so its delay counts from a reading yet to come.
 //! 3. Whatever else takes wakers out of the wheel (a driver that goes, a shutdown) ends the generation in the same way.
 //! 4. What nobody takes leaves the wheel at the next visit, which comes at its deadline at the latest, or earlier, for another
 //!    registration of its thread.
@@ -61,17 +61,17 @@ pub(super) struct Reuse {
     open: AtomicBool,
 }
 
-/// Whom a waker wakes, as long as it is there: the address it holds, and above that which of the [`KINDS`] it is of.
+/// Whom a waker wakes, as long as it is there: the address it holds, and above that which of the [`VTABLES`] it is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct WakerId(u64);
 
 /// The functions of the kinds of wakers that this process has met: those of Tokio's tasks, of `block_on`, and hardly any more. A timer
 /// with a waker of a further kind takes the lock each time.
-static KINDS: [OnceLock<&'static RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
+static VTABLES: [OnceLock<&'static RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
 
 /// What makes a timer fit for reuse.
 #[derive(Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct Candidate {
     /// Its entry is pending as long as this outlasts the shard's generation.
     pub(super) until: Generation,
     /// The delay of an incoming entry; zero for one that has a deadline.
@@ -86,8 +86,8 @@ struct Local {
     /// The timer that it put last, if it has not looked for that since.
     kept: Option<NonZeroU32>,
     version: Version,
-    /// The terms of that, or of the one before.
-    terms: Terms,
+    /// That, or the one before.
+    candidate: Candidate,
     elsewhere: u32,
     /// Timers that were started by a reading of the clock, with no lock, and since when.
     counted: u32,
@@ -101,7 +101,7 @@ impl WakerId {
 
     pub(super) fn of(waker: &Waker) -> WakerId {
         let address = waker.data().addr() as u64;
-        let kind = KINDS
+        let kind = VTABLES
             .iter()
             .position(|kind| ptr::eq(*kind.get_or_init(|| waker.vtable()), waker.vtable()));
         match kind {
@@ -118,7 +118,7 @@ impl WakerId {
         let address = self.0 & ((1 << Self::ADDRESS_BITS) - 1);
         let kind = (self.0 >> Self::ADDRESS_BITS) as usize;
         address == waker.data().addr() as u64
-            && KINDS
+            && VTABLES
                 .get(kind.wrapping_sub(1))
                 .and_then(OnceLock::get)
                 .is_some_and(|kind| ptr::eq(*kind, waker.vtable()))
@@ -168,21 +168,21 @@ impl Reuse {
 
     /// Keeps a cancelled timer; gives its key back where that cannot be.
     #[inline]
-    pub(super) fn put(&self, key: Key, terms: &Terms) -> Result<(), Key> {
+    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
         let number = key.into_number();
         let kept = self.open.load(atomic::Ordering::Relaxed)
-            && terms.waker != WakerId::UNKNOWN
+            && candidate.waker != WakerId::UNKNOWN
             && self
                 .with_local(|local| {
                     let version = local.slot.version();
                     // Read after the version: a generation that ends from here on moves that.
-                    let fits = terms.until.outlasts(self.generation());
+                    let fits = candidate.until.outlasts(self.generation());
                     if !fits || !local.slot.put(number, version) {
                         return None;
                     }
                     local.kept = Some(number);
                     local.version = version;
-                    local.terms = *terms;
+                    local.candidate = *candidate;
                     Some(())
                 })
                 .is_some();
@@ -192,28 +192,28 @@ impl Reuse {
         }
     }
 
-    /// The terms of what this thread keeps, if it is this task's and nobody has removed it, as far as the thread knows.
+    /// What this thread keeps, if it is this task's and nobody has removed it, as far as the thread knows.
     #[inline]
-    pub(super) fn offer(&self, waker: &Waker) -> Option<Terms> {
+    pub(super) fn offer(&self, waker: &Waker) -> Option<Candidate> {
         self.with_local(|local| {
-            let fits = local.kept.is_some() && local.terms.waker.is(waker);
-            fits.then_some(local.terms)
+            let fits = local.kept.is_some() && local.candidate.waker.is(waker);
+            fits.then_some(local.candidate)
         })
     }
 
-    /// Takes what this thread keeps, if it is this task's, incoming and of this delay; tells its terms, if it is this task's.
+    /// Takes what this thread keeps, if it is this task's, incoming and of this delay; tells what that is, if it is this task's.
     #[inline]
-    pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Terms, Option<Key>)> {
+    pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Candidate, Option<Key>)> {
         self.with_local(|local| {
-            if local.kept.is_none() || !local.terms.waker.is(waker) {
+            if local.kept.is_none() || !local.candidate.waker.is(waker) {
                 return None;
             }
-            let terms = local.terms;
-            let key = match terms.delay == delay {
+            let candidate = local.candidate;
+            let key = match candidate.delay == delay {
                 true => local.take_by(Slot::take),
                 false => None,
             };
-            Some((terms, key))
+            Some((candidate, key))
         })
     }
 
@@ -279,7 +279,7 @@ impl Reuse {
                 kept: None,
                 version: slot.version(),
                 slot,
-                terms: Terms {
+                candidate: Candidate {
                     until: Generation::UNKNOWN,
                     delay: Nanos::ZERO,
                     waker: WakerId::UNKNOWN,

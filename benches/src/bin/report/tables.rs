@@ -47,7 +47,7 @@ const SCENES: [(&str, &str); 8] = [
     ("schedule", "a worker that schedules a task and blocks"),
     ("timeout", "a worker that starts a timeout and blocks"),
     ("reset", "a worker that resets a sleep to earlier and blocks"),
-    ("crowd", "5,000 tasks woken, three of which block"),
+    ("mass-wake", "5,000 tasks woken, three of which block"),
     ("cascade", "200,000 timers that cascade beside busy tasks"),
     ("busy", "both cores busy, 25,000 sleeps a second"),
     ("stall", "a runtime that stands still for 600 ms"),

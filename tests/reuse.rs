@@ -1,5 +1,5 @@
 //! In a shard that ticks, the next timeout of a task may take over the timer of the one cancelled before. Nobody should
-//! notice: not the books, nor the limit, nor the time at which it elapses, nor whose task it wakes.
+//! notice: not the counters, nor the limit, nor the time at which it elapses, nor whose task it wakes.
 //!
 //! All of it is on the real clock, by which alone a shard ticks.
 
@@ -59,7 +59,7 @@ fn observed_waker() -> (Waker, Weak<Nobody>) {
 }
 
 #[test]
-fn the_books_count_each_timeout_by_itself() {
+fn the_counters_count_each_timeout_by_itself() {
     real_runtime().block_on(async {
         let wheel = wheel();
         let busy = make_tick(&wheel);
@@ -152,7 +152,7 @@ fn a_timeout_of_another_wheel_is_its_own() {
 }
 
 #[test]
-fn two_wheels_of_one_thread_keep_books_of_their_own() {
+fn two_wheels_of_one_thread_keep_counters_of_their_own() {
     real_runtime().block_on(async {
         let wheels = [wheel(), wheel()];
         let busy = wheels.each_ref().map(make_tick);
@@ -212,7 +212,7 @@ fn no_waker_is_kept_for_more_than_a_tick() {
         drop(waker);
         assert!(
             observer.strong_count() > 0,
-            "the timer was not set aside, and this test sees nothing"
+            "the timer was not kept for reuse, and this test sees nothing"
         );
         while observer.strong_count() > 0 {
             tokio::time::sleep(ms(1)).await;
@@ -245,7 +245,7 @@ fn no_waker_outlives_a_shutdown_or_the_runtime() {
 }
 
 #[test]
-fn the_memory_of_a_burst_goes_back_though_one_of_it_is_set_aside() {
+fn the_memory_of_a_burst_goes_back_though_one_of_it_is_kept_for_reuse() {
     for shutdown in [true, false] {
         let runtime = real_runtime();
         let wheel = Wheel::builder().tick_duration(SECOND).shards(1).build().unwrap();
@@ -283,7 +283,7 @@ fn under_a_limit_the_room_is_free_at_once() {
     });
 }
 
-/// Woken, it ends its own timeout, and sets aside one that another waker waits for.
+/// Woken, it ends its own timeout, and leaves one for reuse that another waker waits for.
 struct SetsAside(Mutex<Option<[Waiting; 2]>>, Mutex<Option<Waker>>);
 
 impl Wake for SetsAside {

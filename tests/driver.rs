@@ -189,6 +189,31 @@ async fn a_future_left_without_handles_and_never_polled_still_completes() {
     assert_eq!(alive_tasks(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_future_left_without_handles_counts_the_time_without_a_driver() {
+    let wheel = Wheel::new();
+    let mut first = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(first.poll());
+    let mut second = wheel.sleep(SECOND * 3);
+    let (mut later, mut earlier) = (wheel.sleep(SECOND * 3), wheel.sleep(SECOND * 3));
+    drop((wheel, first));
+    settle().await;
+    assert_eq!(alive_tasks(), 0, "the driver has gone");
+    let start = Instant::now();
+    advance(SECOND).await;
+    later.reset(start + SECOND * 4);
+    earlier.reset(start + SECOND * 2);
+    (&mut second).await.unwrap();
+    assert_eq!(start.elapsed(), SECOND * 3);
+    assert!(earlier.await.is_ok());
+    assert_eq!(start.elapsed(), SECOND * 3);
+    later.await.unwrap();
+    assert_eq!(start.elapsed(), SECOND * 4);
+    drop(second);
+    settle().await;
+    assert_eq!(alive_tasks(), 0);
+}
+
 // Runtimes.
 
 #[test]

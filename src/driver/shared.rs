@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::{self, Handle},
-    time::Instant,
-};
+use tokio::{runtime::Handle, time::Instant};
 
-use super::{alarm::Alarm, start::current_runtime};
+use super::{
+    alarm::Alarm,
+    start::{self, current_runtime},
+};
 use crate::{
     clock::{self, Clock, Epoch, Source},
     error::Refusal,
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(super) tick: Duration,
     /// The runtime that the builder was given; none once a current wheel's has gone.
     handle: Mutex<Option<Handle>>,
+    /// That runtime has been shut down, as a driver found.
+    handle_has_ended: AtomicBool,
     pub(super) slot: Mutex<DriverSlot>,
     /// The runtime that drives now: whose clock counts.
     pub(super) runtime: Mutex<Option<Handle>>,
@@ -50,10 +52,8 @@ pub(super) struct DriverSlot {
     pub(super) clock: Clock,
     /// Wheel time when the last driver went.
     pub(super) stopped_at: Nanos,
-    /// The runtime of the driver, or of the last: for one that comes back to it, its clock has gone on.
-    pub(super) last_runtime: Option<runtime::Id>,
-    /// A runtime that has been shut down, and dropped a driver before it ran.
-    pub(super) dead_runtime: Option<runtime::Id>,
+    /// The runtime whose pausable clock the last driver went by when it retired: for one that comes back, that clock has gone on.
+    pub(super) retired_from: Option<Handle>,
 }
 
 /// What the driver adds to the metrics.
@@ -103,14 +103,14 @@ impl Shared {
             name,
             tick,
             handle: Mutex::new(handle),
+            handle_has_ended: AtomicBool::new(false),
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,
                 epoch: Epoch::NEVER_DRIVEN,
                 clock: Shared::initial_clock(tick),
                 stopped_at: Nanos::ZERO,
-                last_runtime: None,
-                dead_runtime: None,
+                retired_from: None,
             }),
             runtime: Mutex::new(None),
             never_ran: AtomicU64::new(0),
@@ -195,11 +195,17 @@ impl Drive for Shared {
         let Some(handle) = self.handle() else {
             return self.start_on(current_runtime);
         };
-        self.start_on(|| handle)
-            .or_else(|refusal| match Handle::try_current() {
-                Ok(current) => self.start_on(|| current),
-                Err(_) => Err(refusal),
-            })
+        if !self.handle_has_ended.load(Ordering::Relaxed) {
+            let started = self.start_on(|| handle);
+            if started.is_ok() {
+                return started;
+            }
+            self.handle_has_ended.store(true, Ordering::Relaxed);
+        }
+        match Handle::try_current() {
+            Ok(current) => self.start_on(|| current),
+            Err(_) => Err(Refusal::Shutdown),
+        }
     }
 
     fn now(&self) -> Instant {
@@ -210,17 +216,21 @@ impl Drive for Shared {
     }
 
     fn would_keep_clock(&self) -> bool {
-        let slot = lock(&self.slot);
-        let was_real = slot.clock.source.is_real();
-        match self.handle().or_else(|| Handle::try_current().ok()) {
-            Some(runtime) if slot.last_runtime == Some(runtime.id()) => true,
-            Some(runtime) if was_real => {
-                let _entered = runtime.enter();
-                clock::is_real(Instant::now)
-            }
-            Some(_) => false,
-            None => was_real,
-        }
+        let (was_real, retired_from) = {
+            let slot = lock(&self.slot);
+            (slot.clock.source.is_real(), slot.retired_from.clone())
+        };
+        let given = self
+            .handle()
+            .filter(|_| !self.handle_has_ended.load(Ordering::Relaxed));
+        let Some(runtime) = given.or_else(|| Handle::try_current().ok()) else {
+            return was_real;
+        };
+        let is_real = || {
+            let _entered = runtime.enter();
+            clock::is_real(Instant::now)
+        };
+        was_real && is_real() || retired_from.is_some_and(|former| start::is_same(&former, &runtime))
     }
 
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {

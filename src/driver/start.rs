@@ -1,6 +1,9 @@
 //! How a driver is started, replaced by another one, and let go.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    future::pending,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tokio::{
     runtime::Handle,
@@ -20,14 +23,18 @@ use crate::{
 impl Shared {
     /// Puts a driver on the runtime that is found, unless there is one. `Err` when that runtime has been shut down.
     pub(super) fn start_on(self: &Arc<Self>, find: impl FnOnce() -> Handle) -> Result<(), Refusal> {
-        let (runtime, driver) = {
-            let mut slot = lock(&self.slot);
+        let (runtime, retired_from, before) = {
+            let slot = lock(&self.slot);
             if slot.taken {
                 return Ok(());
             }
-            let runtime = find();
-            if slot.dead_runtime == Some(runtime.id()) {
-                return Err(Refusal::Shutdown);
+            (find(), slot.retired_from.clone(), slot.driver)
+        };
+        let comes_back = retired_from.is_some_and(|former| is_same(&former, &runtime));
+        let (driver, _former) = {
+            let mut slot = lock(&self.slot);
+            if slot.taken {
+                return Ok(());
             }
             let entered = runtime.enter();
             let (now, source) = (Instant::now(), Source::of(&runtime));
@@ -36,13 +43,12 @@ impl Shared {
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
             drop(entered);
             let both_real = slot.clock.source.is_real() && source.is_real();
-            let same_clock = both_real || slot.last_runtime == Some(runtime.id());
+            let same_clock = both_real || comes_back && slot.driver == before;
             if slot.epoch == Epoch::NEVER_DRIVEN || !same_clock {
                 slot.clock = Clock::new(now, slot.stopped_at, TickDuration::new(self.tick), source);
                 slot.epoch = slot.epoch.next();
             }
             slot.clock.source = source;
-            slot.last_runtime = Some(runtime.id());
             slot.taken = true;
             slot.driver += 1;
             *lock(&self.runtime) = Some(runtime.clone());
@@ -52,20 +58,18 @@ impl Shared {
                 shard.attach(slot.clock, slot.epoch);
             }
             (
-                runtime,
                 Driver::new(self.clone(), slot.driver, shards, slot.clock),
+                slot.retired_from.take(),
             )
         };
         let number = driver.number();
         events::driver_started(&self.name, number);
         // With no lock held: a runtime that has been shut down drops the driver here and now.
         drop(runtime.spawn(driver.run()));
-        let mut slot = lock(&self.slot);
-        if self.never_ran.load(Ordering::Relaxed) != number {
-            return Ok(());
+        match self.never_ran.load(Ordering::Relaxed) == number {
+            true => Err(Refusal::Shutdown),
+            false => Ok(()),
         }
-        slot.dead_runtime = Some(runtime.id());
-        Err(Refusal::Shutdown)
     }
 
     /// The driver found that its clock reads something else than before.
@@ -83,7 +87,8 @@ impl Shared {
             slot.taken = false;
             // Later than whatever the last visit went by, which may have read the clock after the turn began.
             slot.stopped_at = slot.clock.nanos_of(Instant::now()).max(slot.stopped_at);
-            lock(&self.runtime).take();
+            let runtime = lock(&self.runtime).take();
+            slot.retired_from = runtime.filter(|_| slot.clock.source != Source::Machine);
             self.alarm.take_down();
         } else {
             shards
@@ -113,15 +118,18 @@ impl Shared {
             self.alarm.take_down();
             let last_turn = self.stats.last_turn();
             let runtime = lock(&self.runtime).take();
-            let in_context =
-                Handle::try_current().is_ok_and(|here| runtime.is_some_and(|it| it.id() == here.id()));
-            let stopped_at = match (in_context, slot.clock.source.is_real()) {
-                (true, _) => slot.clock.nanos_of(Instant::now()).max(last_turn),
-                (false, true) => slot
+            // In a thread whose locals are gone no clock can be read but the machine's.
+            let reads = !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+            let stopped_at = match runtime.filter(|_| reads) {
+                Some(runtime) => {
+                    let _entered = runtime.enter();
+                    slot.clock.nanos_of(Instant::now()).max(last_turn)
+                }
+                None if slot.clock.source.is_real() => slot
                     .clock
                     .nanos_of(std::time::Instant::now().into())
                     .max(last_turn),
-                (false, false) => last_turn,
+                None => last_turn,
             };
             slot.stopped_at = stopped_at.max(slot.stopped_at);
             for shard in self.shards() {
@@ -130,6 +138,20 @@ impl Shared {
         }
         self.wake(&mut wakers);
     }
+}
+
+/// Whether two handles are of one runtime, which has not been shut down.
+///
+/// Equal ids do not say so: another runtime may have the id of one that has ended. A task says whether that one has: a runtime
+/// that has been shut down drops it here and now.
+pub(super) fn is_same(former: &Handle, runtime: &Handle) -> bool {
+    if former.id() != runtime.id() {
+        return false;
+    }
+    let probe = former.spawn(pending::<()>());
+    let lives = !probe.is_finished();
+    probe.abort();
+    lives
 }
 
 /// # Panics
@@ -143,6 +165,49 @@ pub(super) fn current_runtime() -> Handle {
             panic!(
                 "{error}: call or poll this inside a runtime, or give the wheel one with `Builder::handle`"
             )
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtimes() -> [Runtime; 2] {
+        [Builder::new_current_thread(), Builder::new_multi_thread()]
+            .map(|mut builder| builder.worker_threads(1).build().unwrap())
+    }
+
+    #[test]
+    fn a_runtime_is_the_same_as_long_as_it_lives() {
+        let others = runtimes();
+        for runtime in runtimes() {
+            let (one, other) = (runtime.handle().clone(), runtime.handle().clone());
+            assert!(is_same(&one, &other));
+            assert!(runtime.block_on(async { is_same(&one, &other) }));
+            assert!(
+                others
+                    .iter()
+                    .all(|it| !is_same(&one, it.handle()) && !is_same(it.handle(), &one))
+            );
+            // From here on another may have its id.
+            drop(runtime);
+            assert!(!is_same(&one, &other));
+        }
+    }
+
+    #[test]
+    fn the_question_leaves_no_task_behind() {
+        for runtime in runtimes() {
+            let handle = runtime.handle().clone();
+            assert!((0..100).all(|_| is_same(&handle, &handle)));
+            runtime.block_on(async {
+                while Handle::current().metrics().num_alive_tasks() > 0 {
+                    tokio::task::yield_now().await;
+                }
+            });
         }
     }
 }

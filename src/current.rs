@@ -82,7 +82,7 @@ impl Wheel {
     #[track_caller]
     pub fn current() -> Wheel {
         let runtime = Handle::current();
-        with(&runtime, ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
+        with(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
     }
 
     /// Returns the wheel of the runtime that one is in, if one is in any.
@@ -98,7 +98,7 @@ impl Wheel {
     /// ```
     pub fn try_current() -> Result<Wheel, NoRuntime> {
         let runtime = Handle::try_current().map_err(NoRuntime)?;
-        Ok(with(&runtime, ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
+        Ok(with(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
     }
 }
 
@@ -110,21 +110,22 @@ impl Wheel {
 #[track_caller]
 #[inline]
 pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
-    let runtime = Handle::current();
+    // The clone is given back at once: the sooner, the less two workers meet over it.
+    let runtime = Handle::current().id();
     let mut act = Some(act);
-    let made = with(&runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
+    let made = with(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
     match (made, act) {
         (Some(made), _) => made,
-        (None, Some(act)) => act(&timed(&runtime)),
+        (None, Some(act)) => act(&timed(&Handle::current())),
         (None, None) => unreachable!("what is called returns"),
     }
 }
 
 /// Calls `act` with the wheel that the thread keeps, if it is this runtime's and that is at `stage` at least.
 #[inline]
-fn with<R>(runtime: &Handle, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
+fn with<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
-        Some((id, current)) if *id == runtime.id() && current.stage.load(Ordering::Acquire) >= stage => {
+        Some((id, current)) if *id == runtime && current.stage.load(Ordering::Acquire) >= stage => {
             current.wheel.get().map(act)
         }
         _ => None,

@@ -1,6 +1,6 @@
 //! Does one kind of work so many times and nothing else, for `.ci/instructions` to count: `count PEER WORK TIMES`.
 //!
-//! The kinds up to `repoll` run in one poll of a current-thread runtime. So once a shard ticks it goes on ticking, and the
+//! All kinds but a server's run in one poll of a current-thread runtime. So once a shard ticks it goes on ticking, and the
 //! driver, which could come only between two polls, never does: the count is that of the operations alone. A server is a
 //! program, with its scheduler and with whoever drives its timers: `none` counts it without timers.
 
@@ -31,7 +31,7 @@ const DURATION: Duration = Duration::from_secs(600);
 const QUIET: u64 = 50;
 
 const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|quiet|sleep|select|reset|repoll|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+    ready|timeout|quiet|sleep|select|reset|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
 
 fn main() {
     let arguments = Arguments::read();
@@ -47,8 +47,11 @@ fn main() {
             ("none", true) => serve(timers::Nothing, &work, times).await,
             ("tokio", true) => serve(timers::Tokio, &work, times).await,
             ("tickwheel", true) => serve(wheel(&work), &work, times).await,
-            ("tokio", false) => tokio(&work, times).await,
-            ("tickwheel", false) => tickwheel(&work, times).await,
+            ("tokio", false) => tokio(work.trim_start_matches("current-"), times).await,
+            ("tickwheel", false) => match work.strip_prefix("current-") {
+                Some(work) => current(work, times).await,
+                None => tickwheel(&work, times).await,
+            },
             (peer, _) => panic!("there is no {peer}: {USAGE}"),
         }
     };
@@ -206,6 +209,43 @@ async fn tokio(work: &str, times: u64) {
         }
         "quiet" => quiet(times, || time::timeout(black_box(DURATION), Once::default())).await,
         "sleep" => repeat(times, |cx| poll_sleep(cx, time::sleep_until(black_box(deadline)))).await,
+        work => panic!("there is no {work}: {USAGE}"),
+    }
+}
+
+/// The same on the current wheel, in Tokio's words.
+async fn current(work: &str, times: u64) {
+    let mut first = Box::pin(tickwheel::time::sleep(DURATION));
+    poll_pending(&mut first).await;
+    for _ in 0..10 {
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    let once = || tickwheel::time::timeout(black_box(DURATION), Once::default());
+    let deadline = Instant::now() + 2 * DURATION;
+    match work {
+        "ready" => {
+            repeat(times, |cx| {
+                poll_ready(cx, tickwheel::time::timeout(black_box(DURATION), ready(())))
+            })
+            .await
+        }
+        "timeout" => {
+            // From here on the shard ticks.
+            repeat(1_000, |cx| poll_once(cx, once())).await;
+            repeat(times, |cx| poll_once(cx, once())).await;
+        }
+        "sleep" => {
+            repeat(times, |cx| {
+                poll_sleep(cx, tickwheel::time::sleep_until(black_box(deadline)))
+            })
+            .await
+        }
+        "select" => {
+            repeat(times, |cx| {
+                poll_select(cx, tickwheel::time::sleep(black_box(2 * DURATION)))
+            })
+            .await
+        }
         work => panic!("there is no {work}: {USAGE}"),
     }
 }

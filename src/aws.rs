@@ -10,15 +10,14 @@ use crate::wheel::Wheel;
 /// between retries, and the watch over streams that stall.
 ///
 /// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds. A client
-/// starts one for each timeout of each request, and cancels nearly all of them.
+/// starts one for each timeout of each request. It cancels nearly all of them.
 ///
-/// The SDK has nowhere to report a refusal. Where the wheel is full or has been shut down, a sleep waits on Tokio's own timer
-/// instead: no request times out early. The guide has, under "When the wheel refuses", what each
-/// integration does.
+/// The SDK cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer: no request
+/// times out early. The guide lists what each integration does, under "When the wheel refuses".
 ///
-/// Only the sleeps move: what a client reads as the time of day is its `time_source`.
+/// Only the sleeps move to the wheel. A client still reads the time of day from its `time_source`.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping a sleep cancels it at once.
 ///
@@ -28,8 +27,8 @@ use crate::wheel::Wheel;
 ///
 /// # Examples
 ///
-/// With an SDK it is one line, `aws_config::defaults(BehaviorVersion::latest()).sleep_impl(wheel.clone())`; a client's own
-/// `Config::builder()` has the same method. What it is given to:
+/// With an SDK it is one line: `aws_config::defaults(BehaviorVersion::latest()).sleep_impl(wheel.clone())`. A client's own
+/// `Config::builder()` has the same method. The SDK uses the sleeper like this:
 ///
 /// ```
 /// use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep};

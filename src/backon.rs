@@ -10,14 +10,13 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 ///
 /// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
 ///
-/// backon has nowhere to report a refusal. Where the wheel is full or has been shut down, a pause waits on Tokio's own timer
-/// instead: no retry comes early. The guide has, under "When the wheel refuses", what each
-/// integration does.
+/// backon cannot report a refusal. If the wheel is full or has been shut down, a pause waits on Tokio's own timer: no retry
+/// comes early. The guide lists what each integration does, under "When the wheel refuses".
 ///
-/// So retries outlive the wheel. With `.when(|_| !wheel.is_shutdown())` they end after a shutdown, at the first attempt that
-/// fails; the guide's page shows how a pause in progress ends at the shutdown, too.
+/// So retries go on after the wheel has been shut down. With `.when(|_| !wheel.is_shutdown())` they end at the first attempt
+/// that fails after the shutdown. The guide also shows how to end a pause in progress at the shutdown.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping the retry cancels its pause at once.
 ///

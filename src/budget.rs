@@ -1,10 +1,10 @@
-//! A task's cooperative budget: what completes spends of it, and with none left nothing is begun.
+//! A task's cooperative budget. A future that completes spends one unit. With no budget left, a poll starts nothing.
 
 use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
 
-/// Ready while there is budget; otherwise the task is woken for its next turn.
+/// Ready while there is budget. Otherwise the task is woken, to be polled again with a new budget.
 #[inline]
 pub(crate) fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
     if coop::has_budget_remaining() {

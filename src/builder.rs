@@ -83,7 +83,7 @@ pub struct Builder {
     max_pending: Option<usize>,
     handle: Option<Handle>,
     name: Option<String>,
-    /// The wheel is one of those that may be too many.
+    /// Whether the wheel counts among those of which there may be too many.
     counted: bool,
 }
 
@@ -104,9 +104,9 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets how long a tick is: the precision of every timer, and how often a busy wheel turns.
+    /// Sets how long a tick is. This is the precision of every timer, and how often the driver of a busy wheel wakes.
     ///
-    /// From 1 ms to 1 h; 10 ms unless set.
+    /// From 1 ms to 1 h. The default is 10 ms.
     ///
     /// # Examples
     ///
@@ -124,7 +124,7 @@ impl Builder {
 
     /// Sets how many buckets one level has, rounded up to a power of two.
     ///
-    /// From 1 (taken as 2) to 2^20; 512 unless set.
+    /// From 1 (taken as 2) to 2^20. The default is 512.
     ///
     /// # Examples
     ///
@@ -140,10 +140,10 @@ impl Builder {
         }
     }
 
-    /// Sets how many levels the wheel has: with 1 it is Netty's wheel, with more Kafka's hierarchy.
+    /// Sets how many levels the wheel has. With 1 it is Netty's wheel, with more it is Kafka's hierarchy.
     ///
-    /// From 1 to 8; 4 unless set. However few, no deadline is too far: beyond the last level a timer is looked at once a
-    /// round.
+    /// From 1 to 8. The default is 4. No deadline is too far away, even with 1 level: a timer beyond the last level is looked at
+    /// once in each round of that level.
     ///
     /// # Examples
     ///
@@ -155,9 +155,10 @@ impl Builder {
         Builder { levels, ..self }
     }
 
-    /// Sets how many shards the wheel has, rounded up to a power of two: as many threads start timers without meeting.
+    /// Sets how many shards the wheel has, rounded up to a power of two. So many threads can start timers without waiting for
+    /// each other's locks.
     ///
-    /// From 1 to 1024; as many as the machine has cores unless set.
+    /// From 1 to 1024. The default is the number of cores of the machine.
     ///
     /// # Examples
     ///
@@ -173,9 +174,9 @@ impl Builder {
         }
     }
 
-    /// Makes room for so many timers from the start, shared out evenly over the shards.
+    /// Reserves memory for this many timers at the start, divided evenly among the shards.
     ///
-    /// From 1 to `u32::MAX`; none unless set, and the arenas grow as they are used.
+    /// From 1 to `u32::MAX`. By default nothing is reserved, and the arenas grow as they are used.
     ///
     /// # Examples
     ///
@@ -191,10 +192,10 @@ impl Builder {
         }
     }
 
-    /// Limits how many timers may wait in the wheel at once; further ones are refused with `AtCapacity`.
+    /// Limits how many timers may wait in the wheel at once. Others are refused with `AtCapacity`.
     ///
-    /// From 1 to `u32::MAX`; no limit unless set. The count is exact, and shared by all shards: it is the one thing that
-    /// makes workers meet.
+    /// From 1 to `u32::MAX`. By default there is no limit. The count is exact. All shards share it, so it makes timers slower on
+    /// several workers.
     ///
     /// # Examples
     ///
@@ -210,11 +211,13 @@ impl Builder {
         }
     }
 
-    /// Has the wheel driven by this runtime, whichever polls its timers: they may then be awaited from any executor.
+    /// Sets the runtime that drives the wheel. Its timers may then be awaited from any executor.
     ///
-    /// Unless set, and once it has been shut down, the runtime that polls the first timer drives the wheel, and when that is
-    /// gone the next that polls one.
-    /// A runtime that is alive but not driven (a current-thread one between two `block_on`s) stops the wheel it drives.
+    /// By default the runtime that polls the first timer drives the wheel. When that runtime has gone, the next one that polls a
+    /// timer drives it. The same happens when the runtime given here has been shut down.
+    ///
+    /// A runtime that exists but does not run, such as a current-thread one between two `block_on`s, stops the wheel that it
+    /// drives.
     ///
     /// # Examples
     ///
@@ -234,7 +237,7 @@ impl Builder {
         }
     }
 
-    /// Names the wheel, for its `Debug` output and its `tracing` events.
+    /// Sets the name of the wheel, which its `Debug` output and its `tracing` events show.
     ///
     /// # Examples
     ///
@@ -250,11 +253,11 @@ impl Builder {
         }
     }
 
-    /// Builds the wheel. It starts nothing yet: the driver comes with the first timer.
+    /// Builds the wheel. It starts no task: the driver starts with the first timer.
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names the first setting out of its limits, the value given and the values allowed.
+    /// Returns a [`BuildError`] that names the first setting out of its limits, the value given and the values allowed.
     ///
     /// # Examples
     ///
@@ -301,7 +304,7 @@ impl Builder {
         let capacity = given.div_ceil(shards);
         let buckets = shards * TimingWheel::<Waker>::bucket_bytes(self.ticks_per_wheel, self.levels);
         let out_of_buckets = |_| BuildError::Memory { given: buckets };
-        // All at once first: asked for them one by one, a machine may promise more than it has.
+        // All at once first: if it is asked for them one by one, a machine may promise more memory than it has.
         Vec::<u8>::new()
             .try_reserve_exact(buckets)
             .map_err(out_of_buckets)?;
@@ -338,7 +341,7 @@ impl Builder {
         self.handle.is_some()
     }
 
-    /// What [`build`](Builder::build) would say.
+    /// Checks the settings, as [`build`](Builder::build) does.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let builder = self.clone();
         Builder {
@@ -351,7 +354,7 @@ impl Builder {
 
     /// Builds the wheel of a runtime. The settings have been checked.
     ///
-    /// It is not counted: there is one for each runtime, and a program with many of them has made no mistake by that.
+    /// It is not counted: each runtime has one, and it is no mistake to have many runtimes.
     pub(crate) fn build_current(self, runtime: &Handle) -> Wheel {
         let workers = runtime.metrics().num_workers().min(*SHARDS.end());
         let builder = Builder {
@@ -361,7 +364,7 @@ impl Builder {
             ..self
         };
         let built = builder.clone().build().or_else(|_| {
-            // There was memory for its capacity when it was checked.
+            // There was enough memory for the capacity when it was checked. Now there is not.
             Builder {
                 capacity: None,
                 ..builder
@@ -376,7 +379,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// Why a wheel could not be built: one variant for each mistake.
+/// Why a wheel could not be built.
 ///
 /// # Examples
 ///
@@ -419,9 +422,9 @@ pub enum BuildError {
         /// The value given.
         given: usize,
     },
-    /// A capacity, or shards, levels and ticks per wheel, that are allowed, but for which the memory could not be had.
+    /// The capacity, or the product of shards, levels and ticks per wheel, is allowed, but there is not enough memory for it.
     Memory {
-        /// The capacity given or, where it is the buckets that do not fit, their bytes.
+        /// The capacity given. If it is the buckets that do not fit, this is how many bytes they take.
         given: usize,
     },
 }

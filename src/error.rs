@@ -27,7 +27,7 @@ pub enum SleepError {
         /// The wheel's `max_pending`.
         limit: usize,
     },
-    /// The wheel was shut down, or the runtime that was to drive it was.
+    /// The wheel was shut down, or the runtime that should have driven it was.
     Shutdown,
 }
 
@@ -56,12 +56,12 @@ pub enum TimeoutError {
         /// The wheel's `max_pending`.
         limit: usize,
     },
-    /// The wheel was shut down, or the runtime that was to drive it was.
+    /// The wheel was shut down, or the runtime that should have driven it was.
     Shutdown,
 }
 
 impl TimeoutError {
-    /// Tells whether the time ran out, rather than the wheel refusing the timer.
+    /// Returns `true` if the time ran out, and `false` if the wheel refused the timer.
     ///
     /// # Examples
     ///
@@ -104,11 +104,11 @@ pub enum ScheduleError {
     Shutdown,
     /// The task was cancelled before it started.
     Cancelled,
-    /// The task panicked; the message of its panic.
+    /// The task panicked. This is the message of its panic.
     Panicked(String),
 }
 
-/// What every refusal of a wheel comes down to; each future's error is made from it.
+/// Why a wheel refuses a timer. Each future's error is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     AtCapacity { limit: u32 },
@@ -206,21 +206,21 @@ impl Error for TimeoutError {}
 impl Error for ScheduleError {}
 
 impl From<SleepError> for io::Error {
-    /// Always `Other`: the wheel refused.
+    /// The kind is always `Other`: the wheel refused.
     fn from(error: SleepError) -> io::Error {
         io::Error::other(error)
     }
 }
 
 impl From<ScheduleError> for io::Error {
-    /// Always `Other`: the task did not run to its end.
+    /// The kind is always `Other`: the task did not run to its end.
     fn from(error: ScheduleError) -> io::Error {
         io::Error::other(error)
     }
 }
 
 impl From<TimeoutError> for io::Error {
-    /// `TimedOut` for an elapsed timeout, `Other` for one the wheel refused.
+    /// The kind is `TimedOut` for an elapsed timeout, and `Other` for one that the wheel refused.
     fn from(error: TimeoutError) -> io::Error {
         match error {
             TimeoutError::Elapsed => io::Error::new(io::ErrorKind::TimedOut, error),

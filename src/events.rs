@@ -1,4 +1,5 @@
-//! What a wheel tells `tracing`: its driver's life, never that of a timer. Without the feature, nothing.
+//! The events that a wheel reports to `tracing`. They are about its driver, never about a single timer. Without the feature
+//! there are none.
 
 use std::time::Duration;
 

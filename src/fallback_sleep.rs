@@ -1,4 +1,4 @@
-//! A sleep that nobody could refuse.
+//! `FallbackSleep`: a sleep that cannot be refused. If the wheel refuses it, it waits on Tokio's timer.
 
 use std::{
     fmt,
@@ -19,16 +19,16 @@ use crate::{budget, sleep::Sleep, wheel::Wheel};
 impl Wheel {
     /// Waits until `duration` has elapsed, on Tokio's own timer where the wheel refuses.
     ///
-    /// It is [`sleep`](Wheel::sleep) without a `Result`, for code in which the end of a sleep means that its time is over: a
-    /// `select!` arm, a retry, a backoff. On the wheel it is as precise as `sleep`. Where the wheel is full or has been shut
-    /// down, before or while it waits, it waits for the same instant on Tokio's timer, to the millisecond.
+    /// This is [`sleep`](Wheel::sleep) without a `Result`. Use it where the end of a sleep must mean that its time is over: in a
+    /// `select!` arm, a retry, a backoff. On the wheel it is as precise as `sleep`. If the wheel is full or has been shut down,
+    /// before or during the wait, it waits for the same instant on Tokio's timer, to the millisecond.
     ///
-    /// Refused where there is no such timer, on another executor or on a Tokio runtime built without one, it completes at its
-    /// second poll, of which its task is woken at once.
+    /// Another executor, or a Tokio runtime built without timers, has no such timer. If the wheel refuses a sleep there, it
+    /// completes at its second poll, and its task is woken for that at once.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    /// Dropping the future cancels the sleep at once. It holds nothing else.
     ///
     /// # Panics
     ///
@@ -58,11 +58,11 @@ impl Wheel {
 
     /// Waits until `deadline`, on Tokio's own timer where the wheel refuses.
     ///
-    /// It is [`sleep_until`](Wheel::sleep_until) without a `Result`: see [`sleep_or_tokio`](Wheel::sleep_or_tokio).
+    /// This is [`sleep_until`](Wheel::sleep_until) without a `Result`: see [`sleep_or_tokio`](Wheel::sleep_or_tokio).
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once; it holds nothing else.
+    /// Dropping the future cancels the sleep at once. It holds nothing else.
     ///
     /// # Panics
     ///
@@ -89,8 +89,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::sleep_or_tokio`] and [`Wheel::sleep_until_or_tokio`].
 ///
-/// It is `Unpin`, and cancelled by dropping. Polled again after it completed, it is ready at once, until it is
-/// [`reset`](FallbackSleep::reset). What the wheel refused shows in [`Metrics::rejected`](crate::Metrics::rejected).
+/// It is `Unpin`, and dropping it cancels it. After it has completed, every poll is ready at once, until it is
+/// [`reset`](FallbackSleep::reset). [`Metrics::rejected`](crate::Metrics::rejected) counts what the wheel refused.
 ///
 /// # Examples
 ///
@@ -107,14 +107,15 @@ pub struct FallbackSleep {
     fallback: Fallback,
 }
 
+/// What the sleep waits on instead of the wheel.
 #[derive(Debug)]
 enum Fallback {
+    /// The wheel has not refused.
     Unused,
-    /// The wheel has refused.
     Tokio(Pin<Box<time::Sleep>>),
-    /// The wheel has refused, and there is no timer of Tokio's here.
+    /// The wheel has refused, and Tokio has no timer here.
     Unavailable,
-    /// It has completed without the wheel.
+    /// The sleep has completed without the wheel.
     Elapsed,
 }
 
@@ -142,7 +143,7 @@ impl FallbackSleep {
         self.sleep.deadline()
     }
 
-    /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled nor reset has not elapsed.
+    /// Returns `true` if the sleep's deadline has come. As with Tokio's, a sleep that was neither polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -168,8 +169,8 @@ impl FallbackSleep {
 
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
     ///
-    /// A later deadline costs a store, as [`Sleep::reset`](crate::Sleep::reset) says. One that waits on Tokio's timer goes on
-    /// waiting there; one that has completed tries the wheel again. The task that polled the sleep last is woken for the new
+    /// A later deadline costs one store, as in [`Sleep::reset`](crate::Sleep::reset). A sleep that waits on Tokio's timer goes
+    /// on waiting there. One that has completed tries the wheel again. The task that polled the sleep last is woken for the new
     /// deadline.
     ///
     /// # Examples
@@ -197,12 +198,12 @@ impl FallbackSleep {
         self.follow();
     }
 
-    /// Cancels the sleep, so that no later one of the task is woken at its deadline.
+    /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.
     pub(crate) fn remove(mut self) {
         self.sleep.remove();
     }
 
-    /// Moves the fallback, if there is one, to where the sleep has moved.
+    /// Moves the fallback, if there is one, to the sleep's new deadline.
     fn follow(&mut self) {
         match &mut self.fallback {
             Fallback::Unused => {}
@@ -224,7 +225,7 @@ impl Future for FallbackSleep {
             match tokio_sleep(self.sleep.deadline()) {
                 Some(tokio_sleep) => self.fallback = Fallback::Tokio(tokio_sleep),
                 None => {
-                    // A loop around a sleep is not to spin without letting others run.
+                    // A loop around such a sleep must let other tasks run.
                     self.fallback = Fallback::Unavailable;
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -249,9 +250,9 @@ impl fmt::Debug for FallbackSleep {
     }
 }
 
-/// A sleep on Tokio's own timer; `None` where there is none.
+/// Makes a sleep on Tokio's own timer. Returns `None` if there is no such timer.
 pub(crate) fn tokio_sleep(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
     Handle::try_current().ok()?;
-    // Of a runtime without timers Tokio tells by a panic alone.
+    // Tokio reports a runtime without timers only by a panic.
     catch_unwind(|| Box::pin(time::sleep_until(deadline))).ok()
 }

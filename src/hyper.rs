@@ -10,14 +10,14 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 /// Gives hyper a wheel for its timers: header read timeouts, keep-alive pings, idle connections.
 ///
 /// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
-/// [`reset`](hyper::rt::Timer::reset) re-arms a sleep where it is, so that the next keep-alive ping needs neither an
-/// allocation nor, while the sleep is pending, a turn of the wheel; [`now`](hyper::rt::Timer::now) reads the wheel's clock,
-/// also where a test has paused it.
+/// [`reset`](hyper::rt::Timer::reset) re-arms a sleep in place. The next keep-alive ping needs no allocation and, while the
+/// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, also while a test has
+/// paused it.
 ///
-/// hyper has nowhere to report a refusal. Where the wheel is full or has been shut down, a sleep waits on Tokio's own timer
-/// instead, and connections keep their timeouts. The guide has, under "When the wheel refuses", what each integration does.
+/// hyper cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, and
+/// connections keep their timeouts. The guide lists what each integration does, under "When the wheel refuses".
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping a sleep cancels it at once.
 ///
@@ -80,7 +80,7 @@ impl rt::Timer for Wheel {
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {
         match sleep.as_mut().downcast_mut_pin::<FallbackSleep>() {
             Some(sleep) => sleep.get_mut().reset(Instant::from_std(new_deadline)),
-            // Made by another timer.
+            // Another timer made this sleep.
             None => *sleep = rt::Timer::sleep_until(self, new_deadline),
         }
     }

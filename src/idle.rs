@@ -20,16 +20,15 @@ use crate::{
 };
 
 impl Wheel {
-    /// Waits until nobody has touched the timer, since it was made, for `duration`: idle detection after Netty's
-    /// `IdleStateHandler`.
+    /// Waits until nobody has touched the timer for `duration`, as Netty's `IdleStateHandler` does.
     ///
-    /// It completes at the first tick that begins `duration` or more after the last [`touch`](IdleHandle::touch): never
-    /// early, and less than one tick late plus what the runtime adds. A touch costs a clock reading and an atomic maximum,
-    /// however many there are; the timer re-arms itself only when its old deadline comes.
+    /// The duration counts from the call, and then from each [`touch`](IdleHandle::touch). The timer completes never early, and
+    /// less than one tick late plus what the runtime adds. A touch costs a clock reading and an atomic maximum. The timer
+    /// re-arms itself only when its old deadline comes, however many touches there were.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the timer cancels it at once; handles of it then touch nothing.
+    /// Dropping the timer cancels it at once. Its handles then do nothing.
     ///
     /// # Panics
     ///
@@ -73,8 +72,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::idle_timer`].
 ///
-/// It is `Unpin`, and cancelled by dropping. Awaited again after it completed, it completes at once, unless it has been
-/// touched since: then it waits for its whole duration after that touch.
+/// It is `Unpin`, and dropping it cancels it. If it is awaited again after it completed, it completes at once. But if it has
+/// been touched since, it waits for its whole duration after that touch.
 ///
 /// # Examples
 ///
@@ -120,12 +119,12 @@ struct Activity {
     start: EpochInstant,
     /// Nanoseconds from `start` to the last touch.
     touched: AtomicU64,
-    /// Touched by the clock of another epoch, which does not tell when.
+    /// There was a touch by the clock of another epoch. When that was, this clock cannot tell.
     touched_since: AtomicBool,
 }
 
 impl IdleTimer {
-    /// Returns a handle that touches this timer; make as many as there are tasks to watch.
+    /// Returns a handle that touches this timer. There can be any number of them.
     ///
     /// # Examples
     ///
@@ -145,14 +144,14 @@ impl IdleTimer {
         self.push_back();
         loop {
             ready!(self.sleep.poll_elapsed(waker))?;
-            // A touch may have come since, and before the deadline.
+            // A touch may have come meanwhile, before the deadline.
             if !self.push_back() {
                 return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// Moves the sleep to the duration's end after the last touch; true when that is later than it was.
+    /// Moves the sleep to one duration after the last touch. Returns `true` if that is later than before.
     fn push_back(&mut self) -> bool {
         if self.activity.touched_since.swap(false, Ordering::Relaxed) {
             let now = self.activity.shard.read_clock();
@@ -160,7 +159,7 @@ impl IdleTimer {
             return true;
         }
         let deadline = self.activity.last_touch().after(self.duration);
-        // Not later either where it was pushed back by another clock already.
+        // Deadlines of different clocks do not compare: then the sleep was pushed back by the other clock already.
         let later = deadline > self.sleep.due();
         if later {
             self.sleep.reset_to(deadline);
@@ -170,7 +169,7 @@ impl IdleTimer {
 }
 
 impl Activity {
-    /// By the clock that the timer was made by.
+    /// When the last touch was, by the clock by which the timer was made.
     fn last_touch(&self) -> EpochInstant {
         let touched = self.touched.load(Ordering::Relaxed);
         self.start.after(Duration::from_nanos(touched))
@@ -178,9 +177,9 @@ impl Activity {
 }
 
 impl IdleHandle {
-    /// Notes that there was activity just now: the timer starts its duration over.
+    /// Starts the timer's duration over: there was activity just now.
     ///
-    /// Lock-free where the wheel goes by the real clock; it costs one clock reading and one atomic maximum.
+    /// It costs one clock reading and one atomic maximum. While the wheel goes by the real clock, it takes no lock.
     ///
     /// # Examples
     ///
@@ -201,7 +200,7 @@ impl IdleHandle {
             touched_since,
         } = &*self.activity;
         match shard.glance_at_clock().since(*start) {
-            // Two touches may come in either order; the later one counts.
+            // Two threads may store in either order. The later touch counts.
             Some(passed) => {
                 touched.fetch_max(Nanos::passed(passed).0, Ordering::Relaxed);
             }

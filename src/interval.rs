@@ -19,23 +19,22 @@ use crate::{
     wheel::Wheel,
 };
 
-/// Lateness up to which a tick never counts as missed, as in Tokio.
+/// A tick that is late by no more than this never counts as missed, as in Tokio.
 const PUNCTUAL: Duration = Duration::from_millis(5);
 
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does: the first tick completes at once.
     ///
-    /// A tick completes at the first tick of the wheel that begins at or after its instant: never early, and less than one
-    /// tick of the wheel late plus what the runtime adds. A period shorter than that of the wheel keeps its rate: as many
-    /// ticks complete at once as have come due.
+    /// A tick completes never early, and less than one tick of the wheel late plus what the runtime adds. A period shorter than
+    /// a tick of the wheel keeps its rate: all ticks that have come due complete at once.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
     /// Dropping the interval cancels its timer at once.
     ///
     /// # Panics
     ///
-    /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep).
+    /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep) does.
     ///
     /// # Errors
     ///
@@ -64,12 +63,12 @@ impl Wheel {
 
     /// Creates an interval that ticks first at `start` and then every `period`, as `tokio::time::interval_at` does.
     ///
-    /// Ticks are as precise as those of [`interval`](Wheel::interval); where `start` is in the past, the first completes by
-    /// the next tick of the wheel.
+    /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first tick completes by the
+    /// next tick of the wheel.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// As [`interval`](Wheel::interval).
+    /// As [`interval`](Wheel::interval) does.
     ///
     /// # Panics
     ///
@@ -101,9 +100,9 @@ impl Wheel {
 
 /// Ticks at a steady rate; made by [`Wheel::interval`] and [`Wheel::interval_at`].
 ///
-/// A tick that completes more than 5 ms and more than one tick of the wheel after its instant was missed. What then
-/// becomes of those after it is up to the [`MissedTickBehavior`]. With a period of 100 ms, and the second tick taken only
-/// at 350 ms:
+/// A tick was missed if it completes more than 5 ms, and more than one tick of the wheel, after its instant. The
+/// [`MissedTickBehavior`] says when the ticks after it come. Here the period is 100 ms, and the second tick is taken only at
+/// 350 ms:
 ///
 /// ```text
 /// Burst    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
@@ -116,7 +115,7 @@ impl Wheel {
 ///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
 /// ```
 ///
-/// As a [`Stream`] it yields the instants of its ticks, and ends when the wheel shuts down or refuses it.
+/// As a [`Stream`] it yields the instants of its ticks. The stream ends when the wheel refuses it or is shut down.
 ///
 /// # Examples
 ///
@@ -135,7 +134,7 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed_tick_behavior: MissedTickBehavior,
-    /// Lateness from which a tick counts as missed.
+    /// A tick later than this counts as missed.
     missed_after: Duration,
 }
 
@@ -154,7 +153,7 @@ impl Interval {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped before it completes, it has consumed no tick.
+    /// This method is cancel safe. If it is dropped before it completes, no tick is lost.
     ///
     /// # Panics
     ///
@@ -162,7 +161,7 @@ impl Interval {
     ///
     /// # Errors
     ///
-    /// [`SleepError`] when the wheel is full or has been shut down. A refused tick can be tried again.
+    /// Returns a [`SleepError`] when the wheel is full or has been shut down. A refused tick can be tried again.
     ///
     /// # Examples
     ///
@@ -179,7 +178,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick; while it is pending, the task that polled last is woken for it.
+    /// Polls for the next tick. While it is pending, the task that polled last is woken for it.
     ///
     /// # Panics
     ///
@@ -187,7 +186,7 @@ impl Interval {
     ///
     /// # Errors
     ///
-    /// As [`tick`](Interval::tick).
+    /// As [`tick`](Interval::tick) does.
     ///
     /// # Examples
     ///
@@ -215,12 +214,12 @@ impl Interval {
         let tick = self.sleep.due();
         let now = self.sleep.shard().read_clock();
         let next = match now.since(tick) {
-            // What the tick's instant was by another clock tells nothing.
+            // The tick's instant is of another clock: it does not compare with now.
             None => now.after(self.period),
             Some(late) if late > self.missed_after => self.after_missed(tick, now, late),
             Some(_) => tick.after(self.period),
         };
-        // One that has come already needs no turn of the wheel.
+        // A tick that has come already must not wait for the driver.
         if next <= now {
             self.sleep.reset_immediately(next);
         } else {
@@ -312,7 +311,7 @@ impl Interval {
         self.period
     }
 
-    /// Returns what becomes of the ticks after a missed one.
+    /// Returns when the ticks after a missed one come.
     ///
     /// # Examples
     ///
@@ -327,7 +326,7 @@ impl Interval {
         self.missed_tick_behavior
     }
 
-    /// Sets what becomes of the ticks after a missed one.
+    /// Sets when the ticks after a missed one come.
     ///
     /// # Examples
     ///
@@ -342,7 +341,7 @@ impl Interval {
         self.missed_tick_behavior = behavior;
     }
 
-    /// The tick after `missed`, which was taken only `now`.
+    /// The tick after `missed`, which is taken only now.
     fn after_missed(&self, missed: EpochInstant, now: EpochInstant, late: Duration) -> EpochInstant {
         match self.missed_tick_behavior {
             MissedTickBehavior::Burst => missed.after(self.period),

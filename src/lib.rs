@@ -1,15 +1,15 @@
 //! A hashed timing wheel timer for Tokio: `sleep`, `timeout` and `interval` that are cheap to start and to cancel.
 //!
-//! A server holds a timer for nearly everything it waits on: a timeout round each request, an idle deadline on each
-//! connection, a heartbeat to each peer. Nearly all are cancelled or pushed back; few ever fire. A [`Wheel`] is made for that.
-//! Time moves in ticks, 10 ms long unless you say otherwise; a timer hangs in the bucket of its tick; one Tokio task wakes what
-//! is due. Starting and cancelling a timer is O(1), touches only its own shard, and for [`timeout`](Wheel::timeout) does not
-//! even read the clock.
+//! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection,
+//! a heartbeat to each peer. Nearly all of them are cancelled or pushed back. Few ever expire. A [`Wheel`] is made for that.
+//! Time moves in ticks of 10 ms, unless you say otherwise. Each timer is in the bucket of its tick, and one Tokio task wakes
+//! what is due. Starting and cancelling a timer is O(1) and touches only one shard. A busy wheel does not even read the clock
+//! for a [`timeout`](Wheel::timeout).
 //!
-//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in for it, on a wheel that each runtime has
-//! for itself: change `use tokio::time` to `use tickwheel::time`. On a wheel of your own, write `wheel.` in front. There, sleeps
-//! and ticks return a `Result`: a wheel refuses when it is full, where [`max_pending`](Builder::max_pending) sets a limit, and
-//! when it has been [shut down](Wheel::shutdown).
+//! Names and behaviour are those of [`tokio::time`]. The module [`time`] replaces it: change `use tokio::time` to
+//! `use tickwheel::time`. Each runtime then has a wheel of its own. On a wheel that you make yourself, write `wheel.` in front.
+//! There, sleeps and ticks return a `Result`, because a wheel can refuse a timer: when it is full (only with
+//! [`max_pending`](Builder::max_pending)), and when it has been [shut down](Wheel::shutdown).
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -34,32 +34,33 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current); what is refused falls back on Tokio's timer |
+//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current); a refused timer falls back on Tokio's |
 //! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; [`reset`](Sleep::reset) to a later instant costs a store |
-//! | [`sleep_or_tokio`](Wheel::sleep_or_tokio) | waits, on Tokio's timer where the wheel refuses |
+//! | [`sleep_or_tokio`](Wheel::sleep_or_tokio) | waits, on Tokio's timer if the wheel refuses |
 //! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits a future; one that is ready at once costs no timer |
 //! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
 //! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
-//! | [`DelayQueue`] | values that one task waits for, each with its own deadline: tokio-util's, on a wheel |
-//! | [`shutdown`](Wheel::shutdown) | ends it all, and hands back what never ran |
-//! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | says how it is going |
+//! | [`DelayQueue`] | values that one task waits for, each with its own deadline, as in tokio-util |
+//! | [`shutdown`](Wheel::shutdown) | stops the wheel, and hands back the tasks that never ran |
+//! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | what the wheel has done, and how many timers wait |
 //!
 //! # Precision
 //!
-//! No timer is ever early. A sleep, `timeout_at`, interval, idle timer, scheduled task or periodic run is due less than one
-//! tick late, a `timeout` less than two, plus what the runtime adds. Under Tokio's paused clock the wheel is exact to a tick, but
-//! for timeouts started in a busy wheel just before and after a `pause` (the guide has more), and auto-advance jumps straight to the
-//! next deadline.
+//! No timer is ever early. A `timeout` is due less than two ticks late, and every other timer less than one tick, plus what the
+//! runtime adds. README.md has the table.
+//!
+//! Under Tokio's paused clock every timer is exact to a tick, and auto-advance jumps straight to the next deadline. There is one
+//! exception, which the guide explains: timeouts that were started in a busy wheel around a `pause`.
 //!
 //! # When not to use it
 //!
-//! For precision below a millisecond, for jobs that have to outlive the process, or for calendar (cron) times.
+//! Do not use it for precision below a millisecond, for jobs that have to outlive the process, or for calendar (cron) times.
 //!
 //! # Features
 //!
-//! None is on by default; `full` is all of them but `test-util`.
+//! None is on by default. `full` is all of them except `test-util`.
 //!
 //! | feature | |
 //! | --- | --- |
@@ -72,7 +73,7 @@
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
-//! | `tracing` | events of the driver's life; nothing on the path of a timer |
+//! | `tracing` | events about the driver; none about single timers |
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

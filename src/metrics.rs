@@ -4,8 +4,7 @@ use std::time::Duration;
 
 /// What a wheel has done so far, summed over its shards.
 ///
-/// At every quiet point, when no call to the wheel is under way,
-/// `registered == expired + cancelled + pending as u64`.
+/// While no call to the wheel is in progress, `registered == expired + cancelled + pending as u64`.
 ///
 /// # Examples
 ///
@@ -29,19 +28,19 @@ use std::time::Duration;
 pub struct Metrics {
     /// Timers that wait in the wheel now.
     pub pending: usize,
-    /// Timers that entered the wheel; one that re-arms when its old deadline comes enters anew.
+    /// Timers that entered the wheel. A timer that re-arms when its old deadline comes counts again.
     pub registered: u64,
     /// Timers whose deadline came while they waited in the wheel.
     pub expired: u64,
-    /// Timers that left the wheel before their deadline: dropped, needed no longer because what they limited completed, or
-    /// ended by a shutdown.
+    /// Timers that left the wheel before their deadline: they were dropped, or their future completed in time, or a shutdown
+    /// ended them.
     pub cancelled: u64,
     /// Timers refused because `max_pending` others were waiting.
     pub rejected: u64,
     /// Moves of a timer from a coarser level to a finer one.
     pub cascaded: u64,
-    /// Turns of the driver, each a visit to every shard, that found wheel time at a later tick than the turn before,
-    /// however much later. A dozing wheel turns seldom, so this is not how many ticks have passed.
+    /// Turns of the driver that found a later tick than the turn before, however much later. In a turn the driver visits every
+    /// shard. A dozing wheel turns seldom, so this is not how many ticks have passed.
     pub ticks: u64,
     /// Times the driver woke, for a tick, a deadline or a registration.
     pub wakeups: u64,
@@ -57,7 +56,7 @@ pub struct Metrics {
     pub arena_bytes: usize,
     /// Whether the wheel has been shut down.
     pub shutdown: bool,
-    /// Whether a driver turns the wheel: none does before the first timer, after the driver's runtime has gone, nor after a
-    /// shutdown. It says nothing of whether the driver's runtime is being driven itself.
+    /// Whether the wheel has a driver. It has none before the first timer, after the driver's runtime has gone, or after a
+    /// shutdown. This does not tell whether the driver's runtime itself is running.
     pub driven: bool,
 }

@@ -14,29 +14,28 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 
 use crate::{sleep::Sleep, wheel::Wheel};
 
-/// A runtime for a QUIC endpoint whose connections keep their timers on a wheel, and which leaves sockets and tasks to another.
+/// A runtime for a QUIC endpoint: timers are on a wheel, sockets and tasks are left to another runtime.
 ///
-/// Each connection has one timer, which stands at the earliest of its deadlines: loss detection, pacing, delayed
-/// acknowledgements, keep-alive, idle timeout. Traffic moves it with nearly every packet, nearly always to a later instant,
-/// and that costs a wheel a store.
+/// Each connection has one timer. It is set for the earliest of its deadlines: loss detection, pacing, delayed
+/// acknowledgements, keep-alive, idle timeout. Nearly every packet moves it, nearly always to a later instant. On a wheel that
+/// costs one store.
 ///
 /// # Precision
 ///
 /// Give the wheel ticks of 1 ms, the shortest there are:
 ///
-/// - A timer is never early, and less than one tick late plus what the runtime adds. What quinn measures or promises in
-///   milliseconds is late by as much: with ticks of 10 ms a lost packet is sent again up to 10 ms later, and an acknowledgement
-///   that may be delayed by 25 ms may take 35.
-/// - quinn paces what it sends in bursts of about 2 ms, and keeps no more than one in hand: what a later timer would have let
-///   out is lost. Ticks of 10 ms can so slow a bulk transfer over a long path down, where few packets come back meanwhile.
-///   With ticks of 1 ms, timers are as fine as Tokio's own.
+/// - A timer is never early, and less than one tick late plus what the runtime adds. With ticks of 10 ms, a lost packet is sent
+///   again up to 10 ms later, and an acknowledgement that may be delayed by 25 ms may take 35 ms.
+/// - quinn sends in bursts of about 2 ms and saves up no more than one burst. A late timer loses what it could have sent. With
+///   ticks of 10 ms, a bulk transfer over a long path can become slower, because few packets come back in between.
 ///
-/// Nothing else of quinn needs precision: for connections that mostly idle, any tick will do.
+/// With ticks of 1 ms, timers are as fine as Tokio's own. Nothing else in quinn needs precision: for connections that mostly
+/// idle, any tick will do.
 ///
 /// # When the wheel refuses
 ///
-/// Where the wheel is full or has been shut down, a timer waits on the other runtime's instead: no connection hangs, and none
-/// is cut off early.
+/// If the wheel is full or has been shut down, a timer waits on the other runtime's timer: no connection hangs, and none is
+/// cut off early.
 ///
 /// # Examples
 ///

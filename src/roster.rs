@@ -1,4 +1,4 @@
-//! The scheduled tasks that have not started, and what becomes of one that a shutdown hands back.
+//! The roster: which scheduled tasks have not started. A shutdown hands them back.
 
 use std::{
     fmt,
@@ -16,12 +16,13 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// A scheduled task handed back before it started: awaiting it runs it, dropping it drops it.
+/// A scheduled task that a shutdown handed back before it started. Awaiting it runs it. Dropping it drops the task.
 ///
-/// Its result is dropped; its handle has resolved to `Shutdown`. A panic of it comes out where it is awaited. What it starts
-/// on the wheel that was shut down is refused: a task that sets timeouts of its own needs another wheel for them, or Tokio's.
+/// Its result is dropped, because its handle has resolved to `Shutdown` already. If it panics, the panic comes out where it is
+/// awaited. The wheel that was shut down refuses all that the task starts on it. A task that sets timeouts needs another wheel
+/// for them, or Tokio's timer.
 ///
-/// It is no future itself: [`into_future`](IntoFuture::into_future) makes one, to be spawned.
+/// It is not a future itself. [`into_future`](IntoFuture::into_future) makes one, which can be spawned.
 ///
 /// # Examples
 ///
@@ -37,7 +38,7 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Side by side, so that one that is slow or panics holds up no other:
+/// To run several at once, so that one that is slow or panics does not hold up the others:
 ///
 /// ```
 /// use std::{future::IntoFuture, time::Duration};
@@ -110,10 +111,10 @@ impl fmt::Debug for ScheduledTask {
     }
 }
 
-/// Places an emptied roster keeps.
+/// How many places an emptied roster keeps.
 const RETAINED: usize = 1024;
 
-/// The scheduled tasks that have not started: what a shutdown hands back. One for each shard.
+/// The scheduled tasks that have not started. Each shard has a roster.
 pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
 
 impl Roster {
@@ -121,7 +122,7 @@ impl Roster {
         Roster(Mutex::new(Some(Slab::new())))
     }
 
-    /// Puts a task down; `None` when the roster has been closed.
+    /// Adds a task. Returns `None` if the roster has been closed.
     pub(crate) fn add(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
         lock(&self.0).as_mut().map(|tasks| tasks.insert(task))
     }
@@ -129,7 +130,7 @@ impl Roster {
     pub(crate) fn remove(&self, place: usize) {
         let removed = lock(&self.0).as_mut().map(|tasks| {
             let task = tasks.remove(place);
-            // A burst is not paid for ever.
+            // The memory of a burst is given back.
             let emptied = tasks.is_empty() && tasks.capacity() > RETAINED;
             (task, emptied.then(|| mem::take(tasks)))
         });
@@ -144,6 +145,6 @@ impl Roster {
 
 /// What a shutdown can do with a task, whatever the task's future.
 pub(crate) trait Unstarted: Send + Sync {
-    /// Takes the task out of the wheel, unless it has started or been cancelled. Whoever awaits it is for the caller to wake.
+    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes whoever awaits it.
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask>;
 }

@@ -1,4 +1,4 @@
-//! `Wheel::shutdown`, and what it hands back.
+//! `Wheel::shutdown` and what it hands back.
 
 use crate::{
     roster::{Roster, ScheduledTask},
@@ -7,12 +7,12 @@ use crate::{
 };
 
 impl Wheel {
-    /// Stops the wheel once and for all, and hands back what it will not do.
+    /// Stops the wheel for good, and hands back the tasks that have not started.
     ///
-    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one at its first poll. A
-    /// task that has started runs on. Whatever is returned counts as cancelled. A second call returns nothing more.
+    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once. Every later one does at its first poll. A task
+    /// that has started runs on. What is returned counts as cancelled. A second call returns nothing.
     ///
-    /// A task handed back runs only if the caller awaits or spawns it: a bare `wheel.shutdown();` drops them all, silently.
+    /// A task handed back runs only if the caller awaits or spawns it. A bare `wheel.shutdown();` silently drops them all.
     ///
     /// # Examples
     ///
@@ -34,12 +34,12 @@ impl Wheel {
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
         let mut wakers = Wakers::default();
-        // Dropped, like woken, with no lock held: with a task that started meanwhile may go its result.
+        // Dropped with no lock held: dropping a task that finished meanwhile drops its result too.
         let added: Vec<_>;
         {
             let _closing = self.closing();
             added = self.rosters().flat_map(Roster::close).collect();
-            // Before the shards: what they then count as pending is no task's.
+            // The rosters come before the shards, so that the shards count no task as a pending timer.
             for task in &added {
                 unprocessed.tasks.extend(task.hand_back(&mut wakers));
             }
@@ -55,7 +55,7 @@ impl Wheel {
 
 /// What [`Wheel::shutdown`] hands back.
 ///
-/// Dropping it drops the tasks in it, which then never run.
+/// Dropping it drops its tasks. They then never run.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! `Sleep`.
+//! `Sleep`: waits for an instant or a duration.
 
 use std::{
     fmt,
@@ -22,14 +22,14 @@ use crate::{
 impl Wheel {
     /// Waits until `duration` has elapsed, as `tokio::time::sleep` does.
     ///
-    /// The sleep completes at the first tick that begins at or after its deadline: never early, and less than one tick
-    /// late plus what the runtime adds. A zero duration completes at the first poll. A duration that overflows the clock
-    /// is taken as 30 years.
+    /// The sleep completes at the first tick that begins at or after its deadline. So it is never early, and less than one tick
+    /// late plus what the runtime adds. A zero duration completes at the first poll. A duration that overflows the clock is
+    /// taken as 30 years.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the one that a thread cancelled last may
-    /// stay in the wheel, uncounted, for the next timer of its task.
+    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the timer that a thread cancelled last
+    /// may stay in the wheel, uncounted, for the next timer of its task.
     ///
     /// # Panics
     ///
@@ -38,8 +38,8 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The future resolves to [`SleepError`] when the wheel is full or has been shut down. A zero duration takes no place in
-    /// the wheel: a full one does not refuse it, one that was shut down does.
+    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A zero duration takes no place in the
+    /// wheel: a full wheel does not refuse it, but one that was shut down does.
     ///
     /// # Examples
     ///
@@ -60,10 +60,10 @@ impl Wheel {
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
-    /// The sleep completes at the first tick that begins at or after `deadline`: never early, and less than one tick late
-    /// plus what the runtime adds. A deadline in the past completes at the first poll or the next tick.
+    /// The sleep completes at the first tick that begins at or after `deadline`. So it is never early, and less than one tick late
+    /// plus what the runtime adds. If `deadline` is in the past, it completes at the first poll or at the next tick.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
     /// As [`sleep`](Wheel::sleep).
     ///
@@ -97,7 +97,7 @@ impl Wheel {
 
 /// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`].
 ///
-/// It is `Unpin`, and cancelled by dropping. Polled again after it completed, it is ready at once, until it is
+/// It is `Unpin`, and dropping it cancels it. After it has completed, every poll is ready at once, until it is
 /// [`reset`](Sleep::reset).
 ///
 /// # Examples
@@ -130,7 +130,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// One that is due `duration` after `start`; at the first poll, when that is zero.
+    /// A sleep that is due `duration` after `start`. If the duration is zero, it completes at the first poll.
     pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Sleep {
         Sleep {
             timer: Timer::after(shard, start, duration),
@@ -152,7 +152,7 @@ impl Sleep {
         self.timer.deadline()
     }
 
-    /// Tells whether the sleep's deadline has come; as with Tokio's, one that was never polled nor reset has not elapsed.
+    /// Returns `true` if the sleep's deadline has come. As with Tokio's, a sleep that was neither polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -174,9 +174,9 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
     ///
-    /// A later deadline costs a store: the timer stays where it is, and re-arms when its old deadline comes. An earlier one
-    /// moves it at once. The task that polled the sleep last is woken for the new deadline. After completion, the sleep has
-    /// to be polled again to wait for the new one.
+    /// A later deadline costs one store: the timer stays in its bucket, and re-arms when its old deadline comes. An earlier
+    /// deadline moves the timer at once. The task that polled the sleep last is woken for the new deadline. If the sleep had
+    /// completed, it must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///
@@ -196,7 +196,7 @@ impl Sleep {
         self.reset_to(self.timer.shard().stamp(deadline));
     }
 
-    /// Moves the sleep to a deadline that knows its clock.
+    /// Moves the sleep to a deadline by a known clock.
     #[inline]
     pub(crate) fn reset_to(&mut self, deadline: EpochInstant) {
         self.timer.reset(deadline);
@@ -217,13 +217,13 @@ impl Sleep {
         self.timer.reset_immediately(deadline);
     }
 
-    /// Polls without regard to the task's budget.
+    /// Polls the sleep. The task's budget does not matter.
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         self.timer.poll(waker).map_err(SleepError::from)
     }
 
-    /// Cancels the sleep, so that no later one of the task is woken at its deadline.
+    /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.
     pub(crate) fn remove(&mut self) {
         self.timer.remove();
     }
@@ -232,7 +232,7 @@ impl Sleep {
         self.timer.shard()
     }
 
-    /// The deadline, and by which clock it is one.
+    /// The deadline, and the epoch of its clock.
     #[inline]
     pub(crate) fn due(&self) -> EpochInstant {
         self.timer.due()

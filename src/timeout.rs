@@ -1,4 +1,4 @@
-//! `Timeout`.
+//! `Timeout`: a future that has to complete in time.
 
 use std::{
     fmt,
@@ -16,15 +16,16 @@ use crate::{budget, error::TimeoutError, shard::Timer, wheel::Wheel};
 impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
     ///
-    /// The future is polled first: one that is ready at once costs neither a lock nor a clock reading, and succeeds
-    /// whatever the duration. The duration counts from the first poll that finds it pending. The timeout elapses never
-    /// early, and less than two ticks late plus what the runtime adds; a zero duration elapses at that first pending poll.
-    /// A duration that overflows the clock is taken as 30 years.
+    /// The future is polled first. A future that is ready at once costs neither a lock nor a clock reading, and succeeds whatever
+    /// the duration. The duration counts from the first pending poll. The timeout elapses never early, and less than two ticks
+    /// late plus what the runtime adds. A zero duration elapses at the first pending poll. A duration that overflows the clock
+    /// is taken as 30 years.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last, and with it a clone
-    /// of its task's waker, may stay for the next timer of that task: until its deadline at the latest, and in no count.
+    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
+    /// wheel for the next timer of its task, with a clone of the task's waker. It stays until its deadline at the latest, and no
+    /// metric counts it.
     ///
     /// # Panics
     ///
@@ -33,8 +34,8 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out, and to the other [`TimeoutError`]s when
-    /// the future is pending and the wheel is full or has been shut down.
+    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out. It resolves to another [`TimeoutError`] when the
+    /// future is pending and the wheel is full or has been shut down.
     ///
     /// # Examples
     ///
@@ -60,10 +61,10 @@ impl Wheel {
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
     ///
-    /// The future is polled first, and one that is ready succeeds even past the deadline. The timeout elapses never early,
-    /// and less than one tick late plus what the runtime adds.
+    /// The future is polled first. If it is ready, it succeeds even past the deadline. The timeout elapses never early, and less
+    /// than one tick late plus what the runtime adds.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
     /// Dropping the timeout drops the future and cancels the timer at once.
     ///
@@ -98,7 +99,7 @@ impl Wheel {
 pin_project! {
     /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
     ///
-    /// It is `Unpin` where the future inside is, and cancelled by dropping.
+    /// It is `Unpin` if the future inside is, and dropping it cancels it.
     ///
     /// # Examples
     ///
@@ -134,7 +135,7 @@ impl<F> Timeout<F> {
         self.project().future
     }
 
-    /// When a timeout that the wheel has refused would have elapsed; one that was not even begun, from now on.
+    /// When a timeout that the wheel refused would have elapsed. If its time had not begun to count, it counts from now.
     pub(crate) fn refused_until(&self) -> Instant {
         self.timer.refused_until()
     }
@@ -165,7 +166,7 @@ impl<F> Timeout<F> {
         &mut self.future
     }
 
-    /// Gives back the future inside, and cancels the timer.
+    /// Returns the future inside, and cancels the timer.
     ///
     /// # Examples
     ///
@@ -194,14 +195,14 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// What does not depend on the future, which has just been polled, and may have used up the budget that there was.
+/// Polls the timer, after the future has been polled. This part does not depend on the type of the future.
 fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
     let has_budget = coop::has_budget_remaining();
     if !has_budget && !had_budget {
         ready!(budget::poll_left(cx));
     }
     let outcome = ready!(timer.poll(cx.waker()));
-    // A future that always uses the budget up would otherwise keep its own timeout from elapsing.
+    // A future that always uses up the budget must not keep its own timeout from elapsing.
     if has_budget {
         ready!(budget::poll_spend(cx));
     }

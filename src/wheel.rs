@@ -1,4 +1,4 @@
-//! The handle.
+//! `Wheel`: the handle of a wheel.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use crate::{
 
 /// A hashed timing wheel for Tokio: the handle by which timers are started.
 ///
-/// Cloning it is cheap, and every clone is the same wheel. One wheel serves a whole process; it starts no task and costs no
+/// Cloning it is cheap, and every clone is the same wheel. One wheel serves a whole process. It starts no task and costs no
 /// tick until its first timer is polled.
 ///
 /// Timers are precise to one tick: see [`Builder::tick_duration`](crate::Builder::tick_duration).
@@ -44,9 +44,9 @@ pub struct Wheel {
     parts: Arc<Parts>,
 }
 
-/// Wheels alive, but for current ones.
+/// How many wheels there are, not counting current wheels.
 static WHEELS: AtomicUsize = AtomicUsize::new(0);
-/// As many as Netty warns of.
+/// With more than this there is a warning, as in Netty.
 const MANY_WHEELS: usize = 64;
 static WARNED: AtomicBool = AtomicBool::new(false);
 
@@ -54,7 +54,7 @@ struct Parts {
     shards: Box<[Arc<Shard>]>,
     /// One for each shard.
     rosters: Box<[Arc<Roster>]>,
-    /// Held by a shutdown, so that a second one finds nothing left.
+    /// Held during a shutdown, so that a second one waits and finds nothing left.
     closing: Mutex<()>,
     driver: Arc<driver::Shared>,
     settings: Settings,
@@ -76,7 +76,7 @@ pub(crate) struct Settings {
     pub(crate) ticks_per_wheel: usize,
     pub(crate) levels: usize,
     pub(crate) max_pending: Option<usize>,
-    /// Among the wheels of which there may be too many.
+    /// Whether it counts among [`WHEELS`].
     pub(crate) counted: bool,
 }
 
@@ -168,9 +168,9 @@ impl Wheel {
 
     /// Returns how many timers wait in the wheel.
     ///
-    /// A timer that has expired has left the wheel, whether or not its future has been polled since. It expires when the
-    /// driver comes, a moment after its deadline: right after a paused `tokio::time::advance`, a timer that is due may still
-    /// be counted, until the test yields or awaits it.
+    /// A timer that has expired is no longer in the wheel, even if its future has not been polled since. A timer expires when
+    /// the driver comes, a moment after its deadline. So right after `tokio::time::advance` on a paused clock, a timer that is
+    /// due may still be counted, until the test yields or awaits it.
     ///
     /// # Examples
     ///
@@ -197,7 +197,7 @@ impl Wheel {
 
     /// Returns what the wheel has done so far.
     ///
-    /// It takes each shard's lock for a moment: cheap enough for every second under full load.
+    /// It takes each shard's lock for a moment. It is cheap enough to be called every second under full load.
     ///
     /// # Examples
     ///
@@ -215,7 +215,7 @@ impl Wheel {
         metrics
     }
 
-    /// Tells whether the wheel has been shut down.
+    /// Returns `true` if the wheel has been shut down.
     ///
     /// # Examples
     ///
@@ -229,19 +229,19 @@ impl Wheel {
         self.parts.shards.iter().all(|shard| shard.is_shutdown())
     }
 
-    /// Whether a driver turns the wheel now.
+    /// Whether the wheel has a driver now.
     fn is_driven(&self) -> bool {
         self.parts.shards.iter().any(|shard| shard.is_driven())
     }
 
-    /// Whether the driver, which has been woken, is still to come or not done yet. Only where a test's clock stands still does
-    /// the answer last.
+    /// Whether the driver has been woken but has not finished its turn. The answer stays true only while a test's clock stands
+    /// still.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         self.parts.shards.iter().any(|shard| shard.is_behind())
     }
 
-    /// The runtime that the wheel was given has gone for good: others drive it, and only while it has timers.
+    /// The runtime that the wheel was given has gone for good. From now on any runtime may drive it, as long as it has timers.
     pub(crate) fn runtime_has_gone(&self) {
         self.parts.driver.forget_handle();
         self.parts.driver.release_handles();
@@ -253,13 +253,13 @@ impl Wheel {
         self.shard().now()
     }
 
-    /// The same, and which clock that is.
+    /// Reads the same clock, and tells its epoch too.
     #[cfg(feature = "io")]
     pub(crate) fn read_clock(&self) -> EpochInstant {
         self.shard().read_clock()
     }
 
-    /// The earlier of two deadlines, also where they are of different clocks.
+    /// The earlier of two deadlines, even if they are of different clocks.
     #[cfg(feature = "io")]
     pub(crate) fn earlier(&self, one: EpochInstant, other: EpochInstant) -> EpochInstant {
         self.shard().earlier(one, other)

@@ -14,31 +14,32 @@ use watch::Watch;
 pin_project! {
     /// A stream whose reads and writes fail when nothing moves for too long.
     ///
-    /// Three timeouts, all off at first, each to be set, changed and switched off at any time:
+    /// There are three timeouts. All are off at first. Each can be set, changed and switched off at any time.
     ///
-    /// - the **read timeout** fails a read that has waited so long for a byte, as Netty's `ReadTimeoutHandler` does;
-    /// - the **write timeout** fails a write, flush or shutdown that has waited so long to get on;
-    /// - the **idle timeout** fails either that has waited so long while no byte moved in either direction, as Netty's
-    ///   `IdleStateHandler` tells. While the peer still reads what is written to it, a read may wait for ever.
+    /// - The **read timeout** fails a read that has waited this long for a byte, as Netty's `ReadTimeoutHandler` does.
+    /// - The **write timeout** fails a write, flush or shutdown that has waited this long for progress.
+    /// - The **idle timeout** fails any operation that has waited this long while no byte moved in either direction, as Netty's
+    ///   `IdleStateHandler` does. While the peer still reads what is written to it, a read may wait for ever.
     ///
-    /// Only waiting counts, of the operation that is polled: neither the time between two reads, which is the program's own,
-    /// nor what another operation has waited. Every byte starts the time over, so slow but steady progress never times out; a
-    /// deadline for a whole message is what [`Wheel::timeout`] is for. After a timeout the stream is as it was, and the next
-    /// read or write waits anew, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
+    /// Only the time counts during which the polled operation waits. The time between two reads does not count, nor does the
+    /// wait of another operation. Every byte starts the time over, so slow but steady progress never times out. Use
+    /// [`Wheel::timeout`] for a deadline of a whole message. After a timeout the stream is unchanged, and the next read or write
+    /// starts a new wait, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
     ///
-    /// A timeout may change while an operation waits. It then counts from where it counted before, and a task that waits is
-    /// woken to wait by it. One that was off counts from the first poll after it was switched on.
+    /// A timeout may change while an operation waits. It still counts from the same moment as before, and a waiting task is woken
+    /// to use the new timeout. A timeout that was off counts from the first poll after it was switched on.
     ///
-    /// Timeouts are never early, and less than one tick late plus what the runtime adds. A byte costs a store, and beside it
-    /// a clock reading at most: timers stay where they are in the wheel and re-arm only when their old deadline comes.
+    /// Timeouts are never early, and less than one tick late plus what the runtime adds. A byte costs one store and at most one
+    /// clock reading. The timers stay where they are in the wheel, and re-arm only when their old deadline comes.
     ///
-    /// Put it next to the socket, below TLS and buffers: what those move within one flush nobody outside can see.
+    /// Put this wrapper next to the socket, below TLS and buffers. It cannot see the bytes that those layers move inside one
+    /// flush.
     ///
     /// # Cancel safety
     ///
-    /// As that of the stream inside. A read (or write) that is given up while it waits, in a `select!` say, looks like one that
-    /// still waits: the time goes on until the next read completes or times out. Dropping the stream cancels its timers at
-    /// once.
+    /// Reads and writes are as cancel safe as those of the stream inside. If a waiting read or write is given up, for example in
+    /// a `select!`, its time goes on until the next such operation completes or times out. Dropping the stream cancels its
+    /// timers at once.
     ///
     /// # Panics
     ///
@@ -47,9 +48,9 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. Where the wheel is full or has been shut down, a read
-    /// or write that has to wait fails with [`Other`](std::io::ErrorKind::Other); tried again, it may fail again, and at once.
-    /// Inside either is a [`TimeoutError`](crate::TimeoutError).
+    /// An operation fails with [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. If the wheel is full or has been
+    /// shut down, an operation that has to wait fails with [`Other`](std::io::ErrorKind::Other), and may fail again at once. Both
+    /// errors contain a [`TimeoutError`](crate::TimeoutError).
     ///
     /// # Examples
     ///
@@ -81,7 +82,7 @@ pin_project! {
 }
 
 impl<S> TimeoutStream<S> {
-    /// Wraps `stream`; no timeout is set yet.
+    /// Wraps `stream`, with no timeout set.
     ///
     /// # Examples
     ///
@@ -115,7 +116,7 @@ impl<S> TimeoutStream<S> {
 
     /// Sets how long a read may wait for a byte, or switches that off.
     ///
-    /// It holds for a read that waits already, too.
+    /// This also holds for a read that is waiting already.
     ///
     /// # Examples
     ///
@@ -158,9 +159,9 @@ impl<S> TimeoutStream<S> {
         self.watch.write_timeout()
     }
 
-    /// Sets how long a write, flush or shutdown may wait to get on, or switches that off.
+    /// Sets how long a write, flush or shutdown may wait for progress, or switches that off.
     ///
-    /// It holds for one that waits already, too.
+    /// This also holds for an operation that is waiting already.
     ///
     /// # Examples
     ///
@@ -204,7 +205,7 @@ impl<S> TimeoutStream<S> {
 
     /// Sets how long an operation may wait while no byte moves in either direction, or switches that off.
     ///
-    /// It holds for one that waits already, too.
+    /// This also holds for an operation that is waiting already.
     ///
     /// # Examples
     ///
@@ -245,7 +246,7 @@ impl<S> TimeoutStream<S> {
         &self.stream
     }
 
-    /// Returns the stream inside, to be changed; what is read and written there counts as nothing here.
+    /// Returns the stream inside, to be changed. Bytes that are read and written there do not count here.
     ///
     /// # Examples
     ///
@@ -271,7 +272,7 @@ impl<S> TimeoutStream<S> {
         self.project().stream
     }
 
-    /// Gives back the stream inside, and cancels the timers.
+    /// Returns the stream inside, and cancels the timers.
     ///
     /// # Examples
     ///

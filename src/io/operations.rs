@@ -1,4 +1,4 @@
-//! What can be done with a `TimeoutStream`: each operation is that of the stream inside, and is watched.
+//! The operations of a `TimeoutStream`. Each one calls the stream inside and reports the outcome to [`Watch`](super::watch).
 
 use std::{
     io::{self, IoSlice, SeekFrom},
@@ -60,7 +60,7 @@ impl<S: AsyncWrite> AsyncWrite for TimeoutStream<S> {
     }
 }
 
-/// A seek passes through, and waits for as long as it takes.
+/// A seek is passed on. No timeout counts for it.
 impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
     fn start_seek(self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
         self.project().stream.start_seek(position)
@@ -71,11 +71,11 @@ impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
     }
 }
 
-/// What hyper-util's clients ask of a connection, so that a connector's streams can be wrapped.
+/// hyper-util's clients require this of a connection. So the streams of a connector can be wrapped.
 ///
 /// # Examples
 ///
-/// A client that gives up on a server which has said nothing for ten seconds:
+/// A client that gives up on a server that has sent nothing for ten seconds:
 ///
 /// ```
 /// use hyper::{Request, Response, Uri, server::conn::http1, service::service_fn};

@@ -1,4 +1,4 @@
-//! `Watch`: what waits since when, and for how long it may.
+//! `Watch`: which operation waits, since when, and for how long it may.
 
 use std::{
     future::Future,
@@ -10,19 +10,19 @@ use std::{
 
 use crate::{clock::EpochInstant, error::TimeoutError, sleep::Sleep, wheel::Wheel};
 
-/// All that the wrapper knows.
+/// The timeouts of a stream.
 ///
-/// An operation waits from its first poll that finds it pending until it completes or times out. One that was given up cannot
-/// be told from one that waits. So no operation is failed for what another has waited: a timeout counts for the operation that
-/// is polled, from the latest of
+/// An operation waits from its first pending poll until it completes or times out. An operation that was given up looks like
+/// one that still waits. So no operation fails because another one has waited: a timeout counts for the polled operation only.
+/// It counts from the latest of these moments:
 ///
 /// - when that operation began to wait;
-/// - the first such poll after the timeout was switched on;
+/// - the first pending poll after the timeout was switched on;
 /// - for the idle timeout, when a byte last moved.
 #[derive(Debug)]
 pub(super) struct Watch {
     wheel: Wheel,
-    /// Since when each operation waits, by its number. Known only while a timeout is on.
+    /// Since when each operation waits, indexed by [`Operation`]. Known only while a timeout is on.
     waits: [Option<EpochInstant>; 4],
     read: Direction,
     write: Direction,
@@ -37,13 +37,13 @@ pub(super) enum Operation {
     Shutdown,
 }
 
-/// Reading, or writing: one of its operations is polled at a time.
+/// Reading, or writing. Only one operation of a direction is polled at a time.
 #[derive(Debug, Default)]
 struct Direction {
     timeout: Timeout,
-    /// Made when first needed; where it stands when nobody waits does not matter.
+    /// Made when it is first needed. Its deadline does not matter while nobody waits.
     sleep: Option<Sleep>,
-    /// Who polled last, and whether that has to wait.
+    /// The task that polled last, and whether it waits.
     waiter: Option<Waker>,
     waiting: bool,
 }
@@ -51,7 +51,7 @@ struct Direction {
 #[derive(Debug, Default)]
 struct Timeout {
     duration: Option<Duration>,
-    /// What was before does not count. `None` until an operation first waits by the timeout after it was switched on.
+    /// Time before this does not count. `None` from when the timeout is switched on until an operation first waits.
     from: Option<EpochInstant>,
 }
 
@@ -104,7 +104,7 @@ impl Watch {
         self.write.changed(&self.idle);
     }
 
-    /// Notes what became of an `operation`, and fails one that has waited too long.
+    /// Records the outcome of an operation, and fails one that has waited too long.
     #[inline]
     pub(super) fn watched<T>(
         &mut self,
@@ -121,7 +121,7 @@ impl Watch {
         Poll::Ready(outcome)
     }
 
-    /// `operation` has ended, after `bytes` have moved.
+    /// The operation has ended, after `bytes` have moved.
     #[inline]
     fn ended(&mut self, operation: Operation, bytes: usize) {
         self.waits[operation as usize] = None;
@@ -130,17 +130,17 @@ impl Watch {
             return;
         }
         if operation == Operation::Write {
-            // A byte written gets these on, too.
+            // A byte written is progress for these too.
             self.waits[Operation::Flush as usize] = None;
             self.waits[Operation::Shutdown as usize] = None;
         }
-        // With a clock to read only where somebody has asked.
+        // The clock is read only if the idle timeout is on.
         if let Some(from) = &mut self.idle.from {
             *from = self.wheel.read_clock();
         }
     }
 
-    /// `operation` has to wait: polls for the end of its patience.
+    /// The operation has to wait. Ready once it has waited too long.
     fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Watch {
             wheel,
@@ -167,7 +167,7 @@ impl Watch {
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(deadline.instant));
         sleep.reset_to(deadline);
-        // Within the task's budget: a stream that is pending only for want of it must not time out.
+        // This takes part in the task's budget: a stream that is pending only for lack of budget must not time out.
         Pin::new(sleep).poll(cx).map(|outcome| match outcome {
             Ok(()) => TimeoutError::Elapsed.into(),
             Err(refusal) => TimeoutError::from(refusal).into(),
@@ -176,7 +176,7 @@ impl Watch {
 }
 
 impl Direction {
-    /// Whoever this is for has to wait.
+    /// The task that polls has to wait.
     fn wait(&mut self, waker: &Waker) {
         self.waiting = true;
         match &mut self.waiter {
@@ -185,7 +185,7 @@ impl Direction {
         }
     }
 
-    /// A timeout has changed: who waits looks again, and a timer that nobody needs is ended.
+    /// A timeout has changed: wakes the waiting task, and drops a timer that is no longer needed.
     fn changed(&mut self, idle: &Timeout) {
         if self.timeout.duration.or(idle.duration).is_none() {
             self.sleep = None;
@@ -204,7 +204,7 @@ impl Timeout {
         self.duration = duration;
     }
 
-    /// When it ends for an operation whose `wait` begins now, unless it has begun.
+    /// The deadline of an operation that waits since `wait`, or from now on.
     fn deadline(
         &mut self,
         wait: &mut Option<EpochInstant>,

@@ -1,4 +1,4 @@
-//! `Periodic`: heartbeats, at a fixed rate or with a fixed delay.
+//! `Periodic`: a series of runs, at a fixed rate or with a fixed delay.
 
 mod series;
 
@@ -22,11 +22,10 @@ use crate::{clock, error::ScheduleError, timing_wheel::Nanos, wheel::Wheel};
 use series::{Pace, Series};
 
 impl Wheel {
-    /// Starts to build a series of runs, one every `period`: heartbeats, as the JDK's `scheduleAtFixedRate` and
-    /// `scheduleWithFixedDelay` make them.
+    /// Starts to build a series of runs, one every `period`, as the JDK's `scheduleAtFixedRate` and `scheduleWithFixedDelay` do.
     ///
-    /// A run starts never early, and less than one tick late plus what the runtime adds. A series costs one Tokio task,
-    /// and one timer in the wheel while it waits.
+    /// A run starts never early, and less than one tick late plus what the runtime adds. A series costs one Tokio task. While
+    /// it waits, it also costs one timer in the wheel.
     ///
     /// # Panics
     ///
@@ -90,7 +89,7 @@ pub struct PeriodicBuilder {
 }
 
 impl PeriodicBuilder {
-    /// Sets how long after the call that spawns it the series runs first; one period unless set.
+    /// Sets how long after the spawning call the series runs first. The default is one period.
     ///
     /// # Examples
     ///
@@ -103,8 +102,8 @@ impl PeriodicBuilder {
         PeriodicBuilder { first_after, ..self }
     }
 
-    /// Delays the first run, and with it the whole series, by a random part of `jitter`, so that a thousand peers do not
-    /// beat as one; none unless set.
+    /// Delays the first run, and with it the whole series, by a random part of `jitter`. So a thousand peers do not all run at
+    /// the same moment. The default is no jitter.
     ///
     /// # Examples
     ///
@@ -117,8 +116,9 @@ impl PeriodicBuilder {
         PeriodicBuilder { jitter, ..self }
     }
 
-    /// Sets what becomes of the runs of a fixed rate that were missed, while a run took too long or the process stalled;
-    /// [`Skip`](MissedTickBehavior::Skip) unless set: one late run makes up for all of them. A fixed delay misses none.
+    /// Sets when missed runs of a fixed rate are made up for. Runs are missed while a run takes too long or the process stalls.
+    ///
+    /// The default is [`Skip`](MissedTickBehavior::Skip): one late run makes up for all of them. A fixed delay misses none.
     ///
     /// # Examples
     ///
@@ -136,14 +136,15 @@ impl PeriodicBuilder {
         }
     }
 
-    /// Runs `run` once a period, counted from start to start. A run that takes longer never overlaps the next.
+    /// Runs `run` once a period, counted from start to start. Two runs never overlap: after a run that takes longer, the next
+    /// one starts late.
     ///
     /// A run starts never early, and less than one tick late plus what the runtime adds.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does, and so does the drop of one
-    /// that is to [`abort_on_drop`](Periodic::abort_on_drop).
+    /// Dropping the handle detaches the series and does not stop it. [`Periodic::stop`] stops it. With
+    /// [`abort_on_drop`](Periodic::abort_on_drop), dropping the handle ends it.
     ///
     /// # Panics
     ///
@@ -181,10 +182,9 @@ impl PeriodicBuilder {
     ///
     /// A run starts never early, and less than one tick late plus what the runtime adds.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the handle detaches the series and does not stop it; [`Periodic::stop`] does, and so does the drop of one
-    /// that is to [`abort_on_drop`](Periodic::abort_on_drop).
+    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Panics
     ///
@@ -227,7 +227,7 @@ impl PeriodicBuilder {
     /// When the series runs first.
     fn first(&self) -> Instant {
         let first = clock::saturating_add(self.wheel.shard().now(), self.first_after);
-        // The standard library's only source of randomness; a spread needs no better one.
+        // This is the standard library's only source of randomness. It is good enough for jitter.
         let random = RandomState::new().build_hasher().finish();
         let jitter = Nanos::from_duration(self.jitter).0;
         clock::saturating_add(
@@ -262,13 +262,13 @@ impl PeriodicBuilder {
 
 /// The handle of a series of runs: a future of its end.
 ///
-/// Dropping it detaches the series and does not stop it: that then runs until the wheel is shut down, a run panics or the
-/// runtime ends, even when every handle of the wheel has been dropped. [`abort_on_drop`](Periodic::abort_on_drop) makes a
-/// handle that ends its series.
+/// Dropping it detaches the series and does not stop it. The series then runs until the wheel is shut down, a run panics or the
+/// runtime ends, even after every handle of the wheel has been dropped. [`abort_on_drop`](Periodic::abort_on_drop) makes a
+/// handle whose drop ends the series.
 ///
 /// # Panics
 ///
-/// Polled again after it completed, it panics, as a `JoinHandle` does.
+/// It panics if it is polled again after it completed, as a `JoinHandle` does.
 ///
 /// # Errors
 ///
@@ -287,7 +287,7 @@ impl PeriodicBuilder {
 /// # }
 /// ```
 ///
-/// A heartbeat that goes with its connection, however that ends:
+/// A heartbeat that ends together with its connection, however that ends:
 ///
 /// ```
 /// use std::{io, sync::Arc, time::Duration};
@@ -330,7 +330,7 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// Ends the series: at once, or when the run in progress has finished.
+    /// Ends the series. A run in progress still finishes.
     ///
     /// # Examples
     ///
@@ -348,8 +348,8 @@ impl Periodic {
         self.series.stop();
     }
 
-    /// Ends the series when the handle is dropped, as tokio-util's `AbortOnDropHandle` does: a run in progress is aborted
-    /// at its next `.await`, and none starts any more.
+    /// Ends the series when the handle is dropped, as tokio-util's `AbortOnDropHandle` does. A run in progress is aborted at its
+    /// next `.await`, and no other run starts.
     ///
     /// # Examples
     ///
@@ -388,7 +388,7 @@ impl Periodic {
         self.series.runs()
     }
 
-    /// Tells whether the series has ended.
+    /// Returns `true` if the series has ended.
     ///
     /// # Examples
     ///
@@ -409,7 +409,7 @@ impl Periodic {
 impl Drop for Periodic {
     fn drop(&mut self) {
         if self.abort_on_drop {
-            // Stopped as well: a task that is about to start a run starts none.
+            // Stop it as well: the task may be just about to start a run.
             self.series.stop();
             self.task.abort();
         }

@@ -1,4 +1,4 @@
-//! What a series of runs and its handle share, and when the next run starts.
+//! The state that a series of runs shares with its handle, and when the next run starts.
 
 use std::{
     future::{Future, poll_fn},
@@ -59,7 +59,7 @@ struct State {
 }
 
 impl Series {
-    /// Waits for the next run; false when there is to be none.
+    /// Waits for the next run. Returns `false` if there is to be none.
     pub(super) async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
         let mut stopped = pin!(self.stopped.notified());
         let mut next = pin!(pace.next());
@@ -78,13 +78,13 @@ impl Series {
         lock(&self.state).running = false;
     }
 
-    /// There is to be no run any more, after the one in progress.
+    /// Stops the series. A run in progress is the last one.
     pub(super) fn stop(&self) {
         lock(&self.state).stopped = true;
         self.stopped.notify_one();
     }
 
-    /// Whether it was stopped, and the last run has finished.
+    /// Whether the series was stopped and its last run has finished.
     pub(super) fn has_stopped(&self) -> bool {
         let State { running, stopped } = *lock(&self.state);
         stopped && !running

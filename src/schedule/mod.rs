@@ -1,4 +1,4 @@
-//! `Scheduled`.
+//! `Scheduled`: a task for later, and the handle of its result.
 
 mod task;
 
@@ -19,13 +19,14 @@ use task::{Outcome, Stage, Task};
 impl Wheel {
     /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
     ///
-    /// The task costs one allocation, and no Tokio task until it is due; then it is spawned on the runtime this is called
-    /// on, or that the builder was given. It starts never early, and less than one tick late plus what the runtime adds.
+    /// The task costs one allocation, and no Tokio task until it is due. Then it is spawned on the runtime that this was called
+    /// on, or on the one that the builder was given. It starts never early, and less than one tick late plus what the runtime
+    /// adds.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it, and so does the drop of one that is to
-    /// [`abort_on_drop`](Scheduled::abort_on_drop).
+    /// Dropping the handle detaches the task. [`Scheduled::cancel`] cancels it. With
+    /// [`abort_on_drop`](Scheduled::abort_on_drop), dropping the handle ends it.
     ///
     /// # Panics
     ///
@@ -61,14 +62,13 @@ impl Wheel {
         }
     }
 
-    /// Runs `task` at `deadline`; otherwise the same as [`schedule`](Wheel::schedule).
+    /// Runs `task` at `deadline`. All else is as in [`schedule`](Wheel::schedule).
     ///
-    /// A deadline in the past starts the task at once or by the next tick.
+    /// If the deadline is in the past, the task starts at once or by the next tick.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// Dropping the handle detaches the task; [`Scheduled::cancel`] cancels it, and so does the drop of one that is to
-    /// [`abort_on_drop`](Scheduled::abort_on_drop).
+    /// As [`schedule`](Wheel::schedule).
     ///
     /// # Panics
     ///
@@ -106,11 +106,11 @@ impl Wheel {
 
 /// The handle of a task scheduled by [`Wheel::schedule`] or [`Wheel::schedule_at`]: a future of its result.
 ///
-/// Dropping it detaches the task, unless [`abort_on_drop`](Scheduled::abort_on_drop) says otherwise.
+/// Dropping it detaches the task, unless it was made by [`abort_on_drop`](Scheduled::abort_on_drop).
 ///
 /// # Panics
 ///
-/// Polled again after the result of a started task was returned, it panics.
+/// It panics if it is polled again after it returned the result of a started task.
 ///
 /// # Examples
 ///
@@ -133,7 +133,7 @@ pub struct Scheduled<T> {
 }
 
 impl<T> Scheduled<T> {
-    /// Cancels the task; true exactly when it had not started and now never will.
+    /// Cancels the task. Returns `true` if it had not started, and so never will.
     ///
     /// The task's future is dropped before this returns.
     ///
@@ -152,10 +152,10 @@ impl<T> Scheduled<T> {
         self.task.cancel()
     }
 
-    /// Moves the task to another deadline; true exactly when it had not started and now will at `deadline`.
+    /// Moves the task to another deadline. Returns `true` if it had not started, and so will start at `deadline`.
     ///
-    /// It then starts never before `deadline`, and less than one tick after it plus what the runtime adds. A deadline in the
-    /// past starts it at once or by the next tick. The task keeps its place in the wheel, also in a full one.
+    /// It then starts never before `deadline`, and less than one tick after it plus what the runtime adds. If the deadline is in
+    /// the past, it starts at once or by the next tick. The task keeps its place in the wheel, even in a full one.
     ///
     /// # Examples
     ///
@@ -200,7 +200,7 @@ impl<T> Scheduled<T> {
         self
     }
 
-    /// Tells whether the task will never start: it was cancelled, refused, or handed back by a shutdown.
+    /// Returns `true` if the task will never start: it was cancelled or refused, or a shutdown handed it back.
     ///
     /// # Examples
     ///
@@ -218,7 +218,7 @@ impl<T> Scheduled<T> {
         self.task.stage() == Stage::Never
     }
 
-    /// Tells whether the task's time came and it started.
+    /// Returns `true` if the task has started.
     ///
     /// # Examples
     ///
@@ -236,7 +236,7 @@ impl<T> Scheduled<T> {
         matches!(self.task.stage(), Stage::Started | Stage::Finished)
     }
 
-    /// Tells whether awaiting the handle would resolve at once.
+    /// Returns `true` if awaiting the handle would resolve at once.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! `Task`: a scheduled task's stages, from the wheel to its result.
+//! `Task`: a scheduled task, from its place in the wheel to its result.
 
 use std::{
     future::Future,
@@ -21,12 +21,12 @@ use crate::{
     wheel::Wheel,
 };
 
-/// The one allocation of a scheduled task; as a waker, it is what the wheel wakes when the task is due.
+/// The one allocation of a scheduled task. It is also the waker that the wheel wakes when the task is due.
 pub(super) struct Task<F: Future> {
     runtime: Handle,
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
-    /// Who awaits the handle.
+    /// The waker of whoever awaits the handle.
     join_waker: Mutex<Option<Waker>>,
 }
 
@@ -36,16 +36,16 @@ struct State<F: Future> {
 }
 
 enum Progress<F: Future> {
-    /// At `place` on the roster, and then in the wheel.
+    /// On the roster, at `place`, and in the wheel.
     Waiting {
         future: F,
         timer: Timer,
         place: Option<usize>,
     },
-    /// Its time has come; about to be spawned.
+    /// Its time has come, and it is about to be spawned.
     Starting,
     Started(JoinHandle<F::Output>),
-    /// Its result has been given out.
+    /// The handle has returned its result.
     Reported,
     /// It will not start.
     Never(ScheduleError),
@@ -93,7 +93,7 @@ where
         });
         let place = task.roster.add(task.clone());
         let added = place.is_some();
-        // Unless a shutdown has handed it back meanwhile.
+        // A shutdown may have handed it back meanwhile.
         if let Progress::Waiting { place: kept, .. } = &mut lock(&task.state).progress {
             *kept = place;
         }
@@ -105,10 +105,10 @@ where
         task
     }
 
-    /// Ends the wait: takes the task out of the wheel and off the roster. `None` when the wait had ended before.
+    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had ended before.
     fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<F> {
-        // With the state still locked: a task that no longer waits is not in the wheel either. The waker that goes with its
-        // timer is one of the task itself, which is not the last.
+        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. This drops the
+        // timer's waker, which is a reference to this task. It is not the last one.
         match &mut state.progress {
             Progress::Waiting { timer, .. } => timer.cancel(),
             _ => return None,
@@ -123,7 +123,7 @@ where
         Some(future)
     }
 
-    /// Ends the wait of a task that will not start, and tells whoever awaits it.
+    /// Ends the wait of a task that will not start, and wakes whoever awaits it.
     fn give_up(&self, error: ScheduleError) -> Option<F> {
         let future = self.end_wait(lock(&self.state), Progress::Never(error))?;
         self.wake_joiner();
@@ -138,7 +138,7 @@ where
             drop(state);
             self.wake_joiner();
         } else {
-            // `abort` came before there was a handle to abort it by.
+            // `abort` was called before there was a Tokio task to abort.
             drop(state);
             started.abort();
         }
@@ -162,7 +162,7 @@ where
             return;
         };
         let poll = || {
-            // Where the driver's runtime is gone, the task's own will do.
+            // If the driver's runtime has gone, the task's own runtime can drive the wheel.
             let _entered = self.runtime.enter();
             timer.poll(&waker)
         };
@@ -172,13 +172,13 @@ where
                 drop(state);
                 drop(self.give_up(refusal.into()));
             }
-            // Still locked: a task that is due is not to be reset any more.
+            // The state stays locked: a task that is due must not be reset any more.
             Ok(Poll::Ready(Ok(()))) => {
                 if let Some(future) = self.end_wait(state, Progress::Starting) {
                     self.start(future);
                 }
             }
-            // A runtime without timers cannot have a driver, and says so by a panic: the task is not to be lost over it.
+            // A runtime without timers cannot have a driver. Tokio panics there, but the task must not be lost.
             Err(panic) => {
                 drop(state);
                 drop(self.give_up(ScheduleError::Shutdown));
@@ -252,7 +252,7 @@ where
             Progress::Started(task) => task.abort_handle(),
             Progress::Waiting { .. } | Progress::Reported | Progress::Never(_) => return,
         };
-        // On a runtime that has ended, it drops the task right here.
+        // If the runtime has ended, this drops the task, which may use the handle: so no lock is held.
         drop(state);
         started.abort();
     }

@@ -1,4 +1,4 @@
-//! `ChunksTimeout`: items by the chunk, limited in size and time.
+//! `ChunksTimeout`: chunks of items, limited in size and time.
 
 use std::{
     future::Future,
@@ -55,7 +55,7 @@ impl<S: Stream> ChunksTimeout<S> {
         }
     }
 
-    /// Gives back the items of the chunk begun.
+    /// Returns the items collected so far.
     ///
     /// # Examples
     ///

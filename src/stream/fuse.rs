@@ -1,4 +1,4 @@
-//! The end of a stream.
+//! `Fuse`: a stream that may be polled after its end.
 
 use std::{
     pin::Pin,
@@ -9,7 +9,7 @@ use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 pin_project! {
-    // A stream that may be polled after its end, and is dropped when it gets there.
+    // The stream is dropped when it ends.
     #[derive(Debug)]
     pub(super) struct Fuse<S> {
         #[pin]

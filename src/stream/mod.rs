@@ -1,4 +1,4 @@
-//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel: what `tokio_stream::StreamExt` does on Tokio's timer.
+//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` does the same on Tokio's timer.
 
 mod chunks;
 mod fuse;
@@ -15,9 +15,9 @@ pub use chunks::ChunksTimeout;
 pub use throttle::Throttle;
 pub use timeout::{Timeout, TimeoutRepeating};
 
-/// Time for streams, after `tokio_stream::StreamExt`, whose methods these follow.
+/// The timed methods of `tokio_stream::StreamExt`, on a wheel.
 ///
-/// The name leaves room for the other `StreamExt` that most programs import.
+/// Its name differs from the `StreamExt` that most programs import.
 ///
 /// # Examples
 ///
@@ -38,9 +38,9 @@ pub use timeout::{Timeout, TimeoutRepeating};
 pub trait WheelStreamExt: Stream {
     /// Yields an error when an item takes longer than `duration`, as tokio-stream's `timeout` does.
     ///
-    /// The time counts from the call, and then from each item. After an error there is none until the next item has come.
-    /// Timeouts are never early, and less than one tick late plus what the runtime adds; an item that is ready wins over
-    /// them.
+    /// The time counts from the call, and then from each item. After an error there is no other until the next item has come.
+    /// Timeouts are never early, and less than one tick late plus what the runtime adds. If an item is ready, there is no
+    /// timeout.
     ///
     /// # Cancel safety
     ///
@@ -117,9 +117,9 @@ pub trait WheelStreamExt: Stream {
 
     /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
     ///
-    /// The first item comes as soon as it is ready. A later one comes never before the duration has passed since the one
-    /// before it was taken, and less than one tick after that plus what the runtime adds. Where the wheel is full or has
-    /// been shut down, the pauses wait on Tokio's own timer: nothing comes early.
+    /// The first item comes as soon as it is ready. Each later item waits until `duration` has passed since the last one was
+    /// taken: it is never early, and less than one tick late plus what the runtime adds. If the wheel is full or has been shut
+    /// down, the pauses wait on Tokio's own timer: nothing comes early.
     ///
     /// # Cancel safety
     ///
@@ -151,21 +151,20 @@ pub trait WheelStreamExt: Stream {
         Throttle::new(self, wheel, duration)
     }
 
-    /// Collects items into chunks of `max_size`, and of fewer when `duration` has passed since the first of them, as
-    /// tokio-stream's `chunks_timeout` does.
+    /// Collects items into chunks of `max_size`, as tokio-stream's `chunks_timeout` does. A chunk is smaller if `duration` has
+    /// passed since its first item.
     ///
-    /// A chunk is never empty. One that is not full comes never before its duration, and less than one tick after it plus
-    /// what the runtime adds; or as soon as the stream ends. Where the wheel is full or has been shut down, the duration
-    /// waits on Tokio's own timer.
+    /// A chunk is never empty. A chunk that is not full comes never early, and less than one tick late plus what the runtime
+    /// adds, or as soon as the stream ends. If the wheel is full or has been shut down, it waits on Tokio's own timer.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next chunk loses nothing when dropped. Dropping the stream cancels the timer at once, and drops the
-    /// items collected so far: [`into_remainder`](ChunksTimeout::into_remainder) saves them.
+    /// Waiting for the next chunk loses nothing when dropped. Dropping the stream cancels the timer at once, and drops the items
+    /// collected so far. [`into_remainder`](ChunksTimeout::into_remainder) returns them.
     ///
     /// # Panics
     ///
-    /// Panics if `max_size` is zero. The first pending poll of a chunk begun panics outside a Tokio runtime, as
+    /// Panics if `max_size` is zero. The first pending poll with items collected panics outside a Tokio runtime, as
     /// [`Wheel::sleep`] does.
     ///
     /// # Examples

@@ -57,7 +57,7 @@ impl<S> Throttle<S> {
         &self.stream
     }
 
-    /// Returns the stream inside, to be changed; items taken from it there are not throttled.
+    /// Returns the stream inside, to be changed. Items that are taken from it there are not throttled.
     ///
     /// # Examples
     ///
@@ -70,7 +70,7 @@ impl<S> Throttle<S> {
         &mut self.stream
     }
 
-    /// Gives back the stream inside, and cancels the timer.
+    /// Returns the stream inside, and cancels the timer.
     ///
     /// # Examples
     ///

@@ -41,7 +41,7 @@ pin_project! {
         stream: Fuse<S>,
         sleep: Sleep,
         duration: Duration,
-        // There was an error since the last item.
+        // An error has been yielded since the last item.
         reported: bool,
     }
 }
@@ -109,7 +109,7 @@ pin_project! {
         #[pin]
         stream: Fuse<S>,
         interval: Interval,
-        // The wheel refused the interval, and no item has come since: asked again, it would refuse at once.
+        // The wheel has refused the interval, and no item has come since. If it were polled again, it would refuse again at once.
         refused: bool,
     }
 }
@@ -149,7 +149,7 @@ impl<S: Stream> Stream for TimeoutRepeating<S> {
     }
 }
 
-/// Why a stream yields an error instead of an item: its time ran out, or the wheel refused.
+/// The error that a stream yields: its time ran out, or the wheel refused.
 fn missed<T>(outcome: Result<T, SleepError>) -> TimeoutError {
     outcome.map_or_else(TimeoutError::from, |_| TimeoutError::Elapsed)
 }

@@ -21,7 +21,7 @@ use crate::{current, interval};
 ///
 /// It cannot fail: where the wheel is full or has been shut down, it ticks by Tokio's timer.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping the interval cancels its timer at once.
 ///
@@ -52,7 +52,7 @@ pub fn interval(period: Duration) -> Interval {
 /// Ticks are as precise as those of [`interval`]; where `start` is in the past, the first completes by the next tick of the
 /// wheel.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// As [`interval`].
 ///

@@ -17,7 +17,7 @@ use crate::{current, fallback_sleep::FallbackSleep};
 ///
 /// It cannot fail: where the wheel is full or has been shut down, it waits on Tokio's timer.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping the future cancels the sleep at once; it holds nothing else.
 ///
@@ -46,7 +46,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// As `tokio::time::sleep_until`, but precise to one tick of the wheel: never early, and less than one tick late plus what the
 /// runtime adds. A deadline in the past completes at the first poll or the next tick.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping the future cancels the sleep at once; it holds nothing else.
 ///

@@ -22,7 +22,7 @@ use crate::{current, error::TimeoutError, timeout};
 ///
 /// It cannot be refused: where the wheel is full or has been shut down, it waits on Tokio's timer.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping the timeout drops the future and cancels the timer at once. In a busy wheel the timer that a thread cancelled
 /// last, and with it a clone of its task's waker, may stay until the next tick for the thread's next timeout.
@@ -68,7 +68,7 @@ where
 /// As `tokio::time::timeout_at`: the future is polled first, and one that is ready succeeds even past the deadline. The timeout
 /// elapses never early, and less than one tick late plus what the runtime adds.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
 /// Dropping the timeout drops the future and cancels the timer at once.
 ///

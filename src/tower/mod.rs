@@ -1,4 +1,4 @@
-//! Timeout layers and services for tower, on a wheel: what `tower::timeout` is on Tokio's timer, and one that answers.
+//! Timeouts for tower, on a wheel. [`Timeout`] is `tower::timeout`. [`Respond`] answers with a response instead of an error.
 
 mod respond;
 mod timeout;

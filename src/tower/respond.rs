@@ -1,4 +1,4 @@
-//! `RespondLayer` and `Respond`: a response that comes too late is answered for.
+//! `RespondLayer` and `Respond`: if a response comes too late, the service answers itself.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use crate::{error::TimeoutError, timeout};
 ///
 /// # Examples
 ///
-/// As part of a function's type, the closure is an `impl Fn`:
+/// In the type of a function, the closure is an `impl Fn`:
 ///
 /// ```
 /// use axum::{http::StatusCode, response::{IntoResponse, Response}};
@@ -59,15 +59,15 @@ impl<D, F> fmt::Debug for RespondLayer<D, F> {
     }
 }
 
-/// A service that answers itself where the response of the one inside does not come in time.
+/// A service that answers itself if the service inside does not answer in time.
 ///
-/// The time counts as that of a [`Timeout`], and is as precise. The answer is what the closure makes of the
-/// [`TimeoutError`], which says whether the time ran out or the wheel refused.
+/// The time counts as in [`Timeout`], and is as precise. The closure makes the answer from the [`TimeoutError`], which says
+/// whether the time ran out or the wheel refused.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
-/// Dropping the response future drops the one inside and cancels the timer at once. When the service answers itself, the
-/// future inside goes with the response future, no sooner.
+/// Dropping the response future drops the one inside and cancels the timer at once. When the service answers itself, the future
+/// inside is dropped only together with the response future.
 ///
 /// # Panics
 ///
@@ -75,7 +75,7 @@ impl<D, F> fmt::Debug for RespondLayer<D, F> {
 ///
 /// # Errors
 ///
-/// Those of the service inside, and no other: what cannot fail inside cannot fail outside.
+/// The errors are those of the service inside, and no others.
 ///
 /// # Examples
 ///
@@ -134,7 +134,7 @@ impl<S, D, F> Respond<S, D, F> {
         self.service.get_mut()
     }
 
-    /// Gives back the service inside.
+    /// Returns the service inside.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! `TimeoutLayer` and `Timeout`: a response that comes too late is an error.
+//! `TimeoutLayer` and `Timeout`: if a response comes too late, the service returns an error.
 
 use std::{
     fmt,
@@ -15,12 +15,13 @@ use tower_service::Service;
 use super::{BoxError, Respond, RespondLayer, TimeoutFor};
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
 
-/// Wraps services in a [`Timeout`], whose error says that a response came too late; with
-/// [`respond_with`](TimeoutLayer::respond_with) in a [`Respond`], which answers with a response of your own instead.
+/// Wraps services in a [`Timeout`], which returns an error if a response comes too late.
+///
+/// With [`respond_with`](TimeoutLayer::respond_with) it wraps them in a [`Respond`], which answers with a response of your own.
 ///
 /// # Examples
 ///
-/// With axum, which wants every error made into a response:
+/// axum requires that every error becomes a response:
 ///
 /// ```
 /// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
@@ -36,7 +37,7 @@ use crate::{error::TimeoutError, timeout, wheel::Wheel};
 /// );
 /// ```
 ///
-/// The error itself passes through other layers, to whichever handles it:
+/// Without `respond_with`, another layer handles the error:
 ///
 /// ```
 /// use axum::{BoxError, Router, error_handling::HandleErrorLayer, http::StatusCode, routing::get};
@@ -82,7 +83,7 @@ impl TimeoutLayer {
 }
 
 impl<D> TimeoutLayer<D> {
-    /// Creates a layer that asks `duration` how much time to give a request; [`Duration::MAX`] is as good as no limit.
+    /// Creates a layer that calls `duration` to find out how much time a request gets. [`Duration::MAX`] means no limit.
     ///
     /// # Examples
     ///
@@ -104,8 +105,9 @@ impl<D> TimeoutLayer<D> {
         }
     }
 
-    /// Makes it a layer whose services answer with what `respond` makes of the [`TimeoutError`], and whose errors are those
-    /// of the service inside alone.
+    /// Makes a layer whose services answer with what `respond` returns for the [`TimeoutError`].
+    ///
+    /// The services then return no errors but those of the service inside.
     ///
     /// # Examples
     ///
@@ -148,16 +150,15 @@ impl<D> fmt::Debug for TimeoutLayer<D> {
 
 /// A service whose responses have to come in time.
 ///
-/// The response future of the service inside is polled first; the time counts from its first poll that finds it pending, and
-/// one that is ready at once costs neither a lock nor a clock reading. The timeout elapses never early, and less than two
-/// ticks late plus what the runtime adds. Waiting for the service to become ready is not counted, nor is what is done with
-/// the response (its body, say).
+/// The response future of the service inside is polled first. The time counts from its first pending poll. A response that is
+/// ready at once costs neither a lock nor a clock reading. The timeout elapses never early, and less than two ticks late plus
+/// what the runtime adds. The time in which the service becomes ready does not count, nor does the body of the response.
 ///
-/// # Cancel safety
+/// # Cancellation
 ///
-/// Dropping the response future drops the one inside and cancels the timer at once. When the timeout elapses, the future
-/// inside goes with the response future, no sooner: what it holds, the permit of a concurrency limit say, comes back only
-/// when that is dropped.
+/// Dropping the response future drops the one inside and cancels the timer at once. When the timeout elapses, the future inside
+/// is dropped only together with the response future. Until then it keeps what it holds, such as the permit of a concurrency
+/// limit.
 ///
 /// # Panics
 ///
@@ -165,8 +166,8 @@ impl<D> fmt::Debug for TimeoutLayer<D> {
 ///
 /// # Errors
 ///
-/// As in `tower::timeout`, the error is a boxed one: that of the service inside, or a [`TimeoutError`] to be found by
-/// `downcast_ref`. A [`Respond`] has no error of its own.
+/// As in `tower::timeout`, the error is boxed. It is that of the service inside, or a [`TimeoutError`], which `downcast_ref`
+/// finds. A [`Respond`] has no error of its own.
 ///
 /// # Examples
 ///
@@ -214,7 +215,7 @@ impl<S> Timeout<S> {
 }
 
 impl<S, D> Timeout<S, D> {
-    /// Creates a service that asks `duration` how much time to give a request, as [`TimeoutLayer::per_request`] does.
+    /// Creates a service that calls `duration` to find out how much time a request gets, as [`TimeoutLayer::per_request`] does.
     ///
     /// # Examples
     ///
@@ -232,8 +233,7 @@ impl<S, D> Timeout<S, D> {
         TimeoutLayer::per_request(wheel, duration).layer(inner)
     }
 
-    /// Makes it a service that answers with what `respond` makes of the [`TimeoutError`], as
-    /// [`TimeoutLayer::respond_with`] does.
+    /// Makes a service that answers with what `respond` returns for the [`TimeoutError`], as [`TimeoutLayer::respond_with`] does.
     ///
     /// # Examples
     ///
@@ -285,7 +285,7 @@ impl<S, D> Timeout<S, D> {
         &mut self.inner
     }
 
-    /// Gives back the service inside.
+    /// Returns the service inside.
     ///
     /// # Examples
     ///

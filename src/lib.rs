@@ -45,6 +45,8 @@
 //! | [`DelayQueue`] | values that one task waits for, each with its own deadline, as in tokio-util |
 //! | [`shutdown`](Wheel::shutdown) | stops the wheel, and hands back the tasks that never ran |
 //! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | what the wheel has done, and how many timers wait |
+//! | [`snapshot`](Wheel::snapshot) | shows what waits, until when and where, and how late the driver came |
+//! | [`labelled`](Wheel::labelled) | timeouts that are counted under a label, with the time that they had left |
 //!
 //! # Precision
 //!
@@ -72,6 +74,7 @@
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
+//! | `serde` | [`Snapshot`] and [`Metrics`] serialize |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about the driver; none about single timers |
 #![forbid(unsafe_code)]
@@ -97,6 +100,9 @@ mod interval;
 #[cfg(feature = "io")]
 #[cfg_attr(docsrs, doc(cfg(feature = "io")))]
 pub mod io;
+mod labelled;
+mod labels;
+mod lag;
 mod metrics;
 mod periodic;
 #[cfg(feature = "quinn")]
@@ -107,6 +113,7 @@ mod schedule;
 mod shard;
 mod shutdown;
 mod sleep;
+mod snapshot;
 #[cfg(feature = "stream")]
 #[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
 pub mod stream;
@@ -126,12 +133,16 @@ pub use error::{ScheduleError, SleepError, TimeoutError};
 pub use fallback_sleep::FallbackSleep;
 pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
+pub use labelled::{Labelled, LabelledTimeout};
+pub use labels::LabelStats;
+pub use lag::LagHistogram;
 pub use metrics::Metrics;
 pub use periodic::{Periodic, PeriodicBuilder};
 pub use roster::ScheduledTask;
 pub use schedule::Scheduled;
 pub use shutdown::Unprocessed;
 pub use sleep::Sleep;
+pub use snapshot::{LevelSnapshot, Mode, ShardSnapshot, Snapshot};
 pub use timeout::Timeout;
 pub use wheel::Wheel;
 

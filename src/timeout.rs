@@ -196,7 +196,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 /// Polls the timer, after the future has been polled. This part does not depend on the type of the future.
-fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
+pub(crate) fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
     let has_budget = coop::has_budget_remaining();
     if !has_budget && !had_budget {
         ready!(budget::poll_left(cx));

@@ -16,7 +16,9 @@ use crate::{
     metrics::Metrics,
     roster::Roster,
     shard::{Shard, shard_number},
+    snapshot::{Census, Snapshot},
     sync::{Mutex, MutexGuard, lock},
+    timing_wheel::TickDuration,
 };
 
 /// A hashed timing wheel for Tokio: the handle by which timers are started.
@@ -213,6 +215,37 @@ impl Wheel {
         metrics.shutdown = self.is_shutdown();
         metrics.driven = self.is_driven();
         metrics
+    }
+
+    /// Returns the wheel as it stands: what waits and until when, how late the driver came, and what became of labelled timeouts.
+    ///
+    /// It walks the whole arena, and takes a shard's lock for 256 cells of it at a time: a registration waits for one of those batches
+    /// at most. It is meant for once a second or so; [`metrics`](Wheel::metrics) costs less.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let snapshot = tickwheel::Wheel::new().snapshot();
+    /// assert_eq!(snapshot.pending, 0);
+    /// ```
+    pub fn snapshot(&self) -> Snapshot {
+        let Settings {
+            tick_duration,
+            ticks_per_wheel,
+            levels,
+            ..
+        } = self.parts.settings;
+        let mut census = Census::new(TickDuration::new(tick_duration), ticks_per_wheel, levels);
+        let shards = self
+            .parts
+            .shards
+            .iter()
+            .map(|shard| shard.take_census(&mut census));
+        let (shards, ticks): (Vec<_>, Vec<_>) = shards.unzip();
+        let driver = &self.parts.driver;
+        let labels = driver.labels.stats(self.is_shutdown());
+        let tick = ticks.into_iter().max().unwrap_or_default();
+        census.finish(shards, driver.lag(), labels, tick)
     }
 
     /// Returns `true` if the wheel has been shut down.

@@ -17,6 +17,8 @@ use super::{
 use crate::{
     clock::{self, Clock, Epoch, Source},
     error::Refusal,
+    labels::Labels,
+    lag::{LagHistogram, LagRecorder},
     metrics::Metrics,
     shard::{Drive, Shard},
     sync::{Mutex, lock},
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
     /// Every handle of the wheel is gone.
     pub(super) handles_gone: AtomicBool,
     pub(super) stats: Stats,
+    pub(crate) labels: Labels,
 }
 
 /// The place of the one driver.
@@ -64,6 +67,7 @@ pub(super) struct Stats {
     panics: AtomicU64,
     last_lag: AtomicU64,
     max_lag: AtomicU64,
+    lags: LagRecorder,
     /// Wheel time at the last turn.
     last_turn: AtomicU64,
 }
@@ -88,6 +92,7 @@ impl Stats {
         let lag = Nanos::from_duration(lag).0;
         self.last_lag.store(lag, Ordering::Relaxed);
         self.max_lag.fetch_max(lag, Ordering::Relaxed);
+        self.lags.record(lag);
     }
 
     pub(super) fn waker_panicked(&self) {
@@ -116,6 +121,7 @@ impl Shared {
             never_ran: AtomicU64::new(0),
             handles_gone: AtomicBool::new(false),
             stats: Stats::default(),
+            labels: Labels::new(),
         }
     }
 
@@ -145,6 +151,11 @@ impl Shared {
         total.panics = self.stats.panics.load(Ordering::Relaxed);
         total.last_lag = nanos(&self.stats.last_lag);
         total.max_lag = nanos(&self.stats.max_lag);
+    }
+
+    pub(crate) fn lag(&self) -> LagHistogram {
+        let max = self.stats.max_lag.load(Ordering::Relaxed);
+        self.stats.lags.histogram(Duration::from_nanos(max))
     }
 
     /// The runtime that a driver is to be started on, or a scheduled task spawned on.
@@ -236,5 +247,9 @@ impl Drive for Shared {
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
         let shards = self.shards.get()?;
         shards[number & (shards.len() - 1)].upgrade()
+    }
+
+    fn labels(&self) -> Option<&Labels> {
+        Some(&self.labels)
     }
 }

@@ -9,12 +9,14 @@
 //! 3. Whoever takes a waker out of a shard wakes it after the lock is released. A future that read something older without the
 //!    lock is then polled again.
 
+mod headroom;
 mod limit;
 mod local;
 #[cfg(all(test, loom))]
 mod loom;
 mod mode;
 mod reuse;
+mod snapshot;
 mod status;
 mod timeout_timer;
 mod timer;
@@ -29,11 +31,13 @@ use crate::clock::EpochInstant;
 use crate::{
     clock::{Base, Clock, Epoch, Moment},
     error::Refusal,
+    labels::Labels,
     metrics::Metrics,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
     timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
+pub(crate) use headroom::Headroom;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
 pub(crate) use timer::Timer;
@@ -68,6 +72,11 @@ pub(crate) trait Drive: Send + Sync {
 
     /// The shard, of the same wheel, of the thread with this number.
     fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
+
+    /// The labels of the wheel. A model has none.
+    fn labels(&self) -> Option<&Labels> {
+        None
+    }
 }
 
 /// One lock and all behind it.
@@ -198,6 +207,10 @@ impl Shard {
         total.cascaded += counters.cascaded;
         total.dozes += counters.dozes;
         total.arena_bytes += wheel.arena_bytes();
+    }
+
+    pub(crate) fn labels(&self) -> Option<&Labels> {
+        self.driver.labels()
     }
 
     /// Makes sure that a locked shard has a driver, starting one if need be.

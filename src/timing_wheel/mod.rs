@@ -50,6 +50,7 @@
 
 mod bucket;
 mod by_cell;
+mod census;
 mod level;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
@@ -66,6 +67,7 @@ use level::Level;
 
 pub(crate) use bucket::Key;
 pub(crate) use by_cell::First;
+pub(crate) use census::Site;
 pub(crate) use tick::{Nanos, Tick, TickDuration};
 
 /// The wheel: values of type `T`, each with a deadline. It knows no clock; whoever owns it says what tick it is.

@@ -1,6 +1,6 @@
 //! What a shard knows of its threads' slots, behind its lock: what was taken and what is kept, as the counters have it.
 
-use std::task::Waker;
+use std::{num::NonZeroU32, task::Waker};
 
 use super::slot::{Slot, Version};
 use crate::{
@@ -70,6 +70,11 @@ impl Ledger {
             kept: kept.len(),
             taken,
         }
+    }
+
+    /// Adds the numbers of the timers that are kept for reuse.
+    pub(in crate::shard) fn kept(&self, kept: &mut Vec<NonZeroU32>) {
+        kept.extend(self.0.iter().filter_map(|account| account.slot.look().0));
     }
 
     #[cfg(all(test, loom))]

@@ -1,0 +1,371 @@
+//! `Labelled`, and the timeouts that it makes.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::{task::coop, time::Instant};
+
+use crate::{
+    error::TimeoutError,
+    labels::{Count, Label},
+    shard::{Headroom, Timer},
+    timeout::poll_timer,
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Makes a handle whose timeouts are counted under a label: [`snapshot`](Wheel::snapshot) tells how many there were, what became
+    /// of them, and how much of their time was left when they completed.
+    ///
+    /// Equal names are one label. A wheel keeps 1,000 names apart; all further ones are one label, «other». So a name is that of
+    /// an operation, such as `"orders: insert"`, and never holds what comes from outside.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let database = wheel.labelled("database");
+    /// let row = database.timeout(Duration::from_secs(1), async { "row" }).await;
+    /// assert_eq!(row, Ok("row"));
+    ///
+    /// let stats = &wheel.snapshot().labels[0];
+    /// assert_eq!(stats.completed, 1);
+    /// assert_eq!(stats.headroom[9], 1, "all of the second was left");
+    /// # }
+    /// ```
+    pub fn labelled(&self, name: impl Into<Arc<str>>) -> Labelled {
+        let (label, name) = self.driver().labels.find(name.into());
+        Labelled {
+            wheel: self.clone(),
+            label,
+            name,
+        }
+    }
+}
+
+/// A handle of a [`Wheel`] whose timeouts are counted under a label: see [`Wheel::labelled`].
+///
+/// Cloning it is cheap, and every clone is the same label.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{Labelled, Wheel};
+/// use std::time::Duration;
+///
+/// async fn ask(timers: Labelled) -> &'static str {
+///     timers.timeout(Duration::from_secs(1), async { "answer" }).await.unwrap_or("none")
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// assert_eq!(ask(Wheel::new().labelled("ask")).await, "answer");
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Labelled {
+    wheel: Wheel,
+    label: Label,
+    name: Arc<str>,
+}
+
+impl Labelled {
+    /// Returns the name that the timeouts are counted under: the one given, or «other» after so many.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().labelled("database").name(), "database");
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts what comes of it.
+    ///
+    /// In a shard that ticks, how much time was left is known to two ticks.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`Wheel::timeout`]. A timeout that is dropped after its first poll counts as cancelled.
+    ///
+    /// # Panics
+    ///
+    /// As [`Wheel::timeout`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Wheel::timeout`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let labelled = Wheel::new().labelled("never");
+    /// let error = labelled.timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
+    /// assert!(error.unwrap_err().is_elapsed());
+    /// # }
+    /// ```
+    #[inline]
+    pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
+        self.limit(Timer::counting(self.wheel.shard(), duration), future)
+    }
+
+    /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts what comes of it.
+    ///
+    /// The time that it has is counted from its first poll.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`Wheel::timeout_at`]. A timeout that is dropped after its first poll counts as cancelled.
+    ///
+    /// # Panics
+    ///
+    /// As [`Wheel::timeout`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Wheel::timeout`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let labelled = Wheel::new().labelled("report");
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(labelled.timeout_at(deadline, async { 7 }).await, Ok(7));
+    /// # }
+    /// ```
+    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
+        let shard = self.wheel.shard();
+        self.limit(Timer::at(shard, shard.stamp(deadline)), future)
+    }
+
+    #[inline]
+    fn limit<F: IntoFuture>(&self, timer: Timer, future: F) -> LabelledTimeout<F::IntoFuture> {
+        LabelledTimeout {
+            future: future.into_future(),
+            timer: LabelledTimer {
+                timer,
+                headroom: Headroom::NONE,
+                label: self.label,
+                progress: Progress::New,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Labelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Labelled")
+            .field("name", &self.name)
+            .field("wheel", &self.wheel)
+            .finish()
+    }
+}
+
+pin_project! {
+    /// The future returned by [`Labelled::timeout`] and [`Labelled::timeout_at`].
+    ///
+    /// It is `Unpin` where the future inside is, and cancelled by dropping.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{LabelledTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let labelled = Wheel::new().labelled("ready");
+    /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct LabelledTimeout<F> {
+        #[pin]
+        future: F,
+        timer: LabelledTimer,
+    }
+}
+
+impl<F> LabelledTimeout<F> {
+    /// Returns the future inside.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{future::ready, time::Duration};
+    /// let labelled = tickwheel::Wheel::new().labelled("ready");
+    /// let timeout = labelled.timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
+    /// ```
+    pub fn get_ref(&self) -> &F {
+        &self.future
+    }
+
+    /// Returns the future inside, to be changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{future::ready, time::Duration};
+    /// let labelled = tickwheel::Wheel::new().labelled("ready");
+    /// let mut timeout = labelled.timeout(Duration::from_secs(1), ready(7));
+    /// *timeout.get_mut() = ready(8);
+    /// ```
+    pub fn get_mut(&mut self) -> &mut F {
+        &mut self.future
+    }
+
+    /// Gives back the future inside, and cancels the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::{future::ready, time::Duration};
+    /// let labelled = tickwheel::Wheel::new().labelled("ready");
+    /// let timeout = labelled.timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    pub fn into_inner(self) -> F {
+        self.future
+    }
+}
+
+impl<F: Future> Future for LabelledTimeout<F> {
+    type Output = Result<F::Output, TimeoutError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        this.timer.begin_poll();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.timer.complete();
+            return Poll::Ready(Ok(output));
+        }
+        this.timer.poll(had_budget, cx).map(Err)
+    }
+}
+
+impl<F: fmt::Debug> fmt::Debug for LabelledTimeout<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LabelledTimeout")
+            .field("future", &self.future)
+            .field("timer", &self.timer.timer)
+            .finish()
+    }
+}
+
+/// A timer that is counted.
+struct LabelledTimer {
+    timer: Timer,
+    headroom: Headroom,
+    label: Label,
+    progress: Progress,
+}
+
+/// What has been counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    New,
+    /// In its first poll, which counts also if the future panics.
+    Polled,
+    /// That it has begun.
+    Begun,
+    /// What came of it.
+    Ended,
+}
+
+impl LabelledTimer {
+    #[inline]
+    fn count(&self, count: Count) {
+        self.label.count(count, || self.timer.shard().labels());
+    }
+
+    #[inline]
+    fn begin_poll(&mut self) {
+        if self.progress == Progress::New {
+            self.progress = Progress::Polled;
+        }
+    }
+
+    /// The future was ready.
+    #[inline]
+    fn complete(&mut self) {
+        let count = match self.progress {
+            Progress::New | Progress::Polled => Count::AtOnce,
+            Progress::Begun => match self.timer.tenths_left(&self.headroom) {
+                _ if self.timer.shard().is_shutdown() => Count::Refused,
+                tenths => Count::Completed(tenths),
+            },
+            Progress::Ended => return,
+        };
+        self.progress = Progress::Ended;
+        self.count(count);
+        self.timer.cancel();
+    }
+
+    /// The future is pending.
+    #[inline]
+    fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
+        let begins = self.progress == Progress::Polled;
+        let delay = self.timer.delay();
+        if begins {
+            self.progress = Progress::Begun;
+            self.count(Count::Begun);
+        }
+        let polled = poll_timer(&mut self.timer, had_budget, cx);
+        match &polled {
+            Poll::Pending if begins => self.headroom = self.timer.begin_headroom(delay),
+            Poll::Pending => {}
+            Poll::Ready(error) => self.fail(error),
+        }
+        polled
+    }
+
+    fn fail(&mut self, error: &TimeoutError) {
+        if self.progress == Progress::Begun {
+            self.progress = Progress::Ended;
+            self.count(match error {
+                TimeoutError::Elapsed => Count::Elapsed,
+                _ => Count::Refused,
+            });
+        }
+    }
+}
+
+impl Drop for LabelledTimer {
+    #[inline]
+    fn drop(&mut self) {
+        if self.progress == Progress::Ended || self.progress == Progress::New {
+            return;
+        }
+        if self.progress == Progress::Polled {
+            self.count(Count::Begun);
+        }
+        self.count(match self.timer.shard().is_shutdown() {
+            true => Count::Refused,
+            false => Count::Cancelled,
+        });
+    }
+}

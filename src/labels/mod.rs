@@ -1,0 +1,184 @@
+//! The labels of a wheel, and what became of the timeouts under each.
+//!
+//! Each thread counts for itself, so that no worker waits for another: see [`tally`]. Whoever wants to know adds them up.
+
+mod tally;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub(crate) use tally::Count;
+
+use tally::{LABELS, Tally, Totals};
+
+/// Names that a wheel keeps apart.
+const NAMES: usize = LABELS - 1;
+/// What counts for all further names.
+const OTHER: &str = "other";
+
+/// What became of the timeouts of one label.
+///
+/// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `refused`, `cancelled` and `pending`.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let database = wheel.labelled("database");
+/// database.timeout(Duration::from_secs(1), async { 7 }).await.unwrap();
+/// database.timeout(Duration::from_secs(1), std::future::pending::<()>()).await.unwrap_err();
+///
+/// let stats = &wheel.snapshot().labels[0];
+/// assert_eq!(&*stats.name, "database");
+/// assert_eq!((stats.started, stats.completed, stats.elapsed), (2, 1, 1));
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LabelStats {
+    /// The label.
+    pub name: Arc<str>,
+    /// Timeouts that were polled.
+    pub started: u64,
+    /// Timeouts whose future completed in time.
+    pub completed: u64,
+    /// Timeouts whose time ran out.
+    pub elapsed: u64,
+    /// Timeouts that the wheel refused, because it was full or shut down, and those that were pending as it was shut down.
+    pub refused: u64,
+    /// Timeouts that were dropped before any of this.
+    pub cancelled: u64,
+    /// Timeouts that wait.
+    pub pending: u64,
+    /// How many completed with so many tenths of their time left, rounded down; those with all of it left are in the last. Many in
+    /// the first: the timeout is too tight. All in the last: it protects from nothing.
+    pub headroom: [u64; 10],
+}
+
+impl LabelStats {
+    fn new(name: Arc<str>, totals: &Totals, shutdown: bool) -> LabelStats {
+        let ended = totals.completed() + totals.elapsed + totals.refused + totals.cancelled;
+        let pending = totals.begun.saturating_sub(ended);
+        let mut headroom = totals.headroom;
+        headroom[9] += totals.at_once;
+        let mut stats = LabelStats {
+            name,
+            started: 0,
+            completed: headroom.iter().sum(),
+            elapsed: totals.elapsed,
+            refused: totals.refused,
+            cancelled: totals.cancelled,
+            pending,
+            headroom,
+        };
+        if shutdown {
+            stats.refused += std::mem::take(&mut stats.pending);
+        }
+        stats.started = stats.completed + stats.elapsed + stats.refused + stats.cancelled + stats.pending;
+        stats
+    }
+}
+
+/// The labels of one wheel.
+pub(crate) struct Labels {
+    /// Tells apart all wheels that a process ever has.
+    number: u64,
+    names: Mutex<Names>,
+    tallies: Mutex<Vec<Arc<Tally>>>,
+    /// For threads whose locals are gone.
+    stray: Mutex<Tally>,
+}
+
+#[derive(Default)]
+struct Names {
+    by_name: HashMap<Arc<str>, u16>,
+    in_order: Vec<Arc<str>>,
+}
+
+/// A label, as whoever counts under it knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    wheel: u64,
+    index: u16,
+}
+
+impl Labels {
+    pub(crate) fn new() -> Labels {
+        static WHEELS: AtomicU64 = AtomicU64::new(0);
+        Labels {
+            number: WHEELS.fetch_add(1, Ordering::Relaxed),
+            names: Mutex::default(),
+            tallies: Mutex::default(),
+            stray: Mutex::default(),
+        }
+    }
+
+    /// The label with this name, or the one for all names beyond so many, and the name that it goes by.
+    pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
+        let mut names = lock(&self.names);
+        let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
+            true => Arc::from(OTHER),
+            false => name,
+        };
+        let next = names.in_order.len() as u16;
+        let index = *names.by_name.entry(name.clone()).or_insert(next);
+        if index == next {
+            names.in_order.push(name);
+        }
+        let label = Label {
+            wheel: self.number,
+            index,
+        };
+        (label, names.in_order[usize::from(index)].clone())
+    }
+
+    /// What became of the timeouts of each label; of those pending, once the wheel is shut down, that they were refused.
+    pub(crate) fn stats(&self, shutdown: bool) -> Vec<LabelStats> {
+        let names = lock(&self.names).in_order.clone();
+        let tallies = lock(&self.tallies).clone();
+        let stray = lock(&self.stray);
+        let stats = |(index, name)| {
+            let mut totals = Totals::default();
+            // All that has ended first: what began it is seen then.
+            for tally in tallies.iter().map(|tally| &**tally).chain([&*stray]) {
+                tally.add_ends(index, &mut totals);
+            }
+            for tally in tallies.iter().map(|tally| &**tally).chain([&*stray]) {
+                tally.add_beginnings(index, &mut totals);
+            }
+            LabelStats::new(name, &totals, shutdown)
+        };
+        (0..).zip(names).map(stats).collect()
+    }
+
+    /// A tally for a thread that has none here: one that another has left, if there is one.
+    fn open(&self) -> Arc<Tally> {
+        let mut tallies = lock(&self.tallies);
+        // What its thread did is seen after this.
+        if let Some(left) = tallies
+            .iter_mut()
+            .find_map(|tally| Arc::get_mut(tally).is_some().then_some(tally))
+        {
+            return left.clone();
+        }
+        let tally = Arc::new(Tally::default());
+        tallies.push(tally.clone());
+        tally
+    }
+}
+
+/// What is behind these locks is whole at every point that can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

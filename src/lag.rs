@@ -1,0 +1,243 @@
+//! How late a wheel's driver came, each time: a histogram.
+
+use std::{
+    array,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Buckets for each power of two: each is an eighth wide.
+const EIGHTHS: u64 = 8;
+/// Nanoseconds in the unit of the finest buckets.
+const UNIT: u64 = 1_000;
+/// Up to an hour and more; what is later counts in the last.
+const BUCKETS: usize = 240;
+
+/// How late the driver of a wheel came: each time that it came to a deadline or a tick it had meant to come to.
+///
+/// Lateness is counted in buckets that are a microsecond wide up to 16, and an eighth of what they begin at from there on, up to
+/// an hour and more. It is counted since the wheel was made; [`since`](LagHistogram::since) shows what came between two snapshots.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let before = wheel.snapshot();
+/// wheel.sleep(Duration::from_millis(20)).await.unwrap();
+///
+/// let lag = wheel.snapshot().lag.since(&before.lag);
+/// assert!(lag.count() >= 1);
+/// assert!(lag.quantile(0.5) <= lag.max());
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LagHistogram {
+    /// None beyond the last that is in use.
+    counts: Vec<u64>,
+    max: Duration,
+}
+
+impl LagHistogram {
+    /// Returns how often the driver came.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().snapshot().lag.count(), 0);
+    /// ```
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Returns the lateness that so large a part of the times did not pass: the end of its bucket, and no more than the maximum.
+    /// Zero, when the driver has not come yet. A `quantile` outside of 0 to 1 is taken as the nearer of the two.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let lag = tickwheel::Wheel::new().snapshot().lag;
+    /// assert!(lag.quantile(0.99).is_zero());
+    /// ```
+    pub fn quantile(&self, quantile: f64) -> Duration {
+        let rank = (self.count() as f64 * quantile.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
+        let mut passed = 0;
+        self.buckets()
+            .find(|(_, count)| {
+                passed += count;
+                passed >= rank
+            })
+            .map_or(Duration::ZERO, |(end, _)| end)
+    }
+
+    /// Returns the latest that the driver came; in what [`since`](LagHistogram::since) returns, to the end of its bucket.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::new();
+    /// assert_eq!(wheel.snapshot().lag.max(), wheel.metrics().max_lag);
+    /// ```
+    pub fn max(&self) -> Duration {
+        self.max
+    }
+
+    /// Returns the used buckets, in order: the lateness at which each ends, no more than the maximum, and how often the driver came
+    /// so late.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let lag = tickwheel::Wheel::new().snapshot().lag;
+    /// assert_eq!(lag.buckets().map(|(_, count)| count).sum::<u64>(), lag.count());
+    /// ```
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        used.map(|(bucket, count)| (end_of(bucket).min(self.max), *count))
+    }
+
+    /// Returns what was added after `earlier`, which is of the same wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let lag = tickwheel::Wheel::new().snapshot().lag;
+    /// assert_eq!(lag.since(&lag).count(), 0);
+    /// ```
+    #[must_use]
+    pub fn since(&self, earlier: &LagHistogram) -> LagHistogram {
+        let earlier = earlier.counts.iter().copied().chain(std::iter::repeat(0));
+        let counts = self.counts.iter().zip(earlier);
+        LagHistogram::of(counts.map(|(now, then)| now.saturating_sub(then)), self.max)
+    }
+
+    fn of(counts: impl Iterator<Item = u64>, max: Duration) -> LagHistogram {
+        let mut counts: Vec<u64> = counts.collect();
+        let used = counts.iter().rposition(|count| *count > 0);
+        counts.truncate(used.map_or(0, |last| last + 1));
+        LagHistogram {
+            max: used.map_or(Duration::ZERO, |last| end_of(last).min(max)),
+            counts,
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for LagHistogram {
+    /// As a struct of `count`, `p50`, `p99`, `max` and `buckets`.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut histogram = serializer.serialize_struct("LagHistogram", 5)?;
+        histogram.serialize_field("count", &self.count())?;
+        histogram.serialize_field("p50", &self.quantile(0.5))?;
+        histogram.serialize_field("p99", &self.quantile(0.99))?;
+        histogram.serialize_field("max", &self.max)?;
+        histogram.serialize_field("buckets", &self.buckets().collect::<Vec<_>>())?;
+        histogram.end()
+    }
+}
+
+/// Counts how late the driver came. Only the driver writes.
+pub(crate) struct LagRecorder {
+    counts: [AtomicU64; BUCKETS],
+}
+
+impl Default for LagRecorder {
+    fn default() -> LagRecorder {
+        LagRecorder {
+            counts: array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+impl LagRecorder {
+    pub(crate) fn record(&self, nanos: u64) {
+        self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn histogram(&self, max: Duration) -> LagHistogram {
+        LagHistogram::of(self.counts.iter().map(|count| count.load(Ordering::Relaxed)), max)
+    }
+}
+
+fn bucket_of(nanos: u64) -> usize {
+    let units = nanos / UNIT;
+    let power = units.max(EIGHTHS).ilog2() - EIGHTHS.ilog2();
+    let bucket = u64::from(power) * EIGHTHS + (units >> power);
+    (bucket as usize).min(BUCKETS - 1)
+}
+
+/// Where a bucket ends, exclusive; the last one has no end.
+fn end_of(bucket: usize) -> Duration {
+    let next = bucket as u64 + 1;
+    if bucket == BUCKETS - 1 {
+        return Duration::MAX;
+    }
+    let power = (next / EIGHTHS).saturating_sub(1);
+    Duration::from_nanos(((next - power * EIGHTHS) << power) * UNIT)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn histogram(lags: &[u64]) -> LagHistogram {
+        let recorder = LagRecorder::default();
+        lags.iter().for_each(|nanos| recorder.record(*nanos));
+        let max = lags.iter().copied().max().unwrap_or(0);
+        recorder.histogram(Duration::from_nanos(max))
+    }
+
+    #[test]
+    fn buckets_follow_one_another_and_the_last_is_open() {
+        for bucket in 0..BUCKETS - 1 {
+            let end = end_of(bucket).as_nanos() as u64;
+            assert_eq!(bucket_of(end - 1), bucket);
+            assert_eq!(bucket_of(end), bucket + 1);
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert!(end_of(BUCKETS - 2) > Duration::from_secs(3600));
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_that_of_the_sorted_lags_to_an_eighth_and_a_microsecond(
+            mut lags in prop::collection::vec(0..10_000_000_000_u64, 1..200),
+            quantile in 0.0..=1.0_f64,
+        ) {
+            let found = histogram(&lags).quantile(quantile).as_nanos() as u64;
+            lags.sort_unstable();
+            let rank = ((lags.len() as f64 * quantile).ceil() as usize).max(1);
+            let exact = lags[rank - 1];
+            prop_assert!(found >= exact, "{found} for {exact}");
+            prop_assert!(found <= exact + exact / 8 + UNIT, "{found} for {exact}");
+        }
+    }
+
+    #[test]
+    fn since_leaves_what_was_added() {
+        let before = histogram(&[5_000, 9_000_000]);
+        let after = histogram(&[5_000, 9_000_000, 5_000, 40_000]);
+        let added = after.since(&before);
+        assert_eq!(added, histogram(&[5_000, 40_000]).since(&histogram(&[])));
+        assert_eq!(added.count(), 2);
+        assert!(added.max() >= Duration::from_micros(40) && added.max() < Duration::from_micros(46));
+        assert_eq!(after.max(), Duration::from_millis(9));
+    }
+
+    #[test]
+    fn of_nothing_everything_is_zero() {
+        let none = histogram(&[]);
+        assert_eq!(none, LagHistogram::default());
+        assert_eq!(
+            (none.count(), none.max(), none.quantile(1.0)),
+            (0, Duration::ZERO, Duration::ZERO)
+        );
+    }
+}

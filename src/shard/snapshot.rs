@@ -1,0 +1,78 @@
+//! A shard as it stands, for those who look on.
+
+use super::{Mode, Shard, State};
+use crate::{
+    snapshot::{self, Census, ShardSnapshot},
+    sync::lock,
+    timing_wheel::{Nanos, Site, Tick},
+};
+
+/// Cells that are looked at under one lock.
+const BATCH: usize = 256;
+
+/// A walk through a shard's arena, a batch of cells at a time.
+struct Walk {
+    /// The first cell that has not been looked at.
+    cell: usize,
+    now: Nanos,
+    sites: Vec<Site>,
+}
+
+impl Shard {
+    /// Counts every timer that waits here, and tells the tick in progress. A registration waits for one batch at most.
+    pub(crate) fn take_census(&self, census: &mut Census) -> (ShardSnapshot, Tick) {
+        let mut walk = self.begin_walk();
+        let mut pending = 0;
+        let mut mode = snapshot::Mode::Driverless;
+        while self.walk_on(&mut walk, &mut mode) {
+            // With the lock released: so others come in between.
+            for site in &walk.sites {
+                census.count(site, walk.now);
+            }
+            pending += walk.sites.len();
+        }
+        (ShardSnapshot { pending, mode }, self.tick.tick_at(walk.now))
+    }
+
+    fn begin_walk(&self) -> Walk {
+        let now = self.now();
+        let state = lock(&self.state);
+        let driven = matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. });
+        Walk {
+            cell: 0,
+            now: match driven {
+                true => state.clock.nanos_of(now),
+                // Its time stands still.
+                false => self.tick.start_of(state.wheel.now()),
+            },
+            sites: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Looks at the next batch of cells; false after the last.
+    fn walk_on(&self, walk: &mut Walk, mode: &mut snapshot::Mode) -> bool {
+        walk.sites.clear();
+        let mut kept = Vec::with_capacity(8);
+        {
+            let state = lock(&self.state);
+            let State { wheel, clock, .. } = &*state;
+            *mode = match state.mode {
+                Mode::Driverless => snapshot::Mode::Driverless,
+                Mode::Dozing { .. } => snapshot::Mode::Dozing,
+                Mode::Ticking { .. } => snapshot::Mode::Ticking,
+                Mode::Shutdown => snapshot::Mode::Shutdown,
+            };
+            if walk.cell >= wheel.cells() || wheel.is_vacant() {
+                return false;
+            }
+            let cells = walk.cell..walk.cell + BATCH;
+            let deadline_of = |delay| clock.deadline_tick(walk.now.saturating_add(delay));
+            walk.sites.extend(wheel.sites(cells, deadline_of));
+            walk.cell += BATCH;
+            state.ledger.kept(&mut kept);
+        }
+        // What is kept for reuse has been cancelled.
+        walk.sites.retain(|site| !kept.contains(&site.number));
+        true
+    }
+}

@@ -1,0 +1,201 @@
+//! What [`Wheel::snapshot`](crate::Wheel::snapshot) shows.
+
+use std::time::Duration;
+
+use crate::{
+    labels::LabelStats,
+    lag::LagHistogram,
+    timing_wheel::{Nanos, Site, Tick, TickDuration},
+};
+
+/// A wheel as it stands: what waits in it and until when, how late its driver came, and what became of labelled timeouts.
+///
+/// The shards are read one after another. At a quiet point, when no call to the wheel is under way, all of it is exact: the sums
+/// over `horizon`, `levels` and `shards` are each `pending`. While timers come and go, each figure is true of some moment
+/// of the reading.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let sleeping = tokio::spawn(wheel.sleep(Duration::from_secs(5)));
+/// tokio::task::yield_now().await;
+///
+/// let snapshot = wheel.snapshot();
+/// assert_eq!(snapshot.pending, 1);
+/// assert_eq!(snapshot.horizon[4], 1, "due within 10 s, and not within 1 s");
+/// # drop(sleeping);
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Timers that wait in the wheel.
+    pub pending: usize,
+    /// How many of them are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each is counted once, in the
+    /// first that holds the deadline of its entry. A timer that was reset to a later instant has its old one until that comes.
+    pub horizon: [usize; 9],
+    /// What hangs on each level of the wheel, the finest first, summed over the shards.
+    pub levels: Vec<LevelSnapshot>,
+    /// Each shard.
+    pub shards: Vec<ShardSnapshot>,
+    /// How late the driver came, each time.
+    pub lag: LagHistogram,
+    /// What became of the timeouts of each label, in the order in which the labels were made.
+    pub labels: Vec<LabelStats>,
+    /// The tick in progress, counted from the wheel's first. On level k, counted from 0, the hand stands at bucket
+    /// `tick / n.pow(k) % n`, for `n` ticks per wheel.
+    pub tick: u64,
+}
+
+/// What hangs on one level of a wheel.
+///
+/// A timeout whose deadline is still to be worked out, by the driver's next visit, is counted where it would hang by now. One that
+/// is overdue is counted in the finest level, where the hand stands.
+///
+/// # Examples
+///
+/// ```
+/// let snapshot = tickwheel::Wheel::new().snapshot();
+/// assert_eq!(snapshot.levels.len(), 4);
+/// assert!(snapshot.levels.iter().all(|level| level.buckets.is_empty()));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LevelSnapshot {
+    /// Timers that hang here.
+    pub pending: usize,
+    /// The used buckets, in order, each by its index, and how many timers hang in it.
+    pub buckets: Vec<(usize, usize)>,
+}
+
+/// One shard of a wheel.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Mode;
+///
+/// let wheel = tickwheel::Wheel::new();
+/// wheel.shutdown();
+/// assert!(wheel.snapshot().shards.iter().all(|shard| shard.mode == Mode::Shutdown));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ShardSnapshot {
+    /// Timers that wait here.
+    pub pending: usize,
+    /// How the shard is driven.
+    pub mode: Mode,
+}
+
+/// How a shard is driven.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Mode;
+///
+/// let snapshot = tickwheel::Wheel::new().snapshot();
+/// assert_eq!(snapshot.shards[0].mode, Mode::Driverless);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[non_exhaustive]
+pub enum Mode {
+    /// Nobody drives it: it had no timer yet, or its driver's runtime has gone.
+    Driverless,
+    /// The driver comes at the next deadline, if there is one.
+    Dozing,
+    /// The driver comes at every tick.
+    Ticking,
+    /// It has been shut down.
+    Shutdown,
+}
+
+/// The bounds of [`Snapshot::horizon`] after the first, which is a tick, and before the last, which is open.
+const HORIZON: [Duration; 7] = [
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(600),
+    Duration::from_secs(3600),
+];
+
+/// Counts what hangs where, shard by shard.
+pub(crate) struct Census {
+    tick: TickDuration,
+    ticks_per_wheel: usize,
+    horizon: [usize; 9],
+    /// A count for each bucket, once a level is in use.
+    levels: Vec<Vec<usize>>,
+}
+
+impl Census {
+    pub(crate) fn new(tick: TickDuration, ticks_per_wheel: usize, levels: usize) -> Census {
+        Census {
+            tick,
+            ticks_per_wheel,
+            horizon: [0; 9],
+            levels: vec![Vec::new(); levels],
+        }
+    }
+
+    /// Counts a timer, when it is `now`.
+    pub(crate) fn count(&mut self, site: &Site, now: Nanos) {
+        let left = self.tick.start_of(site.deadline).saturating_sub(now);
+        let within = |bound: &Nanos| left <= *bound;
+        let bounds = HORIZON.map(Nanos::from_duration);
+        let horizon = match within(&self.tick.nanos()) {
+            true => 0,
+            false => bounds.iter().position(within).map_or(8, |at| at + 1),
+        };
+        self.horizon[horizon] += 1;
+        let buckets = &mut self.levels[site.level];
+        if buckets.is_empty() {
+            buckets.resize(self.ticks_per_wheel, 0);
+        }
+        buckets[site.bucket] += 1;
+    }
+
+    /// The whole picture.
+    pub(crate) fn finish(
+        self,
+        shards: Vec<ShardSnapshot>,
+        lag: LagHistogram,
+        labels: Vec<LabelStats>,
+        tick: Tick,
+    ) -> Snapshot {
+        let level = |counts: Vec<usize>| {
+            let buckets: Vec<_> = counts
+                .into_iter()
+                .enumerate()
+                .filter(|(_, count)| *count > 0)
+                .collect();
+            LevelSnapshot {
+                pending: buckets.iter().map(|(_, count)| count).sum(),
+                buckets,
+            }
+        };
+        Snapshot {
+            pending: self.horizon.iter().sum(),
+            horizon: self.horizon,
+            levels: self.levels.into_iter().map(level).collect(),
+            shards,
+            lag,
+            labels,
+            tick: tick.0,
+        }
+    }
+}

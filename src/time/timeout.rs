@@ -56,7 +56,6 @@ pub fn timeout<F>(duration: Duration, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,
 {
-    let future = future.into_future();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout(duration, future)),
         tokio_sleep: None,
@@ -98,7 +97,6 @@ pub fn timeout_at<F>(deadline: Instant, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,
 {
-    let future = future.into_future();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout_at(deadline, future)),
         tokio_sleep: None,
@@ -194,25 +192,31 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let had_budget = coop::has_budget_remaining();
-        if this.tokio_sleep.is_some() {
-            if let Poll::Ready(output) = this.timeout.future().poll(cx) {
-                return Poll::Ready(Ok(output));
-            }
-        } else {
-            match ready!(this.timeout.as_mut().poll(cx)) {
-                Ok(output) => return Poll::Ready(Ok(output)),
-                Err(TimeoutError::Elapsed) => return Poll::Ready(Err(Elapsed::new())),
-                Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
-                    *this.tokio_sleep = Some(tokio_sleep(this.timeout.refused_until()));
-                }
+        if let Some(tokio_sleep) = this.tokio_sleep {
+            return poll_without_wheel(this.timeout.future(), tokio_sleep.as_mut(), cx);
+        }
+        match ready!(this.timeout.as_mut().poll(cx)) {
+            Ok(output) => Poll::Ready(Ok(output)),
+            Err(TimeoutError::Elapsed) => Poll::Ready(Err(Elapsed::new())),
+            Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
+                let tokio_sleep = this.tokio_sleep.insert(tokio_sleep(this.timeout.refused_until()));
+                // The wheel is asked only by who had budget left.
+                poll_tokio_sleep(tokio_sleep.as_mut(), true, cx).map(Err)
             }
         }
-        let elapsed = this
-            .tokio_sleep
-            .as_mut()
-            .map(|tokio_sleep| poll_tokio_sleep(tokio_sleep.as_mut(), had_budget, cx));
-        elapsed.unwrap_or(Poll::Pending).map(Err)
+    }
+}
+
+#[cold]
+fn poll_without_wheel<T: Future>(
+    future: Pin<&mut T>,
+    tokio_sleep: Pin<&mut tokio::time::Sleep>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<T::Output, Elapsed>> {
+    let had_budget = coop::has_budget_remaining();
+    match future.poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => poll_tokio_sleep(tokio_sleep, had_budget, cx).map(Err),
     }
 }
 

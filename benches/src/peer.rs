@@ -6,6 +6,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Tickwheel,
+    /// `tickwheel::time`, on the current wheel: timeouts and sleeps, beside those of a handle.
+    Current,
     /// `tokio::time`.
     Tokio,
     /// `tokio::time` on a runtime with `enable_alt_timer`, under `--cfg tokio_unstable` only.
@@ -23,7 +25,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Those present in this build.
+    /// Those present in this build, each of them once.
     pub fn all() -> impl Iterator<Item = Peer> {
         [
             Peer::Tickwheel,
@@ -42,6 +44,7 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Peer::Tickwheel => "tickwheel",
+            Peer::Current => "tickwheel::time",
             Peer::Tokio => "tokio",
             Peer::TokioAlt => "tokio-alt",
             Peer::Pingora => "pingora-timeout",

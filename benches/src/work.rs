@@ -107,6 +107,7 @@ impl<F: Future + Unpin, D: Future + Unpin> Future for Race<F, D> {
 #[derive(Clone)]
 enum Timers {
     Tickwheel(Wheel),
+    Current,
     Tokio,
     Pingora,
     DelayQueue(Arc<tokio::sync::Mutex<DelayQueue<()>>>),
@@ -120,6 +121,7 @@ impl Timers {
         let _entered = stage.runtime(peer).enter();
         match peer {
             Peer::Tickwheel => Timers::Tickwheel(Wheel::new()),
+            Peer::Current => Timers::Current,
             Peer::Tokio | Peer::TokioAlt => Timers::Tokio,
             Peer::Pingora => Timers::Pingora,
             Peer::DelayQueue => {
@@ -141,6 +143,12 @@ impl Timers {
             Timers::Tickwheel(wheel) => {
                 repeat(times, |cx| {
                     poll_ready(cx, wheel.timeout(black_box(duration), ready(())))
+                })
+                .await;
+            }
+            Timers::Current => {
+                repeat(times, |cx| {
+                    poll_ready(cx, tickwheel::time::timeout(black_box(duration), ready(())));
                 })
                 .await;
             }
@@ -193,6 +201,12 @@ impl Timers {
         match self {
             Timers::Tickwheel(wheel) => {
                 repeat(times, |cx| poll_once(cx, wheel.timeout(draw(), Once::default()))).await;
+            }
+            Timers::Current => {
+                repeat(times, |cx| {
+                    poll_once(cx, tickwheel::time::timeout(draw(), Once::default()))
+                })
+                .await;
             }
             Timers::Tokio => {
                 repeat(times, |cx| {
@@ -257,6 +271,12 @@ impl Timers {
             Timers::Tickwheel(wheel) => {
                 repeat(times, |cx| poll_sleep(cx, wheel.sleep(black_box(duration)))).await;
             }
+            Timers::Current => {
+                repeat(times, |cx| {
+                    poll_sleep(cx, tickwheel::time::sleep(black_box(duration)))
+                })
+                .await;
+            }
             Timers::Tokio => {
                 repeat(times, |cx| {
                     poll_sleep(cx, tokio::time::sleep(black_box(duration)))
@@ -282,6 +302,10 @@ impl Timers {
         let mut draw = || durations.draw(&mut random);
         match self {
             Timers::Tickwheel(wheel) => Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await),
+            Timers::Current => {
+                let wheel = Wheel::current();
+                Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await)
+            }
             Timers::Tokio => Pending::Tokio(start(timers, || tokio::time::sleep(draw())).await),
             Timers::Pingora => {
                 let boxed = start(timers, || -> Pin<Box<dyn Future<Output = ()>>> {
@@ -570,6 +594,7 @@ impl Stage {
         let before = process::cpu_time();
         match with {
             Timers::Tickwheel(wheel) => expire(timers, || wheel.sleep(draw())),
+            Timers::Current => expire(timers, || tickwheel::time::sleep(draw())),
             Timers::Tokio => expire(timers, || tokio::time::sleep(draw())),
             Timers::Pingora => expire(timers, || fast_sleep(draw())),
             Timers::FuturesTimer => expire(timers, || Delay::new(draw())),

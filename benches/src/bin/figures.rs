@@ -62,6 +62,24 @@ fn main() {
     });
     table.measure("sleep", sleeps);
 
+    // The current wheel: the first of each, beside a handle and Tokio.
+    let current = [("tickwheel", Current), ("handle", Tickwheel), ("tokio", Tokio)];
+    table.measure(
+        "current-ready",
+        current.map(|(name, peer)| (name, move |times| stage.ready(peer, times))),
+    );
+    for (work, workers) in [("current-one", 1), ("current-two", 2)] {
+        table.measure(
+            work,
+            current.map(|(name, peer)| (name, move |times| stage.churn(peer, workers, times))),
+        );
+    }
+    let sleeps = current.map(|(name, peer)| {
+        let held = stage.hold(peer, 1_000, Durations::Random);
+        (name, move |times| held.sleeps(times))
+    });
+    table.measure("current-sleep", sleeps);
+
     let mut flat = Vec::new();
     for pending in [1_000, 100_000, 1_000_000, 10_000_000]
         .into_iter()

@@ -58,7 +58,7 @@ type Goals = &'static [(&'static str, f64)];
 
 /// The rows of DESIGN.md, section 9, that are ratios: the name of the work, what it is, and how many times cheaper than
 /// each peer it is to be.
-const FIGURES: [(&str, &str, Goals); 9] = [
+const FIGURES: [(&str, &str, Goals); 12] = [
     (
         "ready",
         "timeout around a ready future",
@@ -96,6 +96,21 @@ const FIGURES: [(&str, &str, Goals); 9] = [
         &[("tokio", 2.0)],
     ),
     ("quiet-two", "the same on two workers at once", &[("tokio", 10.0)]),
+    (
+        "current-ready",
+        "timeout around a ready future, on the current wheel",
+        &[("tokio", 2.5)],
+    ),
+    (
+        "current-one",
+        "register and cancel on the current wheel, one thread",
+        &[("tokio", 2.5)],
+    ),
+    (
+        "current-two",
+        "the same on two workers at once",
+        &[("tokio", 8.0)],
+    ),
 ];
 
 /// A table of a page, by its name there.

@@ -207,7 +207,7 @@ impl FallbackSleep {
     fn follow(&mut self) {
         match &mut self.fallback {
             Fallback::Unused => {}
-            Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(self.sleep.deadline()),
+            Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(self.sleep.refused_until()),
             Fallback::Unavailable | Fallback::Elapsed => self.fallback = Fallback::Unused,
         }
     }
@@ -222,7 +222,7 @@ impl Future for FallbackSleep {
             if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {
                 return Poll::Ready(());
             }
-            match tokio_sleep(self.sleep.deadline()) {
+            match tokio_sleep(self.sleep.refused_until()) {
                 Some(tokio_sleep) => self.fallback = Fallback::Tokio(tokio_sleep),
                 None => {
                     // A loop around such a sleep must let other tasks run.

@@ -204,9 +204,9 @@ impl Interval {
         Poll::Ready(elapsed.map(|()| self.take_tick()))
     }
 
-    /// The instant of the next tick.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.sleep.deadline()
+    /// When the next tick, which was refused, is due by the clock here.
+    pub(crate) fn refused_until(&self) -> Instant {
+        self.sleep.refused_until()
     }
 
     /// Takes the tick that has come, and moves on to the next.

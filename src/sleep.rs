@@ -228,6 +228,11 @@ impl Sleep {
         self.timer.remove();
     }
 
+    /// When a sleep that was refused would have been due, by the clock here.
+    pub(crate) fn refused_until(&self) -> Instant {
+        self.timer.refused_until()
+    }
+
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
     }

@@ -157,6 +157,39 @@ fn a_shutdown_leaves_each_what_was_left_of_its_time() {
 }
 
 #[test]
+fn what_a_shutdown_leaves_is_as_long_by_another_clock() {
+    let (paused, real) = (paused_runtime(), real_runtime());
+    // The one clock is a day ahead of the other.
+    let (mut sleep, mut timeout, mut interval, mut moved, at) = paused.block_on(async {
+        advance(DAY).await;
+        let at = Instant::now() + TICK * 2;
+        let mut sleep = task::spawn(time::sleep_until(at));
+        let mut timeout = task::spawn(time::timeout_at(at, pending::<()>()));
+        let mut moved = task::spawn(time::sleep(DAY));
+        assert_pending!(sleep.poll());
+        assert_pending!(timeout.poll());
+        assert_pending!(moved.poll());
+        let interval = time::interval_at(at, SECOND);
+        Wheel::current().shutdown();
+        (sleep, timeout, interval, moved, at)
+    });
+    let start = std::time::Instant::now();
+    real.block_on(async {
+        assert_pending!(moved.poll(), "from here on it waits by the clock here");
+        moved.enter(|_, sleep| sleep.reset(at));
+        let all = async {
+            (&mut sleep).await;
+            assert!((&mut timeout).await.is_err());
+            interval.tick().await;
+            (&mut moved).await;
+        };
+        let in_time = tokio::time::timeout(SECOND * 60, all).await;
+        assert!(in_time.is_ok(), "it waits for another clock's instant");
+    });
+    assert!(start.elapsed() >= TICK * 2, "early");
+}
+
+#[test]
 fn a_shutdown_leaves_it_also_to_timeouts_that_have_just_come_in() {
     // On the real clock, for only there a shard ticks, and lets timeouts wait for the next tick to be counted from.
     real_runtime().block_on(async {

@@ -175,6 +175,12 @@ impl Shared {
         lock(&self.handle).clone()
     }
 
+    /// The runtime by whose clock the wheel goes: that of the driver, or of the next.
+    fn clock_runtime(&self) -> Option<Handle> {
+        let driving = lock(&self.runtime).clone();
+        driving.or_else(|| self.handle())
+    }
+
     /// The runtime that the wheel was given has gone for good.
     pub(crate) fn forget_handle(&self) {
         let handle = lock(&self.handle).take();
@@ -220,10 +226,22 @@ impl Drive for Shared {
     }
 
     fn now(&self) -> Instant {
-        let driving = lock(&self.runtime).clone();
-        let runtime = driving.or_else(|| self.handle());
+        let runtime = self.clock_runtime();
         let _entered = runtime.as_ref().map(Handle::enter);
         Instant::now()
+    }
+
+    fn instant_here(&self, instant: Instant) -> Instant {
+        let here = Handle::try_current().ok();
+        let other = |runtime: &Handle| here.as_ref().is_none_or(|here| here.id() != runtime.id());
+        let Some(runtime) = self.clock_runtime().filter(other) else {
+            return instant;
+        };
+        let now = {
+            let _entered = runtime.enter();
+            Instant::now()
+        };
+        clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
     }
 
     fn would_keep_clock(&self) -> bool {

@@ -67,6 +67,9 @@ pub(crate) trait Drive: Send + Sync {
     /// Reads the clock of the driver's runtime.
     fn now(&self) -> Instant;
 
+    /// An instant of the clock that the wheel goes by, as one of the clock here, where that is another: as far away.
+    fn instant_here(&self, instant: Instant) -> Instant;
+
     /// Whether a driver that was started now would go by the clock of the one that has gone.
     fn would_keep_clock(&self) -> bool;
 

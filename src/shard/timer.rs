@@ -127,13 +127,13 @@ impl Timer {
         }
     }
 
-    /// When a timer that was refused would have been due; one that was not even begun, from now on.
+    /// When a timer that was refused would have been due, by the clock here; one that was not even begun, from now on.
     pub(crate) fn refused_until(&self) -> Instant {
         match self.claim.progress {
             Progress::Counting => {
                 clock::saturating_add(Instant::now(), Nanos(self.claim.nanos).to_duration())
             }
-            _ => self.deadline(),
+            _ => self.shard.driver.instant_here(self.deadline()),
         }
     }
 

@@ -147,7 +147,7 @@ impl Interval {
                 if let Ok(tick) = ready!(self.interval.poll_tick(cx)) {
                     return Poll::Ready(tick);
                 }
-                let deadline = self.interval.deadline();
+                let deadline = self.interval.refused_until();
                 self.tokio_sleep
                     .insert(Box::pin(tokio::time::sleep_until(deadline)))
             }
@@ -235,7 +235,7 @@ impl Interval {
     /// Moves the fallback, if there is one, to where the next tick has moved.
     fn follow(&mut self) {
         if let Some(tokio_sleep) = &mut self.tokio_sleep {
-            tokio_sleep.as_mut().reset(self.interval.deadline());
+            tokio_sleep.as_mut().reset(self.interval.refused_until());
         }
     }
 

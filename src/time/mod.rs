@@ -6,7 +6,7 @@
 //! in. After that has gone it completes on the one that polls it, or panics as Tokio's does.
 //!
 //! Nothing here can be refused. Where the wheel is full, or has been shut down, timers wait on Tokio's own timer; those that were
-//! pending then wait there for what is left of their time.
+//! pending then wait there for what is left of their time, also where the runtime that polls them goes by another clock.
 //!
 //! What differs from Tokio's:
 //!

@@ -174,6 +174,48 @@ async fn without_handles_pending_futures_complete_and_then_the_task_ends() {
     assert_eq!(alive_tasks(), 0);
 }
 
+/// The waker of a timer kept for reuse is dropped as the driver retires. Here that starts the next driver.
+#[test]
+fn a_driver_that_ends_leaves_the_next_one_alone() {
+    /// Polls a sleep when it is dropped.
+    struct Polls(Mutex<Sleep>, Waker);
+    impl Wake for Polls {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Polls {
+        fn drop(&mut self) {
+            register_for(&self.1, self.0.get_mut().unwrap());
+            let sleep = std::mem::replace(self.0.get_mut().unwrap(), Wheel::new().sleep(SECOND));
+            STARTED.lock().unwrap().replace(sleep);
+        }
+    }
+    static STARTED: Mutex<Option<Sleep>> = Mutex::new(None);
+
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let (waker, woken) = counting_waker();
+        let start = std::time::Instant::now();
+        let polls = Waker::from(Arc::new(Polls(Mutex::new(wheel.sleep(ms(300))), waker)));
+        let mut kept = wheel.sleep(SECOND * 60);
+        register_for(&polls, &mut kept);
+        drop((polls, kept));
+        assert!(
+            STARTED.lock().unwrap().is_none(),
+            "the timer was not kept, and this test sees nothing"
+        );
+        drop(wheel);
+        settle().await;
+        let sleep = STARTED.lock().unwrap().take().expect("the driver has retired");
+        assert_eq!(
+            woken.load(Ordering::SeqCst),
+            0,
+            "it has a driver, and need not look for one"
+        );
+        sleep.await.unwrap();
+        assert!(start.elapsed() >= ms(300));
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_future_left_without_handles_and_never_polled_still_completes() {
     let wheel = Wheel::new();
@@ -567,6 +609,31 @@ fn a_reset_by_the_clock_of_the_next_driver_counts_by_that_one() {
         sleep.await.unwrap();
         assert!(start.elapsed() >= SECOND * 5);
         assert!(start.elapsed() - SECOND * 5 < TICK);
+    });
+}
+
+/// By the second clock, which is a day ahead, the new deadline is a later instant. In wheel time it is an earlier one.
+#[test]
+fn a_reset_by_a_clock_that_is_ahead_moves_the_entry_to_an_earlier_deadline() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let mut sleep = first.block_on(async {
+        let mut sleep = wheel.sleep(SECOND * 10);
+        register(&mut sleep);
+        sleep
+    });
+    drop(first);
+    let second = paused_runtime();
+    let other = wheel.sleep(ms(10));
+    second.block_on(async {
+        tokio::time::advance(DAY).await;
+        other.await.unwrap(); // the second driver is there
+        let (waker, woken) = counting_waker();
+        register_for(&waker, &mut sleep);
+        sleep.reset(Instant::now() + SECOND * 5);
+        advance(SECOND * 5).await;
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        sleep.await.unwrap();
     });
 }
 

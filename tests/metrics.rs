@@ -117,6 +117,31 @@ async fn a_timer_that_re_arms_counts_as_expired_and_registered_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn turns_within_one_tick_count_no_tick() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    settle().await;
+    let metrics = wheel.metrics();
+    assert_eq!(
+        (metrics.wakeups, metrics.ticks),
+        (0, 0),
+        "its first turn is at tick 0"
+    );
+    advance(SECOND).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    let ticks = wheel.metrics().ticks;
+    wheel.shutdown();
+    settle().await;
+    let metrics = wheel.metrics();
+    assert!(metrics.wakeups > 0);
+    assert_eq!(
+        metrics.ticks, ticks,
+        "its last turn is at the tick of the one before"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_earlier_deadline_moves_the_entry_and_counts_nothing() {
     let wheel = Wheel::new();
     let mut sleep = task::spawn(wheel.sleep(SECOND * 60));

@@ -334,3 +334,23 @@ fn a_waker_that_uses_the_wheel_when_it_is_dropped_may() {
     });
     end.recv_timeout(SECOND * 60).expect("the driver hangs");
 }
+
+/// Each of its timeouts takes the one before over and reads the clock. Ticks of ten seconds, so that hundreds fall into one.
+#[test]
+fn a_task_that_starts_hundreds_of_timeouts_in_a_tick_makes_its_shard_tick() {
+    let wheel = Wheel::builder()
+        .tick_duration(SECOND * 10)
+        .shards(1)
+        .build()
+        .unwrap();
+    real_runtime().block_on(async {
+        let (waker, _) = counting_waker();
+        // Of a timeout in a shard that ticks, only the delay is known.
+        let ticks = || format!("{:?}", waiting(&wheel, SECOND * 60, &waker)).contains("delay");
+        assert!(!ticks(), "a quiet shard dozes");
+        for _ in 0..300 {
+            drop(waiting(&wheel, SECOND * 60, &waker));
+        }
+        assert!(ticks());
+    });
+}

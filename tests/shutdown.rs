@@ -182,6 +182,18 @@ async fn futures_made_before_and_polled_after_resolve_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sleep_that_it_ended_has_not_elapsed() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    wheel.shutdown();
+    assert!(!sleep.is_elapsed());
+    advance(SECOND * 2).await;
+    assert!(!sleep.is_elapsed(), "its deadline came, but not in the wheel");
+    assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reset_does_not_bring_a_sleep_back() {
     let wheel = Wheel::new();
     let mut sleep = task::spawn(wheel.sleep(SECOND));

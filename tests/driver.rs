@@ -13,6 +13,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::{Wake, Waker},
     thread,
     time::Duration,
 };

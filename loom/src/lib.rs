@@ -2,7 +2,7 @@
 #![cfg(all(test, loom))]
 #![allow(dead_code, unused_imports)]
 
-#[path = "../../src/clock.rs"]
+#[path = "../../src/clock/mod.rs"]
 mod clock;
 #[path = "../../src/error.rs"]
 mod error;

@@ -17,7 +17,11 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use crate::{clock, error::ScheduleError, timing_wheel::Nanos, wheel::Wheel};
+use crate::{
+    clock::{self, Nanos},
+    error::ScheduleError,
+    wheel::Wheel,
+};
 
 use series::{Pace, Series};
 

@@ -247,7 +247,12 @@ impl Sleep {
 impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // What only goes on waiting needs no budget.
+        if self.timer.waits(cx.waker()) {
+            return Poll::Pending;
+        }
         ready!(budget::poll_left(cx));
         let outcome = ready!(self.poll_elapsed(cx.waker()));
         ready!(budget::poll_spend(cx));

@@ -191,6 +191,9 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
+        if this.timer.waits(cx.waker()) {
+            return Poll::Pending;
+        }
         poll_timer(this.timer, had_budget, cx).map(Err)
     }
 }

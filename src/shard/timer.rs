@@ -32,7 +32,7 @@ pub(crate) struct Timer {
 pub(super) struct Claim {
     /// The moment of the deadline or, while [`Progress::Counting`], nanoseconds of a delay.
     pub(super) nanos: u64,
-    /// The entry is pending, with the waker below, as long as this outlasts the shard's generation.
+    /// The timer waits, and its entry is pending with the waker below, as long as this outlasts the shard's generation.
     pub(super) until: Generation,
     pub(super) waker: WakerId,
     pub(super) key: Option<Key>,
@@ -186,6 +186,7 @@ impl Timer {
     pub(crate) fn reset_immediately(&mut self, deadline: EpochInstant) {
         self.reset(deadline);
         self.claim.progress = Progress::Immediate;
+        self.claim.until = Generation::UNKNOWN;
     }
 
     fn bring_forward(&mut self) {
@@ -198,16 +199,20 @@ impl Timer {
         }
     }
 
+    /// True when the timer waits already, and wakes this waker's task: then [`Timer::poll`] has nothing to do.
+    #[inline]
+    pub(crate) fn waits(&self, waker: &Waker) -> bool {
+        self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
+    }
+
     /// Waits until the timer is due.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match (&self.claim.key, self.claim.progress) {
-            (Some(_), Progress::Waiting | Progress::Counting) => {
-                if self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker) {
-                    return Poll::Pending;
-                }
-                self.claim.poll(&self.shard, waker)
-            }
+            (Some(_), Progress::Waiting | Progress::Counting) => match self.waits(waker) {
+                true => Poll::Pending,
+                false => self.claim.poll(&self.shard, waker),
+            },
             (None, Progress::New | Progress::Waiting) => self.start(waker),
             (None, Progress::Counting) => self.start_counting(waker),
             _ => self.complete(),
@@ -284,6 +289,7 @@ impl Timer {
     /// Ends the timer, and leaves nothing for the next of its task: that would wake the task at this one's deadline.
     pub(crate) fn remove(&mut self) {
         if let Some(key) = self.claim.key.take() {
+            self.claim.until = Generation::UNKNOWN;
             drop(self.shard.cancel(key));
         }
     }
@@ -295,6 +301,7 @@ impl Timer {
             delay: self.claim.incoming_delay(),
             waker: self.claim.waker,
         };
+        self.claim.until = Generation::UNKNOWN;
         if let Err(key) = self.shard.reuse.put(key, &candidate) {
             drop(self.shard.cancel(key));
         }
@@ -457,6 +464,7 @@ impl Claim {
     }
 
     fn end(&mut self, shard: &Shard, state: MutexGuard<'_, State>, removal: Removal) {
+        self.until = Generation::UNKNOWN;
         if let Some(key) = self.key.take() {
             drop(shard.remove(state, key, removal));
         }

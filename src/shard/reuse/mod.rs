@@ -17,16 +17,13 @@
 
 mod ledger;
 mod slot;
+mod waker_id;
 
 use std::{
     cell::RefCell,
     num::NonZeroU32,
-    ptr,
-    sync::{
-        OnceLock,
-        atomic::{self, AtomicBool},
-    },
-    task::{RawWakerVTable, Waker},
+    sync::atomic::{self, AtomicBool},
+    task::Waker,
 };
 
 use super::{Counters, Generation, mode::BUSY};
@@ -37,7 +34,7 @@ use crate::{
 };
 use slot::{Slot, Version};
 
-pub(super) use ledger::Ledger;
+pub(super) use {ledger::Ledger, waker_id::WakerId};
 
 /// Registrations in other shards, with none at its slot in between, after which a thread gives the slot up for one there.
 const ELSEWHERE: u32 = 4;
@@ -60,14 +57,6 @@ pub(super) struct Reuse {
     /// No limit counts what is kept, and the wheel has a handle.
     open: AtomicBool,
 }
-
-/// Whom a waker wakes, as long as it is there: the address it holds, and above that which of the [`VTABLES`] it is of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct WakerId(u64);
-
-/// The functions of the kinds of wakers that this process has met: those of Tokio's tasks, of `block_on`, and hardly any more. A timer
-/// with a waker of a further kind takes the lock each time.
-static VTABLES: [OnceLock<&'static RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
 
 /// What makes a timer fit for reuse.
 #[derive(Clone, Copy)]
@@ -92,37 +81,6 @@ struct Local {
     /// Timers that were started by a reading of the clock, with no lock, and since when.
     counted: u32,
     counted_from: Moment,
-}
-
-impl WakerId {
-    pub(super) const UNKNOWN: WakerId = WakerId(0);
-    /// No address has more bits.
-    const ADDRESS_BITS: u32 = 56;
-
-    pub(super) fn of(waker: &Waker) -> WakerId {
-        let address = waker.data().addr() as u64;
-        let kind = VTABLES
-            .iter()
-            .position(|kind| ptr::eq(*kind.get_or_init(|| waker.vtable()), waker.vtable()));
-        match kind {
-            Some(kind) if address >> Self::ADDRESS_BITS == 0 => {
-                WakerId((kind as u64 + 1) << Self::ADDRESS_BITS | address)
-            }
-            _ => WakerId::UNKNOWN,
-        }
-    }
-
-    /// What [`Waker::will_wake`] says of a waker that is known; false of any other.
-    #[inline]
-    pub(super) fn is(self, waker: &Waker) -> bool {
-        let address = self.0 & ((1 << Self::ADDRESS_BITS) - 1);
-        let kind = (self.0 >> Self::ADDRESS_BITS) as usize;
-        address == waker.data().addr() as u64
-            && VTABLES
-                .get(kind.wrapping_sub(1))
-                .and_then(OnceLock::get)
-                .is_some_and(|kind| ptr::eq(*kind, waker.vtable()))
-    }
 }
 
 impl Reuse {

@@ -1,0 +1,77 @@
+//! Which task a waker wakes, in eight bytes.
+
+use std::{
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+    task::{RawWakerVTable, Waker},
+};
+
+/// Whom a waker wakes, as long as that is there: the address that the waker holds, and above it the kind of waker, by its place among
+/// the [`VTABLES`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) struct WakerId(u64);
+
+/// The functions of the kinds of wakers that this process has met: those of Tokio's tasks, of `block_on`, and hardly any more. The
+/// first stays null: it is the kind of a waker that is not known. A timer with a waker of an eighth kind takes the lock each time.
+static VTABLES: [AtomicPtr<RawWakerVTable>; 8] = [const { AtomicPtr::new(ptr::null_mut()) }; 8];
+
+impl WakerId {
+    pub(in crate::shard) const UNKNOWN: WakerId = WakerId(0);
+    /// No address has more bits.
+    const ADDRESS_BITS: u32 = 56;
+
+    pub(in crate::shard) fn of(waker: &Waker) -> WakerId {
+        let address = waker.data().addr() as u64;
+        match kind(waker) {
+            Some(kind) if address >> Self::ADDRESS_BITS == 0 => {
+                WakerId((kind as u64) << Self::ADDRESS_BITS | address)
+            }
+            _ => WakerId::UNKNOWN,
+        }
+    }
+
+    /// What [`Waker::will_wake`] says of a waker that is known; false of any other.
+    #[inline]
+    pub(in crate::shard) fn is(self, waker: &Waker) -> bool {
+        let address = waker.data().addr() as u64;
+        // Where the addresses are equal, this is the kind; where they are not, it is larger than any.
+        let kind = (self.0 ^ address).rotate_left(u64::BITS - Self::ADDRESS_BITS);
+        VTABLES
+            .get(kind as usize)
+            .is_some_and(|kind| ptr::eq(kind.load(Ordering::Relaxed), waker.vtable()))
+            && address >> Self::ADDRESS_BITS == 0
+    }
+}
+
+/// The place of a waker's kind, which it is given when it is the first.
+fn kind(waker: &Waker) -> Option<usize> {
+    let vtable = ptr::from_ref(waker.vtable()).cast_mut();
+    (1..VTABLES.len()).find(|&kind| {
+        let met = VTABLES[kind].compare_exchange(ptr::null_mut(), vtable, Ordering::Relaxed, Ordering::Relaxed);
+        met.is_ok() || met == Err(vtable)
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::Arc, task::Wake};
+
+    use super::*;
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn it_is_that_of_a_clone_and_of_no_other_waker() {
+        let (one, other) = (Waker::from(Arc::new(Task)), Waker::from(Arc::new(Task)));
+        let id = WakerId::of(&one);
+        assert!(id.is(&one) && id.is(&one.clone()));
+        assert!(!id.is(&other));
+        assert!(!id.is(Waker::noop()));
+        assert!(WakerId::of(&other).is(&other));
+        assert!(!WakerId::UNKNOWN.is(&one) && !WakerId::UNKNOWN.is(Waker::noop()));
+    }
+}

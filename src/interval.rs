@@ -57,7 +57,7 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let shard = self.shard();
-        let first = Sleep::after(shard, shard.read_clock(), Duration::ZERO);
+        let first = Sleep::from_now(shard, Duration::ZERO);
         Interval::new(first, period, self.tick_duration())
     }
 

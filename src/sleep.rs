@@ -55,7 +55,7 @@ impl Wheel {
     /// ```
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let shard = self.shard();
-        Sleep::after(shard, shard.read_clock(), duration)
+        Sleep::from_now(shard, duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -134,6 +134,14 @@ impl Sleep {
     pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Sleep {
         Sleep {
             timer: Timer::after(shard, start, duration),
+        }
+    }
+
+    /// One that is due `duration` from now; at the first poll, when that is zero.
+    #[inline]
+    pub(crate) fn from_now(shard: &Arc<Shard>, duration: Duration) -> Sleep {
+        Sleep {
+            timer: Timer::from_now(shard, duration),
         }
     }
 
@@ -254,7 +262,7 @@ impl Future for Sleep {
             return Poll::Pending;
         }
         ready!(budget::poll_left(cx));
-        let outcome = ready!(self.poll_elapsed(cx.waker()));
+        let outcome = ready!(self.timer.poll_slowly(cx.waker())).map_err(SleepError::from);
         ready!(budget::poll_spend(cx));
         Poll::Ready(outcome)
     }

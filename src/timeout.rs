@@ -191,20 +191,26 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        if this.timer.waits(cx.waker()) {
-            return Poll::Pending;
-        }
         poll_timer(this.timer, had_budget, cx).map(Err)
     }
 }
 
 /// Polls the timer, after the future has been polled. This part does not depend on the type of the future.
+#[inline]
 pub(crate) fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
+    // What only goes on waiting needs no budget.
+    match timer.waits(cx.waker()) {
+        true => Poll::Pending,
+        false => poll_timer_slowly(timer, had_budget, cx),
+    }
+}
+
+fn poll_timer_slowly(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
     let has_budget = coop::has_budget_remaining();
     if !has_budget && !had_budget {
         ready!(budget::poll_left(cx));
     }
-    let outcome = ready!(timer.poll(cx.waker()));
+    let outcome = ready!(timer.poll_slowly(cx.waker()));
     // A future that always uses up the budget must not keep its own timeout from elapsing.
     if has_budget {
         ready!(budget::poll_spend(cx));

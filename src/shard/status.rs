@@ -136,45 +136,61 @@ impl Shard {
     /// another clock: there, only a reading that is the machine's is taken as it is.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        match self.status() {
+        self.reading().0
+    }
+
+    /// The same, and the moment that it is.
+    #[inline]
+    fn reading(&self) -> (Instant, Moment) {
+        let reading = match self.status() {
             // A model's time is its own.
             _ if cfg!(loom) => self.driver.now(),
             Status::Driven(_, Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(_, Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
                 let reading = Instant::now();
-                match Moment::of(reading).0.wrapping_sub(machine.0) < SAME_READING {
-                    true => reading,
-                    false => self.driver.now(),
+                let moment = Moment::of(reading);
+                if moment.0.wrapping_sub(machine.0) < SAME_READING {
+                    return (reading, moment);
                 }
+                self.driver.now()
             }
             _ => self.driver.now(),
-        }
+        };
+        (reading, Moment::of(reading))
     }
 
-    /// The same, and which clock that is.
+    /// Reads the clock, and which clock that is.
     #[inline]
     pub(crate) fn read_clock(&self) -> EpochInstant {
-        self.stamped(|| self.now())
+        let (instant, epoch) = self.stamped(|| self.reading().0);
+        EpochInstant { instant, epoch }
     }
 
-    /// The same by one reading: that of the current context's clock, where the driver's may be paused and is not yet.
+    /// The same as a moment.
+    #[inline]
+    pub(super) fn read_moment(&self) -> (Moment, Epoch) {
+        self.stamped(|| self.reading().1)
+    }
+
+    /// Reads the clock once: that of the current context, where the driver's may be paused and is not yet.
     #[inline]
     pub(crate) fn glance_at_clock(&self) -> EpochInstant {
-        self.stamped(|| match self.status() {
+        let (instant, epoch) = self.stamped(|| match self.status() {
             Status::Driven(_, Source::Pausable) if cfg!(not(loom)) => Instant::now(),
             _ => self.now(),
-        })
+        });
+        EpochInstant { instant, epoch }
     }
 
     #[inline]
-    fn stamped(&self, read: impl Fn() -> Instant) -> EpochInstant {
+    fn stamped<T>(&self, read: impl Fn() -> T) -> (T, Epoch) {
         loop {
             let status = self.status.load(Ordering::Acquire);
-            let instant = read();
+            let read = read();
             // Another driver may have come in between, with another clock.
             if self.status.load(Ordering::Relaxed) == status {
-                return self.stamp_by(Status::unpack(status), instant);
+                return (read, self.epoch_by(Status::unpack(status)));
             }
         }
     }
@@ -182,17 +198,17 @@ impl Shard {
     /// Takes an instant to be of the clock that the wheel goes by now.
     #[inline]
     pub(crate) fn stamp(&self, instant: Instant) -> EpochInstant {
-        self.stamp_by(self.status(), instant)
+        let epoch = self.epoch_by(self.status());
+        EpochInstant { instant, epoch }
     }
 
     #[inline]
-    fn stamp_by(&self, status: Status, instant: Instant) -> EpochInstant {
-        let epoch = match status {
+    fn epoch_by(&self, status: Status) -> Epoch {
+        match status {
             Status::NeverDriven => Epoch::NEVER_DRIVEN.next(),
             Status::DriverGone(epoch) if !self.driver.would_keep_clock() => epoch.next(),
             Status::DriverGone(epoch) | Status::Driven(epoch, _) | Status::Shutdown(epoch) => epoch,
-        };
-        EpochInstant { instant, epoch }
+        }
     }
 
     #[inline]

@@ -13,51 +13,54 @@ use super::{
 use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
 
 impl Timer {
+    /// Takes over the timer that this thread keeps, if that is of the same delay, or has a deadline that is no later than this one's.
     #[inline]
-    pub(super) fn start_counting(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(super) fn take_over_counting(&mut self, waker: &Waker) -> bool {
         if self.claim.nanos == 0 {
-            self.claim.progress = Progress::Immediate;
-            return self.poll(waker);
+            return false;
         }
         self.shard.follow_thread();
         match self.shard.reuse.take_incoming(waker, Nanos(self.claim.nanos)) {
             Some((candidate, Some(key))) => {
                 self.claim.set_entry(key, candidate.until, candidate.waker);
-                Poll::Pending
+                true
             }
             // In a shard that ticks, a timer that needs no clock the next time is worth a visit to the lock.
             Some((candidate, None))
                 if candidate.delay == Nanos::ZERO && !self.shard.ticks.load(Ordering::Relaxed) =>
             {
-                match self.take_by_deadline(&candidate) {
-                    Ok(()) => Poll::Pending,
-                    Err(many) => self.register_counting(waker, true, many),
-                }
+                self.take_over_by_deadline(&candidate)
             }
-            offer => self.register_counting(waker, offer.is_some(), false),
+            _ => false,
         }
     }
 
-    /// Takes the timer that this thread keeps, for a reading of the clock, if its deadline is no later. `Err` tells whether the clock
-    /// was read so often that the shard had better tick.
+    /// Takes over the timer that this thread keeps, for a reading of the clock, if its deadline is no later.
     #[inline]
-    fn take_by_deadline(&mut self, candidate: &Candidate) -> Result<(), bool> {
-        let now = self.shard.read_clock();
-        let moment = Moment::of(now.instant);
-        let due = moment.after(Nanos(self.claim.nanos));
-        let until = self.shard.until(due, now.epoch).ok_or(false)?;
-        if candidate.until > until {
-            return Err(false);
+    fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
+        let (now, epoch) = self.shard.read_moment();
+        let due = now.after(Nanos(self.claim.nanos));
+        if self
+            .shard
+            .until(due, epoch)
+            .is_none_or(|until| candidate.until > until)
+        {
+            return false;
         }
-        let key = self.shard.reuse.take_at(moment, self.shard.tick)?;
+        let Some(key) = self.shard.reuse.take_at(now, self.shard.tick) else {
+            return false;
+        };
         self.claim.set_entry(key, candidate.until, candidate.waker);
-        self.claim.set_deadline(due, now.epoch);
-        Ok(())
+        self.claim.set_deadline(due, epoch);
+        true
     }
 
-    /// Registers the timer. The slow path, kept out of the fast one's frame.
-    #[inline(never)]
-    fn register_counting(&mut self, waker: &Waker, offered: bool, many: bool) -> Poll<Result<(), Refusal>> {
+    /// Registers the timer, unless it is due at once.
+    pub(super) fn register_counting(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        if self.claim.nanos == 0 {
+            self.claim.progress = Progress::Immediate;
+            return self.poll_slowly(waker);
+        }
         let delay = Nanos(self.claim.nanos);
         let waker = waker.clone();
         let id = WakerId::of(&waker);
@@ -67,7 +70,7 @@ impl Timer {
         if let Mode::Ticking { .. } = state.mode {
             // No visit that transfers comes before the next tick.
             let until = state.until(shard.reuse.generation().tick().next());
-            if let Some(key) = offered.then(|| shard.reuse.take_locked()).flatten() {
+            if let Some(key) = shard.reuse.take_locked(&waker) {
                 // One of another delay: under the lock, for a visit may be about to transfer it.
                 if state.wheel.set_incoming_delay(&key, delay) {
                     drop(state);
@@ -93,7 +96,9 @@ impl Timer {
         let tick = state.clock.deadline_tick(state.clock.nanos_at(due));
         let (until, epoch) = (state.until(tick), state.epoch);
         let key = state.wheel.insert(tick, waker);
-        let wake_at = state.count_registration(wheel_now, many).unwrap_or(tick);
+        let wake_at = state
+            .count_registration(wheel_now, shard.reuse.were_many())
+            .unwrap_or(tick);
         shard.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);

@@ -101,10 +101,28 @@ impl Timer {
     #[inline]
     pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Timer {
         let mut timer = Timer::at(shard, start.after(duration));
-        if duration.is_zero() {
-            timer.claim.progress = Progress::Immediate;
-        }
+        timer.elapses_if_zero(duration);
         timer
+    }
+
+    /// The same from now on.
+    #[inline]
+    pub(crate) fn from_now(shard: &Arc<Shard>, duration: Duration) -> Timer {
+        if duration >= Nanos::FAR_FUTURE.to_duration() {
+            return Timer::at(shard, shard.read_clock().after(duration));
+        }
+        let (now, epoch) = shard.read_moment();
+        let deadline = now.after(Nanos::from_duration(duration));
+        let mut timer = Timer::new(shard, deadline.0, epoch, Progress::New);
+        timer.elapses_if_zero(duration);
+        timer
+    }
+
+    #[inline]
+    fn elapses_if_zero(&mut self, duration: Duration) {
+        if duration.is_zero() {
+            self.claim.progress = Progress::Immediate;
+        }
     }
 
     /// One that is due `delay` after its first poll.
@@ -199,22 +217,35 @@ impl Timer {
         }
     }
 
-    /// True when the timer waits already, and wakes this waker's task: then [`Timer::poll`] has nothing to do.
-    #[inline]
-    pub(crate) fn waits(&self, waker: &Waker) -> bool {
-        self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
-    }
-
     /// Waits until the timer is due.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        match self.waits(waker) {
+            true => Poll::Pending,
+            false => self.poll_slowly(waker),
+        }
+    }
+
+    /// Whether the timer waits, as far as can be told without the lock: it has waited already, or takes over what its thread keeps.
+    #[inline]
+    pub(crate) fn waits(&mut self, waker: &Waker) -> bool {
+        if self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker) {
+            return true;
+        }
         match (&self.claim.key, self.claim.progress) {
-            (Some(_), Progress::Waiting | Progress::Counting) => match self.waits(waker) {
-                true => Poll::Pending,
-                false => self.claim.poll(&self.shard, waker),
-            },
-            (None, Progress::New | Progress::Waiting) => self.start(waker),
-            (None, Progress::Counting) => self.start_counting(waker),
+            (None, Progress::New | Progress::Waiting) => self.take_over(waker),
+            (None, Progress::Counting) => self.take_over_counting(waker),
+            _ => false,
+        }
+    }
+
+    /// What [`Timer::poll`] does when [`Timer::waits`] cannot tell.
+    #[inline(never)]
+    pub(crate) fn poll_slowly(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        match (&self.claim.key, self.claim.progress) {
+            (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
+            (None, Progress::New | Progress::Waiting) => self.register(waker),
+            (None, Progress::Counting) => self.register_counting(waker),
             _ => self.complete(),
         }
     }
@@ -231,34 +262,21 @@ impl Timer {
         Poll::Ready(Ok(()))
     }
 
+    /// Takes over the timer that this thread keeps, if it has a deadline that is no later than this one's.
     #[inline]
-    fn start(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
-        if let Some(candidate) = self.shard.reuse.offer(waker) {
-            if self.take(&candidate) {
-                return Poll::Pending;
-            }
-        }
-        self.register(waker)
-    }
-
-    /// Takes the timer that this thread keeps, if it has a deadline that is no later than this one's.
-    #[inline]
-    fn take(&mut self, candidate: &Candidate) -> bool {
         let until = self.shard.until(Moment(self.claim.nanos), self.claim.epoch);
-        if candidate.delay != Nanos::ZERO || until.is_none_or(|until| candidate.until > until) {
-            return false;
+        let taken = until.and_then(|until| self.shard.reuse.take_by(waker, until));
+        if let Some((key, candidate)) = taken {
+            self.claim.set_entry(key, candidate.until, candidate.waker);
+            self.claim.progress = Progress::Waiting;
+            return true;
         }
-        let Some(key) = self.shard.reuse.take() else {
-            return false;
-        };
-        self.claim.set_entry(key, candidate.until, candidate.waker);
-        self.claim.progress = Progress::Waiting;
-        true
+        false
     }
 
     /// Registers the timer, unless it is due already.
-    #[inline(never)]
     fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let waker = waker.clone();
         let mut state = self.shard.ensure_driven(self.shard.lock_to_register())?;

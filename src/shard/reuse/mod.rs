@@ -21,6 +21,7 @@ mod waker_id;
 
 use std::{
     cell::RefCell,
+    mem,
     num::NonZeroU32,
     sync::atomic::{self, AtomicBool},
     task::Waker,
@@ -81,6 +82,7 @@ struct Local {
     /// Timers that were started by a reading of the clock, with no lock, and since when.
     counted: u32,
     counted_from: Moment,
+    were_many: bool,
 }
 
 impl Reuse {
@@ -150,60 +152,58 @@ impl Reuse {
         }
     }
 
-    /// What this thread keeps, if it is this task's and nobody has removed it, as far as the thread knows.
+    /// Takes what this thread keeps, if it is this task's and has a deadline, one no later than `until`.
     #[inline]
-    pub(super) fn offer(&self, waker: &Waker) -> Option<Candidate> {
-        self.with_local(|local| {
-            let fits = local.kept.is_some() && local.candidate.waker.is(waker);
-            fits.then_some(local.candidate)
+    pub(super) fn take_by(&self, waker: &Waker, until: Generation) -> Option<(Key, Candidate)> {
+        self.with_candidate_for(waker, |local| {
+            let candidate = local.candidate;
+            if candidate.delay != Nanos::ZERO || candidate.until > until {
+                return None;
+            }
+            local.take(Slot::take).map(|key| (key, candidate))
         })
     }
 
     /// Takes what this thread keeps, if it is this task's, incoming and of this delay; tells what that is, if it is this task's.
     #[inline]
     pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Candidate, Option<Key>)> {
-        self.with_local(|local| {
-            if local.kept.is_none() || !local.candidate.waker.is(waker) {
-                return None;
-            }
+        self.with_candidate_for(waker, |local| {
             let candidate = local.candidate;
             let key = match candidate.delay == delay {
-                true => local.take_by(Slot::take),
+                true => local.take(Slot::take),
                 false => None,
             };
             Some((candidate, key))
         })
     }
 
-    /// Takes what was offered, if it is there still.
+    /// Takes what this thread keeps for a timer that had to read the clock, at `now`. Leaves it, now and then, when the last [`BUSY`]
+    /// of these took less than a tick: [`Reuse::were_many`] tells of it.
     #[inline]
-    pub(super) fn take(&self) -> Option<Key> {
-        self.with_local(|local| local.take_by(Slot::take))
-    }
-
-    /// The same for a timer that had to read the clock, at `now`. `Err` tells, now and then, whether the last [`BUSY`] of these took
-    /// less than a tick: then the shard had better tick.
-    #[inline]
-    pub(super) fn take_at(&self, now: Moment, tick: TickDuration) -> Result<Key, bool> {
-        let mut many = false;
-        let key = self.with_local(|local| {
+    pub(super) fn take_at(&self, now: Moment, tick: TickDuration) -> Option<Key> {
+        self.with_local(|local| {
             local.counted += 1;
             if local.counted == BUSY {
-                many = local.counted_from.nanos_until(now) < tick.nanos();
+                local.were_many = local.counted_from.nanos_until(now) < tick.nanos();
                 local.counted = 0;
                 local.counted_from = now;
-                if many {
+                if local.were_many {
                     return None;
                 }
             }
-            local.take_by(Slot::take)
-        });
-        key.ok_or(many)
+            local.take(Slot::take)
+        })
     }
 
-    /// The same under the lock.
-    pub(super) fn take_locked(&self) -> Option<Key> {
-        self.with_local(|local| local.take_by(Slot::take_locked))
+    /// Whether so many timers read the clock of late that the shard had better tick; says so once.
+    pub(super) fn were_many(&self) -> bool {
+        self.with_local(|local| mem::take(&mut local.were_many).then_some(()))
+            .is_some()
+    }
+
+    /// Takes what this thread keeps, if it is this task's, under the lock.
+    pub(super) fn take_locked(&self, waker: &Waker) -> Option<Key> {
+        self.with_candidate_for(waker, |local| local.take(Slot::take_locked))
     }
 
     /// Sees, under the lock, that this thread has an empty slot, unless it uses one elsewhere. The waker is for the caller to drop
@@ -245,11 +245,23 @@ impl Reuse {
                 elsewhere: 0,
                 counted: 0,
                 counted_from: Moment(0),
+                were_many: false,
             });
             waker
         });
         // A thread whose locals are gone needs none.
         made.ok().flatten()
+    }
+
+    /// Uses what this thread keeps, if it is this task's and nobody has removed it, as far as the thread knows.
+    #[inline]
+    fn with_candidate_for<R>(&self, waker: &Waker, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
+        self.with_local(
+            |local| match local.kept.is_some() && local.candidate.waker.is(waker) {
+                true => using(local),
+                false => None,
+            },
+        )
     }
 
     /// Uses the slot of a thread that has one here.
@@ -271,7 +283,7 @@ impl Reuse {
 
 impl Local {
     #[inline]
-    fn take_by(&mut self, take: impl FnOnce(&Slot, Version) -> bool) -> Option<Key> {
+    fn take(&mut self, take: impl FnOnce(&Slot, Version) -> bool) -> Option<Key> {
         self.elsewhere = 0;
         let number = self.kept.take()?;
         take(&self.slot, self.version).then(|| Key::from_number(number))

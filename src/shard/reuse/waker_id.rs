@@ -47,7 +47,8 @@ impl WakerId {
 fn kind(waker: &Waker) -> Option<usize> {
     let vtable = ptr::from_ref(waker.vtable()).cast_mut();
     (1..VTABLES.len()).find(|&kind| {
-        let met = VTABLES[kind].compare_exchange(ptr::null_mut(), vtable, Ordering::Relaxed, Ordering::Relaxed);
+        let met =
+            VTABLES[kind].compare_exchange(ptr::null_mut(), vtable, Ordering::Relaxed, Ordering::Relaxed);
         met.is_ok() || met == Err(vtable)
     })
 }

@@ -68,12 +68,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or(format!("{argument} needs a value"))?;
-        let wrong = |error| format!("{argument} {value}: {error}");
+        let wrong = |error| format!("{argument} takes a whole number, not {value:?}: {error}");
         match argument.as_str() {
             "--seconds" => seconds = value.parse::<u32>().map_err(wrong)?,
             "--port" => port = value.parse::<u16>().map_err(wrong)?,
             "--label" => more = Some(value),
-            _ => return Err(format!("{argument}: --seconds, --port or --label").into()),
+            _ => {
+                return Err(
+                    format!("unknown argument {argument}; there are --seconds, --port and --label").into(),
+                );
+            }
         }
     }
 

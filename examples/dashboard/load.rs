@@ -1,11 +1,6 @@
 //! What the dashboard's wheel has to do, all of it made up.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Barrier},
-    thread,
-    time::Duration,
-};
+use std::{ops::Range, thread, time::Duration};
 
 use tickwheel::{Labelled, SleepError, Wheel};
 use tokio::{runtime::Handle, time::Instant};
@@ -85,13 +80,9 @@ async fn stalls() {
         tokio::time::interval_at(Instant::now() + Duration::from_secs(10), Duration::from_secs(30));
     loop {
         period.tick().await;
-        let barrier = Arc::new(Barrier::new(workers));
+        let end = Instant::now() + Duration::from_millis(250);
         for _ in 0..workers {
-            let barrier = barrier.clone();
-            tokio::spawn(async move {
-                barrier.wait();
-                thread::sleep(Duration::from_millis(250));
-            });
+            tokio::spawn(async move { thread::sleep(end.saturating_duration_since(Instant::now())) });
         }
     }
 }

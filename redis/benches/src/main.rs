@@ -1,6 +1,6 @@
 //! Delayed jobs beside apalis-redis and rsmq_async, on the same server, in one run.
 //!
-//!     cargo run --release -p tickwheel-redis-benches [-- --jobs 20000 --idle 10] [--scale 10000000]
+//!     cargo run --release -p tickwheel-redis-benches [-- --jobs 20000 --rounds 3 --idle 10] [--only tickwheel] [--scale 10000000]
 //!
 //! Jobs per second from schedule to done with 1, 8 and 64 in flight; lateness of jobs due at random within ten seconds; commands per
 //! job and while idle, as Redis' MONITOR shows them, those inside of scripts left out. With `--scale`, what schedule, take and done
@@ -18,6 +18,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use support::server::Server;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use systems::{Apalis, Rsmq, System, Tickwheel};
 
@@ -26,101 +27,285 @@ mod scale;
 mod support;
 mod systems;
 
-fn main() {
+const IN_FLIGHT: [usize; 3] = [1, 8, 64];
+
+struct Options {
+    jobs: u64,
+    rounds: usize,
+    idle: u64,
+    only: Option<String>,
+    scale: Option<u64>,
+}
+
+const USAGE: &str = "usage: tickwheel-redis-benches [--jobs 20000] [--rounds 3] [--idle 10] [--only tickwheel] [--scale 10000000]";
+
+fn options() -> Option<Options> {
+    let mut options = Options {
+        jobs: 20_000,
+        rounds: 3,
+        idle: 10,
+        only: None,
+        scale: None,
+    };
     let mut arguments = std::env::args().skip(1);
-    let (mut jobs, mut idle, mut scale) = (20_000, 10, None);
     while let Some(option) = arguments.next() {
-        let value = arguments.next().and_then(|value| value.parse::<u64>().ok());
-        match (&*option, value) {
-            ("--jobs", Some(value)) => jobs = value,
-            ("--idle", Some(value)) => idle = value,
-            ("--scale", Some(value)) => scale = Some(value),
-            // Cargo's, where this is run as a benchmark.
-            ("--bench", _) => {}
-            _ => {
-                eprintln!("usage: tickwheel-redis-benches [--jobs 20000] [--idle 10] [--scale 10000000]");
-                std::process::exit(2);
-            }
+        // Cargo's, where this is run as a benchmark.
+        if option == "--bench" {
+            continue;
+        }
+        let value = arguments.next()?;
+        match &*option {
+            "--jobs" => options.jobs = value.parse().ok()?,
+            "--rounds" => options.rounds = value.parse().ok()?,
+            "--idle" => options.idle = value.parse().ok()?,
+            "--only" => options.only = Some(value),
+            "--scale" => options.scale = Some(value.parse().ok()?),
+            _ => return None,
         }
     }
+    Some(options)
+}
+
+fn main() {
+    let Some(options) = options() else {
+        eprintln!("{USAGE}");
+        std::process::exit(2);
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        if let Some(waiting) = scale {
+        if let Some(waiting) = options.scale {
             return scale::run(waiting).await;
         }
-        println!(
-            "{:<14}{:>14}{:>14}{:>14}{:>12}{:>12}{:>14}{:>14}",
-            "",
-            "1 in flight",
-            "8 in flight",
-            "64 in flight",
-            "late p50",
-            "late p99",
-            "commands/job",
-            "idle cmd/s"
-        );
-        row::<Tickwheel>(jobs, idle).await;
-        row::<Apalis>(jobs, idle).await;
-        row::<Rsmq>(jobs, idle).await;
+        let (mut tickwheel, mut apalis, mut rsmq) = <(Row, Row, Row)>::default();
+        // In turns, so that what else the machine does weighs on all of them.
+        for round in 1..=options.rounds {
+            tickwheel.measure::<Tickwheel>(&options).await;
+            apalis.measure::<Apalis>(&options).await;
+            rsmq.measure::<Rsmq>(&options).await;
+            eprintln!("round {round} of {}", options.rounds);
+        }
+        tickwheel.count::<Tickwheel>(&options).await;
+        apalis.count::<Apalis>(&options).await;
+        rsmq.count::<Rsmq>(&options).await;
+        let rows = [
+            (Tickwheel::NAME, tickwheel),
+            (Apalis::NAME, apalis),
+            (Rsmq::NAME, rsmq),
+        ];
+        print_tables(&rows.map(|(name, row)| (name, row.is_measured().then_some(row))));
     });
 }
 
-async fn row<S: System>(jobs: u64, idle: u64) {
-    let mut cells = vec![format!("{:<14}", S::NAME)];
-    for in_flight in [1, 8, 64] {
-        // One at a time takes a while.
-        let jobs = if in_flight == 1 { jobs / 5 } else { jobs };
-        let server = Server::start();
-        let rate = throughput::<S>(&server, jobs, in_flight).await;
-        cells.push(format!("{:>12.0}/s", rate));
+fn print_tables(rows: &[(&str, Option<Row>)]) {
+    let rows = || rows.iter().filter_map(|(name, row)| Some((name, row.as_ref()?)));
+    println!("jobs per second, from schedule to done: median (least to most)\n");
+    println!(
+        "{:<14}{:>26}{:>26}{:>26}",
+        "", "1 in flight", "8 in flight", "64 in flight"
+    );
+    for (name, row) in rows() {
+        print!("{name:<14}");
+        for runs in &row.runs {
+            let rates = sorted(runs.iter().map(|run| run.rate));
+            let spread = format!(
+                "{:.0} ({:.0} to {:.0})",
+                median(&rates),
+                rates[0],
+                rates[rates.len() - 1]
+            );
+            print!("{spread:>26}");
+        }
+        println!();
     }
-    let server = Server::start();
-    let lateness = lateness::<S>(&server, 5000, Duration::from_secs(10)).await;
-    for part in [0.5, 0.99] {
-        let late = lateness[((lateness.len() - 1) as f64 * part) as usize];
-        cells.push(format!("{:>9.1} ms", late as f64 / 1e3));
+    println!("\nmicroseconds of processor time for a job: this process, redis-server\n");
+    println!(
+        "{:<14}{:>26}{:>26}{:>26}",
+        "", "1 in flight", "8 in flight", "64 in flight"
+    );
+    for (name, row) in rows() {
+        print!("{name:<14}");
+        for runs in &row.runs {
+            let own = median(&sorted(runs.iter().map(|run| run.own)));
+            let server = median(&sorted(runs.iter().map(|run| run.server)));
+            print!("{:>26}", format!("{own:.0}, {server:.0}"));
+        }
+        println!();
     }
-    let server = Server::start();
-    let commands = {
-        // Scripts are loaded, and workers registered, before it is counted.
-        throughput::<S>(&server, 64, 8).await;
-        let monitor = Monitor::start(&server);
-        throughput::<S>(&server, 2000, 8).await;
-        monitor.commands() as f64 / 2000.0
-    };
-    cells.push(format!("{commands:>14.2}"));
-    let server = Server::start();
-    let (done, _) = tokio::sync::mpsc::unbounded_channel();
-    let system = S::start(&server, 8, done).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let monitor = Monitor::start(&server);
-    tokio::time::sleep(Duration::from_secs(idle)).await;
-    cells.push(format!("{:>14.2}", monitor.commands() as f64 / idle as f64));
-    drop(system);
-    println!("{}", cells.concat());
+    println!("\nlateness of jobs due at random within ten seconds, and commands\n");
+    println!(
+        "{:<14}{:>12}{:>12}{:>16}{:>16}",
+        "", "p50", "p99", "commands/job", "idle cmd/s"
+    );
+    for (name, row) in rows() {
+        let of = |part: fn(&Lateness) -> f64| median(&sorted(row.lateness.iter().map(part)));
+        println!(
+            "{name:<14}{:>9.1} ms{:>9.1} ms{:>16.2}{:>16.2}",
+            of(|late| late.p50),
+            of(|late| late.p99),
+            row.commands,
+            row.idle
+        );
+    }
 }
 
-/// Jobs per second from the first schedule to the last done, with as many schedulers as workers.
-async fn throughput<S: System>(server: &Server, jobs: u64, in_flight: usize) -> f64 {
-    let (sender, mut done) = tokio::sync::mpsc::unbounded_channel();
-    let system = S::start(server, in_flight, sender).await;
-    let began = Instant::now();
-    stream::iter(0..jobs)
-        .for_each_concurrent(in_flight, async |job| system.schedule(job, Duration::ZERO).await)
-        .await;
-    for _ in 0..jobs {
-        done.recv().await.expect("a worker that lives");
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
+#[derive(Default)]
+struct Row {
+    runs: [Vec<Run>; 3],
+    lateness: Vec<Lateness>,
+    commands: f64,
+    idle: f64,
+}
+
+struct Run {
+    /// Jobs per second.
+    rate: f64,
+    /// Microseconds of processor time for a job, of this process and of the server.
+    own: f64,
+    server: f64,
+}
+
+/// In milliseconds.
+struct Lateness {
+    p50: f64,
+    p99: f64,
+}
+
+impl Row {
+    fn is_measured(&self) -> bool {
+        !self.lateness.is_empty()
     }
-    jobs as f64 / began.elapsed().as_secs_f64()
+
+    async fn measure<S: System>(&mut self, options: &Options) {
+        if options.only.as_ref().is_some_and(|only| only != S::NAME) {
+            return;
+        }
+        for (runs, in_flight) in self.runs.iter_mut().zip(IN_FLIGHT) {
+            // One at a time takes a while.
+            let jobs = if in_flight == 1 {
+                options.jobs / 5
+            } else {
+                options.jobs
+            };
+            let server = Server::start();
+            let mut running = Running::<S>::start(&server, in_flight).await;
+            let (own, servers) = (own_time(), server_time(&server));
+            let rate = running.throughput(jobs).await;
+            runs.push(Run {
+                rate,
+                own: (own_time() - own) / jobs as f64,
+                server: (server_time(&server) - servers) / jobs as f64,
+            });
+        }
+        let server = Server::start();
+        let lateness = lateness::<S>(&server, 5000, Duration::from_secs(10)).await;
+        let part = |part| lateness[((lateness.len() - 1) as f64 * part) as usize] as f64 / 1e3;
+        self.lateness.push(Lateness {
+            p50: part(0.5),
+            p99: part(0.99),
+        });
+    }
+
+    async fn count<S: System>(&mut self, options: &Options) {
+        if !self.is_measured() {
+            return;
+        }
+        let server = Server::start();
+        let mut running = Running::<S>::start(&server, 8).await;
+        // Scripts are loaded, and the worker registered, before anything is counted.
+        running.throughput(64).await;
+        let monitor = Monitor::start(&server);
+        running.throughput(2000).await;
+        self.commands = monitor.commands() as f64 / 2000.0;
+        let server = Server::start();
+        let (done, _) = unbounded_channel();
+        let system = S::start(&server, 8, done).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let monitor = Monitor::start(&server);
+        tokio::time::sleep(Duration::from_secs(options.idle)).await;
+        self.idle = monitor.commands() as f64 / options.idle as f64;
+        drop(system);
+    }
+}
+
+/// Microseconds of processor time that this process has used. The kernel counts in ticks of 10 ms.
+fn own_time() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u64>().expect("a number"))
+        .sum();
+    ticks as f64 * 1e4
+}
+
+/// Microseconds of processor time that the server has used.
+fn server_time(server: &Server) -> f64 {
+    let info: String = server.command(&["INFO", "cpu"]);
+    let seconds: f64 = info
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| matches!(*name, "used_cpu_user" | "used_cpu_sys"))
+        .map(|(_, value)| value.trim().parse::<f64>().expect("a number"))
+        .sum();
+    seconds * 1e6
+}
+
+/// A queue with its worker.
+struct Running<S> {
+    system: S,
+    in_flight: usize,
+    done: UnboundedReceiver<(u64, Instant)>,
+    scheduled: u64,
+}
+
+impl<S: System> Running<S> {
+    async fn start(server: &Server, in_flight: usize) -> Running<S> {
+        let (sender, done) = unbounded_channel();
+        Running {
+            system: S::start(server, in_flight, sender).await,
+            in_flight,
+            done,
+            scheduled: 0,
+        }
+    }
+
+    /// Jobs per second from the first schedule to the last done, with as many schedulers as workers.
+    async fn throughput(&mut self, jobs: u64) -> f64 {
+        let ids = self.scheduled..self.scheduled + jobs;
+        self.scheduled += jobs;
+        let began = Instant::now();
+        let system = &self.system;
+        stream::iter(ids)
+            .for_each_concurrent(self.in_flight, async |job| {
+                system.schedule(job, Duration::ZERO).await
+            })
+            .await;
+        for _ in 0..jobs {
+            self.done.recv().await.expect("a worker that lives");
+        }
+        jobs as f64 / began.elapsed().as_secs_f64()
+    }
 }
 
 /// In microseconds, sorted, of jobs that are due at random within `spread`.
 async fn lateness<S: System>(server: &Server, jobs: u64, spread: Duration) -> Vec<u64> {
-    let (sender, mut done) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut done) = unbounded_channel();
     let system = S::start(server, 64, sender).await;
     let micros = spread.as_micros() as u64;
     let due: Vec<Instant> = stream::iter(0..jobs)

@@ -1,23 +1,19 @@
 //! `Demand`: how many jobs to start for a consumer that asks.
 //!
 //! One poll of a stream asks for one job, and where the consumer works on one at a time, one is started. A consumer that works on
-//! many at once asks for them one after the other; started one by one, each would cost a round trip of its own. So more are
-//! started at once, as many as the consumer has shown that it wants: what it lacks of the most it was seen to hold, or, if that
-//! is more, an eighth of how often it has fetched one while it held others already. What it then does not fetch goes back, uncounted,
-//! and how many it held then is the limit from then on, until it asks for more itself.
+//! many at once asks for them one after the other; started one by one, each would cost a round trip of its own. So as many are
+//! started as the consumer has shown that it works on at once. It shows more by asking while it holds that many already. It shows
+//! less by finishing one while others, started a while ago, lie there for it.
 
 /// As many as one batch of a lane.
 const STARTS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Demand {
-    /// Jobs at the consumer's, and the most of them at once.
+    /// Jobs at the consumer's that it has not finished.
     out: usize,
+    /// How many the consumer is taken to work on at once.
     most: usize,
-    /// How often it fetched another while it held one.
-    more: usize,
-    /// How many it held when it left a started one where it was.
-    limit: Option<usize>,
 }
 
 impl Demand {
@@ -27,23 +23,21 @@ impl Demand {
 
     /// The consumer asks for a job that is not there yet.
     pub(super) fn asked(&mut self) {
-        if self.limit.is_some_and(|limit| self.out >= limit) {
-            self.limit = None;
+        if self.out >= self.most {
+            self.most = self.out + 1 + self.out / 8;
         }
     }
 
     /// It was given one.
     pub(super) fn fetched(&mut self) {
-        self.more += usize::from(self.out > 0);
         self.out += 1;
         self.most = self.most.max(self.out);
-        self.limit = self.limit.filter(|limit| self.out <= *limit);
     }
 
-    /// It has finished one, and there were others for it all the while, or not.
+    /// It has finished one. `others`: it left others that were started a while ago where they were.
     pub(super) fn left(&mut self, others: bool) {
         if others {
-            self.limit = Some(self.out);
+            self.most = self.out.max(self.most - 1);
         }
         self.out -= 1;
     }
@@ -51,14 +45,14 @@ impl Demand {
     /// It did not fetch what was started for it.
     pub(super) fn returned(&mut self) {
         self.most = self.out;
-        self.more = 0;
     }
 
-    /// How many to start now.
-    pub(super) fn room(&self) -> usize {
-        let wanted = self.most.saturating_sub(self.out).max(self.more / 8);
-        let limit = self.limit.map_or(STARTS, |limit| limit.saturating_sub(self.out));
-        wanted.min(limit).clamp(1, STARTS)
+    /// How many to start now, beside those that are on their way to it.
+    pub(super) fn room(&self, on_their_way: usize) -> usize {
+        self.most
+            .max(self.out + 1)
+            .saturating_sub(self.out + on_their_way)
+            .min(STARTS)
     }
 }
 
@@ -71,7 +65,8 @@ mod tests {
         let mut demand = Demand::default();
         for _ in 0..1000 {
             demand.asked();
-            assert_eq!(demand.room(), 1);
+            assert_eq!(demand.room(0), 1);
+            assert_eq!(demand.room(1), 0);
             demand.fetched();
             demand.left(false);
         }
@@ -82,40 +77,59 @@ mod tests {
         let mut demand = Demand::default();
         for _ in 0..8 {
             demand.asked();
-            assert_eq!(demand.room(), 1);
+            assert_eq!(demand.room(0), 1);
             demand.fetched();
         }
     }
 
-    #[test]
-    fn a_consumer_of_many_is_given_as_many_as_it_holds_in_few_steps() {
+    /// A consumer of so many at once that is given all it asks for.
+    fn fill(places: usize) -> (Demand, usize) {
         let (mut demand, mut steps) = (Demand::default(), 0);
-        while demand.out() < 64 {
+        while demand.out() < places {
             demand.asked();
-            for _ in 0..demand.room() {
+            for _ in 0..demand.room(0).min(places - demand.out()) {
                 demand.fetched();
             }
             steps += 1;
         }
+        (demand, steps)
+    }
+
+    #[test]
+    fn a_consumer_of_many_is_given_as_many_as_it_holds_in_few_steps() {
+        let (mut demand, steps) = fill(64);
         assert!(steps < 40, "{steps}");
         // Full: it fetches no more of what was started for it.
-        demand.left(true);
-        let full = demand.out() + 1;
+        for _ in 0..16 {
+            demand.left(true);
+            demand.fetched();
+        }
         for _ in 0..20 {
             demand.left(false);
         }
         demand.asked();
-        assert_eq!(demand.room(), full - demand.out());
+        assert_eq!(demand.room(0), 20);
+        assert_eq!(demand.room(15), 5);
+        assert_eq!(demand.room(20), 0);
+    }
+
+    #[test]
+    fn one_that_takes_less_than_it_did_is_given_less() {
+        let (mut demand, _) = fill(64);
+        for _ in 0..63 {
+            demand.left(false);
+        }
+        for _ in 0..100 {
+            demand.left(true);
+            demand.fetched();
+        }
+        assert_eq!(demand.room(0), 1);
     }
 
     #[test]
     fn what_was_returned_is_not_started_again() {
-        let mut demand = Demand::default();
-        for _ in 0..100 {
-            demand.asked();
-            demand.fetched();
-        }
+        let (mut demand, _) = fill(100);
         demand.returned();
-        assert_eq!(demand.room(), 1);
+        assert_eq!(demand.room(0), 1);
     }
 }

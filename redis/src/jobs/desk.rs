@@ -25,6 +25,8 @@ use crate::error::Error;
 
 /// How far apart errors are yielded.
 const ERRORS_APART: Duration = Duration::from_secs(1);
+/// How long a consumer that has room may take to fetch what was started for it.
+const UNFETCHED: Duration = Duration::from_millis(2);
 
 pub(super) struct Desk {
     pub(super) queue: Arc<Queue>,
@@ -181,9 +183,8 @@ impl Desk {
         }
         // Dropped with the lock released.
         let old = state.waker.replace(waker);
-        if !std::mem::replace(&mut state.asked, true) {
-            state.demand.asked();
-        }
+        state.asked = true;
+        state.demand.asked();
         self.start(&mut state);
         let ring = state.is_wanted();
         drop(state);
@@ -201,17 +202,25 @@ impl Desk {
 
     // The jobs' side.
 
-    /// A job is settled or dropped: it is not renewed any more.
+    /// A job is being settled, or was dropped: it is not renewed any more.
     pub(super) fn leave(&self, grip: &Arc<Grip>) {
         let mut state = self.lock();
         state.held.remove(&Held(grip.clone()));
-        let others = !state.started.is_empty();
-        state.demand.left(others);
         let last = state.closed && state.held.is_empty();
         drop(state);
         if last {
             self.bell.notify_one();
         }
+    }
+
+    /// The consumer has room for another: a job was settled or dropped.
+    pub(super) fn finished(&self) {
+        let mut state = self.lock();
+        let others = state
+            .started
+            .front()
+            .is_some_and(|first| first.since.elapsed() > UNFETCHED);
+        state.demand.left(others);
     }
 
     // The engine's side.
@@ -324,12 +333,11 @@ impl Desk {
     // Starting.
 
     fn start(self: &Arc<Self>, state: &mut State) {
-        if !state.asked || state.starting > 0 || !state.started.is_empty() || state.ended || state.closed {
+        if !state.asked || state.ended || state.closed {
             return;
         }
-        let room = state.demand.room();
         let lease = self.settings.lease;
-        while state.starting < room {
+        while state.demand.room(state.starting + state.started.len()) > 0 {
             let Some((_, Due { claim, .. })) = state.due.pop_first() else {
                 return;
             };
@@ -363,7 +371,7 @@ impl Desk {
         state.starting -= 1;
         if !granted {
             state.held.remove(&Held(claim.grip));
-            if state.starting == 0 && error.is_none() {
+            if error.is_none() {
                 self.start(&mut state);
             }
             // The engine may take others in its place, or be waiting for the last one.

@@ -24,17 +24,11 @@ use crate::{error::Error, lost::Lost};
 pub struct Job {
     claim: Claim,
     desk: Arc<Desk>,
-    /// Whether the desk still counts it.
-    counted: bool,
 }
 
 impl Job {
     pub(super) fn new(claim: Claim, desk: Arc<Desk>) -> Job {
-        Job {
-            claim,
-            desk,
-            counted: true,
-        }
+        Job { claim, desk }
     }
 
     /// Returns the id that the job was scheduled under.
@@ -110,7 +104,7 @@ impl Job {
         self.settle("bury", 0, 0).await
     }
 
-    async fn settle(mut self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
+    async fn settle(self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
         let grip = self.claim.grip.clone();
         let queue = self.desk.queue.clone();
         // After a shutdown of the wheel nobody renews; Redis says whether the lease still lasts.
@@ -123,22 +117,16 @@ impl Job {
         };
         let lane = &queue.partitions[grip.partition].settle;
         let asked = settle(lane, verb(name, &grip.id, &grip.token, first, second), deadline);
-        // What is settled is not renewed, and the consumer has room for another.
-        self.leave();
+        // What is settled is not renewed.
+        self.desk.leave(&grip);
         asked.await
-    }
-
-    fn leave(&mut self) {
-        if self.counted {
-            self.counted = false;
-            self.desk.leave(&self.claim.grip);
-        }
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.leave();
+        self.desk.leave(&self.claim.grip);
+        self.desk.finished();
         self.claim.grip.validity.lose();
     }
 }

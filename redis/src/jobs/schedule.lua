@@ -5,9 +5,10 @@
 -- Returns a digit for each job: 1 where it was scheduled, 0 where its id was known already.
 local due, payload, lane = KEYS[1], KEYS[6], KEYS[7]
 local seq, channel = ARGV[1], ARGV[2]
+local call = redis.call
 
 -- A repeated batch answers as the first did; one that comes late, behind its successor, is refused.
-local last = redis.call('GET', lane)
+local last = call('GET', lane)
 if last then
   local past, answers = string.match(last, '^(%d+) (.*)$')
   if past == seq then return answers end
@@ -16,29 +17,28 @@ if last then
   end
 end
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local before = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
-local earliest = tonumber(before) or math.huge
-local answers = {}
-local at = 3
-while ARGV[at] do
+local before = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or math.huge
+local earliest = before
+local answers, scores = {}, {}
+for at = 3, #ARGV, 4 do
   local id = ARGV[at]
-  if redis.call('HEXISTS', payload, id) == 1 then
+  if call('HSETNX', payload, id, ARGV[at + 3]) == 0 then
     answers[#answers + 1] = '0'
   else
     local micros = tonumber(ARGV[at + 2])
     if ARGV[at + 1] == 'in' then micros = now + micros end
     micros = math.min(micros, 9e15)
-    redis.call('ZADD', due, string.format('%.0f', micros), id)
-    redis.call('HSET', payload, id, ARGV[at + 3])
+    scores[#scores + 1] = string.format('%.0f', micros)
+    scores[#scores + 1] = id
     earliest = math.min(earliest, micros)
     answers[#answers + 1] = '1'
   end
-  at = at + 4
 end
+if scores[1] then call('ZADD', due, unpack(scores)) end
 local reply = table.concat(answers)
-redis.call('SET', lane, seq .. ' ' .. reply, 'PX', 3600000)
+call('SET', lane, seq .. ' ' .. reply, 'PX', 3600000)
 -- Workers look again when there is another first one.
-if earliest < (tonumber(before) or math.huge) then redis.call('PUBLISH', channel, '') end
+if earliest < before then call('PUBLISH', channel, '') end
 return reply

@@ -9,8 +9,9 @@ local due, claimed, running, dead, state, payload, lane = unpack(KEYS)
 local seq, channel, token = ARGV[1], ARGV[2], ARGV[3]
 local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local again = ARGV[8] == 'again'
+local call, match = redis.call, string.match
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
 local function exact(number)
@@ -18,13 +19,13 @@ local function exact(number)
 end
 
 local function read(id)
-  local held = redis.call('HGET', state, id)
+  local held = call('HGET', state, id)
   if not held then return '-', '0', nil end
-  return string.match(held, '^(%S+) (%d+) (%d+)$')
+  return match(held, '^(%S+) (%d+) (%d+)$')
 end
 
 local function first(set)
-  return redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+  return call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
 end
 
 -- The reply's head is made last: sweeping and claiming change it.
@@ -37,16 +38,16 @@ local function finish(reply)
 end
 
 -- A repeated take answers as the first did: with what that one claimed and still holds.
-local last = redis.call('GET', lane)
+local last = call('GET', lane)
 if last then
-  local past, ids = string.match(last, '^(%d+) (.*)$')
+  local past, ids = match(last, '^(%d+) (.*)$')
   if past == seq then
     local reply = { '', '', '' }
     for _, id in ipairs(cmsgpack.unpack(ids)) do
       local owner, attempts, at = read(id)
       if owner == token then
-        redis.call('ZADD', claimed, 'XX', exact(now + lease), id)
-        for _, value in ipairs({ id, redis.call('HGET', payload, id), attempts, at }) do reply[#reply + 1] = value end
+        call('ZADD', claimed, 'XX', exact(now + lease), id)
+        for _, value in ipairs({ id, call('HGET', payload, id), attempts, at }) do reply[#reply + 1] = value end
       end
     end
     return finish(reply)
@@ -57,49 +58,63 @@ if last then
 end
 
 local returned = 0
-for _, id in ipairs(redis.call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
-  redis.call('ZREM', running, id)
-  redis.call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
+  call('ZREM', running, id)
+  call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
   if tonumber(attempts) >= most then
-    redis.call('ZADD', dead, exact(now), id)
+    call('ZADD', dead, exact(now), id)
   else
-    redis.call('ZADD', due, at, id)
+    call('ZADD', due, at, id)
     returned = returned + 1
   end
 end
-for _, id in ipairs(redis.call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
+for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
-  redis.call('ZREM', claimed, id)
-  redis.call('ZADD', due, at, id)
-  redis.call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
+  call('ZREM', claimed, id)
+  call('ZADD', due, at, id)
+  call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
   returned = returned + 1
 end
 
-local reply, ids, bytes = { '', '', '' }, {}, 0
+local reply, ids = { '', '', '' }, {}
+local found = {}
 if limit > 0 then
-  local found = redis.call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
-  for entry = 1, #found, 2 do
-    if bytes >= 1048576 then break end
-    local id, at = found[entry], found[entry + 1]
-    local _, attempts = read(id)
-    local body = redis.call('HGET', payload, id)
-    redis.call('ZREM', due, id)
-    redis.call('ZADD', claimed, exact(now + lease), id)
-    redis.call('HSET', state, id, token .. ' ' .. attempts .. ' ' .. exact(tonumber(at)))
-    for _, value in ipairs({ id, body, attempts, exact(tonumber(at)) }) do reply[#reply + 1] = value end
-    ids[#ids + 1] = id
-    bytes = bytes + #body
+  found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
+end
+if found[1] then
+  for entry = 1, #found, 2 do ids[#ids + 1] = found[entry] end
+  local bytes, count = 0, #ids
+  local states = call('HMGET', state, unpack(ids))
+  local scores, after = {}, {}
+  local till = exact(now + lease)
+  for n = 1, count do
+    local id, at = ids[n], exact(found[2 * n])
+    if bytes >= 1048576 then
+      ids[n] = nil
+    else
+      local body = call('HGET', payload, id)
+      local attempts = states[n] and match(states[n], '^%S+ (%d+)') or '0'
+      scores[#scores + 1] = till
+      scores[#scores + 1] = id
+      after[#after + 1] = id
+      after[#after + 1] = token .. ' ' .. attempts .. ' ' .. at
+      for _, value in ipairs({ id, body, attempts, at }) do reply[#reply + 1] = value end
+      bytes = bytes + #body
+    end
   end
+  call('ZREM', due, unpack(ids))
+  call('ZADD', claimed, unpack(scores))
+  call('HSET', state, unpack(after))
 end
 
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
 if #ids > 0 or again then
-  redis.call('SET', lane, seq .. ' ' .. cmsgpack.pack(ids), 'PX', 3600000)
+  call('SET', lane, seq .. ' ' .. cmsgpack.pack(ids), 'PX', 3600000)
 end
 finish(reply)
 -- What came back and is not taken here is for the others.
 if returned > 0 and reply[2] ~= '' and tonumber(reply[2]) <= now then
-  redis.call('PUBLISH', channel, '')
+  call('PUBLISH', channel, '')
 end
 return reply

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
@@ -14,41 +14,69 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 /// Until when a claim holds. It can be extended until it has run out or been lost, and never after.
 #[derive(Clone)]
 pub(crate) struct Validity {
-    until: Arc<Mutex<Instant>>,
+    ends: Arc<Mutex<Ends>>,
     lost: CancellationToken,
+}
+
+struct Ends {
+    /// The instant from which the claim does not hold.
+    until: Instant,
+    /// What that would be, had the claim not been lost or given up before.
+    granted: Instant,
 }
 
 impl Validity {
     pub(crate) fn new(until: Instant) -> Validity {
         Validity {
-            until: Arc::new(Mutex::new(until)),
+            ends: Arc::new(Mutex::new(Ends {
+                until,
+                granted: until,
+            })),
             lost: CancellationToken::new(),
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The instant from which the holder must not believe any more that it holds.
     pub(crate) fn until(&self) -> Instant {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock().until
+    }
+
+    /// What [`until`](Validity::until) was before the claim was lost or given up.
+    pub(crate) fn granted(&self) -> Instant {
+        self.lock().granted
     }
 
     /// Moves the end, to later only. False, and nothing is changed, when the claim has run out or was lost.
     pub(crate) fn extend(&self, until: Instant) -> bool {
-        let mut current = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.lost.is_cancelled() || *current <= Instant::now() {
-            drop(current);
+        let mut ends = self.lock();
+        if self.lost.is_cancelled() || ends.until <= Instant::now() {
+            drop(ends);
             self.lose();
             return false;
         }
-        *current = until.max(*current);
+        ends.granted = until.max(ends.granted);
+        ends.until = ends.granted;
         true
     }
 
     /// Ends the claim, at once and for good, and wakes who waits for that.
     pub(crate) fn lose(&self) {
-        let mut current = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = (*current).min(Instant::now());
-        drop(current);
+        let mut ends = self.lock();
+        ends.until = ends.until.min(Instant::now());
+        drop(ends);
         self.lost.cancel();
+    }
+
+    /// Ends a claim that was held to its end.
+    pub(crate) fn run_out(&self) {
+        let mut ends = self.lock();
+        ends.granted = ends.granted.min(Instant::now());
+        drop(ends);
+        self.lose();
     }
 
     /// Whether the claim has run out or was lost.

@@ -9,6 +9,7 @@ use super::{
     Lease, Leases,
     calls::{Acquired, Calls},
     keeper::{Held, Releasing, Told},
+    release::{Ending, OnConnection},
     state::{State, Terms},
 };
 use crate::{
@@ -111,7 +112,16 @@ impl<'a, C: Connection> Asking<'a, C> {
             });
         }
         self.unsure = None;
-        let (release, given_up) = oneshot::channel();
+        let (give_up, given_up) = oneshot::channel();
+        let ending = Ending {
+            release: Box::new(OnConnection {
+                releasing: self.releasing(),
+                call: calls.release(),
+            }),
+            given_up: give_up,
+            keeper: self.leases.keeper.clone(),
+            runtime: self.runtime.clone(),
+        };
         let held = Held {
             calls,
             token,
@@ -127,7 +137,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             token,
             ttl: self.terms.ttl,
             validity,
-            release: Some(release),
+            ending: Some(ending),
         }))
     }
 

@@ -1,4 +1,4 @@
-//! `Keeper`: the one task that renews all leases of a [`Leases`](super::Leases), and releases them.
+//! `Keeper`: the one task that renews all leases of a [`Leases`](super::Leases), and releases those that were dropped.
 
 use std::{
     pin::Pin,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{connection::Connection, error::Error, lost::Validity, nonce::random_part, script::Call};
 
-type Charge = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type Charge = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Its task runs while there is a lease to look after, and each lease is a future in it, with one entry in the wheel.
 #[derive(Debug, Default)]
@@ -35,7 +35,10 @@ impl Keeper {
         runtime: &Handle,
         charge: impl Future<Output = ()> + Send + 'static,
     ) {
-        let mut charge: Charge = Box::pin(charge);
+        self.adopt_boxed(runtime, Box::pin(charge));
+    }
+
+    pub(super) fn adopt_boxed(self: &Arc<Keeper>, runtime: &Handle, mut charge: Charge) {
         let mut charges = self.charges.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*charges {
             match sender.send(charge) {
@@ -72,9 +75,6 @@ async fn run(keeper: Arc<Keeper>, mut new: mpsc::UnboundedReceiver<Charge>) {
     }
 }
 
-/// By what the holder says that it gives up: with a place for the answer, or without one when it is dropped.
-pub(super) type Verdict = oneshot::Sender<Result<bool, Error>>;
-
 /// A lease that is held.
 pub(super) struct Held<C> {
     pub(super) calls: Calls,
@@ -83,7 +83,8 @@ pub(super) struct Held<C> {
     /// Its place in the wheel.
     pub(super) entry: Sleep,
     pub(super) told: Told,
-    pub(super) given_up: oneshot::Receiver<Verdict>,
+    /// Told when the holder releases it by itself; closed when it was dropped.
+    pub(super) given_up: oneshot::Receiver<()>,
     pub(super) releasing: Releasing<C>,
 }
 
@@ -97,7 +98,7 @@ impl Drop for Told {
 }
 
 impl<C: Connection> Held<C> {
-    /// Renews until the lease is lost or given up, then releases it.
+    /// Renews until the lease is given up, or lost. Releases it where the holder does not.
     pub(super) async fn keep(self) {
         let Held {
             calls,
@@ -109,7 +110,7 @@ impl<C: Connection> Held<C> {
             releasing,
         } = self;
         let renewal = calls.renew(token);
-        let answer = {
+        let given_up = {
             let mut request = None;
             loop {
                 match state.next(Instant::now()) {
@@ -117,16 +118,20 @@ impl<C: Connection> Held<C> {
                     Step::Lose => {
                         drop(entry);
                         drop(request);
-                        told.0.lose();
+                        if state.has_run_out(Instant::now()) {
+                            told.0.run_out();
+                        } else {
+                            told.0.lose();
+                        }
                         break given_up.await;
                     }
                     Step::Wait(until) => {
                         entry.reset(until);
                         tokio::select! {
                             biased;
-                            answer = &mut given_up => {
+                            by = &mut given_up => {
                                 drop(entry);
-                                break answer;
+                                break by;
                             }
                             renewed = async { request.as_mut().unwrap().await }, if request.is_some() => {
                                 request = None;
@@ -153,15 +158,12 @@ impl<C: Connection> Held<C> {
                 }
             }
         };
-        let held = !state.has_run_out(Instant::now());
         state.release();
         drop(told);
-        let asked = answer.ok().map(|verdict| Asked {
-            verdict,
-            held,
-            by: state.valid_until(),
-        });
-        releasing.run(calls.release(), asked).await;
+        // Whoever releases waits for the answer, and so sends the request; nobody waits where the lease was dropped.
+        if given_up.is_err() {
+            releasing.run(calls.release(), None).await;
+        }
     }
 }
 
@@ -177,10 +179,9 @@ pub(super) struct Releasing<C> {
 
 /// Somebody who waits to hear how a release went.
 pub(super) struct Asked {
-    verdict: Verdict,
-    /// Whether the holder could still believe that it held when it released.
-    held: bool,
-    by: Instant,
+    pub(super) answer: oneshot::Sender<Result<bool, Error>>,
+    /// Until when the lease held, as far as its holder knew.
+    pub(super) valid_until: Instant,
 }
 
 /// How long whoever asks waits at least for an answer, and how long Redis has to come back before it is told of an outage.
@@ -192,9 +193,12 @@ impl<C: Connection> Releasing<C> {
     pub(super) async fn run(self, call: Call, mut asked: Option<Asked>) {
         let start = Instant::now();
         let end = start + self.ttl.max(ANSWER);
+        let held = asked.as_ref().is_some_and(|asked| start < asked.valid_until);
         let mut pause = Duration::from_millis(20);
         loop {
-            let by = asked.as_ref().map_or(end, |asked| asked.by.max(start + ANSWER));
+            let by = asked
+                .as_ref()
+                .map_or(end, |asked| asked.valid_until.max(start + ANSWER));
             let outcome = match timeout_at(by, call.send::<bool>(&self.connection)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(Error::NoAnswer {
@@ -204,8 +208,8 @@ impl<C: Connection> Releasing<C> {
             match outcome {
                 Ok(was_held) => {
                     self.gates.released(&self.key);
-                    if let Some(Asked { verdict, held, .. }) = asked {
-                        let _ = verdict.send(Ok(was_held && held));
+                    if let Some(Asked { answer, .. }) = asked {
+                        let _ = answer.send(Ok(was_held && held));
                     }
                     return;
                 }
@@ -216,9 +220,9 @@ impl<C: Connection> Releasing<C> {
                     // Where the client has stopped waiting, whoever asked has not.
                     let told_by = if error.is_unanswered() { by } else { start + ANSWER };
                     if (over || now >= told_by)
-                        && let Some(Asked { verdict, .. }) = asked.take()
+                        && let Some(Asked { answer, .. }) = asked.take()
                     {
-                        let _ = verdict.send(Err(error));
+                        let _ = answer.send(Err(error));
                     }
                     if over {
                         return;

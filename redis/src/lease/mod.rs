@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use tickwheel::Wheel;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     connection::Connection,
@@ -21,11 +21,13 @@ mod gate;
 mod keeper;
 #[cfg(test)]
 mod model;
+mod release;
 mod state;
 
 use asking::{Asking, Attempt};
 use gate::Gates;
-use keeper::{Keeper, Verdict};
+use keeper::Keeper;
+use release::Ending;
 use state::Terms;
 
 /// Leases on one Redis server or cluster: named, held by one holder at a time, and renewed for as long as the holder lives.
@@ -277,7 +279,8 @@ pub struct Lease {
     token: u64,
     ttl: Duration,
     validity: Validity,
-    release: Option<oneshot::Sender<Verdict>>,
+    /// Until it is released or dropped.
+    ending: Option<Ending>,
 }
 
 impl Lease {
@@ -394,19 +397,18 @@ impl Lease {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<bool, Error> {
-        let (answer, released) = oneshot::channel();
+        let valid_until = self.validity.granted();
         self.validity.lose();
-        if let Some(release) = self.release.take() {
-            // Where it fails, `answer` is dropped.
-            let _ = release.send(answer);
+        match self.ending.take() {
+            Some(ending) => ending.release(valid_until).await,
+            None => Err(Error::NoRuntime),
         }
-        released.await.unwrap_or(Err(Error::NoRuntime))
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The keeper hears of it when `release` is dropped.
+        // The keeper hears of it when `ending` is dropped.
         self.validity.lose();
     }
 }

@@ -57,6 +57,12 @@ impl Call {
         self
     }
 
+    /// Adds arguments.
+    pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Call {
+        self.arguments.extend(arguments);
+        self
+    }
+
     /// Sends the call once.
     ///
     /// The text goes to where the hash was missing, with the call, and is kept there: a reload by `SCRIPT LOAD` would have to

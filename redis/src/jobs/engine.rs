@@ -519,7 +519,7 @@ impl Engine {
                 let queue = self.desk.queue.clone();
                 let call = queue.partitions[partition].give_back(self.worker, look.number);
                 // What could not be given back comes again when its lease has run out.
-                tokio::spawn(async move { queue.ask(&call).await.map(drop) });
+                tokio::spawn(async move { queue.ask(call).await.map(drop) });
             }
         }
     }

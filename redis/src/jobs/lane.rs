@@ -15,7 +15,7 @@ use std::{
 
 use redis::Value;
 use tickwheel::Wheel;
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
 
 use super::{
     patience::{pause, within},
@@ -184,6 +184,8 @@ struct Carrier {
 impl Carrier {
     async fn carry_all(mut self) {
         loop {
+            // Those who are about to ask, some because the last batch was answered, ask first, and so go with this one.
+            yield_now().await;
             let (number, batch, late) = self.lane.next();
             if batch.is_empty() && late.is_empty() {
                 self.finished = true;
@@ -199,23 +201,19 @@ impl Carrier {
         }
     }
 
-    async fn carry(&self, number: u64, batch: Vec<Verb>) {
+    async fn carry(&self, number: u64, mut batch: Vec<Verb>) {
         let lane = &self.lane;
         let mut call = lane.script.call();
         for key in &lane.keys {
             call = call.key(key);
         }
-        call = call.arg(number);
-        for argument in lane
-            .head
-            .iter()
-            .chain(batch.iter().flat_map(|verb| &verb.arguments))
-        {
-            call = call.arg(argument.as_slice());
+        call = call.arg(number).args(lane.head.iter().cloned());
+        for verb in &mut batch {
+            call = call.args(mem::take(&mut verb.arguments));
         }
         let sent = Instant::now();
         let last = batch.iter().map(|verb| verb.deadline).max().unwrap_or(sent);
-        match self.ask(&call, batch.len(), last).await {
+        match self.ask(&Arc::new(call), batch.len(), last).await {
             Ok(answers) => {
                 for (verb, yes) in batch.into_iter().zip(answers) {
                     verb.answer(Ok(Answer { yes, sent }));
@@ -230,7 +228,7 @@ impl Carrier {
     }
 
     /// Sends the call until there is an answer, or nobody is interested any more.
-    async fn ask(&self, call: &Call, verbs: usize, last: Instant) -> Result<Vec<bool>, Error> {
+    async fn ask(&self, call: &Arc<Call>, verbs: usize, last: Instant) -> Result<Vec<bool>, Error> {
         let lane = &self.lane;
         let mut rest = PAUSE;
         loop {

@@ -218,7 +218,7 @@ impl<C> DelayedJobs<C> {
             .queue
             .partitions
             .iter()
-            .map(|partition| async { self.queue.ask(&partition.counts()).await });
+            .map(|partition| async { self.queue.ask(partition.counts()).await });
         let mut counts = Counts::default();
         for answer in try_join_all(asked).await? {
             let [waiting, running, dead]: [u64; 3] =
@@ -241,7 +241,7 @@ impl<C> DelayedJobs<C> {
         for partition in &self.queue.partitions {
             let mut offset = 0;
             while offset < limit {
-                let answer = self.queue.ask(&partition.dead(offset, limit - offset)).await?;
+                let answer = self.queue.ask(partition.dead(offset, limit - offset)).await?;
                 let page = dead_jobs(&answer).ok_or_else(|| unexpected(&answer))?;
                 if page.is_empty() {
                     break;

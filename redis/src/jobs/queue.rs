@@ -90,7 +90,7 @@ impl Queue {
             .call()
             .key(Tag::new(PREFIX, &self.name).key("partitions"))
             .arg(self.given);
-        match self.ask(&call).await? {
+        match self.ask(call).await? {
             Value::Int(stored) if stored == self.given as i64 => Ok(()),
             Value::Int(stored) => Err(Error::Partitions {
                 given: self.given as u32,
@@ -101,7 +101,8 @@ impl Queue {
     }
 
     /// Sends a call that may be carried out twice, until it is answered or `PATIENCE` runs out.
-    pub(super) async fn ask(&self, call: &Call) -> Result<Value, Error> {
+    pub(super) async fn ask(&self, call: Call) -> Result<Value, Error> {
+        let call = Arc::new(call);
         let last = Instant::now() + PATIENCE;
         let mut rest = Duration::from_millis(20);
         loop {

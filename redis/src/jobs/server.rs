@@ -1,5 +1,7 @@
 //! `Server`: a connection whose type nobody below `DelayedJobs` has to know.
 
+use std::sync::Arc;
+
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::Value;
 
@@ -11,7 +13,7 @@ use crate::{
 };
 
 pub(super) trait Server: Send + Sync {
-    fn send(&self, call: Call) -> BoxFuture<'static, Result<Value, Error>>;
+    fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
     /// Refuses a server that may evict jobs.
     fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
@@ -31,7 +33,7 @@ impl<C> Connected<C> {
 }
 
 impl<C: Connection> Server for Connected<C> {
-    fn send(&self, call: Call) -> BoxFuture<'static, Result<Value, Error>> {
+    fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>> {
         let connection = self.connection.clone();
         async move { call.send(&connection).await }.boxed()
     }

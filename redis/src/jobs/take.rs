@@ -51,7 +51,7 @@ pub(super) async fn take(
         .arg(settings.attempts)
         .arg(if order.again { "again" } else { "" });
     let limit = ATTEMPT.min(settings.lease);
-    let answer = within(&queue.wheel, limit, queue.server.send(call)).await;
+    let answer = within(&queue.wheel, limit, queue.server.send(Arc::new(call))).await;
     // A take that is repeated renews what the first one claimed.
     let until = valid_until(&queue.wheel, sent, settings.lease);
     let taken = answer.and_then(|answer| read(&answer, order, until).ok_or_else(|| unexpected(&answer)));

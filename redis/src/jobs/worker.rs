@@ -138,6 +138,9 @@ impl fmt::Debug for WorkerBuilder {
 /// Work on one job after the other, or on many at once with `for_each_concurrent`. Errors are yielded, at most one a second, and do
 /// not end the stream; it goes on when Redis is back. It ends when the wheel is shut down.
 ///
+/// A consumer that works on many jobs at once has a few started before the stream yields them: as many as it has shown to have room
+/// for. Those count as running. What it has not fetched after 200 ms waits again, with no attempt counted.
+///
 /// A worker that is dropped gives back what it had claimed; jobs that it yielded stay with whoever has them, and are renewed.
 /// One that is not polled gives back what has come due, and claims no more until it is polled again.
 #[must_use = "streams do nothing unless polled"]

@@ -236,6 +236,17 @@ impl Sleep {
         self.timer.remove();
     }
 
+    #[inline(never)]
+    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        if self.timer.takes_over(cx.waker()) {
+            return Poll::Pending;
+        }
+        ready!(budget::poll_left(cx));
+        let outcome = ready!(self.timer.poll_slowly(cx.waker()));
+        ready!(budget::poll_spend(cx));
+        Poll::Ready(outcome.map_err(SleepError::from))
+    }
+
     /// When a sleep that was refused would have been due, by the clock here.
     pub(crate) fn refused_until(&self) -> Instant {
         self.timer.refused_until()
@@ -258,13 +269,10 @@ impl Future for Sleep {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // What only goes on waiting needs no budget.
-        if self.timer.waits(cx.waker()) {
-            return Poll::Pending;
+        match self.timer.waits(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_slowly(cx),
         }
-        ready!(budget::poll_left(cx));
-        let outcome = ready!(self.timer.poll_slowly(cx.waker())).map_err(SleepError::from);
-        ready!(budget::poll_spend(cx));
-        Poll::Ready(outcome)
     }
 }
 

@@ -220,18 +220,21 @@ impl Timer {
     /// Waits until the timer is due.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        match self.waits(waker) {
+        match self.waits(waker) || self.takes_over(waker) {
             true => Poll::Pending,
             false => self.poll_slowly(waker),
         }
     }
 
-    /// Whether the timer waits, as far as can be told without the lock: it has waited already, or takes over what its thread keeps.
+    /// Whether the timer waits and wakes this task, as far as can be told without the lock.
     #[inline]
-    pub(crate) fn waits(&mut self, waker: &Waker) -> bool {
-        if self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker) {
-            return true;
-        }
+    pub(crate) fn waits(&self, waker: &Waker) -> bool {
+        self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
+    }
+
+    /// Begins to wait, if that needs no lock: takes over what its thread keeps.
+    #[inline]
+    pub(crate) fn takes_over(&mut self, waker: &Waker) -> bool {
         match (&self.claim.key, self.claim.progress) {
             (None, Progress::New | Progress::Waiting) => self.take_over(waker),
             (None, Progress::Counting) => self.take_over_counting(waker),
@@ -239,7 +242,7 @@ impl Timer {
         }
     }
 
-    /// What [`Timer::poll`] does when [`Timer::waits`] cannot tell.
+    /// What [`Timer::poll`] does where the lock is needed.
     #[inline(never)]
     pub(crate) fn poll_slowly(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match (&self.claim.key, self.claim.progress) {

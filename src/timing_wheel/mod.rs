@@ -41,7 +41,7 @@
 //! 5. Every deadline in the levels lies after now; deadlines past hang in `overdue`, those not yet known in `incoming`.
 //! 6. An entry without a value hangs nowhere, and its cell stays until its key comes back.
 //! 7. `len` counts the entries that have a value.
-//! 8. Entries with one deadline hang in one list, in the order in which they came; a cascade keeps it.
+//! 8. Entries with one deadline hang in one list, in the order in which they came to it; a cascade keeps it.
 //! 9. The mark among the incoming entries is at one of them, the last to be transferred, or nowhere.
 //!
 //! **Costs.** `insert`, `reinsert` and `remove`: O(1). `advance`: O(expired + cascaded + swept buckets), whatever the
@@ -299,11 +299,19 @@ impl<T> TimingWheel<T> {
     }
 
     /// Moves a timer that has a deadline to an earlier one; false when it has expired or its deadline is no later.
+    ///
+    /// It stays where it is, if its bucket is the right one: to unlink it would touch four other entries, wherever they are.
     pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
         if entry.value.is_none() || entry.deadline <= deadline {
             return false;
+        }
+        let place = entry.place;
+        let is_swept = self.unfinished.is_some_and(|sweep| sweep.place == place);
+        if deadline > self.now && place == self.bucket_of(deadline, self.now).2 && !is_swept {
+            self.entries[index as usize].deadline = deadline;
+            return true;
         }
         self.unlink(index);
         self.entries[index as usize].deadline = deadline;
@@ -504,6 +512,15 @@ impl<T> TimingWheel<T> {
         Place::bucket(((level << self.bits_per_level) | digit) as u32)
     }
 
+    /// The bucket of a deadline after `now`, when it is that: its level, its digit there, and both in one.
+    #[inline]
+    fn bucket_of(&self, deadline: Tick, now: Tick) -> (usize, usize, Place) {
+        let level = self.level_of(deadline, now);
+        let digit =
+            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
+        (level, digit, self.place(level, digit))
+    }
+
     /// Puts an entry that hangs nowhere at the end of the list where its deadline belongs when it is `now`.
     #[inline]
     fn link(&mut self, index: u32, now: Tick) {
@@ -511,10 +528,7 @@ impl<T> TimingWheel<T> {
         if deadline <= now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }
-        let level = self.level_of(deadline, now);
-        let digit =
-            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
-        let place = self.place(level, digit);
+        let (level, digit, place) = self.bucket_of(deadline, now);
         let ring = &mut self.levels[level];
         ring.used.insert(digit);
         ring.buckets[digit].push_back(&mut self.entries, index, place);

@@ -163,10 +163,18 @@ impl Model {
                 // One that is incoming has none that could be compared.
                 let Some(old) = old else { return };
                 let forward = state != State::Expired && deadline < old;
+                let place = self.wheel.entries[key.index() as usize].place;
+                let swept = self.wheel.unfinished.map(|sweep| sweep.place);
                 assert_eq!(self.wheel.bring_forward(key, deadline), forward);
+                let stays = self.wheel.entries[key.index() as usize].place == place
+                    && place != Place::OVERDUE
+                    && swept != Some(place);
                 if forward {
                     self.forget(index);
-                    let state = self.place(deadline, value);
+                    let state = match state {
+                        State::Due(_, placed) if stays => self.place_at(deadline, placed, value),
+                        _ => self.place(deadline, value),
+                    };
                     let timer = &mut self.timers[index];
                     (timer.deadline, timer.state) = (Some(deadline), state);
                 }
@@ -330,9 +338,12 @@ impl Model {
 
     fn place(&mut self, deadline: Tick, value: u64) -> State {
         self.placed += 1;
-        let deadline = deadline.max(self.wheel.now());
-        self.due.insert((deadline, self.placed), value);
-        State::Due(deadline, self.placed)
+        self.place_at(deadline.max(self.wheel.now()), self.placed, value)
+    }
+
+    fn place_at(&mut self, deadline: Tick, placed: u64, value: u64) -> State {
+        self.due.insert((deadline, placed), value);
+        State::Due(deadline, placed)
     }
 
     fn hold(&mut self, timer: Timer) {

@@ -492,6 +492,19 @@ fn a_timer_can_only_be_brought_forward() {
     assert!(!wheel.bring_forward(&moved, Tick(1)), "it has expired");
 }
 
+/// Others that share its bucket have the order that they had: it keeps its turn among them.
+#[test]
+fn a_timer_that_is_brought_forward_within_its_bucket_stays_where_it_is() {
+    let mut wheel = TimingWheel::new(4, 2);
+    let [moved, _] = [("moved", 11), ("stays", 9)].map(|(name, deadline)| wheel.insert(Tick(deadline), name));
+    let place = wheel.entries[moved.index() as usize].place;
+    assert!(wheel.bring_forward(&moved, Tick(9)));
+    wheel.assert_consistent();
+    assert_eq!(wheel.entries[moved.index() as usize].place, place);
+    assert_eq!(wheel.expire_until(8), [""; 0]);
+    assert_eq!(wheel.expire_until(9), ["moved", "stays"]);
+}
+
 #[test]
 fn a_deadline_that_has_passed_is_due_before_later_ones() {
     let mut wheel = TimingWheel::new(4, 2);

@@ -126,6 +126,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "reset" => reset(measured),
         "expire" => expire(measured),
         "timing_wheel" => structure(measured),
+        "delay_queue" => delay_queue(measured),
         "instructions" => instructions(measured),
         "bad-day" => bad_day(measured),
         "gains" => gains(measured),
@@ -433,6 +434,28 @@ fn scale(measured: &Measured) -> String {
         table("scale-equal"),
         table("scale-random")
     )
+}
+
+fn delay_queue(measured: &Measured) -> String {
+    const QUEUES: [&str; 2] = ["tickwheel", "tokio-util"];
+    let works = [
+        ("insert and remove one more", "queue-insert-remove"),
+        ("remove one at random, insert another", "queue-replace"),
+        ("reset one at random", "queue-reset"),
+        ("insert to expiry", "queue-insert-to-expiry"),
+    ];
+    let tables = works.map(|(work, group)| {
+        let columns = [
+            ("1000", "1 thousand"),
+            ("30000", "30 thousand"),
+            ("1000000", "1 million"),
+        ];
+        let columns: Vec<_> = columns
+            .map(|(values, head)| (group, format!("/{values}"), head))
+            .into();
+        by_criterion(measured, work, &QUEUES, &columns)
+    });
+    tables.join("\n")
 }
 
 fn reset(measured: &Measured) -> String {

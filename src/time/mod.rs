@@ -13,6 +13,7 @@
 //! - Timers come due at ticks of the wheel: never early, less than one tick late, a [`timeout()`] less than two.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
 //! - A tick of an [`Interval`] counts as missed when it is later than 5 ms and than one tick of the wheel.
+//! - A task may be woken once at a deadline that it has moved, or whose timer it has dropped. The future then goes on waiting.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` where they can be, and [`Interval`] is a `Stream`.
 //!
 //! # Examples

@@ -1,0 +1,98 @@
+//! How much memory a queue keeps.
+
+use super::DelayQueue;
+
+impl<T> DelayQueue<T> {
+    /// Creates an empty queue on the [current wheel](crate::Wheel::current), with room for `capacity` values.
+    ///
+    /// # Panics
+    ///
+    /// When memory for so many cannot be addressed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    #[track_caller]
+    pub fn with_capacity(capacity: usize) -> DelayQueue<T> {
+        let mut queue = DelayQueue::new();
+        queue.reserve(capacity);
+        queue
+    }
+
+    /// Returns how many values fit into the memory that the queue has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for `additional` more values.
+    ///
+    /// # Panics
+    ///
+    /// When memory for so many cannot be addressed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// queue.reserve(10);
+    /// assert!(queue.capacity() >= 11);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional);
+    }
+
+    /// Gives back the memory behind the last place that is in use. [`compact`](DelayQueue::compact) gives back more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// queue.shrink_to_fit();
+    /// assert_eq!(queue.capacity(), 0);
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Gives back all the memory that the values in the queue do not need, in O(n). Keys stay valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::with_capacity(10);
+    /// let foo = queue.insert("foo", Duration::from_secs(5));
+    /// let bar = queue.insert("bar", Duration::from_secs(10));
+    /// queue.remove(&foo);
+    ///
+    /// queue.compact();
+    /// assert_eq!(queue.capacity(), 1);
+    /// assert_eq!(queue.remove(&bar).into_inner(), "bar");
+    /// # }
+    /// ```
+    pub fn compact(&mut self) {
+        self.entries.compact();
+    }
+}

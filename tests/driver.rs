@@ -26,7 +26,7 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, ms,
+    DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms,
     paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waker_of,
 };
 
@@ -173,6 +173,24 @@ async fn without_handles_pending_futures_complete_and_then_the_task_ends() {
     drop(timeout);
     settle().await;
     assert_eq!(alive_tasks(), 0);
+}
+
+/// On the real clock, where a dropped timer is kept for reuse: none is once the handles are gone.
+#[test]
+fn without_handles_a_dropped_timer_keeps_no_driver() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        let (waker, _) = counting_waker();
+        let mut sleep = wheel.sleep(DAY);
+        register_for(&waker, &mut sleep);
+        settle().await;
+        drop(wheel);
+        settle().await;
+        assert_eq!(alive_tasks(), 1, "the sleep needs a driver");
+        drop(sleep);
+        settle().await;
+        assert_eq!(alive_tasks(), 0);
+    });
 }
 
 /// The waker of a timer kept for reuse is dropped as the driver retires. Here that starts the next driver.
@@ -520,6 +538,38 @@ fn what_was_left_of_each_duration_is_kept_by_the_next_driver() {
     assert_left(&paused_runtime(), sleeps.remove(0), SECOND);
 }
 
+/// Their runtime goes before a visit has given them a deadline.
+#[test]
+fn timeouts_that_have_just_come_in_keep_their_time_under_the_next_driver() {
+    let wheel = Wheel::builder().tick_duration(SECOND).shards(1).build().unwrap();
+    let first = real_runtime();
+    let mut timeouts = first.block_on(async {
+        let busy = make_tick(&wheel);
+        let mut timeouts: Vec<_> = (0..3)
+            .map(|_| wheel.timeout(SECOND * 5, pending::<()>()))
+            .collect();
+        timeouts.iter_mut().for_each(register);
+        // Of a timeout that is incoming, only the delay is known.
+        assert!(
+            format!("{:?}", timeouts[0]).contains("delay"),
+            "the shard does not tick"
+        );
+        drop(busy);
+        timeouts
+    });
+    drop(first);
+    let second = paused_runtime();
+    second.block_on(async {
+        let start = Instant::now();
+        for timeout in &mut timeouts {
+            assert_eq!(timeout.await, Err(TimeoutError::Elapsed));
+        }
+        let elapsed = start.elapsed();
+        assert!(elapsed > SECOND * 3 && elapsed < SECOND * 8, "{elapsed:?}");
+    });
+    assert_at_rest(&wheel);
+}
+
 #[test]
 fn a_driver_whose_clock_had_jumped_a_day_makes_no_timer_early_or_late_for_the_next() {
     let wheel = Wheel::new();
@@ -798,6 +848,33 @@ fn a_paused_runtime_awaits_timers_of_a_real_driver_by_the_drivers_clock() {
         }
         assert!(start.elapsed() >= ms(60));
     });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_paused_runtime_awaits_timers_of_a_driver_that_could_be_paused_by_the_drivers_clock() {
+    let driving = real_runtime();
+    let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let driving = thread::spawn(move || driving.block_on(stopped));
+    paused_runtime().block_on(async {
+        wheel.sleep(ms(1)).await.unwrap();
+        tokio::time::advance(DAY).await;
+        let start = std::time::Instant::now();
+        let (mut day, mut sleep) = (wheel.sleep(SECOND * 5), wheel.sleep(ms(20)));
+        tokio::select! {
+            biased;
+            _ = &mut day => panic!("a sleep was put a day off"),
+            slept = &mut sleep => slept.unwrap(),
+        }
+        assert!(start.elapsed() >= ms(20));
+        assert!(
+            sleep.deadline() < Instant::now() - DAY / 2,
+            "it is of the driver's clock"
+        );
+    });
+    drop(stop);
+    driving.join().unwrap().unwrap_err();
     assert_at_rest(&wheel);
 }
 

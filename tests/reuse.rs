@@ -354,3 +354,41 @@ fn a_task_that_starts_hundreds_of_timeouts_in_a_tick_makes_its_shard_tick() {
         assert!(ticks());
     });
 }
+
+/// In a quiet shard, a timer with a later deadline is not taken over.
+#[test]
+fn a_timer_after_a_longer_one_of_its_task_is_on_time() {
+    let wheel = wheel();
+    real_runtime().block_on(async {
+        for _ in 0..3 {
+            let (waker, woken) = counting_waker();
+            let mut long = wheel.sleep(SECOND * 86_400);
+            register_for(&waker, &mut long);
+            drop(long);
+            let mut sleep = wheel.sleep(ms(20));
+            register_for(&waker, &mut sleep);
+            assert_woken(&woken).await;
+            sleep.await.unwrap();
+
+            let (waker, woken) = counting_waker();
+            drop(waiting(&wheel, SECOND * 86_400, &waker));
+            let mut timeout = waiting(&wheel, ms(20), &waker);
+            assert_woken(&woken).await;
+            assert_eq!(
+                outcome(&mut timeout, &waker, &woken).await,
+                Err(TimeoutError::Elapsed)
+            );
+        }
+    });
+}
+
+/// Within ten seconds, far longer than it may take.
+async fn assert_woken(woken: &AtomicUsize) {
+    for _ in 0..10_000 {
+        if woken.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        tokio::time::sleep(ms(1)).await;
+    }
+    panic!("the timer waits for the deadline of the one before");
+}

@@ -175,6 +175,24 @@ async fn without_handles_pending_futures_complete_and_then_the_task_ends() {
     assert_eq!(alive_tasks(), 0);
 }
 
+#[test]
+fn a_driver_that_ends_tells_the_next_how_far_it_came() {
+    let first = paused_runtime();
+    let sleep = first.block_on(async {
+        let wheel = Wheel::new();
+        let sleep = wheel.sleep(SECOND * 20);
+        let mut other = wheel.sleep(SECOND * 10);
+        register(&mut other);
+        drop(wheel);
+        other.await.unwrap();
+        settle().await;
+        assert_eq!(alive_tasks(), 0, "nobody needs a driver");
+        sleep
+    });
+    drop(first);
+    assert_left(&paused_runtime(), sleep, SECOND * 10);
+}
+
 /// On the real clock, where a dropped timer is kept for reuse: none is once the handles are gone.
 #[test]
 fn without_handles_a_dropped_timer_keeps_no_driver() {

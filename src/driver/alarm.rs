@@ -1,12 +1,12 @@
 //! When the driver comes, and who wakes it.
 //!
-//! The driver sleeps on Tokio's timer alone. Whoever registers an earlier deadline moves that timer, and does not wake the
-//! driver. Tokio's time driver wakes it then, from a worker that has nothing else to do. A worker that registers a timer and
-//! then blocks can so hold up nobody.
+//! The driver sleeps on Tokio's timer alone. A thread that registers an earlier deadline moves that timer. It does not wake the driver.
+//! Tokio's time driver does, from a worker that has nothing else to do. So a worker that registers a timer and then blocks delays
+//! nobody.
 //!
-//! A wake-up from the worker itself would be different. It puts the driver into that worker's LIFO slot, and Tokio lets no other
-//! worker steal from there. Where such a wake-up cannot be avoided, an empty task takes the slot: that moves the driver into the
-//! worker's queue, from which any worker can take it.
+//! If the worker itself woke the driver, the driver would go into the worker's LIFO slot. Tokio lets no other worker steal from there.
+//! Sometimes such a wake-up cannot be avoided. Then an empty task is spawned after it and takes the slot. That moves the driver into
+//! the worker's queue, from which any worker can take it.
 
 use std::{
     future::{Future, poll_fn},
@@ -23,21 +23,21 @@ use tokio::{
 
 use crate::sync::{Mutex, lock};
 
-/// What the driver waits for. Its lock is the last in the crate's order: only Tokio's own are taken under it.
+/// What the driver waits for. Its lock is the last in the crate's order. Only Tokio's own locks are taken under it.
 #[derive(Default)]
 pub(super) struct Alarm(Mutex<Plan>);
 
 #[derive(Default)]
 struct Plan {
-    /// Tokio's timer; none while there is no driver.
+    /// Tokio's timer. None while there is no driver.
     interval: Option<Interval>,
-    /// The driver task's, once it has waited.
+    /// The driver task's waker, once it has waited.
     waker: Option<Waker>,
-    /// When the driver means to come; none while nothing waits for it.
+    /// When the driver means to come. None while nothing waits for it.
     at: Option<Instant>,
-    /// It is to come at once, whatever `at` says.
+    /// The driver is to come at once, whatever `at` says.
     notified: bool,
-    /// The driver waits. While it does not, it looks at the plan before it does.
+    /// Whether the driver waits. If it does not, it looks at the plan before it waits.
     waiting: bool,
 }
 
@@ -48,18 +48,18 @@ impl Alarm {
             interval: Some(interval),
             ..Plan::default()
         };
-        // With the lock released, for a timer takes Tokio's locks when it is dropped.
+        // The lock is released first: a timer takes Tokio's locks when it is dropped.
         let former = mem::replace(&mut *lock(&self.0), plan);
         drop(former);
     }
 
-    /// The driver has gone. Tokio's timer is not touched after this: its runtime may be shutting down.
+    /// The driver has gone. Nobody uses Tokio's timer after this, because its runtime may be shutting down.
     pub(super) fn take_down(&self) {
         let former = mem::take(&mut *lock(&self.0));
         drop(former);
     }
 
-    /// Has the driver come at `at`, unless it means to come earlier.
+    /// Makes the driver come at `at`, unless it comes earlier anyway.
     pub(super) fn wake_by(&self, at: Instant) {
         let mut plan = lock(&self.0);
         if plan.at.is_some_and(|planned| planned <= at) {
@@ -73,7 +73,7 @@ impl Alarm {
         wake_for_any_worker(waker);
     }
 
-    /// Has the driver come at once.
+    /// Makes the driver come at once.
     pub(super) fn wake_now(&self) {
         let mut plan = lock(&self.0);
         plan.notified = true;
@@ -82,8 +82,8 @@ impl Alarm {
         wake_for_any_worker(waker);
     }
 
-    /// Waits until `at`, until an earlier instant that somebody asks for, or until somebody calls. Returns when the driver
-    /// meant to come, if it had a plan.
+    /// Waits until `at`, until an earlier instant given to `wake_by`, or until `wake_now`. Returns when the driver meant to come, if it had
+    /// a plan.
     pub(super) async fn wait(&self, at: Option<Instant>) -> Option<Instant> {
         let mut starts = true;
         poll_fn(|cx| {
@@ -108,7 +108,7 @@ impl Alarm {
 }
 
 impl Plan {
-    /// Moves Tokio's timer to the planned instant; ready when that has come already.
+    /// Moves Tokio's timer to the planned instant. Ready if that has come already.
     fn arm(&mut self) -> Poll<Instant> {
         if let (Some(interval), Some(at)) = (&mut self.interval, self.at) {
             interval.reset_at(at);
@@ -121,7 +121,7 @@ impl Plan {
         let (Some(interval), Some(waker)) = (&mut self.interval, &self.waker) else {
             return Poll::Pending;
         };
-        // Outside the budget of whatever task calls: without one left, the timer would never be registered.
+        // This ignores the calling task's budget: without budget, the timer would not be registered.
         let tick = pin!(task::unconstrained(poll_fn(|cx| interval.poll_tick(cx))));
         tick.poll(&mut Context::from_waker(waker))
     }

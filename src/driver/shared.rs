@@ -1,4 +1,4 @@
-//! What the driver has in common with the shards: how to reach it, who drives now, and what it counts.
+//! `Shared`: what the driver shares with the shards. How to reach it, which runtime drives, and what it counts.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ use crate::{
     timing_wheel::{Nanos, TickDuration},
 };
 
-/// What the shards know of their driver, and the driver of its predecessors.
+/// What the shards know of their driver, and what a driver knows of the last one.
 pub(crate) struct Shared {
     shards: OnceLock<Box<[Weak<Shard>]>>,
     pub(super) alarm: Alarm,
@@ -46,9 +46,9 @@ pub(crate) struct Shared {
     pub(crate) labels: Labels,
 }
 
-/// The place of the one driver.
+/// The place of the one driver of a wheel.
 pub(super) struct DriverSlot {
-    /// Counts drivers: one that goes empties the slot only if nobody has come since.
+    /// Counts drivers. A driver that goes empties the slot only if no other has come since.
     pub(super) driver: u64,
     pub(super) taken: bool,
     pub(super) epoch: Epoch,
@@ -125,7 +125,7 @@ impl Shared {
         }
     }
 
-    /// What a wheel goes by before its first driver: nothing is registered by it.
+    /// The clock of a wheel before its first driver. Nothing is registered by it.
     fn initial_clock(tick: Duration) -> Clock {
         Clock::new(
             Instant::now(),
@@ -187,7 +187,7 @@ impl Shared {
         drop(handle);
     }
 
-    /// Every handle is gone: the driver is to go when the last timer has.
+    /// Every handle is gone: the driver is to end after the last timer.
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.shards().for_each(|shard| shard.release_handles());

@@ -23,12 +23,12 @@ use crate::{
 /// Timers that are dealt with under one lock.
 const BATCH: usize = 256;
 
-/// How long the driver works before it lets other tasks run. Only a burst, a cascade or a storm lasts so long. Each pause puts the
-/// driver behind every task that is ready: were there one for each thousand wake-ups, what is due last in a storm would wait for
-/// all those woken before it, many times over. Tokio's own timer makes no pause at all.
+/// How long the driver works before it lets other tasks run. Only a burst, a cascade or a storm lasts so long. Each pause puts the driver
+/// behind every ready task. With a pause after every thousand wake-ups, the last timer of a storm would wait many times for all the
+/// tasks woken before it. Tokio's own timer makes no pause at all.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// The same on a test's clock, in timers woken: there time tells nothing.
+/// The same on a test's clock, in wake-ups: time does not pass there.
 const WAKES: usize = 1024;
 
 /// Lateness, in ticks, above which the driver says so.
@@ -39,7 +39,7 @@ pub(super) struct Driver {
     guard: Guard,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    /// Its runtime has more than one worker, and they can share the waking. No test can pause the clock of such a one.
+    /// Whether the runtime has more than one worker, so that they share the waking. No test can pause the clock of such a runtime.
     shares_waking: bool,
     /// Shards that the turn has not done with, by index.
     unfinished: VecDeque<usize>,
@@ -66,13 +66,13 @@ impl Slice {
     fn is_over(&self, real: bool) -> bool {
         match real {
             true => self.began.elapsed() >= SLICE,
-            // What wakes nobody does not count: a test's `advance` is to find all of it done.
+            // Only wake-ups count: a test's `advance` must find everything else done.
             false => self.wakes >= WAKES,
         }
     }
 }
 
-/// Tells the wheel when its driver goes, whatever the reason.
+/// Tells the wheel that its driver goes, whatever the reason.
 struct Guard {
     shared: Arc<Shared>,
     number: u64,

@@ -1,7 +1,7 @@
-//! Waking what is due, with no lock held, and so many tasks that one worker should not do it alone.
+//! How the driver wakes many tasks: with no lock held, and with the help of other workers.
 //!
 //! Waking a task unparks an idle worker, which runs it and parks again. A thousand wakes can cost a thousand unparks. So the
-//! first 32 are woken here, and the rest, 32 at a time, by spawned tasks: a worker that comes finds work for longer.
+//! first 32 are woken here. The rest are woken by spawned tasks, 32 each. A worker that wakes up then finds more work.
 
 use std::{
     mem,
@@ -16,7 +16,7 @@ use crate::{events, shard::Wakers};
 /// Wakers that are woken by one task.
 const CHUNK: usize = 32;
 
-/// Wakers that are woken by dropping this: also by a runtime that drops it in place of running it.
+/// Wakers that are woken when this is dropped, even by a runtime that drops a task instead of running it.
 struct Chunk {
     shared: Arc<Shared>,
     wakers: Vec<Waker>,
@@ -63,7 +63,7 @@ impl Shared {
 
 fn panics(act: impl FnOnce()) -> bool {
     let outcome = catch_unwind(AssertUnwindSafe(act));
-    // What a panic carries may panic when dropped.
+    // The payload of a panic may itself panic when it is dropped.
     outcome.map_err(mem::forget).is_err()
 }
 

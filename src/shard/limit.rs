@@ -1,11 +1,11 @@
-//! The limit on pending timers: the one count that all shards share, and only under `max_pending`.
+//! `Limit`: the limit on pending timers. All shards share its count. It exists only under `max_pending`.
 
 use crate::{
     error::Refusal,
     sync::{AtomicUsize, Ordering},
 };
 
-/// A count that never passes its maximum, but for those who were admitted before.
+/// A count of pending timers. It exceeds its maximum only by timers that were admitted before.
 pub(crate) struct Limit {
     max: u32,
     pending: AtomicUsize,
@@ -37,7 +37,7 @@ impl Limit {
     }
 }
 
-/// Whether a timer still has to pass the limit, or did once and may pass it for a moment.
+/// Whether a timer still has to be admitted. One that was admitted once may exceed the limit for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     New,

@@ -1,8 +1,8 @@
 //! What a thread keeps: its shard number, and its last shard reference.
 //!
-//! Each thread keeps the last `Arc<Shard>` that it released; its next future takes that one. So a future that follows another costs
-//! no reference count. What a thread keeps outlives its wheel, and the runtime handle that the wheel was given, until the thread
-//! releases a reference to another. So the driver goes by handles and timers, not by reference counts.
+//! Each thread keeps the last `Arc<Shard>` that it released. Its next future takes that one, and changes no reference count. A thread may
+//! so keep a shard whose wheel is gone, until it releases a reference to another shard. So the driver does not go by reference counts:
+//! it goes by handles and timers.
 
 use std::{
     cell::Cell,
@@ -17,10 +17,10 @@ use std::{
 use super::Shard;
 use crate::timing_wheel::Tick;
 
-/// Meetings at a shard's lock after which a thread looks for another shard.
+/// After a thread has found its shard's lock taken this often, it moves to another shard.
 const CONTENTIONS: u32 = 8;
 
-/// Ticks from one meeting to the next after which the first is forgotten.
+/// If so many ticks pass without contention, earlier contention is forgotten.
 const FORGOTTEN_AFTER: u64 = 100;
 
 const UNNUMBERED: usize = usize::MAX;
@@ -31,8 +31,8 @@ thread_local! {
     static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// The number by which the current thread finds its shard: given out in the order in which threads first ask, and changed
-/// after so many [`CONTENTIONS`] with whoever else was at its shard, the driver included.
+/// The number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A number changes
+/// after [`CONTENTIONS`] contentions with other threads, the driver included.
 #[inline]
 pub(crate) fn shard_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -44,8 +44,8 @@ pub(crate) fn shard_number() -> usize {
     })
 }
 
-/// The current thread found its shard's lock taken, when the shard had come to `tick`. Meetings long ago do not count. The driver's
-/// visits do: a thread cannot tell whom it met. They cost it another shard now and then, which does no harm.
+/// The current thread found its shard's lock taken, at `tick`. Contention long ago does not count. It may have been the driver who held
+/// the lock: a thread cannot tell. Then it moves to another shard now and then, which does no harm.
 #[cold]
 pub(super) fn contended(tick: Tick) {
     let (times, last) = CONTENTION.get();
@@ -65,7 +65,7 @@ pub(crate) struct ShardRef(Option<Arc<Shard>>);
 impl ShardRef {
     #[inline]
     pub(crate) fn new(shard: &Arc<Shard>) -> ShardRef {
-        // None is cached, either, in a thread whose locals are gone.
+        // A thread whose locals are gone has none cached.
         let cached = CACHED.try_with(Cell::take).ok().flatten();
         match cached {
             Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
@@ -78,8 +78,8 @@ impl ShardRef {
 }
 
 impl ShardRef {
-    /// Moves on to the shard of the current thread, before a timer is registered: it is to live where its task is polled, not
-    /// where it was made. An acceptor that makes the timers of all connections would else have them all.
+    /// Moves to the shard of the current thread, before a timer is registered. A timer belongs where its task is polled, not where it was
+    /// made. Otherwise an acceptor, which makes the timers of all connections, would have all of them in its shard.
     #[inline]
     pub(super) fn follow_thread(&mut self) {
         let number = shard_number() & self.mask;
@@ -109,11 +109,11 @@ impl ShardRef {
 /// Keeps a reference for the next future of this thread.
 #[inline]
 fn cache(reference: Option<Arc<Shard>>) {
-    // A model's shard must not outlive it.
+    // Under loom, a shard must not outlive its model.
     if cfg!(loom) {
         return;
     }
-    // What it takes the place of, or what cannot be cached, is dropped here, after the cell has been left.
+    // The former reference is dropped here, when the cell is no longer borrowed.
     let _former = CACHED.try_with(|cached| cached.replace(reference));
 }
 

@@ -1,13 +1,13 @@
-//! A shard: one lock, the wheel and the counters behind it, and the verbs by which futures and the driver use them.
+//! `Shard`: one lock, and the wheel and counters behind it. Futures and the driver use it by its methods.
 //!
 //! Ground rules:
 //!
-//! 1. No user code runs under a lock of this crate: wakers are cloned before it is taken, woken and dropped after it is released.
-//!    (The one exception is a scheduled task's own lock, which its handle and its waker share.)
-//! 2. The order in which locks are taken: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, its runtime, a
-//!    shard's, the alarm. Under the alarm only Tokio's own locks are taken; under a shard's lock no other.
-//! 3. Whoever takes a waker out of a shard wakes it after the lock is released. A future that read something older without the
-//!    lock is then polled again.
+//! 1. No user code runs under a lock of this crate. Wakers are cloned before a lock is taken. They are woken and dropped after it is
+//!    released. There is one exception: a scheduled task's own lock, which its handle and its waker share.
+//! 2. Locks are taken in this order: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, its runtime, a shard's,
+//!    the alarm's. Under the alarm's lock only Tokio's own locks are taken. No thread holds two shards' locks.
+//! 3. A waker that is taken out of a shard is woken after the lock is released. So a future that read an older value without the lock is
+//!    polled again.
 
 mod headroom;
 mod limit;
@@ -47,21 +47,21 @@ use mode::Mode;
 use reuse::{Ledger, Reuse};
 use status::{Generation, Status};
 
-/// Cells that an emptied arena keeps at least: its part of the wheel's capacity, where that is more.
+/// An emptied arena keeps at least this many cells, or its part of the wheel's capacity if that is more.
 const RETAINED: usize = 1024;
 
-/// The deadline of a shard that waits for nothing.
+/// When the driver is to come to a shard that waits for nothing.
 pub(crate) const NEVER: Tick = Tick::MAX;
 
-/// What a shard asks of whoever drives it.
+/// What a shard needs of its driver.
 pub(crate) trait Drive: Send + Sync {
-    /// Has the driver come at `at`, unless it means to come earlier. It never wakes the driver on the calling thread.
+    /// Makes the driver come at `at`, unless it comes earlier anyway. It never wakes the driver on the calling thread.
     fn wake_by(&self, at: Instant);
 
-    /// Has the driver look again at once: it may have nothing left to do.
+    /// Makes the driver look again at once: it may have nothing left to do.
     fn wake_now(&self);
 
-    /// Starts a driver if there is none. `Err` when its runtime is gone too.
+    /// Starts a driver if there is none. Returns `Err` if its runtime has gone too.
     fn start(self: Arc<Self>) -> Result<(), Refusal>;
 
     /// Reads the clock of the driver's runtime.
@@ -70,10 +70,10 @@ pub(crate) trait Drive: Send + Sync {
     /// An instant of the clock that the wheel goes by, as one of the clock here, where that is another: as far away.
     fn instant_here(&self, instant: Instant) -> Instant;
 
-    /// Whether a driver that was started now would go by the clock of the one that has gone.
+    /// Whether a driver started now would go by the same clock as the last one.
     fn would_keep_clock(&self) -> bool;
 
-    /// The shard, of the same wheel, of the thread with this number.
+    /// The shard of the same wheel for the thread with this number.
     fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
 
     /// The labels of the wheel. A model has none.
@@ -82,7 +82,7 @@ pub(crate) trait Drive: Send + Sync {
     }
 }
 
-/// One lock and all behind it.
+/// One lock, all that is behind it, and what is known without it.
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
@@ -90,7 +90,7 @@ pub(crate) struct Shard {
     status: AtomicU32,
     /// When tick zero began by the driver's clock, a [`Moment`], for those without the lock.
     origin: AtomicU64,
-    /// Whether the shard ticks, for those without the lock: it may have changed.
+    /// Whether the shard ticks, for those without the lock. It may have changed since.
     ticks: AtomicBool,
     reuse: Reuse,
     base: Base,
@@ -99,14 +99,14 @@ pub(crate) struct Shard {
     handles_gone: AtomicBool,
     limit: Option<Arc<Limit>>,
     driver: Arc<dyn Drive>,
-    /// Its place among the shards of the wheel, and how many those are, less one.
+    /// Its index among the shards of the wheel, and the number of shards less one.
     number: usize,
     mask: usize,
-    /// How many cells an emptied arena keeps, as long as the wheel has a handle.
+    /// How many cells an emptied arena keeps while the wheel has a handle.
     retained: usize,
 }
 
-/// How a pending timer comes to give its cell back.
+/// Why a pending timer leaves the wheel.
 #[derive(Clone, Copy, Debug)]
 enum Removal {
     Cancelled,
@@ -116,15 +116,15 @@ enum Removal {
 struct State {
     wheel: TimingWheel<Waker>,
     mode: Mode,
-    /// The tick at which the driver looks next; [`NEVER`] while it need not.
+    /// The tick at which the driver visits next. [`NEVER`] if it need not.
     wake_at: Tick,
     clock: Clock,
     epoch: Epoch,
     /// The clocks of epochs 1 to `epoch`, exclusive.
     former: Vec<Clock>,
-    /// Wheel time from which the turn in progress counts what was incoming when it began.
+    /// The wheel time from which delays of incoming timers count in this turn.
     incoming_from: Nanos,
-    /// How many drivers have come.
+    /// How many drivers the shard has had.
     driver: u32,
     counters: Counters,
     ledger: Ledger,
@@ -178,7 +178,7 @@ impl Shard {
         }
     }
 
-    /// Every handle of the wheel is gone: the driver may go when the last timer has, and what was retained before.
+    /// Every handle of the wheel is gone. The driver may now end after the last timer, and retained memory is given back.
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.reuse.close();
@@ -216,7 +216,7 @@ impl Shard {
         self.driver.labels()
     }
 
-    /// Makes sure that a locked shard has a driver, starting one if need be.
+    /// Makes sure that a locked shard has a driver. Starts one if there is none.
     fn ensure_driven<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -233,7 +233,7 @@ impl Shard {
         }
     }
 
-    /// The earlier of two deadlines, also where they are of different clocks.
+    /// The earlier of two deadlines, even if they are of different clocks.
     #[cfg(feature = "io")]
     pub(crate) fn earlier(&self, one: EpochInstant, other: EpochInstant) -> EpochInstant {
         let order = one.partial_cmp(&other).unwrap_or_else(|| {
@@ -244,7 +244,7 @@ impl Shard {
         if order.is_le() { one } else { other }
     }
 
-    /// The tick whose timers are due: the one last visited or, under a test's clock, the one in progress.
+    /// Timers up to this tick are due. It is the tick of the last visit or, under a test's clock, the current one.
     fn reached(&self, state: &State) -> Tick {
         if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
             return state.wheel.now();
@@ -255,7 +255,7 @@ impl Shard {
             .max(state.wheel.now())
     }
 
-    /// Has the driver come by `tick`.
+    /// Makes the driver come at `tick` or earlier.
     fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
         if tick < state.wake_at {
             if cfg!(not(plant_wake_at)) {
@@ -267,7 +267,7 @@ impl Shard {
         }
     }
 
-    /// Locks for a registration. A thread that meets others here again and again makes its next timers elsewhere.
+    /// Locks for a registration. A thread that often finds the lock taken makes its next timers in another shard.
     #[inline]
     fn lock_to_register(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
@@ -276,8 +276,8 @@ impl Shard {
         })
     }
 
-    /// Gives a timer's cell back, and counts the timer out if it was pending. The waker, if there was one, is for the caller
-    /// to drop, now that the lock is released.
+    /// Gives a timer's cell back, and counts the timer if it was pending. Returns its waker, for the caller to drop: by then the lock is
+    /// released.
     #[inline]
     fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, removal: Removal) -> Option<Waker> {
         let waker = state.wheel.remove(key);
@@ -294,8 +294,7 @@ impl Shard {
         waker
     }
 
-    /// After the last cell was given back: a grown arena goes back to the machine, and a driver that nobody else needs
-    /// hears of it.
+    /// The last cell was given back. The memory of a grown arena is released, and a driver that is no longer needed is woken.
     #[inline]
     fn vacated(&self, state: MutexGuard<'_, State>) {
         self.unlock(state);
@@ -304,7 +303,7 @@ impl Shard {
         }
     }
 
-    /// Unlocks; the memory of an arena that was emptied goes back, now that nobody has to wait for it.
+    /// Unlocks, and then frees the memory of an emptied arena. Nobody has to wait for that.
     #[inline]
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let retained = match self.handles_gone.load(Ordering::Relaxed) {
@@ -337,7 +336,7 @@ impl Shard {
 }
 
 impl Shard {
-    /// Empties this thread's slot, for the timer that was just registered. The waker is for the caller to drop with no lock held.
+    /// Empties this thread's slot, for the timer that was just registered. The caller drops the waker with no lock held.
     #[inline]
     fn make_room(&self, state: &mut State) -> Option<Waker> {
         if !state.clock.source.is_real() {
@@ -369,7 +368,7 @@ impl State {
         clock.deadline_tick(clock.nanos_at(deadline))
     }
 
-    /// The last generation in which an entry for `tick` is surely pending.
+    /// The last generation in which an entry for `tick` is certainly pending.
     #[inline]
     fn until(&self, tick: Tick) -> Generation {
         match self.clock.source.is_real() {
@@ -378,13 +377,13 @@ impl State {
         }
     }
 
-    /// From now on the driver comes at the next deadline only.
+    /// From now on the driver comes only at the next deadline.
     fn doze(&mut self) {
         self.mode = Mode::DOZING;
         self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
     }
 
-    /// Counts a registration that read the clock; returns when the driver is to come, if the shard ticks from now on.
+    /// Counts a registration that read the clock. If the shard ticks from now on, returns when the driver is to come.
     fn count_registration(&mut self, now: Nanos, many: bool) -> Option<Tick> {
         let tick = self.clock.tick_at(now);
         let real = self.clock.source.is_real();
@@ -394,7 +393,7 @@ impl State {
         self.mode.is_ticking().then(|| tick.next())
     }
 
-    /// After a visit at `tick`: says when the driver is to come again.
+    /// Decides, after a visit at `tick`, when the driver is to come again.
     fn plan(&mut self, tick: Tick) {
         let next = self
             .mode
@@ -405,7 +404,7 @@ impl State {
             self.counters.dozes += 1;
             self.doze();
         } else {
-            // What came in while the visit lasted is transferred by the next.
+            // The next visit transfers what came in during this one.
             if next.is_ticking() {
                 self.mode = next;
             }

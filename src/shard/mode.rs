@@ -1,24 +1,24 @@
-//! When a shard ticks, and when it dozes: a state machine, which knows neither the wheel nor the clock.
+//! `Mode`: when a shard ticks and when it dozes. It is a state machine that knows neither the wheel nor the clock.
 
 use crate::timing_wheel::Tick;
 
-/// Ticks in a row with fewer than [`BUSY`] registrations after which a ticking shard dozes.
+/// A ticking shard dozes after so many ticks in a row with fewer than [`BUSY`] registrations.
 const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// Registrations in one tick from which a shard ticks: their clock readings cost as much as a visit of the driver does, which
-/// is more where the runtime has to be woken for it and less where it is busy. docs/tuning.md says how it was measured.
+/// A shard ticks after so many registrations in one tick. Their clock readings then cost as much as a visit of the driver. A visit costs
+/// more if the runtime has to be woken for it, and less if the runtime is busy. docs/tuning.md says how this was measured.
 pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
-/// How a shard is driven, and what that makes of a registration.
+/// How a shard is driven. It decides how a registration is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// No driver: the next future polled starts one.
+    /// There is no driver. The next future that is polled starts one.
     Driverless,
-    /// Visited at `wake_at` only, and nothing is incoming. Registrations read the clock; `busy` counts those of the tick `at`.
+    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts those of tick `at`.
     Dozing { at: Tick, busy: u32 },
-    /// Visited at every tick. Registrations need no clock; `seen` of them had been counted at the last visit.
+    /// The driver visits at every tick. Timeouts need no clock. `seen` registrations had been counted at the last visit.
     Ticking { quiet: u32, seen: u64 },
-    /// For good.
+    /// Shut down, for good.
     Shutdown,
 }
 
@@ -32,8 +32,8 @@ impl Mode {
         matches!(self, Mode::Ticking { .. })
     }
 
-    /// After a visit, with so many timers `registered` so far: goes on ticking while it is worth it. On any clock but the real one
-    /// a shard does not tick.
+    /// The mode after a visit, when `registered` timers have been registered so far. A shard ticks while that is worth it. On a test's
+    /// clock it does not tick.
     pub(super) fn after_visit(self, registered: u64, real: bool) -> Mode {
         let Mode::Ticking { quiet, seen } = self else {
             return self;

@@ -1,4 +1,4 @@
-//! What the driver does with a shard: take it over, visit it, leave it.
+//! What the driver does with a shard: attach to it, visit it, detach from it, shut it down.
 
 use std::{mem, task::Waker};
 
@@ -9,27 +9,27 @@ use crate::{
     timing_wheel::{Nanos, Tick},
 };
 
-/// Wakers taken out of a shard, to be woken or dropped with no lock held.
+/// Wakers that were taken out of a shard. They are woken or dropped with no lock held.
 #[derive(Default)]
 pub(crate) struct Wakers {
-    /// To be woken: their timers are due, or have to look for another driver.
+    /// To be woken: their timers are due, or need another driver.
     pub(crate) due: Vec<Waker>,
-    /// To be dropped: nobody waits by them.
+    /// To be dropped: nobody waits for them.
     pub(crate) spent: Vec<Waker>,
 }
 
 /// How a visit ended.
 pub(crate) enum Visited {
-    /// The batch was full: come back at once.
+    /// The batch was full. Come back at once.
     Unfinished,
-    /// Come back at tick `next`; at [`NEVER`], not before a notification.
+    /// Come back at tick `next`. With [`NEVER`], come back only when woken.
     Finished { next: Tick },
-    /// The shard needs nothing any more.
+    /// The shard is shut down and needs no driver.
     Shutdown,
 }
 
 impl Shard {
-    /// A driver has come, with its clock.
+    /// A driver has come. It brings its clock.
     pub(crate) fn attach(&self, clock: Clock, epoch: Epoch) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
@@ -48,7 +48,7 @@ impl Shard {
         self.reuse.begin_generation(begins);
     }
 
-    /// The driver has gone, at `stopped_at`: every pending future is to be polled, so that one starts another driver.
+    /// The driver has gone, at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
     pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
@@ -71,10 +71,10 @@ impl Shard {
     /// Lets the driver go, if no timer is pending here.
     pub(crate) fn detach_if_empty(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
-        // The same goes on, where the driver stays.
+        // If the driver stays, this generation goes on.
         let same = self.reuse.generation();
         self.end_generation(&mut state, same, &mut wakers.spent);
-        // A cell whose timer has expired, and whose future may never be polled again, is no reason to stay.
+        // Expired timers do not keep the driver: their futures may never be polled again.
         let empty = state.wheel.len() == 0;
         if empty && state.mode != Mode::Shutdown {
             state.mode = Mode::Driverless;
@@ -86,12 +86,12 @@ impl Shard {
         empty || shutdown
     }
 
-    /// Ends every timer, and the shard, for good; returns how many timers there were.
+    /// Ends every timer, and the shard for good. Returns how many timers were pending.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
         if state.mode.is_ticking() {
-            // For those that wait on elsewhere, for what is left of their time.
+            // Futures that go on with Tokio's timer ask for their deadlines.
             self.mark_incoming(&mut state, Nanos::ZERO);
             state.transfer_incoming(usize::MAX);
         }
@@ -105,7 +105,7 @@ impl Shard {
         pending
     }
 
-    /// Whether the driver's visit is overdue, by more than what Tokio's timer rounds up.
+    /// Whether the driver's visit is overdue, by more than Tokio's timer rounds up.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         let state = lock(&self.state);
@@ -114,15 +114,15 @@ impl Shard {
             && state.clock.tick_at(now) >= state.wake_at
     }
 
-    /// Marks what is incoming now, to be transferred by this turn: it counts from a reading of the clock made here. What comes later
-    /// is the next turn's, so that a turn has an end.
+    /// Marks what is incoming now. This turn transfers that, and no more, so that it ends. Delays count from a reading of the clock that
+    /// is made here.
     fn mark_incoming(&self, state: &mut State, now: Nanos) {
-        // Under the lock: a registration that is here was made before this reading, so counting from it is never early.
+        // The lock is held, so every registration found was made before this reading. Counting from it is never early.
         state.incoming_from = state.clock.nanos_of(self.now()).max(now);
         state.wheel.mark_incoming();
     }
 
-    /// What to publish before timers up to `tick` expire.
+    /// The generation to publish before timers up to `tick` expire.
     fn generation_at(&self, state: &State, tick: Tick) -> Generation {
         let next = Generation::of(state.driver, tick);
         match self.reuse.generation() {
@@ -132,8 +132,8 @@ impl Shard {
         }
     }
 
-    /// Moves the shard on to `now`, the reading of the clock by which this turn goes, and takes wakers of due timers. Deals with up
-    /// to `batch` timers, those that are due first. `begins`: it is the turn's first visit here.
+    /// Moves the shard on to `now`, this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers,
+    /// those that are due first. `begins` says that it is the turn's first visit here.
     pub(crate) fn visit(
         &self,
         now: Nanos,
@@ -160,7 +160,7 @@ impl Shard {
         let tick = state.clock.tick_at(now);
         if begins {
             let ticking = state.mode.is_ticking();
-            // A clock that a test has stopped is no reason to wait for the next tick: what is incoming is transferred now.
+            // A test may have stopped the clock, and then the next tick may never come. So what is incoming is transferred now.
             if tick < state.wake_at && (source.is_real() || !ticking) {
                 let next = state.wake_at;
                 self.unlock(guard);
@@ -168,7 +168,7 @@ impl Shard {
             }
             let (last, next) = (self.reuse.generation(), self.generation_at(state, tick));
             self.end_generation(state, next, &mut wakers.spent);
-            // Within one tick of the real clock only once: a generation that did not end still takes over what is incoming.
+            // Only once in a tick of the real clock: while a generation goes on, incoming timers can still be taken over.
             if ticking && (last != next || next == Generation::ENDED) {
                 self.mark_incoming(state, now);
             }
@@ -189,7 +189,7 @@ impl Shard {
 }
 
 impl State {
-    /// Gives up to `limit` of the incoming timers that were marked their deadlines; true when it was all of them.
+    /// Gives up to `limit` of the marked incoming timers their deadlines. Returns `true` if none is left.
     fn transfer_incoming(&mut self, limit: usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
         self.wheel

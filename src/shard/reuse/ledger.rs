@@ -1,4 +1,4 @@
-//! What a shard knows of its threads' slots, behind its lock: what was taken and what is kept, as the counters have it.
+//! `Ledger`: the slots of a shard's threads, behind its lock. It counts what was taken and what is kept.
 
 use std::{num::NonZeroU32, task::Waker};
 
@@ -15,12 +15,12 @@ pub(in crate::shard) struct Ledger(Vec<Account>);
 
 struct Account {
     slot: Arc<Slot>,
-    /// The version when what was taken was counted last.
+    /// The version at which taken timers were counted last.
     counted: Version,
 }
 
 impl Ledger {
-    /// A slot for a thread that has none here, and the waker of what another thread left in it.
+    /// A slot for a thread that has none here. If it was another thread's, a timer may be left in it: its waker is returned too.
     pub(super) fn open(
         &mut self,
         wheel: &mut TimingWheel<Waker>,
@@ -40,7 +40,7 @@ impl Ledger {
         (slot, None)
     }
 
-    /// Empties every slot. The wakers are for the caller to drop with no lock held.
+    /// Empties every slot. The caller drops the wakers with no lock held.
     pub(super) fn empty(
         &mut self,
         wheel: &mut TimingWheel<Waker>,
@@ -54,16 +54,16 @@ impl Ledger {
         });
     }
 
-    /// How many timers are kept for reuse, and how many have been taken that the counters do not know of.
+    /// How many timers are kept for reuse, and how many were taken that the counters have not counted yet.
     pub(in crate::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
         let (mut kept, mut taken) = (Vec::new(), 0);
         for account in &self.0 {
             let (timer, version) = account.slot.look();
             taken += version.taken_since(account.counted);
-            // One that was overlooked may have expired.
+            // A timer that was overlooked may have expired meanwhile.
             kept.extend(timer.filter(|number| wheel.get_mut(&Key::from_number(*number)).is_some()));
         }
-        // Taken meanwhile and put into another thread's slot, one is seen twice.
+        // A timer that is taken meanwhile, and put into another thread's slot, is seen twice.
         kept.sort_unstable();
         kept.dedup();
         Stats {
@@ -90,12 +90,12 @@ pub(in crate::shard) struct Stats {
 }
 
 impl Account {
-    /// Whether the slot's thread has left it. All that it did there is seen after this.
+    /// Whether the slot's thread has given it up. After this, all that the thread did there is visible.
     fn thread_has_gone(&mut self) -> bool {
         Arc::get_mut(&mut self.slot).is_some()
     }
 
-    /// Counts what was taken, and ends what nobody took.
+    /// Counts what was taken, and removes what nobody took.
     fn empty(&mut self, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
         let (version, left) = self.slot.end_version();
         let taken = version.taken_since(self.counted);

@@ -1,19 +1,19 @@
 //! Reuse: a cancelled timer is kept for the next one of its task.
 //!
-//! A task that ends one timeout mostly starts the next at once. So the timer that a thread cancelled last stays in the wheel, waker
-//! and all, and waits in the thread's [`Slot`]. If the same task starts another timer there that is due no earlier, it takes this
-//! one: by one compare-and-swap, with no lock, no change to the wheel and no new waker. When the old deadline comes, the future
-//! re-arms for its own, as after a reset to a later instant. To the counters the one is cancelled and the other registered, and what
-//! is kept is not pending.
+//! A task that ends one timeout usually starts the next at once. So the timer that a thread cancelled last stays in the wheel, with its
+//! waker, and waits in the thread's [`Slot`]. The next timer of the same task may take it over, if it is due no earlier. That takes one
+//! compare-and-swap: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own
+//! deadline, as after a reset to a later instant. The counters count the old timer as cancelled and the new one as registered. A kept
+//! timer is not pending.
 //!
-//! 1. A timer is put and taken only while its entry is pending with its task's waker in it: while it outlasts the shard's
-//!    [`Generation`], and the waker is the same, to the address. The entry keeps alive what the address points to.
-//! 2. A visit first publishes how far it is going to expire timers, which ends the generation, then empties every slot, and only
-//!    then expires any or reads the clock for what is incoming. So what is taken is not one that this visit expires. An incoming
-//!    timer outlasts no visit that transfers, so its delay counts from a reading yet to come.
-//! 3. Whatever else takes wakers out of the wheel (a driver that goes, a shutdown) ends the generation in the same way.
-//! 4. What nobody takes leaves the wheel at the next visit, which comes at its deadline at the latest, or earlier, for another
-//!    registration of its thread.
+//! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
+//!    [`Generation`]. The waker is compared by its address. The entry keeps alive what the address points to.
+//! 2. A visit first publishes up to which tick it expires timers. That ends the generation. Then it empties every slot. Only then does it
+//!    expire timers, or read the clock for what is incoming. So a timer that is taken is not one that this visit expires. An incoming
+//!    timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
+//! 3. A driver that goes, and a shutdown, take wakers out of the wheel too. They end the generation in the same way.
+//! 4. A timer that nobody takes leaves the wheel at the next visit, which comes at the timer's deadline at the latest. It leaves earlier
+//!    if its thread registers another timer.
 
 mod ledger;
 mod slot;
@@ -37,7 +37,7 @@ use slot::{Slot, Version};
 
 pub(super) use {ledger::Ledger, waker_id::WakerId};
 
-/// Registrations in other shards, with none at its slot in between, after which a thread gives the slot up for one there.
+/// After so many registrations in other shards, with no use of its slot between them, a thread moves its slot to the other shard.
 const ELSEWHERE: u32 = 4;
 
 #[cfg(not(loom))]
@@ -51,18 +51,18 @@ loom::thread_local! {
 
 /// What a shard knows of timers kept for reuse, without its lock.
 pub(super) struct Reuse {
-    /// Tells apart all shards that a process ever has.
+    /// A number that no other shard of the process ever has.
     shard: u64,
     /// Written under the shard's lock.
     generation: AtomicU64,
-    /// No limit counts what is kept, and the wheel has a handle.
+    /// Whether timers are kept: there is no limit that would count them, and the wheel has a handle.
     open: AtomicBool,
 }
 
-/// What makes a timer fit for reuse.
+/// What is known of a timer that may be taken over.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate {
-    /// Its entry is pending as long as this outlasts the shard's generation.
+    /// Its entry is pending while this outlasts the shard's generation.
     pub(super) until: Generation,
     /// The delay of an incoming entry; zero for one that has a deadline.
     pub(super) delay: Nanos,
@@ -73,13 +73,13 @@ pub(super) struct Candidate {
 struct Local {
     shard: u64,
     slot: Arc<Slot>,
-    /// The timer that it put last, if it has not looked for that since.
+    /// The timer that the thread put last, if it has not tried to take it since.
     kept: Option<NonZeroU32>,
     version: Version,
-    /// That, or the one before.
+    /// What is known of that timer, or of the one before.
     candidate: Candidate,
     elsewhere: u32,
-    /// Timers that were started by a reading of the clock, with no lock, and since when.
+    /// How many timers were started by a reading of the clock, without the lock, and since when.
     counted: u32,
     counted_from: Moment,
     were_many: bool,
@@ -100,12 +100,12 @@ impl Reuse {
         Generation::from_word(self.generation.load(Ordering::Relaxed))
     }
 
-    /// Publishes another generation, under the lock, while nothing is kept.
+    /// Publishes another generation, under the lock, while no timer is kept.
     pub(super) fn begin_generation(&self, next: Generation) {
         self.generation.store(next.word(), Ordering::Release);
     }
 
-    /// From now on no timer is kept: nobody would come for it.
+    /// From now on no timer is kept: no handle is left that could start the next one.
     pub(super) fn close(&self) {
         self.open.store(false, atomic::Ordering::Relaxed);
     }

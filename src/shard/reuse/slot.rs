@@ -1,10 +1,10 @@
-//! Where a thread keeps a cancelled timer for the next, in one shard.
+//! `Slot`: where a thread keeps a cancelled timer of one shard.
 //!
-//! 1. Only the slot's thread puts a timer into it, by a plain store, and takes it, by a compare-and-swap of the version.
-//! 2. Whoever holds the shard's lock empties the slot: first it moves the version on, then it removes what is there. What was there
-//!    as the version moved cannot be taken any more.
-//! 3. A timer that is put at that very moment may be overlooked. It then stays in the wheel, as if nobody had cancelled it yet,
-//!    until the slot is emptied again. It cannot be taken: the version has moved since its thread read it.
+//! 1. Only the slot's thread puts a timer into it, by a plain store. Only that thread takes it, by a compare-and-swap of the version.
+//! 2. Whoever holds the shard's lock may empty the slot. It first increases the version and then removes the timer. After that the timer
+//!    cannot be taken.
+//! 3. A timer that is put at that very moment may be overlooked. It then stays in the wheel, as if it had not been cancelled yet, until the
+//!    slot is emptied again. It cannot be taken, because the version has changed since its thread read it.
 
 use std::num::NonZeroU32;
 
@@ -17,11 +17,11 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct Slot {
     version: AtomicU64,
-    /// The number of the timer put last, and below it how many had been taken by then.
+    /// High half: the number of the timer put last. Low half: how many timers had been taken before it.
     content: AtomicU64,
 }
 
-/// How many timers have been taken here and, above that, how often the slot was emptied.
+/// Low half: how many timers have been taken here. High half: how often the slot was emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version(u64);
 
@@ -65,15 +65,15 @@ impl Slot {
         u64::from(number.get()) << 32 | u64::from(version.taken())
     }
 
-    /// The content of an empty slot: one that the version does not fit, and will not before another timer is put.
+    /// The content of an empty slot. It does not fit the version, and will not fit before another timer is put.
     fn nothing(version: Version) -> u64 {
         u64::from(!version.taken())
     }
 
-    /// What is there, and the version, for one who looks on.
+    /// What is there, and the version, for the counters.
     pub(super) fn look(&self) -> (Option<NonZeroU32>, Version) {
         let content = self.content.load(Ordering::Acquire);
-        // Read last: a timer that this version counts as taken is not there.
+        // The version is read last: a timer that it counts as taken is then not seen here.
         let version = self.version();
         (Self::number(content, version), version)
     }
@@ -102,7 +102,7 @@ impl Slot {
             .is_ok()
     }
 
-    /// The same under the lock, where nobody else moves the version: at the cost of a store.
+    /// The same under the lock. Nobody else changes the version there, so a store is enough.
     pub(super) fn take_locked(&self, version: Version) -> bool {
         let is_there = self.version() == version;
         if is_there {
@@ -111,19 +111,19 @@ impl Slot {
         is_there
     }
 
-    /// Moves the version on, under the lock, and removes what was there before; returns what the version was.
+    /// Increases the version, under the lock, and removes what was there before. Returns the former version.
     pub(super) fn end_version(&self) -> (Version, Option<Key>) {
-        // Looked at first: what is put once the version has moved can be taken.
+        // The content is read first: a timer that is put after the version changed can be taken.
         let content = self.content.load(Ordering::Acquire);
-        // By itself loom would not let another thread come in between this look and the version.
+        // Without this, loom would not run another thread between the two operations.
         #[cfg(loom)]
         loom::thread::yield_now();
         let version = Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel));
-        // While it is there, the slot's thread puts no other.
+        // While a timer is there, the slot's thread puts no other.
         (version, self.remove(content, version))
     }
 
-    /// Removes what is there: under the lock, by the slot's own thread.
+    /// Removes what is there. The slot's own thread calls this under the lock.
     pub(super) fn empty(&self, version: Version) -> Option<Key> {
         self.remove(self.content.load(Ordering::Acquire), version)
     }

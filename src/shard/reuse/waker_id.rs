@@ -1,4 +1,4 @@
-//! Which task a waker wakes, in eight bytes.
+//! `WakerId`: which task a waker wakes, in eight bytes.
 
 use std::{
     ptr,
@@ -6,18 +6,18 @@ use std::{
     task::{RawWakerVTable, Waker},
 };
 
-/// Whom a waker wakes, as long as that is there: the address that the waker holds, and above it the kind of waker, by its place among
-/// the [`VTABLES`].
+/// Which task a waker wakes, while that task exists: the address in the waker and, in the highest byte, the index of its vtable in
+/// [`VTABLES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) struct WakerId(u64);
 
-/// The functions of the kinds of wakers that this process has met: those of Tokio's tasks, of `block_on`, and hardly any more. The
-/// first stays null: it is the kind of a waker that is not known. A timer with a waker of an eighth kind takes the lock each time.
+/// The vtables of wakers that this process has seen: those of Tokio's tasks, of `block_on`, and hardly any others. The first stays null:
+/// it stands for an unknown waker. A timer with a waker of an eighth vtable takes the lock at each poll.
 static VTABLES: [AtomicPtr<RawWakerVTable>; 8] = [const { AtomicPtr::new(ptr::null_mut()) }; 8];
 
 impl WakerId {
     pub(in crate::shard) const UNKNOWN: WakerId = WakerId(0);
-    /// No address has more bits.
+    /// An address has no more bits than this.
     const ADDRESS_BITS: u32 = 56;
 
     pub(in crate::shard) fn of(waker: &Waker) -> WakerId {

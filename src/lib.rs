@@ -74,6 +74,7 @@
 //! | `backon` | `backon::Sleeper` for [`Wheel`] |
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
 //! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
+//! | `metrics` | [`MetricsReporter`]: gauges, counters and histograms for the `metrics` facade |
 //! | `serde` | [`Snapshot`] and [`Metrics`] serialize |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about the driver; none about single timers |
@@ -104,6 +105,8 @@ mod labelled;
 mod labels;
 mod lag;
 mod metrics;
+#[cfg(feature = "metrics")]
+mod metrics_reporter;
 mod periodic;
 #[cfg(feature = "quinn")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
@@ -137,6 +140,9 @@ pub use labelled::{Labelled, LabelledTimeout};
 pub use labels::LabelStats;
 pub use lag::LagHistogram;
 pub use metrics::Metrics;
+#[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+pub use metrics_reporter::MetricsReporter;
 pub use periodic::{Periodic, PeriodicBuilder};
 pub use roster::ScheduledTask;
 pub use schedule::Scheduled;

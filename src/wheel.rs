@@ -46,6 +46,25 @@ pub struct Wheel {
     parts: Arc<Parts>,
 }
 
+/// A wheel, as long as it has a handle.
+#[cfg(feature = "metrics")]
+pub(crate) struct WeakWheel(std::sync::Weak<Parts>);
+
+#[cfg(feature = "metrics")]
+impl WeakWheel {
+    pub(crate) fn upgrade(&self) -> Option<Wheel> {
+        let parts = self.0.upgrade()?;
+        Some(Wheel { parts })
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl fmt::Debug for WeakWheel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakWheel").finish_non_exhaustive()
+    }
+}
+
 /// How many wheels there are, not counting current wheels.
 static WHEELS: AtomicUsize = AtomicUsize::new(0);
 /// With more than this there is a warning, as in Netty.
@@ -278,6 +297,16 @@ impl Wheel {
     pub(crate) fn runtime_has_gone(&self) {
         self.parts.driver.forget_handle();
         self.parts.driver.release_handles();
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn downgrade(&self) -> WeakWheel {
+        WeakWheel(Arc::downgrade(&self.parts))
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn name(&self) -> &str {
+        &self.parts.driver.name
     }
 
     /// Reads the clock that the wheel's timers go by.

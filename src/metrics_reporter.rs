@@ -1,0 +1,314 @@
+//! `MetricsReporter`: what a wheel tells the `metrics` facade.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use tokio::time::MissedTickBehavior;
+
+use crate::{
+    labels::LabelStats,
+    lag::LagHistogram,
+    metrics::Metrics,
+    snapshot::{Mode, Snapshot},
+    wheel::{WeakWheel, Wheel},
+};
+
+/// The bounds of a snapshot's horizon, in words.
+const WITHIN: [&str; 9] = ["tick", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "later"];
+
+impl Wheel {
+    /// Makes a reporter, which tells the recorder of the `metrics` facade how the wheel is doing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::builder().name("requests").build().unwrap();
+    /// tokio::spawn(wheel.metrics_reporter().run(Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn metrics_reporter(&self) -> MetricsReporter {
+        MetricsReporter {
+            wheel: self.downgrade(),
+            lag: LagHistogram::default(),
+            headroom: HashMap::new(),
+        }
+    }
+}
+
+/// Tells the recorder of the `metrics` facade how a wheel is doing, once or on a period of the caller's.
+///
+/// Each metric has the label `wheel`, the [name](crate::Builder::name) of the wheel. Those of [labelled](Wheel::labelled) timeouts
+/// also have `label`.
+///
+/// | metric | kind | unit | |
+/// | --- | --- | --- | --- |
+/// | `tickwheel_pending` | gauge | timers | wait in the wheel |
+/// | `tickwheel_due` | gauge | timers | of them, due within the label `within`, and not within the one before: `tick`, `10ms`, `100ms`, `1s`, `10s`, `1m`, `10m`, `1h`, `later` |
+/// | `tickwheel_registered_total` | counter | timers | entered the wheel |
+/// | `tickwheel_expired_total` | counter | timers | had their deadline come while they waited |
+/// | `tickwheel_cancelled_total` | counter | timers | left before their deadline |
+/// | `tickwheel_rejected_total` | counter | timers | were refused, for the wheel was full |
+/// | `tickwheel_cascaded_total` | counter | timers | moved from a coarser level to a finer one |
+/// | `tickwheel_ticks_total` | counter | turns | of the driver at a later tick than the one before |
+/// | `tickwheel_wakeups_total` | counter | times | the driver woke |
+/// | `tickwheel_dozes_total` | counter | times | a shard began to doze |
+/// | `tickwheel_panics_total` | counter | panics | caught in wakers |
+/// | `tickwheel_shards` | gauge | shards | in the state of the label `mode`: `driverless`, `dozing`, `ticking`, `shutdown` |
+/// | `tickwheel_arena_bytes` | gauge | bytes | held by the arenas |
+/// | `tickwheel_tick_seconds` | gauge | seconds | that a tick lasts |
+/// | `tickwheel_lag_seconds` | histogram | seconds | that the driver came late |
+/// | `tickwheel_lag_max_seconds` | gauge | seconds | that it came late at most, since the report before |
+/// | `tickwheel_timeouts_started_total` | counter | timeouts | of the label `label` were polled |
+/// | `tickwheel_timeouts_total` | counter | timeouts | ended, by the label `outcome`: `completed`, `elapsed`, `refused`, `cancelled` |
+/// | `tickwheel_timeouts_pending` | gauge | timeouts | wait |
+/// | `tickwheel_timeouts_headroom_ratio` | histogram | part of 1 | of its time that a completed timeout had left, to the middle of a tenth |
+///
+/// A report takes a [snapshot](Wheel::snapshot). The reporter does not keep the wheel alive.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+///
+/// let wheel = Wheel::new();
+/// let mut reporter = wheel.metrics_reporter();
+/// // Whenever you like, the recorder being installed:
+/// assert!(reporter.report());
+/// ```
+#[derive(Debug)]
+pub struct MetricsReporter {
+    wheel: WeakWheel,
+    /// What was reported before, for a histogram only takes what is new.
+    lag: LagHistogram,
+    headroom: HashMap<Arc<str>, [u64; 10]>,
+}
+
+impl MetricsReporter {
+    /// Describes the metrics to the recorder. [`run`](MetricsReporter::run) does it first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// tickwheel::Wheel::new().metrics_reporter().describe();
+    /// ```
+    pub fn describe(&self) {
+        describe_gauge!("tickwheel_pending", Unit::Count, "Timers that wait in the wheel.");
+        describe_gauge!(
+            "tickwheel_due",
+            Unit::Count,
+            "Timers that wait, by when they are due."
+        );
+        describe_counter!(
+            "tickwheel_registered_total",
+            Unit::Count,
+            "Timers that entered the wheel."
+        );
+        describe_counter!(
+            "tickwheel_expired_total",
+            Unit::Count,
+            "Timers whose deadline came while they waited."
+        );
+        describe_counter!(
+            "tickwheel_cancelled_total",
+            Unit::Count,
+            "Timers that left before their deadline."
+        );
+        describe_counter!(
+            "tickwheel_rejected_total",
+            Unit::Count,
+            "Timers refused because the wheel was full."
+        );
+        describe_counter!(
+            "tickwheel_cascaded_total",
+            Unit::Count,
+            "Moves of a timer to a finer level."
+        );
+        describe_counter!(
+            "tickwheel_ticks_total",
+            Unit::Count,
+            "Turns of the driver at a later tick."
+        );
+        describe_counter!("tickwheel_wakeups_total", Unit::Count, "Times the driver woke.");
+        describe_counter!(
+            "tickwheel_dozes_total",
+            Unit::Count,
+            "Times a shard began to doze."
+        );
+        describe_counter!("tickwheel_panics_total", Unit::Count, "Panics caught in wakers.");
+        describe_gauge!("tickwheel_shards", Unit::Count, "Shards, by how they are driven.");
+        describe_gauge!(
+            "tickwheel_arena_bytes",
+            Unit::Bytes,
+            "Bytes held by the arenas, used or not."
+        );
+        describe_gauge!("tickwheel_tick_seconds", Unit::Seconds, "How long a tick is.");
+        describe_histogram!(
+            "tickwheel_lag_seconds",
+            Unit::Seconds,
+            "How late the driver came."
+        );
+        describe_gauge!(
+            "tickwheel_lag_max_seconds",
+            Unit::Seconds,
+            "The latest it came since the last report."
+        );
+        describe_counter!(
+            "tickwheel_timeouts_started_total",
+            Unit::Count,
+            "Labelled timeouts that were polled."
+        );
+        describe_counter!(
+            "tickwheel_timeouts_total",
+            Unit::Count,
+            "Labelled timeouts that ended, by outcome."
+        );
+        describe_gauge!(
+            "tickwheel_timeouts_pending",
+            Unit::Count,
+            "Labelled timeouts that wait."
+        );
+        describe_histogram!(
+            "tickwheel_timeouts_headroom_ratio",
+            Unit::Count,
+            "The part of its time that a completed timeout had left."
+        );
+    }
+
+    /// Reports once. Returns `false`, and reports nothing, if the wheel has gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut reporter = tickwheel::Wheel::new().metrics_reporter();
+    /// assert!(!reporter.report(), "nobody has kept the wheel");
+    /// ```
+    pub fn report(&mut self) -> bool {
+        match self.wheel.upgrade() {
+            Some(wheel) => self.report_on(&wheel),
+            None => return false,
+        }
+        true
+    }
+
+    /// Describes the metrics, and reports at once and then every `period`, until the wheel has gone or, for a last time, after its
+    /// shutdown.
+    ///
+    /// The period is kept by Tokio's own timer. So a wheel that stands still is reported on too.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future ends the reports.
+    ///
+    /// # Panics
+    ///
+    /// If `period` is zero, and outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let reports = tokio::spawn(wheel.metrics_reporter().run(Duration::from_secs(10)));
+    /// wheel.shutdown();
+    /// reports.await.unwrap();
+    /// # }
+    /// ```
+    pub async fn run(mut self, period: Duration) {
+        self.describe();
+        let mut ticks = tokio::time::interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(wheel) = self.wheel.upgrade() else { return };
+            // Asked first: what the last report says is final.
+            let last = wheel.is_shutdown();
+            self.report_on(&wheel);
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn report_on(&mut self, wheel: &Wheel) {
+        let snapshot = wheel.snapshot();
+        let name = Label::new("wheel", wheel.name().to_owned());
+        gauge!("tickwheel_tick_seconds", vec![name.clone()]).set(wheel.tick_duration());
+        report_metrics(&wheel.metrics(), &name);
+        report_pending(&snapshot, &name);
+        self.report_lag(snapshot.lag, &name);
+        for stats in snapshot.labels {
+            self.report_label(stats, &name);
+        }
+    }
+
+    fn report_lag(&mut self, lag: LagHistogram, name: &Label) {
+        let new = lag.since(&self.lag);
+        gauge!("tickwheel_lag_max_seconds", vec![name.clone()]).set(new.max());
+        let histogram = histogram!("tickwheel_lag_seconds", vec![name.clone()]);
+        for (lag, count) in new.buckets() {
+            histogram.record_many(lag, count as usize);
+        }
+        self.lag = lag;
+    }
+
+    fn report_label(&mut self, stats: LabelStats, name: &Label) {
+        let labels = || vec![name.clone(), Label::new("label", stats.name.to_string())];
+        counter!("tickwheel_timeouts_started_total", labels()).absolute(stats.started);
+        gauge!("tickwheel_timeouts_pending", labels()).set(stats.pending as f64);
+        for (outcome, count) in [
+            ("completed", stats.completed),
+            ("elapsed", stats.elapsed),
+            ("refused", stats.refused),
+            ("cancelled", stats.cancelled),
+        ] {
+            let mut labels = labels();
+            labels.push(Label::from_static_parts("outcome", outcome));
+            counter!("tickwheel_timeouts_total", labels).absolute(count);
+        }
+        let histogram = histogram!("tickwheel_timeouts_headroom_ratio", labels());
+        let reported = self.headroom.entry(stats.name.clone()).or_default();
+        for (tenths, (now, before)) in stats.headroom.iter().zip(reported.iter()).enumerate() {
+            let new = now.saturating_sub(*before) as usize;
+            histogram.record_many((2 * tenths + 1) as f64 / 20.0, new);
+        }
+        *reported = stats.headroom;
+    }
+}
+
+fn report_metrics(metrics: &Metrics, name: &Label) {
+    gauge!("tickwheel_arena_bytes", vec![name.clone()]).set(metrics.arena_bytes as f64);
+    counter!("tickwheel_registered_total", vec![name.clone()]).absolute(metrics.registered);
+    counter!("tickwheel_expired_total", vec![name.clone()]).absolute(metrics.expired);
+    counter!("tickwheel_cancelled_total", vec![name.clone()]).absolute(metrics.cancelled);
+    counter!("tickwheel_rejected_total", vec![name.clone()]).absolute(metrics.rejected);
+    counter!("tickwheel_cascaded_total", vec![name.clone()]).absolute(metrics.cascaded);
+    counter!("tickwheel_ticks_total", vec![name.clone()]).absolute(metrics.ticks);
+    counter!("tickwheel_wakeups_total", vec![name.clone()]).absolute(metrics.wakeups);
+    counter!("tickwheel_dozes_total", vec![name.clone()]).absolute(metrics.dozes);
+    counter!("tickwheel_panics_total", vec![name.clone()]).absolute(metrics.panics);
+}
+
+fn report_pending(snapshot: &Snapshot, name: &Label) {
+    gauge!("tickwheel_pending", vec![name.clone()]).set(snapshot.pending as f64);
+    for (within, due) in WITHIN.into_iter().zip(snapshot.horizon) {
+        let within = Label::from_static_parts("within", within);
+        gauge!("tickwheel_due", vec![name.clone(), within]).set(due as f64);
+    }
+    for (mode, word) in [
+        (Mode::Driverless, "driverless"),
+        (Mode::Dozing, "dozing"),
+        (Mode::Ticking, "ticking"),
+        (Mode::Shutdown, "shutdown"),
+    ] {
+        let shards = snapshot.shards.iter().filter(|shard| shard.mode == mode);
+        let mode = Label::from_static_parts("mode", word);
+        gauge!("tickwheel_shards", vec![name.clone(), mode]).set(shards.count() as f64);
+    }
+}

@@ -313,11 +313,11 @@ impl LabelledTimer {
     #[inline]
     fn complete(&mut self) {
         let count = match self.progress {
-            Progress::New | Progress::Polled => Count::AtOnce,
-            Progress::Begun => match self.timer.tenths_left(&self.headroom) {
-                _ if self.timer.shard().is_shutdown() => Count::Refused,
-                tenths => Count::Completed(tenths),
-            },
+            Progress::New | Progress::Polled => Count::AT_ONCE,
+            Progress::Begun => self
+                .timer
+                .tenths_left(&self.headroom)
+                .map_or(Count::REFUSED, Count::completed),
             Progress::Ended => return,
         };
         self.progress = Progress::Ended;
@@ -332,7 +332,7 @@ impl LabelledTimer {
         let delay = self.timer.delay();
         if begins {
             self.progress = Progress::Begun;
-            self.count(Count::Begun);
+            self.count(Count::BEGUN);
         }
         let polled = poll_timer(&mut self.timer, had_budget, cx);
         match &polled {
@@ -347,8 +347,8 @@ impl LabelledTimer {
         if self.progress == Progress::Begun {
             self.progress = Progress::Ended;
             self.count(match error {
-                TimeoutError::Elapsed => Count::Elapsed,
-                _ => Count::Refused,
+                TimeoutError::Elapsed => Count::ELAPSED,
+                _ => Count::REFUSED,
             });
         }
     }
@@ -361,11 +361,11 @@ impl Drop for LabelledTimer {
             return;
         }
         if self.progress == Progress::Polled {
-            self.count(Count::Begun);
+            self.count(Count::BEGUN);
         }
         self.count(match self.timer.shard().is_shutdown() {
-            true => Count::Refused,
-            false => Count::Cancelled,
+            true => Count::REFUSED,
+            false => Count::CANCELLED,
         });
     }
 }

@@ -14,10 +14,12 @@ use std::{
 
 pub(crate) use tally::Count;
 
-use tally::{LABELS, Tally, Totals};
+use tally::{Tally, Totals, tally_of};
 
 /// Names that a wheel keeps apart.
-const NAMES: usize = LABELS - 1;
+const NAMES: usize = 1_000;
+/// Bits of a label's number that tell it from the others of its wheel.
+const INDEX_BITS: u32 = 10;
 /// What counts for all further names.
 const OTHER: &str = "other";
 
@@ -68,18 +70,19 @@ pub struct LabelStats {
 
 impl LabelStats {
     fn new(name: Arc<str>, totals: &Totals, shutdown: bool) -> LabelStats {
-        let ended = totals.completed() + totals.elapsed + totals.refused + totals.cancelled;
-        let pending = totals.begun.saturating_sub(ended);
-        let mut headroom = totals.headroom;
-        headroom[9] += totals.at_once;
+        let mut headroom = totals.headroom();
+        let [elapsed, refused, cancelled] =
+            [Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals.of(count));
+        let ended = headroom.iter().sum::<u64>() + elapsed + refused + cancelled;
+        headroom[9] += totals.of(Count::AT_ONCE);
         let mut stats = LabelStats {
             name,
             started: 0,
             completed: headroom.iter().sum(),
-            elapsed: totals.elapsed,
-            refused: totals.refused,
-            cancelled: totals.cancelled,
-            pending,
+            elapsed,
+            refused,
+            cancelled,
+            pending: totals.of(Count::BEGUN).saturating_sub(ended),
             headroom,
         };
         if shutdown {
@@ -95,9 +98,10 @@ pub(crate) struct Labels {
     /// Tells apart all wheels that a process ever has.
     number: u64,
     names: Mutex<Names>,
-    tallies: Mutex<Vec<Arc<Tally>>>,
-    /// For threads whose locals are gone.
-    stray: Mutex<Tally>,
+    /// Each beside which labels it counts.
+    tallies: Mutex<Vec<(u64, Arc<Tally>)>>,
+    /// Those of threads whose locals are gone.
+    strays: Mutex<HashMap<u64, Tally>>,
 }
 
 #[derive(Default)]
@@ -109,8 +113,7 @@ struct Names {
 /// A label, as whoever counts under it knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    wheel: u64,
-    index: u16,
+    wheel_and_index: u64,
 }
 
 impl Labels {
@@ -120,7 +123,7 @@ impl Labels {
             number: WHEELS.fetch_add(1, Ordering::Relaxed),
             names: Mutex::default(),
             tallies: Mutex::default(),
-            stray: Mutex::default(),
+            strays: Mutex::default(),
         }
     }
 
@@ -136,45 +139,49 @@ impl Labels {
         if index == next {
             names.in_order.push(name);
         }
-        let label = Label {
-            wheel: self.number,
-            index,
-        };
-        (label, names.in_order[usize::from(index)].clone())
+        (self.label(index), names.in_order[usize::from(index)].clone())
+    }
+
+    fn label(&self, index: u16) -> Label {
+        Label {
+            wheel_and_index: self.number << INDEX_BITS | u64::from(index),
+        }
     }
 
     /// What became of the timeouts of each label; of those pending, once the wheel is shut down, that they were refused.
     pub(crate) fn stats(&self, shutdown: bool) -> Vec<LabelStats> {
         let names = lock(&self.names).in_order.clone();
         let tallies = lock(&self.tallies).clone();
-        let stray = lock(&self.stray);
+        let strays = lock(&self.strays);
         let stats = |(index, name)| {
+            let label = self.label(index);
             let mut totals = Totals::default();
             // All that has ended first: what began it is seen then.
-            for tally in tallies.iter().map(|tally| &**tally).chain([&*stray]) {
-                tally.add_ends(index, &mut totals);
-            }
-            for tally in tallies.iter().map(|tally| &**tally).chain([&*stray]) {
-                tally.add_beginnings(index, &mut totals);
+            for ends in [true, false] {
+                let tallies = tallies.iter().map(|(tally, counters)| (tally, &**counters));
+                for (tally, counters) in tallies.chain(&*strays) {
+                    if *tally == tally_of(label) {
+                        counters.add_to(&mut totals, label, ends);
+                    }
+                }
             }
             LabelStats::new(name, &totals, shutdown)
         };
         (0..).zip(names).map(stats).collect()
     }
 
-    /// A tally for a thread that has none here: one that another has left, if there is one.
-    fn open(&self) -> Arc<Tally> {
+    /// A tally for a thread that has none: one that another has left, if there is one.
+    fn open(&self, number: u64) -> Arc<Tally> {
         let mut tallies = lock(&self.tallies);
-        // What its thread did is seen after this.
-        if let Some(left) = tallies
-            .iter_mut()
-            .find_map(|tally| Arc::get_mut(tally).is_some().then_some(tally))
-        {
-            return left.clone();
+        for (tally, counters) in tallies.iter_mut() {
+            // What the other thread did is seen after this.
+            if *tally == number && Arc::get_mut(counters).is_some() {
+                return counters.clone();
+            }
         }
-        let tally = Arc::new(Tally::default());
-        tallies.push(tally.clone());
-        tally
+        let counters = Arc::new(Tally::default());
+        tallies.push((number, counters.clone()));
+        counters
     }
 }
 

@@ -26,9 +26,11 @@ impl Headroom {
     };
 
     fn tenths(self, left: Nanos) -> usize {
-        match self.total {
-            Nanos::ZERO => 0,
-            Nanos(total) => (u128::from(left.0) * 10 / u128::from(total)).min(9) as usize,
+        match (self.total.0, left.0.checked_mul(10)) {
+            (0, _) => 0,
+            (total, Some(left)) => (left / total).min(9) as usize,
+            // Centuries.
+            (total, None) => (left.0 / total.div_ceil(10)).min(9) as usize,
         }
     }
 }
@@ -54,20 +56,23 @@ impl Timer {
         Headroom { total, since }
     }
 
-    /// How many tenths of its time a pending timer has left.
+    /// How many tenths of its time a pending timer has left; `None` where it was pending at a shutdown.
     #[inline]
-    pub(crate) fn tenths_left(&self, headroom: &Headroom) -> usize {
+    pub(crate) fn tenths_left(&self, headroom: &Headroom) -> Option<usize> {
         let shard = &self.shard;
         // A generation that has not ended since, of a shard that still ticks: no tick has passed.
         if headroom.since == shard.reuse.generation() && shard.ticks.load(Ordering::Relaxed) {
-            return 9;
+            return Some(9);
         }
         self.tenths_left_by_clock(headroom)
     }
 
     #[inline(never)]
-    fn tenths_left_by_clock(&self, headroom: &Headroom) -> usize {
+    fn tenths_left_by_clock(&self, headroom: &Headroom) -> Option<usize> {
         let shard = &self.shard;
+        if shard.is_shutdown() {
+            return None;
+        }
         let now = shard.reuse.generation();
         let left = if shard.ticks.load(Ordering::Relaxed) && headroom.since.is_of_driver(now) {
             let passed = now.tick().0.saturating_sub(headroom.since.tick().0);
@@ -78,14 +83,14 @@ impl Timer {
             self.until_deadline(Generation::UNKNOWN)
         } else if headroom.since != Generation::UNKNOWN {
             // It began while the shard ticked, which it does no more.
-            let now = Moment::of(shard.read_clock().instant);
+            let now = Moment::of(shard.glance_at_clock().instant);
             headroom
                 .total
                 .saturating_sub(self.begin_of(headroom.since).nanos_until(now))
         } else {
             headroom.total
         };
-        headroom.tenths(left)
+        Some(headroom.tenths(left))
     }
 
     /// How long it is until the deadline: by the shard's own clock where it has come to `generation`, else by a reading.
@@ -97,7 +102,7 @@ impl Timer {
                 return self.begin_of(generation).nanos_until(due);
             }
         }
-        let now = shard.read_clock();
+        let now = shard.glance_at_clock();
         if now.epoch == self.claim.epoch {
             return Moment::of(now.instant).nanos_until(due);
         }

@@ -31,7 +31,7 @@ const DURATION: Duration = Duration::from_secs(600);
 const QUIET: u64 = 50;
 
 const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|quiet|sleep|select|reset|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+    ready|timeout|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
 
 fn main() {
     let arguments = Arguments::read();
@@ -171,6 +171,30 @@ async fn tickwheel(work: &str, times: u64) {
             assert_eq!(wheel.metrics().registered, registered + times);
         }
         "quiet" => quiet(times, || wheel.timeout(black_box(DURATION), Once::default())).await,
+        "labelled-ready" => {
+            let labelled = wheel.labelled("count");
+            repeat(times, |cx| {
+                poll_ready(cx, labelled.timeout(black_box(DURATION), ready(())))
+            })
+            .await
+        }
+        "labelled" => {
+            let labelled = wheel.labelled("count");
+            // From here on the shard ticks.
+            repeat(1_000, |cx| {
+                poll_once(cx, labelled.timeout(DURATION, Once::default()))
+            })
+            .await;
+            repeat(times, |cx| {
+                poll_once(cx, labelled.timeout(black_box(DURATION), Once::default()))
+            })
+            .await;
+            assert_eq!(wheel.snapshot().labels[0].completed, 1_000 + times);
+        }
+        "labelled-quiet" => {
+            let labelled = wheel.labelled("count");
+            quiet(times, || labelled.timeout(black_box(DURATION), Once::default())).await
+        }
         "sleep" => repeat(times, |cx| poll_sleep(cx, wheel.sleep_until(black_box(deadline)))).await,
         work => panic!("there is no {work}: {USAGE}"),
     }

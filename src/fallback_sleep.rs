@@ -52,6 +52,7 @@ impl Wheel {
     /// # }
     /// ```
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_or_tokio(&self, duration: Duration) -> FallbackSleep {
         FallbackSleep::new(self.sleep(duration))
     }
@@ -82,6 +83,7 @@ impl Wheel {
     /// # }
     /// ```
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until_or_tokio(&self, deadline: Instant) -> FallbackSleep {
         FallbackSleep::new(self.sleep_until(deadline))
     }

@@ -13,6 +13,7 @@ use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use crate::{
+    console::Resource,
     error::TimeoutError,
     labels::{Count, Label},
     shard::{Headroom, Timer},
@@ -123,8 +124,11 @@ impl Labelled {
     /// # }
     /// ```
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        self.limit(Timer::counting(self.wheel.shard(), duration), future)
+        let resource = Resource::new("Timeout", "Labelled::timeout");
+        resource.lasts(|| duration);
+        self.limit(Timer::counting(self.wheel.shard(), duration), resource, future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts what comes of it.
@@ -156,13 +160,22 @@ impl Labelled {
     /// assert_eq!(labelled.timeout_at(deadline, async { 7 }).await, Ok(7));
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         let shard = self.wheel.shard();
-        self.limit(Timer::at(shard, shard.stamp(deadline)), future)
+        let resource = Resource::new("Timeout", "Labelled::timeout_at");
+        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
+        self.limit(Timer::at(shard, shard.stamp(deadline)), resource, future)
     }
 
     #[inline]
-    fn limit<F: IntoFuture>(&self, timer: Timer, future: F) -> LabelledTimeout<F::IntoFuture> {
+    fn limit<F: IntoFuture>(
+        &self,
+        timer: Timer,
+        resource: Resource,
+        future: F,
+    ) -> LabelledTimeout<F::IntoFuture> {
+        resource.has_label(&self.name);
         LabelledTimeout {
             future: future.into_future(),
             timer: LabelledTimer {
@@ -171,6 +184,7 @@ impl Labelled {
                 label: self.label,
                 progress: Progress::New,
             },
+            resource,
         }
     }
 }
@@ -204,6 +218,7 @@ pin_project! {
         #[pin]
         future: F,
         timer: LabelledTimer,
+        resource: Resource,
     }
 }
 
@@ -263,7 +278,8 @@ impl<F: Future> Future for LabelledTimeout<F> {
             this.timer.complete();
             return Poll::Ready(Ok(output));
         }
-        this.timer.poll(had_budget, cx).map(Err)
+        let timer = this.timer;
+        this.resource.poll(|| timer.poll(had_budget, cx)).map(Err)
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::{
     budget,
     clock::EpochInstant,
+    console::Resource,
     error::SleepError,
     shard::{Shard, Timer},
     wheel::Wheel,
@@ -53,6 +54,7 @@ impl Wheel {
     /// wheel.sleep(Duration::from_millis(20)).await.unwrap();
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let shard = self.shard();
         Sleep::from_now(shard, duration)
@@ -87,10 +89,14 @@ impl Wheel {
     /// wheel.sleep_until(Instant::now() + Duration::from_millis(20)).await.unwrap();
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let shard = self.shard();
+        let resource = Resource::new("Sleep", "Wheel::sleep_until");
+        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
         Sleep {
             timer: Timer::at(shard, shard.stamp(deadline)),
+            resource,
         }
     }
 }
@@ -127,13 +133,18 @@ impl Wheel {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
     timer: Timer,
+    resource: Resource,
 }
 
 impl Sleep {
     /// A sleep that is due `duration` after `start`. If the duration is zero, it completes at the first poll.
+    #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Sleep {
+        let resource = Resource::new("Sleep", "Wheel::sleep");
+        resource.lasts(|| duration);
         Sleep {
             timer: Timer::after(shard, start, duration),
+            resource,
         }
     }
 
@@ -207,6 +218,8 @@ impl Sleep {
     /// Moves the sleep to a deadline by a known clock.
     #[inline]
     pub(crate) fn reset_to(&mut self, deadline: EpochInstant) {
+        let until = || deadline.instant.saturating_duration_since(Instant::now());
+        self.resource.restart("Sleep::reset", until);
         self.timer.reset(deadline);
     }
 
@@ -222,13 +235,15 @@ impl Sleep {
 
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: EpochInstant) {
+        self.resource.restart("Sleep::reset", || Duration::ZERO);
         self.timer.reset_immediately(deadline);
     }
 
     /// Polls the sleep. The task's budget does not matter.
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        self.timer.poll(waker).map_err(SleepError::from)
+        let timer = &mut self.timer;
+        self.resource.poll(|| timer.poll(waker)).map_err(SleepError::from)
     }
 
     /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.

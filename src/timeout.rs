@@ -11,7 +11,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use crate::{budget, error::TimeoutError, shard::Timer, wheel::Wheel};
+use crate::{budget, console::Resource, error::TimeoutError, shard::Timer, wheel::Wheel};
 
 impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
@@ -55,8 +55,11 @@ impl Wheel {
     /// # }
     /// ```
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(Timer::counting(self.shard(), duration), future)
+        let resource = Resource::new("Timeout", "Wheel::timeout");
+        resource.lasts(|| duration);
+        Timeout::new(Timer::counting(self.shard(), duration), resource, future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -90,9 +93,12 @@ impl Wheel {
     /// assert!(Instant::now() >= deadline);
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
         let shard = self.shard();
-        Timeout::new(Timer::at(shard, shard.stamp(deadline)), future)
+        let resource = Resource::new("Timeout", "Wheel::timeout_at");
+        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
+        Timeout::new(Timer::at(shard, shard.stamp(deadline)), resource, future)
     }
 }
 
@@ -115,18 +121,20 @@ pin_project! {
         #[pin]
         future: F,
         timer: Timer,
+        resource: Resource,
     }
 }
 
 impl<F> Timeout<F> {
     #[inline]
-    fn new(timer: Timer, future: impl IntoFuture<IntoFuture = F>) -> Timeout<F>
+    fn new(timer: Timer, resource: Resource, future: impl IntoFuture<IntoFuture = F>) -> Timeout<F>
     where
         F: Future,
     {
         Timeout {
             future: future.into_future(),
             timer,
+            resource,
         }
     }
 
@@ -191,7 +199,8 @@ impl<F: Future> Future for Timeout<F> {
             this.timer.cancel();
             return Poll::Ready(Ok(output));
         }
-        poll_timer(this.timer, had_budget, cx).map(Err)
+        let timer = this.timer;
+        this.resource.poll(|| poll_timer(timer, had_budget, cx)).map(Err)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Duration, Instant};
-use crate::{current, fallback_sleep::FallbackSleep};
+use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 
 /// Waits until `duration` has elapsed, on the wheel of the runtime that this is called in.
 ///
@@ -38,6 +38,7 @@ use crate::{current, fallback_sleep::FallbackSleep};
 #[track_caller]
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
+    let _caller = Caller::here();
     Sleep(current::with_wheel(|wheel| wheel.sleep_or_tokio(duration)))
 }
 
@@ -69,6 +70,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
+    let _caller = Caller::here();
     Sleep(current::with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline)))
 }
 

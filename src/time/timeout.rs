@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tokio::task::coop;
 
 use super::{Duration, Instant, error::Elapsed};
-use crate::{current, error::TimeoutError, timeout};
+use crate::{console::Caller, current, error::TimeoutError, timeout};
 
 /// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime that this is called in.
 ///
@@ -56,6 +56,7 @@ pub fn timeout<F>(duration: Duration, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,
 {
+    let _caller = Caller::here();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout(duration, future)),
         tokio_sleep: None,
@@ -97,6 +98,7 @@ pub fn timeout_at<F>(deadline: Instant, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,
 {
+    let _caller = Caller::here();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout_at(deadline, future)),
         tokio_sleep: None,

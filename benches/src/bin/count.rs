@@ -47,7 +47,12 @@ fn main() {
             ("none", true) => serve(timers::Nothing, &work, times).await,
             ("tokio", true) => serve(timers::Tokio, &work, times).await,
             ("tickwheel", true) => serve(wheel(&work), &work, times).await,
-            ("tokio", false) => tokio(work.trim_start_matches("current-"), times).await,
+            ("tokio", false) => {
+                let work = work
+                    .trim_start_matches("current-")
+                    .trim_start_matches("labelled-");
+                tokio(if work == "labelled" { "timeout" } else { work }, times).await
+            }
             ("tickwheel", false) => match work.strip_prefix("current-") {
                 Some(work) => current(work, times).await,
                 None => tickwheel(&work, times).await,

@@ -1,0 +1,180 @@
+//! What a timer tells tokio-console: that it is there, what made it, for how long, and how its polls went.
+//!
+//! The names and the order of spans, fields and events are those that console-subscriber reads, and that Tokio's own timers have.
+//! Without the feature, nothing.
+
+#[cfg(feature = "console")]
+pub(crate) use tracked::{Caller, Resource};
+#[cfg(not(feature = "console"))]
+pub(crate) use untracked::{Caller, Resource};
+
+#[cfg(feature = "console")]
+mod tracked {
+    use std::{cell::Cell, fmt, panic::Location, task::Poll, time::Duration};
+
+    use tracing::{Span, trace, trace_span};
+
+    thread_local! {
+        static CALLER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    }
+
+    /// While it lives, what this thread makes was made by the caller of [`Caller::here`].
+    pub(crate) struct Caller(Option<&'static Location<'static>>);
+
+    impl Caller {
+        #[track_caller]
+        pub(crate) fn here() -> Caller {
+            let here = Location::caller();
+            Caller(
+                CALLER
+                    .try_with(|caller| caller.replace(Some(here)))
+                    .ok()
+                    .flatten(),
+            )
+        }
+    }
+
+    impl Drop for Caller {
+        fn drop(&mut self) {
+            let _gone = CALLER.try_with(|caller| caller.set(self.0));
+        }
+    }
+
+    /// A timer's spans; none where nobody listens.
+    pub(crate) struct Resource(Option<Box<Spans>>);
+
+    struct Spans {
+        resource: Span,
+        operation: Span,
+        poll: Span,
+    }
+
+    impl Resource {
+        /// A timer of the type `concrete_type`, made by the function `source`.
+        #[track_caller]
+        pub(crate) fn new(concrete_type: &'static str, source: &'static str) -> Resource {
+            let here = Location::caller();
+            let location = CALLER.try_with(Cell::get).ok().flatten().unwrap_or(here);
+            let resource = trace_span!(
+                parent: None,
+                "runtime.resource",
+                concrete_type,
+                kind = "timer",
+                loc.file = location.file(),
+                loc.line = location.line(),
+                loc.col = location.column(),
+            );
+            if resource.is_disabled() {
+                return Resource(None);
+            }
+            let (operation, poll) = begin(&resource, source);
+            Resource(Some(Box::new(Spans {
+                resource,
+                operation,
+                poll,
+            })))
+        }
+
+        /// It lasts so long, from now.
+        pub(crate) fn lasts(&self, duration: impl FnOnce() -> Duration) {
+            if let Some(spans) = &self.0 {
+                let duration = duration().as_millis() as u64;
+                spans.resource.in_scope(|| {
+                    trace!(
+                        target: "runtime::resource::state_update",
+                        duration,
+                        duration.unit = "ms",
+                        duration.op = "override",
+                    );
+                });
+            }
+        }
+
+        /// It is counted under a label.
+        pub(crate) fn has_label(&self, label: &str) {
+            if let Some(spans) = &self.0 {
+                spans.resource.in_scope(|| {
+                    trace!(target: "runtime::resource::state_update", label, label.op = "override");
+                });
+            }
+        }
+
+        /// The function `source` has it wait anew.
+        pub(crate) fn restart(&mut self, source: &'static str, duration: impl FnOnce() -> Duration) {
+            if let Some(spans) = &mut self.0 {
+                (spans.operation, spans.poll) = begin(&spans.resource, source);
+                self.lasts(duration);
+            }
+        }
+
+        /// Polls the timer.
+        pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+            let Some(spans) = &self.0 else { return poll() };
+            let _resource = spans.resource.enter();
+            let _operation = spans.operation.enter();
+            let _poll = spans.poll.enter();
+            let polled = poll();
+            trace!(
+                target: "runtime::resource::poll_op",
+                op_name = "poll_elapsed",
+                is_ready = polled.is_ready(),
+            );
+            polled
+        }
+    }
+
+    fn begin(resource: &Span, source: &'static str) -> (Span, Span) {
+        // It is the span entered, not the parent, by which the console knows whose operation it is.
+        resource.in_scope(|| {
+            let operation = trace_span!("runtime.resource.async_op", source);
+            let poll = operation.in_scope(|| trace_span!("runtime.resource.async_op.poll"));
+            (operation, poll)
+        })
+    }
+
+    impl fmt::Debug for Resource {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_tuple("Resource")
+                .field(&self.0.as_ref().map(|spans| &spans.resource))
+                .finish()
+        }
+    }
+}
+
+#[cfg(not(feature = "console"))]
+mod untracked {
+    use std::{task::Poll, time::Duration};
+
+    pub(crate) struct Caller;
+
+    impl Caller {
+        #[inline(always)]
+        pub(crate) fn here() -> Caller {
+            Caller
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Resource;
+
+    impl Resource {
+        #[inline(always)]
+        pub(crate) fn new(_: &'static str, _: &'static str) -> Resource {
+            Resource
+        }
+
+        #[inline(always)]
+        pub(crate) fn lasts(&self, _: impl FnOnce() -> Duration) {}
+
+        #[inline(always)]
+        pub(crate) fn has_label(&self, _: &str) {}
+
+        #[inline(always)]
+        pub(crate) fn restart(&mut self, _: &'static str, _: impl FnOnce() -> Duration) {}
+
+        #[inline(always)]
+        pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+            poll()
+        }
+    }
+}

@@ -269,7 +269,7 @@ impl<F> LabelledTimeout<F> {
 impl<F: Future> Future for LabelledTimeout<F> {
     type Output = Result<F::Output, TimeoutError>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();
@@ -326,7 +326,7 @@ impl LabelledTimer {
     }
 
     /// The future was ready.
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self) {
         let count = match self.progress {
             Progress::New | Progress::Polled => Count::AT_ONCE,
@@ -371,11 +371,19 @@ impl LabelledTimer {
 }
 
 impl Drop for LabelledTimer {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.progress == Progress::Ended || self.progress == Progress::New {
-            return;
+        if matches!(self.progress, Progress::Polled | Progress::Begun) {
+            self.end_unfinished();
         }
+    }
+}
+
+impl LabelledTimer {
+    /// It is dropped before anything has come of it.
+    #[cold]
+    #[inline(never)]
+    fn end_unfinished(&mut self) {
         if self.progress == Progress::Polled {
             self.count(Count::BEGUN);
         }

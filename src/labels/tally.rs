@@ -20,8 +20,22 @@ const LABELS: u16 = 64;
 const COUNTERS: usize = 16;
 
 thread_local! {
-    /// This thread's tallies, the one used last first.
-    static TALLIES: RefCell<Vec<(u64, Arc<Tally>)>> = const { RefCell::new(Vec::new()) };
+    static TALLIES: RefCell<Tallies> = const {
+        RefCell::new(Tallies {
+            number: u64::MAX,
+            last: None,
+            others: Vec::new(),
+        })
+    };
+}
+
+/// Those of one thread.
+struct Tallies {
+    /// That of the last.
+    number: u64,
+    /// The one used last.
+    last: Option<Arc<Tally>>,
+    others: Vec<(u64, Arc<Tally>)>,
 }
 
 /// What a timeout counts: which of the counters of its label.
@@ -44,14 +58,15 @@ impl Count {
     }
 }
 
+#[repr(align(128))]
 pub(super) struct Tally {
-    counters: Box<[AtomicU64; LABELS as usize * COUNTERS]>,
+    counters: [AtomicU64; LABELS as usize * COUNTERS],
 }
 
 impl Default for Tally {
     fn default() -> Tally {
         Tally {
-            counters: Box::new(array::from_fn(|_| AtomicU64::new(0))),
+            counters: array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
@@ -87,12 +102,15 @@ impl Label {
     /// read the count.
     #[inline]
     pub(crate) fn count<'a>(self, count: Count, labels: impl FnOnce() -> Option<&'a Labels>) {
-        let counted = TALLIES.try_with(|tallies| match tallies.borrow().first() {
-            Some((tally, counters)) if *tally == self.tally() => {
-                counters.count(self, count);
-                true
+        let counted = TALLIES.try_with(|tallies| {
+            let tallies = tallies.borrow();
+            match &tallies.last {
+                Some(tally) if tallies.number == self.tally() => {
+                    tally.count(self, count);
+                    true
+                }
+                _ => false,
             }
-            _ => false,
         });
         if !counted.unwrap_or(false) {
             self.count_elsewhere(count, labels());
@@ -106,21 +124,29 @@ impl Label {
         let Some(labels) = labels else { return };
         let counted = TALLIES.try_with(|tallies| {
             let mut tallies = tallies.borrow_mut();
-            match tallies.iter().position(|(tally, _)| *tally == self.tally()) {
-                Some(at) => tallies.swap(0, at),
-                None => {
-                    // Those of wheels that have gone are of no use.
-                    tallies.retain(|(_, tally)| Arc::strong_count(tally) > 1);
-                    tallies.insert(0, (self.tally(), labels.open(self.tally())));
-                }
-            }
-            tallies[0].1.count(self, count);
+            tallies.bring_first(self.tally(), labels).count(self, count);
         });
         if counted.is_err() {
             // The thread's locals are gone. What is shared by such threads is behind a lock.
             let mut strays = lock(&labels.strays);
             strays.entry(self.tally()).or_default().count(self, count);
         }
+    }
+}
+
+impl Tallies {
+    fn bring_first(&mut self, number: u64, labels: &Labels) -> &Tally {
+        let former = self.last.take().map(|last| (self.number, last));
+        // Those of wheels that have gone are of no use.
+        self.others.retain(|(_, tally)| Arc::strong_count(tally) > 1);
+        let known = self.others.iter().position(|(tally, _)| *tally == number);
+        let tally = match known {
+            Some(at) => self.others.swap_remove(at).1,
+            None => labels.open(number),
+        };
+        self.others.extend(former);
+        self.number = number;
+        self.last.insert(tally)
     }
 }
 

@@ -150,9 +150,13 @@ impl Sleep {
 
     /// One that is due `duration` from now; at the first poll, when that is zero.
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn from_now(shard: &Arc<Shard>, duration: Duration) -> Sleep {
+        let resource = Resource::new("Sleep", "Wheel::sleep");
+        resource.lasts(|| duration);
         Sleep {
             timer: Timer::from_now(shard, duration),
+            resource,
         }
     }
 
@@ -251,17 +255,6 @@ impl Sleep {
         self.timer.remove();
     }
 
-    #[inline(never)]
-    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
-        if self.timer.takes_over(cx.waker()) {
-            return Poll::Pending;
-        }
-        ready!(budget::poll_left(cx));
-        let outcome = ready!(self.timer.poll_slowly(cx.waker()));
-        ready!(budget::poll_spend(cx));
-        Poll::Ready(outcome.map_err(SleepError::from))
-    }
-
     /// When a sleep that was refused would have been due, by the clock here.
     pub(crate) fn refused_until(&self) -> Instant {
         self.timer.refused_until()
@@ -283,12 +276,27 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // What only goes on waiting needs no budget.
-        match self.timer.waits(cx.waker()) {
-            true => Poll::Pending,
-            false => self.poll_slowly(cx),
-        }
+        let Sleep { timer, resource } = &mut *self;
+        resource.poll(|| {
+            // What only goes on waiting needs no budget.
+            match timer.waits(cx.waker()) {
+                true => Poll::Pending,
+                false => poll_slowly(timer, cx),
+            }
+        })
     }
+}
+
+/// Polls a sleep that may have more to do than to go on waiting.
+#[inline(never)]
+fn poll_slowly(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+    if timer.takes_over(cx.waker()) {
+        return Poll::Pending;
+    }
+    ready!(budget::poll_left(cx));
+    let outcome = ready!(timer.poll_slowly(cx.waker()));
+    ready!(budget::poll_spend(cx));
+    Poll::Ready(outcome.map_err(SleepError::from))
 }
 
 impl fmt::Debug for Sleep {

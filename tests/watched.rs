@@ -133,21 +133,23 @@ impl Model {
                 self.count(name, 9);
             }
             Step::Complete { which } => {
-                if let Some((deadline, waiting)) = self.take(which) {
-                    if let Waiting::Timeout {
+                let taken = self.take(which);
+                if let Some((
+                    deadline,
+                    Waiting::Timeout {
                         name,
                         total,
                         sender,
                         mut timeout,
-                    } = waiting
-                    {
-                        sender.send(()).unwrap();
-                        assert!(timeout.is_woken());
-                        assert_ready!(timeout.poll()).unwrap().unwrap();
-                        let tenths = (deadline.saturating_sub(self.now) * 10 / total).min(9) as usize;
-                        let what = if self.shutdown { REFUSED } else { tenths };
-                        self.count(name, what);
-                    }
+                    },
+                )) = taken
+                {
+                    sender.send(()).unwrap();
+                    assert!(timeout.is_woken());
+                    assert_ready!(timeout.poll()).unwrap().unwrap();
+                    let left = deadline.saturating_sub(self.now);
+                    let tenths = (left * 10 / total).min(9) as usize;
+                    self.count(name, if self.shutdown { REFUSED } else { tenths });
                 }
             }
             Step::Drop { which } => {

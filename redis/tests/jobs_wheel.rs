@@ -149,6 +149,30 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
 }
 
 #[tokio::test]
+async fn many_jobs_at_once_cost_less_than_a_command_each() {
+    const JOBS: u64 = 1000;
+    let server = Server::start();
+    let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    let before = scripts(&server);
+    join_all((0..JOBS).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap() }
+    }))
+    .await;
+    let worker = jobs.worker().lease(HOUR).prefetch(256).start();
+    soon(
+        worker
+            .take(JOBS as usize)
+            .for_each_concurrent(64, async |job| assert!(job.unwrap().done().await.unwrap())),
+    )
+    .await;
+    // A schedule, a start and a done for each, and takes.
+    let sent = scripts(&server) - before;
+    assert!(sent < JOBS, "{sent} commands for {JOBS} jobs");
+}
+
+#[tokio::test]
 async fn a_lost_notification_delays_by_no_more_than_the_sweep() {
     let server = Server::start();
     let wheel = Wheel::new();

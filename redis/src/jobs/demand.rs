@@ -2,8 +2,10 @@
 //!
 //! One poll of a stream asks for one job, and where the consumer works on one at a time, one is started. A consumer that works on
 //! many at once asks for them one after the other; started one by one, each would cost a round trip of its own. So as many are
-//! started as the consumer has shown that it works on at once. It shows more by asking while it holds that many already. It shows
-//! less by finishing one while others, started a while ago, lie there for it.
+//! started as the consumer has shown that it works on at once. It shows more by asking, while it works on some, as soon as it has
+//! fetched all that was started. It shows how many are too many by finishing one while others, started a while ago, lie there for it.
+
+use std::mem;
 
 /// As many as one batch of a lane.
 const STARTS: usize = 100;
@@ -14,6 +16,10 @@ pub(super) struct Demand {
     out: usize,
     /// How many the consumer is taken to work on at once.
     most: usize,
+    /// How many it worked on when it left a started one where it was, until it asks for more itself.
+    limit: Option<usize>,
+    /// Whether it has fetched one since it last asked.
+    fetched: bool,
 }
 
 impl Demand {
@@ -21,15 +27,20 @@ impl Demand {
         self.out
     }
 
-    /// The consumer asks for a job that is not there yet.
-    pub(super) fn asked(&mut self) {
-        if self.out >= self.most {
-            self.most = self.out + 1 + self.out / 8;
+    /// The consumer asks for a job that is not there yet; so many are on their way to it.
+    pub(super) fn asked(&mut self, on_their_way: usize) {
+        if self.limit.is_some_and(|limit| self.out >= limit) {
+            self.limit = None;
+        }
+        if on_their_way == 0 && mem::take(&mut self.fetched) && self.out > 0 && self.limit.is_none() {
+            let most = self.most.max(self.out);
+            self.most = most + 1 + most / 8;
         }
     }
 
     /// It was given one.
     pub(super) fn fetched(&mut self) {
+        self.fetched = true;
         self.out += 1;
         self.most = self.most.max(self.out);
     }
@@ -37,7 +48,7 @@ impl Demand {
     /// It has finished one. `others`: it left others that were started a while ago where they were.
     pub(super) fn left(&mut self, others: bool) {
         if others {
-            self.most = self.out.max(self.most - 1);
+            self.returned();
         }
         self.out -= 1;
     }
@@ -45,11 +56,13 @@ impl Demand {
     /// It did not fetch what was started for it.
     pub(super) fn returned(&mut self) {
         self.most = self.out;
+        self.limit = Some(self.out);
     }
 
     /// How many to start now, beside those that are on their way to it.
     pub(super) fn room(&self, on_their_way: usize) -> usize {
         self.most
+            .min(self.limit.unwrap_or(usize::MAX))
             .max(self.out + 1)
             .saturating_sub(self.out + on_their_way)
             .min(STARTS)
@@ -64,7 +77,7 @@ mod tests {
     fn one_at_a_time_for_one_at_a_time() {
         let mut demand = Demand::default();
         for _ in 0..1000 {
-            demand.asked();
+            demand.asked(0);
             assert_eq!(demand.room(0), 1);
             assert_eq!(demand.room(1), 0);
             demand.fetched();
@@ -76,17 +89,17 @@ mod tests {
     fn a_few_that_are_held_are_started_one_by_one() {
         let mut demand = Demand::default();
         for _ in 0..8 {
-            demand.asked();
+            demand.asked(0);
             assert_eq!(demand.room(0), 1);
             demand.fetched();
         }
     }
 
-    /// A consumer of so many at once that is given all it asks for.
+    /// A consumer of so many at once that is given all it asks for, in so many steps.
     fn fill(places: usize) -> (Demand, usize) {
         let (mut demand, mut steps) = (Demand::default(), 0);
         while demand.out() < places {
-            demand.asked();
+            demand.asked(0);
             for _ in 0..demand.room(0).min(places - demand.out()) {
                 demand.fetched();
             }
@@ -100,17 +113,33 @@ mod tests {
         let (mut demand, steps) = fill(64);
         assert!(steps < 40, "{steps}");
         // Full: it fetches no more of what was started for it.
-        for _ in 0..16 {
-            demand.left(true);
-            demand.fetched();
-        }
+        demand.left(true);
+        demand.fetched();
         for _ in 0..20 {
             demand.left(false);
         }
-        demand.asked();
+        demand.asked(0);
         assert_eq!(demand.room(0), 20);
         assert_eq!(demand.room(15), 5);
         assert_eq!(demand.room(20), 0);
+    }
+
+    /// Each is finished as the next one comes, so that it is never seen to hold many.
+    #[test]
+    fn a_consumer_of_many_short_jobs_is_given_many() {
+        let (mut demand, mut given) = (Demand::default(), 0);
+        for _ in 0..50 {
+            demand.asked(0);
+            let started = demand.room(0);
+            for _ in 0..started {
+                demand.fetched();
+            }
+            while demand.out() > started {
+                demand.left(false);
+            }
+            given = started;
+        }
+        assert!(given > 20, "{given}");
     }
 
     #[test]
@@ -119,10 +148,8 @@ mod tests {
         for _ in 0..63 {
             demand.left(false);
         }
-        for _ in 0..100 {
-            demand.left(true);
-            demand.fetched();
-        }
+        demand.left(true);
+        demand.fetched();
         assert_eq!(demand.room(0), 1);
     }
 

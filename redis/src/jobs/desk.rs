@@ -184,7 +184,8 @@ impl Desk {
         // Dropped with the lock released.
         let old = state.waker.replace(waker);
         state.asked = true;
-        state.demand.asked();
+        let on_their_way = state.starting + state.started.len();
+        state.demand.asked(on_their_way);
         self.start(&mut state);
         let ring = state.is_wanted();
         drop(state);

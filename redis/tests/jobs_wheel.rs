@@ -169,7 +169,8 @@ async fn many_jobs_at_once_cost_less_than_a_command_each() {
     .await;
     // A schedule, a start and a done for each, and takes.
     let sent = scripts(&server) - before;
-    assert!(sent < JOBS, "{sent} commands for {JOBS} jobs");
+    println!("{sent} commands for {JOBS} jobs");
+    assert!(sent < JOBS / 2, "{sent} commands for {JOBS} jobs");
 }
 
 #[tokio::test]

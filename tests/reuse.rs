@@ -45,6 +45,25 @@ async fn outcome(timeout: &mut Waiting, waker: &Waker, woken: &AtomicUsize) -> R
     std::future::poll_fn(|_| Pin::new(&mut *timeout).poll(&mut cx)).await
 }
 
+/// Its entry has left the wheel, though the future did not look: there is nothing to take over.
+#[test]
+fn a_sleep_that_expired_unseen_leaves_nothing_to_the_next() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let (waker, woken) = counting_waker();
+        for expired in 1..=10 {
+            let mut sleep = wheel.sleep(ms(20));
+            register_for(&waker, &mut sleep);
+            let given_up = Instant::now() + 10 * SECOND;
+            while woken.load(Ordering::SeqCst) < expired {
+                assert!(Instant::now() < given_up, "sleep {expired} is never woken");
+                tokio::time::sleep(ms(1)).await;
+            }
+        }
+        assert_at_rest(&wheel);
+    });
+}
+
 struct Nobody;
 
 impl Wake for Nobody {

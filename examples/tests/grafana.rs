@@ -18,7 +18,10 @@ type Series = BTreeMap<String, Vec<BTreeSet<String>>>;
 async fn exported() -> Series {
     let tenths: Vec<f64> = (1..=10).map(|tenth| f64::from(tenth) / 10.0).collect();
     let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("tickwheel_timeouts_headroom_ratio".to_owned()), &tenths)
+        .set_buckets_for_metric(
+            Matcher::Full("tickwheel_timeouts_headroom_ratio".to_owned()),
+            &tenths,
+        )
         .unwrap()
         .set_buckets_for_metric(Matcher::Full("tickwheel_lag_seconds".to_owned()), &[0.001, 0.1])
         .unwrap()
@@ -28,13 +31,26 @@ async fn exported() -> Series {
     let answered = wheel.labelled("a").timeout(Duration::from_secs(1), answer).await;
     answered.unwrap();
     wheel.sleep(Duration::from_millis(20)).await.unwrap(); // the driver comes
-    assert!(metrics::with_local_recorder(&recorder, || wheel.metrics_reporter().report()));
+    assert!(metrics::with_local_recorder(&recorder, || wheel
+        .metrics_reporter()
+        .report()));
 
     let mut series = Series::new();
-    for line in recorder.handle().render().lines().filter(|line| !line.starts_with('#')) {
-        let Some((series_name, _)) = line.rsplit_once(' ') else { continue };
+    for line in recorder
+        .handle()
+        .render()
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
+        let Some((series_name, _)) = line.rsplit_once(' ') else {
+            continue;
+        };
         let (name, labels) = series_name.split_once('{').unwrap_or((series_name, ""));
-        let labels = labels.trim_end_matches('}').split(',').map(str::to_owned).collect();
+        let labels = labels
+            .trim_end_matches('}')
+            .split(',')
+            .map(str::to_owned)
+            .collect();
         series.entry(name.to_owned()).or_default().push(labels);
     }
     series
@@ -72,7 +88,11 @@ fn unknown(query: &str, series: &Series) -> Vec<String> {
             continue;
         };
         let labels: BTreeSet<&str> = series.iter().flatten().map(String::as_str).collect();
-        keys.extend(labels.iter().filter_map(|label| label.split_once('=').map(|(key, _)| key)));
+        keys.extend(
+            labels
+                .iter()
+                .filter_map(|label| label.split_once('=').map(|(key, _)| key)),
+        );
         let matchers = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
         for matcher in matchers.into_iter().flat_map(|(matchers, _)| matchers.split(',')) {
             let (key, values) = matcher.split_once('=').unwrap();
@@ -87,9 +107,16 @@ fn unknown(query: &str, series: &Series) -> Vec<String> {
             }
         }
     }
-    let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split_once(')'));
+    let grouped = query
+        .split("by (")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'));
     let grouped = grouped.flat_map(|(labels, _)| labels.split(", "));
-    unknown.extend(grouped.filter(|label| !keys.contains(label)).map(|label| format!("by ({label})")));
+    unknown.extend(
+        grouped
+            .filter(|label| !keys.contains(label))
+            .map(|label| format!("by ({label})")),
+    );
     unknown
 }
 
@@ -103,9 +130,15 @@ async fn queries_ask_for_what_is_exported() {
         queries(&json, &mut found);
         assert!(found.len() >= expected, "{file} has only {} queries", found.len());
         for query in found {
-            assert!(query.contains("tickwheel_"), "{file}: {query} asks nothing of a wheel");
+            assert!(
+                query.contains("tickwheel_"),
+                "{file}: {query} asks nothing of a wheel"
+            );
             let unknown = unknown(query, &series);
-            assert!(unknown.is_empty(), "{file}: {query} asks for {unknown:?}; there are {series:#?}");
+            assert!(
+                unknown.is_empty(),
+                "{file}: {query} asks for {unknown:?}; there are {series:#?}"
+            );
         }
     }
 }
@@ -116,8 +149,14 @@ async fn what_is_not_exported_is_found() {
     let faults = [
         ("rate(tickwheel_refused_total[5m])", "tickwheel_refused_total"),
         ("tickwheel_due{within=\"1d\"}", "tickwheel_due{within=\"1d\"}"),
-        ("tickwheel_pending{label=~\"$label\"}", "tickwheel_pending{label=\"$label\"}"),
-        ("tickwheel_timeouts_headroom_ratio_bucket{le=\"0.15\"}", "tickwheel_timeouts_headroom_ratio_bucket{le=\"0.15\"}"),
+        (
+            "tickwheel_pending{label=~\"$label\"}",
+            "tickwheel_pending{label=\"$label\"}",
+        ),
+        (
+            "tickwheel_timeouts_headroom_ratio_bucket{le=\"0.15\"}",
+            "tickwheel_timeouts_headroom_ratio_bucket{le=\"0.15\"}",
+        ),
         ("sum by (mode) (tickwheel_pending)", "by (mode)"),
     ];
     for (query, fault) in faults {

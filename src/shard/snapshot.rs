@@ -76,3 +76,38 @@ impl Shard {
         true
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::{Wheel, timing_wheel::Tick};
+
+    /// A registration waits for the lock no longer than a batch takes, and finds it free before the next.
+    #[test]
+    fn a_walk_looks_at_no_more_than_a_batch_of_cells_under_one_lock() {
+        const TIMERS: usize = 100_000;
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let shard = wheel.shard();
+        let deadline = |timer: usize| Tick(1 + timer as u64);
+        for timer in 0..TIMERS {
+            // Its key is forgotten: nobody removes it.
+            let _ = lock(&shard.state)
+                .wheel
+                .insert(deadline(timer), Waker::noop().clone());
+        }
+        let (mut walk, mut mode) = (shard.begin_walk(), snapshot::Mode::Driverless);
+        let (mut locks, mut seen) = (0, 0);
+        while shard.walk_on(&mut walk, &mut mode) {
+            locks += 1;
+            assert!(walk.sites.len() <= BATCH);
+            seen += walk.sites.len();
+            assert_eq!(walk.cell, locks * BATCH);
+            // Here the lock is free.
+            assert!(crate::sync::try_lock(&shard.state).is_some());
+        }
+        assert_eq!(seen, TIMERS);
+        assert!(locks >= TIMERS / BATCH);
+    }
+}

@@ -1,4 +1,4 @@
-//! The ratios of DESIGN.md, section 9, peers in turn slice by slice so that a change in the machine's mood meets all of
+//! The ratios that docs/performance.md calls «Figures», peers in turn slice by slice so that a change in the machine's mood meets all of
 //! them: `figures [--rounds N] [--slice-ms N] [--most N]`. `cores_had` is how many cores a slice really had: less than
 //! one, or than two for `two`, and something else was running.
 

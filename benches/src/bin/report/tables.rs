@@ -56,7 +56,7 @@ const SCENES: [(&str, &str); 8] = [
 /// Peers, and how many times cheaper than each.
 type Goals = &'static [(&'static str, f64)];
 
-/// The rows of DESIGN.md, section 9, that are ratios: the name of the work, what it is, and how many times cheaper than
+/// The figures of docs/performance.md that are ratios: the name of the work, what it is, and how many times cheaper than
 /// each peer it is to be.
 const FIGURES: [(&str, &str, Goals); 12] = [
     (

@@ -34,7 +34,8 @@ impl Demand {
         }
         if on_their_way == 0 && mem::take(&mut self.fetched) && self.out > 0 && self.limit.is_none() {
             let most = self.most.max(self.out);
-            self.most = most + 1 + most / 8;
+            // Also where the consumer asks for more without end: no more than this are started at once.
+            self.most = (most + 1 + most / 8).min(self.out + STARTS);
         }
     }
 
@@ -83,6 +84,19 @@ mod tests {
             demand.fetched();
             demand.left(false);
         }
+    }
+
+    #[test]
+    fn it_does_not_grow_beyond_what_is_started_at_once() {
+        let mut demand = Demand::default();
+        demand.fetched();
+        for _ in 0..10_000 {
+            demand.asked(0);
+            demand.fetched();
+            demand.left(false);
+        }
+        assert!(demand.most <= demand.out() + STARTS, "{demand:?}");
+        assert_eq!(demand.room(0), STARTS);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A shard that ticks has a clock of its own, which costs nothing to read: the tick that its visits have come to. By that clock a
 //! timer's time is known to two ticks. A shard that dozes has none, but there a registration reads the real one anyway.
 
-use super::{Generation, Timer, status::Status, timer::Progress};
+use super::{Generation, Timer, claim::Progress, status::Status};
 use crate::{
     clock::Moment,
     sync::{Ordering, lock},

@@ -9,6 +9,7 @@
 //! 3. A waker that is taken out of a shard is woken after the lock is released. So a future that read an older value without the lock is
 //!    polled again.
 
+mod claim;
 mod headroom;
 mod limit;
 mod local;
@@ -274,6 +275,13 @@ impl Shard {
             local::contended(self.reuse.generation().tick());
             lock(&self.state)
         })
+    }
+
+    /// Ends a timer and gives its cell back. Returns its waker, for the caller to drop.
+    #[cold]
+    fn cancel(&self, key: Key) -> Option<Waker> {
+        let state = lock(&self.state);
+        self.remove(state, key, Removal::Cancelled)
     }
 
     /// Gives a timer's cell back, and counts the timer if it was pending. Returns its waker, for the caller to drop: by then the lock is

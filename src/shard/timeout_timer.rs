@@ -7,8 +7,8 @@ use std::task::{Poll, Waker};
 
 use super::{
     Admission, Mode, Timer,
+    claim::{Claim, Progress},
     reuse::{Candidate, WakerId},
-    timer::{Claim, Progress},
 };
 use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
 

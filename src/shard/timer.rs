@@ -10,14 +10,15 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Admission, Generation, Mode, Removal, Shard, ShardRef, State,
+    Generation, Mode, Shard, ShardRef,
+    claim::{Claim, Progress},
     reuse::{Candidate, WakerId},
 };
 use crate::{
     clock::{self, Epoch, EpochInstant, Moment},
     error::Refusal,
-    sync::{MutexGuard, lock},
-    timing_wheel::{Key, Nanos, Tick},
+    sync::lock,
+    timing_wheel::Nanos,
 };
 
 /// A claim on one timer of a shard. The first poll registers it, in the shard of the thread that polls. Dropping it cancels it.
@@ -28,32 +29,7 @@ pub(crate) struct Timer {
     pub(super) claim: Claim,
 }
 
-/// What a timer knows of itself without the lock.
-pub(super) struct Claim {
-    /// The moment of the deadline or, while [`Progress::Counting`], nanoseconds of a delay.
-    pub(super) nanos: u64,
-    /// The timer waits, and its entry is pending with the waker below, as long as this outlasts the shard's generation.
-    pub(super) until: Generation,
-    pub(super) waker: WakerId,
-    pub(super) key: Option<Key>,
-    pub(super) epoch: Epoch,
-    pub(super) progress: Progress,
-    admission: Admission,
-}
-
 const _: () = assert!(mem::size_of::<Timer>() <= 40 || cfg!(loom));
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// Neither polled nor reset yet.
-    New,
-    Waiting,
-    /// Its delay counts from its registration, and its entry, if it has one, is incoming as far as is known.
-    Counting,
-    /// Elapses at the next poll, whatever the deadline.
-    Immediate,
-    Elapsed,
-}
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,28 +42,13 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// What a look at a registered timer, under the lock, comes to.
-enum Look {
-    Done(Poll<Result<(), Refusal>>),
-    /// It goes on with a clone of the task's waker, which is not to be made under the lock.
-    WantsWaker,
-    Again,
-}
-
 impl Timer {
     #[inline]
     fn new(shard: &Arc<Shard>, nanos: u64, epoch: Epoch, progress: Progress) -> Timer {
-        let claim = Claim {
-            nanos,
-            until: Generation::UNKNOWN,
-            waker: WakerId::UNKNOWN,
-            key: None,
-            epoch,
-            progress,
-            admission: Admission::New,
-        };
-        let shard = ShardRef::new(shard);
-        Timer { shard, claim }
+        Timer {
+            shard: ShardRef::new(shard),
+            claim: Claim::new(nanos, epoch, progress),
+        }
     }
 
     /// One that is due at `deadline`.
@@ -302,192 +263,28 @@ impl Timer {
     /// Ends the timer: keeps it for the next of its task, if that can be.
     #[inline]
     pub(crate) fn cancel(&mut self) {
-        if let Some(key) = self.claim.key.take() {
-            self.give_back(key);
+        if self.claim.key.is_some() {
+            self.give_back();
         }
     }
 
     /// Ends the timer, and leaves nothing for the next of its task: that would wake the task at this one's deadline.
     pub(crate) fn remove(&mut self) {
-        if let Some(key) = self.claim.key.take() {
-            self.claim.until = Generation::UNKNOWN;
+        if let Some(key) = self.claim.take_key() {
             drop(self.shard.cancel(key));
         }
     }
 
     #[inline(never)]
-    fn give_back(&mut self, key: Key) {
+    fn give_back(&mut self) {
         let candidate = Candidate {
             until: self.claim.until,
             delay: self.claim.incoming_delay(),
             waker: self.claim.waker,
         };
-        self.claim.until = Generation::UNKNOWN;
+        let Some(key) = self.claim.take_key() else { return };
         if let Err(key) = self.shard.reuse.put(key, &candidate) {
             drop(self.shard.cancel(key));
-        }
-    }
-}
-
-impl Claim {
-    #[inline]
-    pub(super) fn set_entry(&mut self, key: Key, until: Generation, waker: WakerId) {
-        self.key = Some(key);
-        self.until = until;
-        self.waker = waker;
-        self.admission = Admission::Admitted;
-    }
-
-    /// Moves the deadline of a timer that counted from its registration to the moment that has come of it.
-    pub(super) fn set_deadline(&mut self, moment: Moment, epoch: Epoch) {
-        self.nanos = moment.0;
-        self.epoch = epoch;
-        self.progress = Progress::Waiting;
-    }
-
-    /// Looks after a registered timer, which may be due at another time by now.
-    #[inline(never)]
-    fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        let mut cloned = None;
-        loop {
-            let look = {
-                let mut state = lock(&shard.state);
-                let Some(key) = &self.key else {
-                    return Poll::Pending;
-                };
-                match (state.wheel.get_mut(key).is_some(), state.mode) {
-                    (false, _) => self.look_at_expired(shard, state, &mut cloned),
-                    (true, Mode::Driverless) => {
-                        drop(state);
-                        self.look_for_driver(shard)
-                    }
-                    (true, _) => self.look_at_pending(shard, state, waker, &mut cloned),
-                }
-            };
-            match look {
-                Look::Done(polled) => {
-                    if let Poll::Ready(Ok(())) = polled {
-                        self.progress = Progress::Elapsed;
-                    }
-                    return polled;
-                }
-                Look::WantsWaker => cloned = Some(waker.clone()),
-                Look::Again => {}
-            }
-        }
-    }
-
-    /// The entry has expired: the timer is done, or its deadline has moved on since.
-    fn look_at_expired(
-        &mut self,
-        shard: &Shard,
-        mut state: MutexGuard<'_, State>,
-        cloned: &mut Option<Waker>,
-    ) -> Look {
-        let Some(key) = &self.key else { return Look::Again };
-        let own = state.wheel.deadline(key);
-        let deadline = self.tick(&state, own);
-        // While a visit is under way, what it expired is due a tick before the wheel gets there.
-        let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_cancelled(key) {
-            true => Some(Ok(())),
-            false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
-        };
-        if let Some(done) = done {
-            if self.progress == Progress::Counting {
-                // The entry alone knows when it would have been due.
-                self.set_deadline(state.clock.moment_of(own), state.epoch);
-            }
-            self.end(shard, state, Removal::Expired);
-            return Look::Done(Poll::Ready(done));
-        }
-        let Some(waker) = cloned.take() else {
-            return Look::WantsWaker;
-        };
-        if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
-            return Look::Done(Poll::Ready(Err(refusal)));
-        }
-        self.waker = WakerId::of(&waker);
-        self.until = state.until(deadline);
-        state.wheel.reinsert(key, deadline, waker);
-        let driven = state.mode != Mode::Driverless;
-        shard.wake_driver_by(state, deadline);
-        match driven {
-            true => Look::Done(Poll::Pending),
-            // The next look starts a driver.
-            false => Look::Again,
-        }
-    }
-
-    fn look_for_driver(&mut self, shard: &Shard) -> Look {
-        match shard.driver.clone().start() {
-            Ok(()) => Look::Again,
-            Err(refusal) => {
-                drop(self.key.take().and_then(|key| shard.cancel(key)));
-                Look::Done(Poll::Ready(Err(refusal)))
-            }
-        }
-    }
-
-    /// The entry is pending, and somebody drives.
-    fn look_at_pending(
-        &mut self,
-        shard: &Shard,
-        mut state: MutexGuard<'_, State>,
-        waker: &Waker,
-        cloned: &mut Option<Waker>,
-    ) -> Look {
-        let Some(key) = &self.key else { return Look::Again };
-        let incoming = state.wheel.is_incoming(key);
-        let own = state.wheel.deadline(key);
-        if !incoming {
-            let deadline = self.tick(&state, own);
-            // The driver may be about to come; under a test's clock nobody should have to wait for that.
-            if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
-                self.end(shard, state, Removal::Expired);
-                return Look::Done(Poll::Ready(Ok(())));
-            }
-            // Reset while there was no driver.
-            if deadline < own && state.wheel.bring_forward(key, deadline) {
-                shard.wake_driver_by(state, deadline);
-                return Look::Again;
-            }
-            self.until = state.until(own);
-            if self.progress == Progress::Counting {
-                self.nanos = state.clock.moment_of(own).0;
-                self.epoch = state.epoch;
-                self.progress = Progress::Waiting;
-            }
-        }
-        let outdated = match state.wheel.get_mut(key) {
-            Some(registered) if registered.will_wake(waker) => None,
-            Some(registered) => match cloned.take() {
-                Some(waker) => Some(mem::replace(registered, waker)),
-                None => return Look::WantsWaker,
-            },
-            None => return Look::Again,
-        };
-        // Of the waker in the entry, not of the one that is polled: a clone may hold another address.
-        self.waker = state
-            .wheel
-            .get_mut(key)
-            .map_or(WakerId::UNKNOWN, |waker| WakerId::of(waker));
-        drop(state);
-        drop(outdated);
-        Look::Done(Poll::Pending)
-    }
-
-    /// The tick at which the timer may expire; of one that counts from its registration, what its entry says.
-    fn tick(&self, state: &State, own: Tick) -> Tick {
-        match self.progress {
-            Progress::Counting => own,
-            _ => state.tick_of(Moment(self.nanos), self.epoch),
-        }
-    }
-
-    fn end(&mut self, shard: &Shard, state: MutexGuard<'_, State>, removal: Removal) {
-        self.until = Generation::UNKNOWN;
-        if let Some(key) = self.key.take() {
-            drop(shard.remove(state, key, removal));
         }
     }
 }
@@ -496,13 +293,5 @@ impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
         self.cancel();
-    }
-}
-
-impl Shard {
-    #[cold]
-    pub(super) fn cancel(&self, key: Key) -> Option<Waker> {
-        let state = lock(&self.state);
-        self.remove(state, key, Removal::Cancelled)
     }
 }

@@ -1,5 +1,7 @@
 //! `Labelled`, and the timeouts that it makes.
 
+mod timer;
+
 use std::{
     fmt,
     future::{Future, IntoFuture},
@@ -12,14 +14,8 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use crate::{
-    console::Resource,
-    error::TimeoutError,
-    labels::{Count, Label},
-    shard::{Headroom, Timer},
-    timeout::poll_timer,
-    wheel::Wheel,
-};
+use crate::{console::Resource, error::TimeoutError, labels::Label, shard::Timer, wheel::Wheel};
+use timer::LabelledTimer;
 
 impl Wheel {
     /// Makes a handle whose timeouts are counted under a label: [`snapshot`](Wheel::snapshot) tells how many there were, what became
@@ -178,12 +174,7 @@ impl Labelled {
         resource.has_label(&self.name);
         LabelledTimeout {
             future: future.into_future(),
-            timer: LabelledTimer {
-                timer,
-                headroom: Headroom::NONE,
-                label: self.label,
-                progress: Progress::New,
-            },
+            timer: LabelledTimer::new(timer, self.label),
             resource,
         }
     }
@@ -289,107 +280,5 @@ impl<F: fmt::Debug> fmt::Debug for LabelledTimeout<F> {
             .field("future", &self.future)
             .field("timer", &self.timer.timer)
             .finish()
-    }
-}
-
-/// A timer that is counted.
-struct LabelledTimer {
-    timer: Timer,
-    headroom: Headroom,
-    label: Label,
-    progress: Progress,
-}
-
-/// What has been counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    New,
-    /// In its first poll, which counts also if the future panics.
-    Polled,
-    /// That it has begun.
-    Begun,
-    /// What came of it.
-    Ended,
-}
-
-impl LabelledTimer {
-    #[inline]
-    fn count(&self, count: Count) {
-        self.label.count(count, || self.timer.shard().labels());
-    }
-
-    #[inline]
-    fn begin_poll(&mut self) {
-        if self.progress == Progress::New {
-            self.progress = Progress::Polled;
-        }
-    }
-
-    /// The future was ready.
-    #[inline(always)]
-    fn complete(&mut self) {
-        let count = match self.progress {
-            Progress::New | Progress::Polled => Count::AT_ONCE,
-            Progress::Begun => self
-                .timer
-                .tenths_left(&self.headroom)
-                .map_or(Count::REFUSED, Count::completed),
-            Progress::Ended => return,
-        };
-        self.progress = Progress::Ended;
-        self.count(count);
-        self.timer.cancel();
-    }
-
-    /// The future is pending.
-    #[inline]
-    fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-        let begins = self.progress == Progress::Polled;
-        let delay = self.timer.delay();
-        if begins {
-            self.progress = Progress::Begun;
-            self.count(Count::BEGUN);
-        }
-        let polled = poll_timer(&mut self.timer, had_budget, cx);
-        match &polled {
-            Poll::Pending if begins => self.headroom = self.timer.begin_headroom(delay),
-            Poll::Pending => {}
-            Poll::Ready(error) => self.fail(error),
-        }
-        polled
-    }
-
-    fn fail(&mut self, error: &TimeoutError) {
-        if self.progress == Progress::Begun {
-            self.progress = Progress::Ended;
-            self.count(match error {
-                TimeoutError::Elapsed => Count::ELAPSED,
-                _ => Count::REFUSED,
-            });
-        }
-    }
-}
-
-impl Drop for LabelledTimer {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if matches!(self.progress, Progress::Polled | Progress::Begun) {
-            self.end_unfinished();
-        }
-    }
-}
-
-impl LabelledTimer {
-    /// It is dropped before anything has come of it.
-    #[cold]
-    #[inline(never)]
-    fn end_unfinished(&mut self) {
-        if self.progress == Progress::Polled {
-            self.count(Count::BEGUN);
-        }
-        self.count(match self.timer.shard().is_shutdown() {
-            true => Count::REFUSED,
-            false => Count::CANCELLED,
-        });
     }
 }

@@ -1,0 +1,227 @@
+//! What a timer knows of itself, and what a poll does with that under the lock.
+
+use std::{
+    mem,
+    task::{Poll, Waker},
+};
+
+use super::{Admission, Generation, Mode, Removal, Shard, State, reuse::WakerId};
+use crate::{
+    clock::{Epoch, Moment},
+    error::Refusal,
+    sync::{MutexGuard, lock},
+    timing_wheel::{Key, Tick},
+};
+
+/// What a timer knows of itself without the lock.
+pub(super) struct Claim {
+    /// The moment of the deadline or, while [`Progress::Counting`], nanoseconds of a delay.
+    pub(super) nanos: u64,
+    /// The timer waits, and its entry is pending with the waker below, as long as this outlasts the shard's generation.
+    pub(super) until: Generation,
+    pub(super) waker: WakerId,
+    pub(super) key: Option<Key>,
+    pub(super) epoch: Epoch,
+    pub(super) progress: Progress,
+    pub(super) admission: Admission,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Neither polled nor reset yet.
+    New,
+    Waiting,
+    /// Its delay counts from its registration, and its entry, if it has one, is incoming as far as is known.
+    Counting,
+    /// Elapses at the next poll, whatever the deadline.
+    Immediate,
+    Elapsed,
+}
+
+/// What a look at a registered timer, under the lock, comes to.
+enum Look {
+    Done(Poll<Result<(), Refusal>>),
+    /// It goes on with a clone of the task's waker, which is not to be made under the lock.
+    WantsWaker,
+    Again,
+}
+
+impl Claim {
+    #[inline]
+    pub(super) fn new(nanos: u64, epoch: Epoch, progress: Progress) -> Claim {
+        Claim {
+            nanos,
+            until: Generation::UNKNOWN,
+            waker: WakerId::UNKNOWN,
+            key: None,
+            epoch,
+            progress,
+            admission: Admission::New,
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_entry(&mut self, key: Key, until: Generation, waker: WakerId) {
+        self.key = Some(key);
+        self.until = until;
+        self.waker = waker;
+        self.admission = Admission::Admitted;
+    }
+
+    /// Gives up the entry: nothing is known of it any more.
+    #[inline]
+    pub(super) fn take_key(&mut self) -> Option<Key> {
+        self.until = Generation::UNKNOWN;
+        self.key.take()
+    }
+
+    /// Moves the deadline of a timer that counted from its registration to the moment that has come of it.
+    pub(super) fn set_deadline(&mut self, moment: Moment, epoch: Epoch) {
+        self.nanos = moment.0;
+        self.epoch = epoch;
+        self.progress = Progress::Waiting;
+    }
+
+    /// Looks after a registered timer, which may be due at another time by now.
+    #[inline(never)]
+    pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        let mut cloned = None;
+        loop {
+            let look = {
+                let mut state = lock(&shard.state);
+                let Some(key) = &self.key else {
+                    return Poll::Pending;
+                };
+                match (state.wheel.get_mut(key).is_some(), state.mode) {
+                    (false, _) => self.look_at_expired(shard, state, &mut cloned),
+                    (true, Mode::Driverless) => {
+                        drop(state);
+                        self.look_for_driver(shard)
+                    }
+                    (true, _) => self.look_at_pending(shard, state, waker, &mut cloned),
+                }
+            };
+            match look {
+                Look::Done(polled) => {
+                    if let Poll::Ready(Ok(())) = polled {
+                        self.progress = Progress::Elapsed;
+                    }
+                    return polled;
+                }
+                Look::WantsWaker => cloned = Some(waker.clone()),
+                Look::Again => {}
+            }
+        }
+    }
+
+    /// The entry has expired: the timer is done, or its deadline has moved on since.
+    fn look_at_expired(
+        &mut self,
+        shard: &Shard,
+        mut state: MutexGuard<'_, State>,
+        cloned: &mut Option<Waker>,
+    ) -> Look {
+        let Some(key) = &self.key else { return Look::Again };
+        let own = state.wheel.deadline(key);
+        let deadline = self.tick(&state, own);
+        // While a visit is under way, what it expired is due a tick before the wheel gets there.
+        let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_cancelled(key) {
+            true => Some(Ok(())),
+            false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
+        };
+        if let Some(done) = done {
+            if self.progress == Progress::Counting {
+                // The entry alone knows when it would have been due.
+                self.set_deadline(state.clock.moment_of(own), state.epoch);
+            }
+            self.expire(shard, state);
+            return Look::Done(Poll::Ready(done));
+        }
+        let Some(waker) = cloned.take() else {
+            return Look::WantsWaker;
+        };
+        if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
+            return Look::Done(Poll::Ready(Err(refusal)));
+        }
+        self.waker = WakerId::of(&waker);
+        self.until = state.until(deadline);
+        state.wheel.reinsert(key, deadline, waker);
+        let driven = state.mode != Mode::Driverless;
+        shard.wake_driver_by(state, deadline);
+        match driven {
+            true => Look::Done(Poll::Pending),
+            // The next look starts a driver.
+            false => Look::Again,
+        }
+    }
+
+    fn look_for_driver(&mut self, shard: &Shard) -> Look {
+        match shard.driver.clone().start() {
+            Ok(()) => Look::Again,
+            Err(refusal) => {
+                drop(self.take_key().and_then(|key| shard.cancel(key)));
+                Look::Done(Poll::Ready(Err(refusal)))
+            }
+        }
+    }
+
+    /// The entry is pending, and somebody drives.
+    fn look_at_pending(
+        &mut self,
+        shard: &Shard,
+        mut state: MutexGuard<'_, State>,
+        waker: &Waker,
+        cloned: &mut Option<Waker>,
+    ) -> Look {
+        let Some(key) = &self.key else { return Look::Again };
+        let incoming = state.wheel.is_incoming(key);
+        let own = state.wheel.deadline(key);
+        if !incoming {
+            let deadline = self.tick(&state, own);
+            // The driver may be about to come; under a test's clock nobody should have to wait for that.
+            if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
+                self.expire(shard, state);
+                return Look::Done(Poll::Ready(Ok(())));
+            }
+            // Reset while there was no driver.
+            if deadline < own && state.wheel.bring_forward(key, deadline) {
+                shard.wake_driver_by(state, deadline);
+                return Look::Again;
+            }
+            self.until = state.until(own);
+        }
+        let outdated = match state.wheel.get_mut(key) {
+            Some(registered) if registered.will_wake(waker) => None,
+            Some(registered) => match cloned.take() {
+                Some(waker) => Some(mem::replace(registered, waker)),
+                None => return Look::WantsWaker,
+            },
+            None => return Look::Again,
+        };
+        // Of the waker in the entry, not of the one that is polled: a clone may hold another address.
+        self.waker = state
+            .wheel
+            .get_mut(key)
+            .map_or(WakerId::UNKNOWN, |waker| WakerId::of(waker));
+        if !incoming && self.progress == Progress::Counting {
+            self.set_deadline(state.clock.moment_of(own), state.epoch);
+        }
+        drop(state);
+        drop(outdated);
+        Look::Done(Poll::Pending)
+    }
+
+    /// The tick at which the timer may expire; of one that counts from its registration, what its entry says.
+    fn tick(&self, state: &State, own: Tick) -> Tick {
+        match self.progress {
+            Progress::Counting => own,
+            _ => state.tick_of(Moment(self.nanos), self.epoch),
+        }
+    }
+
+    fn expire(&mut self, shard: &Shard, state: MutexGuard<'_, State>) {
+        if let Some(key) = self.take_key() {
+            drop(shard.remove(state, key, Removal::Expired));
+        }
+    }
+}

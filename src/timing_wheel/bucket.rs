@@ -1,4 +1,4 @@
-//! Entries, and the lists of them that hang in buckets, linked by index through the slab.
+//! Entries, and the lists of them in buckets. A list is linked by index through the slab.
 
 use std::num::NonZeroU32;
 
@@ -6,18 +6,18 @@ use slab::Slab;
 
 use super::tick::Tick;
 
-/// No entry: the end of a list.
+/// The index of no entry: the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// The only claim on an entry, neither `Copy` nor `Clone`: whoever holds it gives it back to remove the entry, and until
-/// then nobody else can be given the same cell.
+/// The only claim on an entry. It is neither `Copy` nor `Clone`. The entry is removed when its key comes back, and until then its cell
+/// is given to nobody else.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Key(NonZeroU32);
 
 impl Key {
     /// # Panics
     ///
-    /// Past four billion entries in one arena.
+    /// If there are more than four billion entries in one arena.
     #[inline]
     pub(super) fn new(index: usize) -> Key {
         let ordinal = u32::try_from(index)
@@ -31,41 +31,40 @@ impl Key {
         self.0.get() - 1
     }
 
-    /// The number to put this key away by; never zero.
+    /// The number of this key, to be kept in an atomic.
     #[inline]
     pub(crate) fn into_number(self) -> NonZeroU32 {
         self.0
     }
 
-    /// The key that was put away, for whoever alone has its number.
+    /// The key of a number. The caller is the only one that has it.
     #[inline]
     pub(crate) fn from_number(number: NonZeroU32) -> Key {
         Key(number)
     }
 }
 
-/// Where an entry is. One number, never zero, so that it lends slab's tag a niche.
+/// Where an entry is. The number is never zero: that is the niche for slab's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(NonZeroU32);
 
 impl Place {
-    /// In no list: its value has been handed out and its cell waits for the key.
+    /// In no list. Its value has been taken, and its cell waits for the key.
     pub(super) const EXPIRED: Place = Place(NonZeroU32::new(1).unwrap());
-    /// Its deadline has passed: due at the next advance.
+    /// Its deadline has passed. It is due at the next `advance`.
     pub(super) const OVERDUE: Place = Place(NonZeroU32::new(2).unwrap());
-    /// Its deadline is not known yet: it holds a delay, counted from when it is transferred.
+    /// Its deadline is not known yet. It has a delay, which counts from when it is transferred.
     pub(super) const INCOMING: Place = Place(NonZeroU32::new(3).unwrap());
-
-    /// The same, but its deadline never came.
+    /// In no list, like an expired entry, but its deadline never came.
     pub(super) const CANCELLED: Place = Place(NonZeroU32::new(4).unwrap());
 
-    /// Bucket `ordinal`, counted through all levels, the finest first.
+    /// Bucket `ordinal`. They count through all levels, the finest first.
     #[inline]
     pub(super) fn bucket(ordinal: u32) -> Place {
         Place(NonZeroU32::MIN.saturating_add(ordinal + 4))
     }
 
-    /// The inverse of [`Place::bucket`], for a place that is one.
+    /// The inverse of [`Place::bucket`], for a place that is a bucket.
     #[inline]
     pub(super) fn ordinal(self) -> u32 {
         self.0.get() - 5
@@ -74,9 +73,9 @@ impl Place {
 
 /// What the arena holds for one timer.
 pub(super) struct Entry<T> {
-    /// The deadline; while [`Place::INCOMING`], a delay in nanoseconds.
+    /// The deadline. While the entry is [`Place::INCOMING`], its delay in nanoseconds.
     pub(super) deadline: Tick,
-    /// Taken when the entry expires.
+    /// None once the entry has expired.
     pub(super) value: Option<T>,
     pub(super) prev: u32,
     pub(super) next: u32,

@@ -1,26 +1,26 @@
 //! The verbs of an owner that knows its entries by their cells, and takes what is due one by one.
 //!
-//! A [`Key`](super::Key) is a claim: its cell stays until it comes back. Here a cell is free again as soon as its entry has been taken,
-//! and the owner itself tells by the value whether a cell still holds what it put there.
+//! A [`Key`](super::Key) is a claim: its cell stays until the key comes back. Here a cell is free again as soon as its entry is taken. The
+//! owner tells by the value in a cell whether that is still its own.
 //!
-//! They are for a wheel made by [`TimingWheel::without_rounds`], whose owner never has it
-//! [`advance`](TimingWheel::advance) but over nothing: no sweep is left unfinished.
+//! The wheel is made by [`TimingWheel::without_rounds`]. Its owner does not call [`advance`](TimingWheel::advance), so no sweep is ever
+//! unfinished.
 
 use super::{Bucket, NIL, Place, Sweep, Tick, TimingWheel};
 
-/// Buckets with no more timers than this are sorted rather than cascaded, once all of them are due.
+/// A bucket with no more timers than this is sorted and not cascaded, once all of them are due.
 const SHORT: usize = 32;
 
 /// What is known of the earliest deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct First {
     pub(crate) at_least: Tick,
-    /// The deadline of some entry: that of the first one, where the two are equal.
+    /// The deadline of some entry. If it equals `at_least`, it is the earliest.
     pub(crate) at_most: Tick,
 }
 
 impl<T> TimingWheel<T> {
-    /// A wheel with levels for all 64 bits of a deadline: no timer waits for a later round.
+    /// Creates a wheel with levels for all 64 bits of a deadline. No timer waits for a later round.
     pub(crate) fn without_rounds(ticks_per_wheel: usize) -> TimingWheel<T> {
         TimingWheel::try_new(ticks_per_wheel, usize::MAX).expect("memory for a few buckets")
     }
@@ -34,18 +34,18 @@ impl<T> TimingWheel<T> {
     ///
     /// # Panics
     ///
-    /// Where so much memory cannot be addressed.
+    /// If so much memory cannot be addressed.
     #[track_caller]
     pub(crate) fn reserve(&mut self, additional: usize) {
         self.entries.reserve(additional);
     }
 
-    /// Gives back the memory behind the last cell in use.
+    /// Frees the memory after the last cell in use.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.entries.shrink_to_fit();
     }
 
-    /// Starts a timer, as [`insert`](TimingWheel::insert) does, and says in which cell it is.
+    /// Starts a timer, as [`insert`](TimingWheel::insert) does. Returns its cell.
     #[inline]
     pub(crate) fn insert_cell(&mut self, deadline: Tick, value: T) -> u32 {
         self.insert(deadline, value).index()
@@ -58,7 +58,7 @@ impl<T> TimingWheel<T> {
         Some((entry.deadline, entry.value.as_ref()?))
     }
 
-    /// Moves a timer to another deadline, behind all others that have it.
+    /// Moves a timer to another deadline, after all timers that have that deadline already.
     #[inline]
     pub(crate) fn move_cell(&mut self, cell: u32, deadline: Tick) {
         self.unlink(cell);
@@ -75,9 +75,10 @@ impl<T> TimingWheel<T> {
         Some((entry.deadline, entry.value?))
     }
 
-    /// Takes the first of the timers due by `now`: in order of deadline, and of insertion among those with one deadline,
-    /// except that what was overdue when it came is in order of insertion until [`sort_overdue`](Self::sort_overdue). With
-    /// none left, the wheel has moved on to `now`.
+    /// Takes the first of the timers that are due by `now`, in order of deadline and then of insertion. When none is left, the wheel has
+    /// moved on to `now`.
+    ///
+    /// A timer that was overdue when it was inserted comes in order of insertion, until [`sort_overdue`](Self::sort_overdue).
     pub(crate) fn take_due(&mut self, now: Tick) -> Option<(Tick, T)> {
         while self.overdue.is_empty() {
             match self.next_sweep() {
@@ -98,7 +99,7 @@ impl<T> TimingWheel<T> {
         self.take_cell(self.overdue.head)
     }
 
-    /// Moves on to a sweep's tick: what is due then becomes overdue, the rest of the bucket cascades.
+    /// Moves on to the tick of a sweep. What is due then becomes overdue, and the rest of the bucket cascades.
     fn cascade(&mut self, sweep: Sweep) {
         self.now = sweep.tick;
         self.empty(sweep);
@@ -110,7 +111,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Moves on to the end of a bucket: all that is in it becomes overdue.
+    /// Moves on to the end of a bucket. All that is in it becomes overdue.
     fn make_overdue(&mut self, sweep: Sweep, end: Tick) {
         self.now = end;
         self.empty(sweep);
@@ -139,7 +140,7 @@ impl<T> TimingWheel<T> {
         ring.used.remove(digit);
     }
 
-    /// Whether no more than a few timers hang in a bucket.
+    /// Whether a bucket has no more than [`SHORT`] timers.
     fn is_short(&self, sweep: Sweep) -> bool {
         let mut cursor = sweep.cursor;
         for _ in 0..SHORT {
@@ -158,14 +159,14 @@ impl<T> TimingWheel<T> {
         Tick(sweep.tick.0 | (span - 1))
     }
 
-    /// The deadline of what became overdue last, if anything is.
+    /// The deadline of the last timer in `overdue`.
     #[inline]
     pub(crate) fn last_overdue(&self) -> Option<Tick> {
         let entry = self.entries.get(self.overdue.tail as usize)?;
         Some(entry.deadline)
     }
 
-    /// Brings what is overdue into the order of deadlines, and of insertion among those with one deadline.
+    /// Sorts `overdue` by deadline, and then by insertion.
     pub(crate) fn sort_overdue(&mut self) {
         let mut overdue: Vec<(Tick, u32)> = self.list(self.overdue).collect();
         overdue.sort_by_key(|&(deadline, _)| deadline);
@@ -175,8 +176,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// The cell of the timer that [`take_due`](Self::take_due) takes next, were everything overdue sorted. It walks one
-    /// bucket.
+    /// The cell of the timer that [`take_due`](Self::take_due) would take next, if `overdue` were sorted. This walks one bucket.
     pub(crate) fn first_cell(&self) -> Option<u32> {
         let list = match self.overdue.is_empty() {
             true => {
@@ -190,7 +190,7 @@ impl<T> TimingWheel<T> {
             .map(|(_, index)| index)
     }
 
-    /// What is known of the earliest deadline after a look at no more than `looks` entries.
+    /// What is known of the earliest deadline, after a look at no more than `looks` entries.
     pub(crate) fn first(&self, looks: usize) -> Option<First> {
         let exactly = |tick| First {
             at_least: tick,
@@ -214,7 +214,7 @@ impl<T> TimingWheel<T> {
         })
     }
 
-    /// A tick by which the first timer is due; it looks at no entry.
+    /// A tick by which the first timer is due. This looks at no entry.
     pub(crate) fn first_by(&self) -> Option<Tick> {
         if !self.overdue.is_empty() {
             return Some(self.now);
@@ -222,7 +222,7 @@ impl<T> TimingWheel<T> {
         self.next_sweep().map(|sweep| self.end_of(sweep))
     }
 
-    /// Ends all timers; the memory stays.
+    /// Ends all timers. The memory stays.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
         self.incoming = Bucket::EMPTY;
@@ -235,20 +235,20 @@ impl<T> TimingWheel<T> {
                 level.buckets[digit] = Bucket::EMPTY;
             }
         }
-        // A value that panics as it is dropped costs the memory, and nothing else.
+        // If a value panics when it is dropped, the memory is lost, and nothing else.
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
         self.entries = entries;
     }
 
-    /// Moves entries into the free cells before them, so that no more memory is kept than they need. `moved` hears of each
-    /// that has another cell now.
+    /// Moves entries into free cells before them, and frees the memory that they no longer need. Calls `moved` with each value that
+    /// has another cell now.
     pub(crate) fn compact(&mut self, mut moved: impl FnMut(&T, u32)) {
         let end = self.entries.iter().next_back().map_or(0, |(index, _)| index + 1);
         let len = self.entries.len();
         let mut cells = vec![NIL; end - len];
         self.entries.compact(|entry, from, to| {
-            // Both fit, for the links of entries are no longer.
+            // Both fit: the links of entries are `u32` too.
             cells[from - len] = to as u32;
             if let Some(value) = &entry.value {
                 moved(value, to as u32);
@@ -272,7 +272,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// The bucket, within its level, that a sweep is about.
+    /// The bucket of a sweep, within its level.
     fn digit(&self, sweep: Sweep) -> usize {
         sweep.place.ordinal() as usize & ((1 << self.bits_per_level) - 1)
     }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Near and far, past and to come, the same and different ones, told from now.
+        // Relative to now: near and far, past and to come, equal and different.
         let shift = || {
             prop_oneof![
                 0..4_u64,
@@ -324,7 +324,7 @@ mod tests {
         ]
     }
 
-    /// What is in the wheel, as a list in order of deadline and then of insertion.
+    /// What is in the wheel, in order of deadline and then of insertion.
     #[derive(Default)]
     struct Model(Vec<(Tick, u64, u32)>);
 

@@ -1,10 +1,10 @@
-//! What one sees of a wheel by walking its arena, a stretch of cells at a time.
+//! What a walk through the arena of a wheel finds. It looks at a range of cells at a time.
 
 use std::{num::NonZeroU32, ops::Range};
 
 use super::{Key, Nanos, Place, Tick, TimingWheel};
 
-/// Where a pending entry hangs, and until when.
+/// Where a pending entry is, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     /// The number of its key.
@@ -15,13 +15,13 @@ pub(crate) struct Site {
 }
 
 impl<T> TimingWheel<T> {
-    /// How many cells there are, used or not. An entry is in none beyond.
+    /// How many cells there are, used or not.
     pub(crate) fn cells(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// The pending entries in a stretch of cells. One that is incoming is shown where it would hang if it were settled now by
-    /// `deadline_of`, one that is overdue where the hand of the finest level stands.
+    /// The pending entries in a range of cells. An incoming one is shown where it would be if it were transferred now. An overdue one is
+    /// shown in the bucket of now, on the finest level.
     pub(crate) fn sites(
         &self,
         cells: Range<usize>,
@@ -33,9 +33,9 @@ impl<T> TimingWheel<T> {
             let (deadline, place) = match entry.place {
                 Place::INCOMING => {
                     let deadline = deadline_of(Nanos(entry.deadline.0));
-                    (deadline, self.place_of(deadline.max(self.now)))
+                    (deadline, self.bucket_of(deadline.max(self.now), self.now).2)
                 }
-                Place::OVERDUE => (entry.deadline, self.place_of(self.now)),
+                Place::OVERDUE => (entry.deadline, self.bucket_of(self.now, self.now).2),
                 place => (entry.deadline, place),
             };
             let ordinal = place.ordinal() as usize;
@@ -46,12 +46,5 @@ impl<T> TimingWheel<T> {
                 bucket: ordinal & ((1 << self.bits_per_level) - 1),
             })
         })
-    }
-
-    /// Where an entry for `deadline` hangs.
-    fn place_of(&self, deadline: Tick) -> Place {
-        let level = self.level_of(deadline, self.now);
-        let digit = deadline.0 >> (level as u32 * self.bits_per_level);
-        self.place(level, digit as usize & ((1 << self.bits_per_level) - 1))
     }
 }

@@ -1,10 +1,10 @@
-//! One ring of buckets and the bitmap of those in use.
+//! One ring of buckets, and the bitmap of those in use.
 
 use std::collections::TryReserveError;
 
 use super::bucket::Bucket;
 
-/// A ring of `ticks_per_wheel` buckets; which of them hold a timer is told by [`Bitmap`], never by looking.
+/// A ring of `ticks_per_wheel` buckets. The bitmap says which of them are in use, so that nobody has to look.
 pub(super) struct Level {
     pub(super) buckets: Box<[Bucket]>,
     pub(super) used: Bitmap,
@@ -22,7 +22,7 @@ impl Level {
     }
 }
 
-/// A set of small integers in two layers: a bit for each member, and a bit for each non-empty word of those.
+/// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not empty.
 pub(super) struct Bitmap {
     words: Box<[u64]>,
     summary: Box<[u64]>,
@@ -58,7 +58,7 @@ impl Bitmap {
         self.summary.iter().all(|bits| *bits == 0)
     }
 
-    /// The smallest member that is at least `from`, which may lie behind them all.
+    /// The smallest member that is at least `from`. `from` may be greater than all of them.
     #[inline]
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));

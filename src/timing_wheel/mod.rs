@@ -1,13 +1,15 @@
-//! A hashed, hierarchical timing wheel: starting, moving and cancelling a timer is O(1).
+//! A hierarchical timing wheel: to start, move or cancel a timer is O(1).
 //!
-//! **The idea** (Varghese and Lauck 1987). A clock face of `n` buckets, one for each tick to come. A timer due in `d`
-//! ticks hangs in the bucket `d` places ahead; every tick the hand moves on by one bucket and what hangs there is due.
-//! Nothing is ever sorted. A timer further away than one round of the hand either waits in its bucket for a later round
-//! (scheme 6, Netty), or hangs on a coarser level, whose every bucket spans a whole round of the finer one, and comes down
-//! when its time is near (scheme 7, Kafka). This wheel does the second with all levels but the last, and the first there.
+//! **The idea** (Varghese and Lauck, 1987). Think of a clock face with `n` buckets, one for each of the next `n` ticks. A timer that
+//! is due in `d` ticks goes into the bucket `d` places ahead of the hand. At each tick the hand moves on by one bucket, and the timers
+//! in that bucket are due. Nothing is ever sorted.
 //!
-//! **The picture**, with 4 ticks per wheel and 3 levels, at tick 6. Write a deadline in base 4: its digits are its buckets.
-//! A timer hangs on the level of the highest digit in which its deadline differs from now, in the bucket of that digit.
+//! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round (scheme 6). Kafka puts it on
+//! a coarser level, where one bucket spans a whole round of the finer level. It moves down when its time is near (scheme 7). This
+//! wheel does what Kafka does, and on its last level what Netty does.
+//!
+//! **The picture**, with 4 ticks per wheel and 3 levels, at tick 6. Write a deadline in base 4: each digit is a bucket of one level.
+//! A timer is on the level of the highest digit in which its deadline differs from now, in the bucket of that digit.
 //!
 //! ```text
 //!   now = 6 = 012₄                 bucket   0      1      2      3
@@ -16,7 +18,7 @@
 //!   level 2, a bucket spans 16 ticks   now 0  [16..31] [32..47] [48..63] deadline 70 = 1012₄: bucket 0, next round
 //! ```
 //!
-//! **A worked example.** Timers for 7, 9, 9' and 10 are started at 6. Level 0 holds 7; bucket 2 of level 1 holds 9, 9', 10.
+//! **A worked example.** Timers for 7, 9, 9' and 10 are started at 6. Level 0 holds 7. Bucket 2 of level 1 holds 9, 9' and 10.
 //!
 //! ```text
 //!   advance to   sweeps                  which                                  expires
@@ -26,28 +28,30 @@
 //!   10           level 0, bucket 2       holds 10                               10
 //! ```
 //!
-//! Had the clock jumped from 6 to a million, the same four sweeps would have been made, and none in between: the bitmap of
-//! each level says where the next used bucket is. Timers cancelled before 8 would never have been moved at all.
+//! If the clock jumps from 6 to a million, the wheel makes the same four sweeps and no others. The bitmap of each level says where
+//! the next used bucket is. A timer that is cancelled before 8 is never moved.
 //!
-//! **Invariants**, checked one by one by `assert_consistent` after every step of the model test:
+//! **Invariants.** `assert_consistent` checks each of them after every step of the model test.
 //!
-//! 1. Every list is linked both ways, from its head to its tail, and each entry says which list it hangs in.
-//! 2. A bucket's bit is set exactly when the bucket holds an entry.
-//! 3. An entry that is neither incoming nor overdue hangs on the level of the highest base-n digit in which its deadline
-//!    differs from now (from the swept tick, while a sweep is unfinished; beyond the top level, on the top level), in the
-//!    bucket of that digit.
-//! 4. So everything on a level is due before anything on a coarser one, except that the top level's buckets also hold
-//!    later rounds: the next sweep is always in the finest level in use.
-//! 5. Every deadline in the levels lies after now; deadlines past hang in `overdue`, those not yet known in `incoming`.
-//! 6. An entry without a value hangs nowhere, and its cell stays until its key comes back.
+//! 1. Every list is linked both ways, from its head to its tail. Each entry says in which list it is.
+//! 2. A bucket's bit is set exactly if an entry is in the bucket.
+//! 3. An entry that is neither incoming nor overdue is on the level of the highest base-n digit in which its deadline differs from
+//!    now, in the bucket of that digit. While a sweep is unfinished, the swept tick takes the place of now. If the deadline is beyond
+//!    the top level, the entry is on the top level.
+//! 4. So everything on a level is due before anything on a coarser one. Only the top level also has entries of later rounds. The next
+//!    sweep is therefore always on the finest level in use.
+//! 5. Every deadline on a level is after now. Entries whose deadline has passed are in `overdue`. Those whose deadline is not known
+//!    yet are in `incoming`.
+//! 6. An entry without a value is in no list. Its cell stays until its key comes back.
 //! 7. `len` counts the entries that have a value.
-//! 8. Entries with one deadline hang in one list, in the order in which they came to it; a cascade keeps it.
-//! 9. The mark among the incoming entries is at one of them, the last to be transferred, or nowhere.
+//! 8. Entries with one deadline are in one list, in the order in which they came to it. A cascade keeps this order.
+//! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
 //!
-//! **Costs.** `insert`, `reinsert` and `remove`: O(1). `advance`: O(expired + cascaded + swept buckets), whatever the
-//! distance; a timer cascades at most once for each level. A timer beyond the span of the top level is looked at once a
-//! round. `next_deadline`: a scan of bits on each level. Memory: a cell for each entry, 8 bytes for each bucket.
+//! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + swept buckets), whatever the distance. A
+//! timer cascades at most once for each level. A timer beyond the span of the top level is looked at once a round. `next_deadline`
+//! scans the bits of each level. Each entry takes a cell, and each bucket 8 bytes.
 
+mod advance;
 mod bucket;
 mod by_cell;
 mod census;
@@ -62,6 +66,7 @@ use std::{collections::TryReserveError, mem};
 
 use slab::Slab;
 
+use advance::Sweep;
 use bucket::{Bucket, Entry, NIL, Place};
 use level::Level;
 
@@ -70,66 +75,31 @@ pub(crate) use by_cell::First;
 pub(crate) use census::Site;
 pub(crate) use tick::{Nanos, Tick, TickDuration};
 
-/// The wheel: values of type `T`, each with a deadline. It knows no clock; whoever owns it says what tick it is.
+/// Values of type `T`, each with a deadline. The wheel knows no clock: its owner tells it what tick it is.
 pub(crate) struct TimingWheel<T> {
     /// Every deadline up to and including this tick has expired.
     now: Tick,
     entries: Slab<Entry<T>>,
     len: usize,
     incoming: Bucket,
-    /// The last of the incoming entries that are to be transferred; [`NIL`] when none is.
+    /// The last incoming entry that is to be transferred. [`NIL`] if there is none.
     marked: u32,
     overdue: Bucket,
     /// Finest first.
     levels: Box<[Level]>,
     /// A bucket of level k spans `1 << (k * bits_per_level)` ticks.
     bits_per_level: u32,
-    /// A sweep that ran into its limit.
+    /// The sweep that reached the limit of `advance`.
     unfinished: Option<Sweep>,
 }
 
-/// The sweep of one bucket, when its tick has come.
-#[derive(Clone, Copy, Debug)]
-struct Sweep {
-    tick: Tick,
-    level: usize,
-    place: Place,
-    /// The next entry to look at; [`NIL`] at the end of the list.
-    cursor: u32,
-}
-
-/// What one call of [`TimingWheel::advance`] did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Advanced {
-    pub(crate) expired: usize,
-    pub(crate) cascaded: usize,
-    /// The limit was reached: more may be due, and the same call again goes on.
-    pub(crate) more: bool,
-}
-
-/// What is left of the limit of one [`TimingWheel::advance`], and what it has done.
-struct Work {
-    limit: usize,
-    done: Advanced,
-}
-
-impl Work {
-    /// Takes one from the limit; false, and `more` noted, when there is none left.
-    #[inline]
-    fn proceed(&mut self) -> bool {
-        self.done.more = self.limit == 0;
-        self.limit = self.limit.saturating_sub(1);
-        !self.done.more
-    }
-}
-
 impl<T> TimingWheel<T> {
-    /// A wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and at least 2; levels that no 64-bit
-    /// deadline could reach are left out.
+    /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2. Levels that no 64-bit deadline
+    /// could reach are left out.
     ///
     /// # Errors
     ///
-    /// When there is not enough memory for so many buckets.
+    /// If there is not enough memory for so many buckets.
     pub(crate) fn try_new(ticks_per_wheel: usize, levels: usize) -> Result<TimingWheel<T>, TryReserveError> {
         let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
         let bits_per_level = ticks_per_wheel.trailing_zeros();
@@ -149,14 +119,14 @@ impl<T> TimingWheel<T> {
         })
     }
 
-    /// Bytes of the buckets of such a wheel.
+    /// How many bytes the buckets of such a wheel take.
     pub(crate) fn bucket_bytes(ticks_per_wheel: usize, levels: usize) -> usize {
         let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
         let reachable = u64::BITS.div_ceil(ticks_per_wheel.trailing_zeros()) as usize;
         levels.clamp(1, reachable) * ticks_per_wheel * mem::size_of::<Bucket>()
     }
 
-    /// The same where the memory is known to be there.
+    /// Does what [`TimingWheel::try_new`] does, where memory is no question.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
         TimingWheel::try_new(ticks_per_wheel, levels).expect("memory for a few buckets")
@@ -174,27 +144,27 @@ impl<T> TimingWheel<T> {
         self.len
     }
 
-    /// Whether not even an expired entry is left.
+    /// Whether there is no entry, not even an expired one.
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Makes room for `additional` more entries, if the memory can be had.
+    /// Makes room for `additional` more entries, if there is memory for them.
     pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
-        // A slab can only abort where this can fail.
+        // This can fail. The slab itself would abort.
         Vec::<Entry<T>>::new().try_reserve_exact(additional)?;
         self.entries.reserve(additional);
         Ok(())
     }
 
-    /// Bytes held by the arena, used or not.
+    /// How many bytes the arena takes, used or not.
     pub(crate) fn arena_bytes(&self) -> usize {
-        // A cell is slab's own enum around an entry, for whose tag the entry has a niche.
+        // A cell is an enum of slab's around an entry. The entry has a niche for its tag.
         self.entries.capacity() * mem::size_of::<Entry<T>>()
     }
 
-    /// Starts a timer. A deadline that is not after now is due at the next advance.
+    /// Starts a timer. If its deadline is not after now, it is due at the next `advance`.
     #[inline]
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
         let key = self.occupy(deadline, value);
@@ -202,7 +172,7 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Starts a timer whose deadline is not known yet: it waits, with its delay in nanoseconds, to be transferred.
+    /// Starts a timer whose deadline is not known yet. It keeps its delay until it is transferred.
     #[inline]
     pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
         let key = self.occupy(Tick(delay.0), value);
@@ -211,7 +181,7 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Gives a timer another delay, if it is incoming; false if it is not.
+    /// Gives a timer another delay. Returns `false` if it is not incoming.
     #[inline]
     pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) -> bool {
         let entry = &mut self.entries[key.index() as usize];
@@ -228,7 +198,7 @@ impl<T> TimingWheel<T> {
         self.entries[key.index() as usize].place == Place::INCOMING
     }
 
-    /// Whether there are timers that have no deadline yet.
+    /// Whether any timer has no deadline yet.
     #[inline]
     pub(crate) fn has_incoming(&self) -> bool {
         !self.incoming.is_empty()
@@ -236,10 +206,10 @@ impl<T> TimingWheel<T> {
 
     #[inline]
     fn occupy(&mut self, deadline: Tick, value: T) -> Key {
-        // First of all, for it panics where the wheel can hold no more.
+        // This comes first: it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
         self.len += 1;
-        // Filled in place: a whole entry passed to the slab by value would be read back before its parts are written.
+        // The entry is filled in place. Passed to the slab by value, it would be copied first.
         let index = self.entries.insert(Entry::BLANK);
         let entry = &mut self.entries[index];
         entry.deadline = deadline;
@@ -247,13 +217,13 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Marks what is incoming now: [`TimingWheel::transfer_incoming`] goes no further than that.
+    /// Marks what is incoming now. [`TimingWheel::transfer_incoming`] goes no further.
     pub(crate) fn mark_incoming(&mut self) {
         self.marked = self.incoming.tail;
     }
 
-    /// Gives up to `limit` of the incoming timers that were marked the deadline that `deadline_of` makes of their delay, oldest
-    /// first; true when none is left.
+    /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` makes of its delay. Returns
+    /// `true` if none is left.
     pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
         for _ in 0..limit {
             if self.marked == NIL {
@@ -268,24 +238,24 @@ impl<T> TimingWheel<T> {
         self.marked == NIL
     }
 
-    /// The value of a pending timer; `None` once it has expired.
+    /// The value of a pending timer. `None` once it has expired.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
         self.entries[key.index() as usize].value.as_mut()
     }
 
-    /// Whether a timer was given up before its deadline came.
+    /// Whether [`TimingWheel::cancel_all`] ended a timer before its deadline.
     pub(crate) fn is_cancelled(&self, key: &Key) -> bool {
         self.entries[key.index() as usize].place == Place::CANCELLED
     }
 
-    /// The deadline of a timer, pending, expired or cancelled; [`Tick::MAX`] for one cancelled as incoming, which had none.
+    /// The deadline of a timer, pending, expired or cancelled. [`Tick::MAX`] if it was cancelled while incoming: it had none.
     #[inline]
     pub(crate) fn deadline(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].deadline
     }
 
-    /// Moves a timer, pending or expired, to another deadline, and gives back the value it had.
+    /// Moves a timer, pending or expired, to another deadline. Returns the value that it had.
     pub(crate) fn reinsert(&mut self, key: &Key, deadline: Tick, value: T) -> Option<T> {
         let index = key.index();
         let old = self.entries[index as usize].value.replace(value);
@@ -298,9 +268,9 @@ impl<T> TimingWheel<T> {
         old
     }
 
-    /// Moves a timer that has a deadline to an earlier one; false when it has expired or its deadline is no later.
+    /// Moves a timer to an earlier deadline. Returns `false` if it has expired, or its deadline is no later.
     ///
-    /// It stays where it is, if its bucket is the right one: to unlink it would touch four other entries, wherever they are.
+    /// If the bucket stays the same, so does its place in the list: to unlink it would touch four other entries, anywhere in memory.
     pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
@@ -319,7 +289,7 @@ impl<T> TimingWheel<T> {
         true
     }
 
-    /// Ends a timer and frees its cell; `None` when it had expired.
+    /// Ends a timer and frees its cell. Returns `None` if it had expired.
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let index = key.index();
@@ -330,56 +300,16 @@ impl<T> TimingWheel<T> {
         self.entries.remove(index as usize).value
     }
 
-    /// Moves on to tick `now` and appends the values of the timers due by then to `expired`, in order of deadline and,
-    /// within a tick, of insertion. Looks at no more than `limit` timers: while `more` is set, the wheel has not arrived.
-    /// It never goes back: a `now` in its past expires only what is overdue.
-    pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Advanced {
-        let mut work = Work {
-            limit,
-            done: Advanced::default(),
-        };
-        self.skip_rounds(now);
-        loop {
-            while !self.overdue.is_empty() {
-                if !work.proceed() {
-                    return work.done;
-                }
-                self.expire(self.overdue.head, expired);
-                work.done.expired += 1;
-            }
-            match self.unfinished.or_else(|| self.next_sweep()) {
-                Some(sweep) if sweep.tick <= now => {
-                    if !self.sweep(sweep, &mut work, expired) {
-                        return work.done;
-                    }
-                }
-                _ => break,
-            }
-        }
-        self.now = self.now.max(now);
-        work.done
-    }
-
-    /// The next tick at which advancing has something to do: at the latest the earliest deadline, earlier if timers
-    /// cascade or wait for a later round before. Incoming timers do not count.
-    pub(crate) fn next_deadline(&self) -> Option<Tick> {
-        if !self.overdue.is_empty() {
-            return Some(self.now);
-        }
-        self.unfinished
-            .or_else(|| self.next_sweep())
-            .map(|sweep| sweep.tick)
-    }
-
-    /// Every value still pending, in no particular order.
+    /// Every pending value, in no particular order.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries
             .iter_mut()
             .filter_map(|(_, entry)| entry.value.as_mut())
     }
 
-    /// Takes every pending value at once, in no particular order; the entries stay, with a deadline that never came. It walks
-    /// the lists, not the arena, which may have been reserved for millions.
+    /// Ends every pending timer and takes its value, in no particular order. The entries stay.
+    ///
+    /// It walks the lists and not the arena, which may have been reserved for millions.
     pub(crate) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
         cancelled.reserve(self.len);
         while let Some(index) = self.any_pending() {
@@ -398,109 +328,14 @@ impl<T> TimingWheel<T> {
         heads.next().or_else(|| self.levels.iter().find_map(used))
     }
 
-    /// An arena grown past `retain` cells that no longer holds one, for the caller to drop where it likes.
+    /// Takes out an empty arena of more than `retain` cells. The caller drops it where that holds up nobody.
     #[inline]
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Arena<T>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| Arena(mem::replace(&mut self.entries, Slab::with_capacity(retain))))
     }
 
-    /// Sweeps the bucket of `sweep`: what is due expires, what is near cascades, what belongs to a later round stays.
-    /// False when the limit came first.
-    fn sweep(&mut self, mut sweep: Sweep, work: &mut Work, expired: &mut Vec<T>) -> bool {
-        // Ticks before this one are empty. The tick itself is reached only when its bucket has been swept to the end, so
-        // that a timer for it which is started meanwhile hangs behind its elders.
-        self.now = Tick(sweep.tick.0 - 1);
-        while sweep.cursor != NIL {
-            if !work.proceed() {
-                self.unfinished = Some(sweep);
-                return false;
-            }
-            let index = sweep.cursor;
-            let Entry { deadline, next, .. } = self.entries[index as usize];
-            sweep.cursor = next;
-            if deadline <= sweep.tick {
-                self.expire(index, expired);
-                work.done.expired += 1;
-            } else if self.level_of(deadline, sweep.tick) < sweep.level {
-                self.unlink(index);
-                self.link(index, sweep.tick);
-                work.done.cascaded += 1;
-            }
-        }
-        self.unfinished = None;
-        self.now = sweep.tick;
-        true
-    }
-
-    /// Goes on to the first deadline when only the top level is in use and `now` is rounds away: the rounds before would look at
-    /// every timer of it, and find none due.
-    fn skip_rounds(&mut self, now: Tick) {
-        let top = self.levels.len() - 1;
-        let shift = top as u32 * self.bits_per_level;
-        let rounds = (now.0.saturating_sub(self.now.0) >> shift) >> self.bits_per_level;
-        let next = match self.unfinished {
-            None => self.next_sweep(),
-            Some(_) => None,
-        };
-        if rounds < 2 || !self.overdue.is_empty() || next.is_none_or(|sweep| sweep.level != top) {
-            return;
-        }
-        let mut first = now;
-        let ring = &self.levels[top];
-        let mut used = ring.used.next(0);
-        while let Some(digit) = used {
-            let mut index = ring.buckets[digit].head;
-            while index != NIL {
-                let entry = &self.entries[index as usize];
-                first = first.min(entry.deadline);
-                index = entry.next;
-            }
-            used = (digit + 1 < ring.buckets.len())
-                .then(|| ring.used.next(digit + 1))
-                .flatten();
-        }
-        // The last tick before the bucket of the first deadline, so that all still hang where invariant 3 has them.
-        let before = (first.0 >> shift << shift).saturating_sub(1);
-        self.now = self.now.max(Tick(before));
-    }
-
-    /// The next used bucket, by invariant 4 in the finest level in use.
-    fn next_sweep(&self) -> Option<Sweep> {
-        let ticks_per_wheel = 1 << self.bits_per_level;
-        let top = self.levels.len() - 1;
-        for (level, ring) in self.levels.iter().enumerate() {
-            if ring.used.is_empty() {
-                continue;
-            }
-            let shift = level as u32 * self.bits_per_level;
-            let span = self.now.0 >> shift;
-            let hand = span as usize & (ticks_per_wheel - 1);
-            let ahead = if hand + 1 < ticks_per_wheel {
-                ring.used.next(hand + 1)
-            } else {
-                None
-            };
-            let distance = match ahead {
-                Some(digit) => digit - hand,
-                None if level == top => match ring.used.next(0) {
-                    Some(digit) => digit + ticks_per_wheel - hand,
-                    None => continue,
-                },
-                None => continue,
-            };
-            let digit = (hand + distance) & (ticks_per_wheel - 1);
-            return Some(Sweep {
-                tick: Tick((span + distance as u64) << shift),
-                level,
-                place: self.place(level, digit),
-                cursor: ring.buckets[digit].head,
-            });
-        }
-        None
-    }
-
-    /// The level on which `deadline` hangs when it is `now`.
+    /// The level of `deadline`, seen from `now`.
     #[inline]
     fn level_of(&self, deadline: Tick, now: Tick) -> usize {
         let highest_bit = ((deadline.0 ^ now.0) | 1).ilog2();
@@ -512,7 +347,7 @@ impl<T> TimingWheel<T> {
         Place::bucket(((level << self.bits_per_level) | digit) as u32)
     }
 
-    /// The bucket of a deadline after `now`, when it is that: its level, its digit there, and both in one.
+    /// The bucket of a deadline that is not before `now`: its level, its digit there, and both in one.
     #[inline]
     fn bucket_of(&self, deadline: Tick, now: Tick) -> (usize, usize, Place) {
         let level = self.level_of(deadline, now);
@@ -521,7 +356,7 @@ impl<T> TimingWheel<T> {
         (level, digit, self.place(level, digit))
     }
 
-    /// Puts an entry that hangs nowhere at the end of the list where its deadline belongs when it is `now`.
+    /// Puts an entry that is in no list at the end of the list of its deadline, seen from `now`.
     #[inline]
     fn link(&mut self, index: u32, now: Tick) {
         let deadline = self.entries[index as usize].deadline;
@@ -539,7 +374,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Takes an entry out of the list it hangs in.
+    /// Takes an entry out of its list.
     #[inline]
     fn unlink(&mut self, index: u32) {
         let Entry {
@@ -550,7 +385,7 @@ impl<T> TimingWheel<T> {
             Place::INCOMING => {
                 self.incoming.unlink(&mut self.entries, prev, next);
                 if self.marked == index {
-                    // Those before it are still to be transferred; before the first there is none.
+                    // The entries before it are still to be transferred.
                     self.marked = prev;
                 }
             }
@@ -572,7 +407,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Takes an entry out of its list and hands out its value; the cell stays for the key.
+    /// Takes an entry out of its list, and its value. The cell stays for the key.
     fn expire(&mut self, index: u32, expired: &mut Vec<T>) {
         self.unlink(index);
         let entry = &mut self.entries[index as usize];
@@ -582,5 +417,5 @@ impl<T> TimingWheel<T> {
     }
 }
 
-/// The emptied memory of a wheel, to be dropped outside whatever lock the wheel is behind.
+/// The memory of an emptied wheel. It is dropped with no lock held.
 pub(crate) struct Arena<T>(#[allow(dead_code)] Slab<Entry<T>>);

@@ -1,18 +1,18 @@
-//! The wheel beside a `BTreeMap` that is too plain to be wrong: any operations in any order, and after each of them all
-//! that can be seen from outside and every invariant inside. tests.rs runs it under proptest, fuzz/ under libFuzzer.
+//! The wheel beside a `BTreeMap` that is too plain to be wrong. It takes any operations in any order. After each of them it checks all
+//! that can be seen from outside, and every invariant inside. tests.rs runs it under proptest, fuzz/ under libFuzzer.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::bucket::{Bucket, NIL, Place};
-use super::{Advanced, Key, Nanos, Tick, TimingWheel};
+use super::{Key, Nanos, Tick, TimingWheel, advance::Advanced};
 
-/// A tick told from where the wheel stands, so that small numbers reach every level and every edge.
+/// A tick relative to now, so that small numbers reach every level and every edge.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum When {
     Now,
     Past(u8),
-    /// So many buckets of a level ahead, counted from now or from the start of the bucket now is in; off by one or two.
+    /// So many buckets of a level ahead of now, or of the start of the bucket of now; off by one or two.
     Ahead {
         level: u8,
         buckets: u8,
@@ -23,7 +23,7 @@ pub(crate) enum When {
     Max,
 }
 
-/// `timer` picks one of those whose keys are held, expired ones included.
+/// `timer` picks one of those whose keys are kept, expired ones included.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum Op {
@@ -39,7 +39,7 @@ pub(crate) enum Op {
     CancelAll,
 }
 
-/// Runs `ops` on a new wheel, then empties it, and panics at the first thing that is not as promised.
+/// Runs `ops` on a new wheel and then empties it. Panics at the first thing that is not as promised.
 pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
     let mut model = Model::new(ticks_per_wheel, levels);
     model.check();
@@ -53,8 +53,8 @@ pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
 struct Model {
     wheel: TimingWheel<u64>,
     timers: Vec<Timer>,
-    /// In the order in which they must expire. A deadline that had passed at insertion counts as the tick of then: all
-    /// the others are later, and those overdue before it were so at that tick or before.
+    /// In the order in which they must expire. A deadline that had passed at insertion counts as the tick of then. All others are
+    /// later, and what was overdue before it became so at that tick or earlier.
     due: BTreeMap<(Tick, u64), u64>,
     /// The last field: marked, to be transferred.
     incoming: VecDeque<(Nanos, u64, bool)>,
@@ -66,7 +66,7 @@ struct Model {
 struct Timer {
     key: Key,
     value: u64,
-    /// As given, past or not; none while it is incoming.
+    /// As given, past or not. None while it is incoming.
     deadline: Option<Tick>,
     state: State,
 }
@@ -160,7 +160,7 @@ impl Model {
                     deadline: old,
                     state,
                 } = self.timers[index];
-                // One that is incoming has none that could be compared.
+                // An incoming one has no deadline to compare.
                 let Some(old) = old else { return };
                 let forward = state != State::Expired && deadline < old;
                 let place = self.wheel.entries[key.index() as usize].place;
@@ -224,7 +224,7 @@ impl Model {
         }
     }
 
-    /// What holds whatever the limit: the values that come out are the next ones due, in the very order of the model.
+    /// Whatever the limit is, the values that come out are the next ones due, in the order of the model.
     fn advance(&mut self, to: Tick, limit: usize) -> Advanced {
         let from = self.wheel.now();
         let mut expired = Vec::new();
@@ -278,7 +278,7 @@ impl Model {
                     "at {now:?} the next sweep is at {next:?}, not {earliest:?}"
                 );
             }
-            // The sweep that everything left in its midst still has to end.
+            // A sweep whose bucket has emptied meanwhile still has to end.
             None if self.wheel.unfinished.is_some() => assert!(next > Some(now)),
             None => assert_eq!(next, None),
         }
@@ -366,7 +366,7 @@ impl Model {
             .expect("a value of some timer")
     }
 
-    /// Takes a timer off the model's lists; its value if it was pending.
+    /// Takes a timer off the model's lists. Returns its value if it was pending.
     fn forget(&mut self, index: usize) -> Option<u64> {
         let Timer { value, state, .. } = self.timers[index];
         match state {
@@ -379,11 +379,11 @@ impl Model {
 }
 
 impl<T> TimingWheel<T> {
-    /// Panics unless every invariant of the module's essay holds, and names the one that does not.
+    /// Panics if an invariant of the module's essay does not hold, and names it.
     pub(super) fn assert_consistent(&self) {
         let swept = self.unfinished.map(|sweep| sweep.place);
-        // Whatever has left the bucket in the middle of its sweep, and whatever is in none the sweep touches, hangs
-        // where the sweep's tick says; in the swept bucket itself new ones still come in as of the tick before.
+        // While a sweep is unfinished, entries outside its bucket are where the swept tick says. Into the bucket itself new ones still
+        // come as of the tick before.
         let placed_at = self.unfinished.map_or(self.now, |sweep| sweep.tick);
         if let Some(sweep) = self.unfinished {
             assert_eq!(
@@ -496,7 +496,7 @@ impl<T> TimingWheel<T> {
         );
     }
 
-    /// The entries of a list, which must be linked both ways and know the list.
+    /// The entries of a list. It must be linked both ways, and each entry must name it.
     fn assert_linked(&self, bucket: Bucket, place: Place) -> Vec<u32> {
         let mut entries = Vec::new();
         let (mut prev, mut index) = (NIL, bucket.head);
@@ -519,7 +519,7 @@ impl<T> TimingWheel<T> {
         entries
     }
 
-    /// Level and bucket of a deadline to come, digit by digit, and the tick at which that bucket is swept next.
+    /// The level and bucket of a deadline that is to come, digit by digit, and the tick at which that bucket is swept next.
     fn belongs(&self, deadline: Tick, now: Tick) -> (usize, usize, Tick) {
         let ticks_per_wheel = 1_u64 << self.bits_per_level;
         let digits = |tick: Tick, level: usize| tick.0 >> (level as u32 * self.bits_per_level);

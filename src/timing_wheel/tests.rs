@@ -3,7 +3,8 @@ use std::{collections::BTreeSet, mem, ptr, time::Duration};
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    Advanced, Key, Nanos, Tick, TickDuration, TimingWheel,
+    Key, Nanos, Tick, TickDuration, TimingWheel,
+    advance::Advanced,
     bucket::Entry,
     level::Level,
     model::{self, Op, When},
@@ -11,7 +12,7 @@ use super::{
 
 const NO_LIMIT: usize = usize::MAX;
 
-/// A wheel that holds its deadlines as its values, each numbered by the order of insertion.
+/// A wheel whose values are their deadlines, each numbered by the order of insertion.
 fn wheel_of(ticks_per_wheel: usize, levels: usize, deadlines: &[u64]) -> TimingWheel<(u64, usize)> {
     let mut wheel = TimingWheel::new(ticks_per_wheel, levels);
     for (number, deadline) in deadlines.iter().enumerate() {
@@ -30,7 +31,7 @@ impl<T> TimingWheel<T> {
         expired
     }
 
-    /// How many timers advancing to `now` looks at: no sweep is without one, so it makes no more sweeps than that.
+    /// How many timers an `advance` to `now` looks at. Each sweep looks at one at least, so there are no more sweeps than that.
     fn looks_until(&mut self, now: u64) -> usize {
         let mut looks = 0;
         while self.advance(Tick(now), 1, &mut Vec::new()).more {
@@ -155,7 +156,7 @@ fn a_cell_takes_at_most_40_bytes() {
         Vacant(usize),
         Occupied(T),
     }
-    // Two words, of which one is never null: as large as a waker, which this module does not know.
+    // Two words, one of them never null: as large as a waker. This module does not know wakers.
     type Value = &'static str;
     let cell = size_of::<Cell<Entry<Value>>>();
     assert!(cell <= 40, "{cell} bytes");
@@ -306,7 +307,7 @@ fn the_next_deadline_is_found_without_a_look_at_any_entry() {
         (2, vec![500, 99], 32),
     ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
-        // Without its arena the wheel has but heads and bits: any step along a list would panic.
+        // Without its arena the wheel has only heads and bits: any step along a list would panic.
         let entries = mem::take(&mut wheel.entries);
         assert_eq!(wheel.next_deadline(), Some(Tick(next)));
         wheel.entries = entries;
@@ -494,7 +495,7 @@ fn a_timer_can_only_be_brought_forward() {
     assert!(!wheel.bring_forward(&moved, Tick(1)), "it has expired");
 }
 
-/// Others that share its bucket have the order that they had: it keeps its turn among them.
+/// It keeps its place among the others of its bucket.
 #[test]
 fn a_timer_that_is_brought_forward_within_its_bucket_stays_where_it_is() {
     let mut wheel = TimingWheel::new(4, 2);
@@ -667,7 +668,7 @@ fn everything_can_be_abandoned_at_once() {
     );
     assert_eq!(cancelled, pending);
     assert!(wheel.is_cancelled(&incoming) && wheel.is_cancelled(&due));
-    // It would have been due then; the other had no deadline yet.
+    // It would have been due then. The other had no deadline yet.
     assert_eq!(
         (wheel.deadline(&due), wheel.deadline(&incoming)),
         (Tick(9), Tick::MAX)
@@ -734,8 +735,8 @@ fn nanos() -> impl Strategy<Value = Nanos> {
 }
 
 proptest! {
-    /// A timer is expired by a sweep up to the tick the clock is in: never before its deadline, and at once in the first
-    /// tick that begins at or after it.
+    /// A sweep goes up to the tick that the clock is in. So a timer never expires before its deadline, and always in the first tick that
+    /// begins at or after it.
     #[test]
     fn no_deadline_is_early_nor_a_tick_late(tick in tick_duration(), deadline in nanos(), clock in nanos()) {
         let due = tick.deadline_tick(deadline);
@@ -758,7 +759,7 @@ proptest! {
 
 #[test]
 fn a_wheel_that_lags_by_many_rounds_goes_to_its_first_deadline_at_once() {
-    // A day of milliseconds, in rounds of two: to crawl through them would take seconds.
+    // A day of milliseconds, in rounds of two. To walk through them would take seconds.
     let day = 86_400_000;
     let mut wheel = TimingWheel::new(2, 1);
     wheel.insert(Tick(day + 1), "near");

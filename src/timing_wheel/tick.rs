@@ -4,17 +4,17 @@ use std::{num::NonZeroU64, time::Duration};
 
 /// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
 ///
-/// 64 bits of nanoseconds last 584 years; a [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to it, so sums of an
-/// instant and a span never overflow in practice, and saturate where they would.
+/// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that. So the sum of an instant and
+/// a span does not overflow in practice. Where it would, it saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nanos(pub(crate) u64);
 
 impl Nanos {
     pub(crate) const ZERO: Nanos = Nanos(0);
-    /// 30 years, roughly: what Tokio takes for a deadline that overflows the clock.
+    /// About 30 years. Tokio takes this for a deadline that overflows the clock.
     pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
-    /// `Duration::as_nanos` works in 128 bits; this works in 64.
+    /// `Duration::as_nanos` computes in 128 bits, this in 64.
     #[inline]
     pub(crate) fn from_duration(duration: Duration) -> Nanos {
         if duration.as_secs() >= Nanos::FAR_FUTURE.0 / 1_000_000_000 {
@@ -23,7 +23,7 @@ impl Nanos {
         Nanos(duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos()))
     }
 
-    /// What has passed, rather than what is to come: not cut, for a test's clock may have jumped by a century.
+    /// A duration that has passed. It is not cut, because a test's clock may have jumped by a century.
     #[inline]
     pub(crate) fn passed(duration: Duration) -> Nanos {
         let nanos = duration.as_secs().saturating_mul(1_000_000_000);
@@ -45,7 +45,7 @@ impl Nanos {
     }
 }
 
-/// One tick of wheel time: tick `n` begins `n` tick durations after the wheel's origin.
+/// One tick of wheel time. Tick `n` begins `n` tick durations after the wheel's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tick(pub(crate) u64);
 
@@ -58,12 +58,12 @@ impl Tick {
     }
 }
 
-/// How long a tick is, and with it the two ways to round: a reading of the clock down, a deadline up.
+/// How long a tick is, and so how to round: a reading of the clock down, a deadline up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickDuration(NonZeroU64);
 
 impl TickDuration {
-    /// A zero duration is taken as one nanosecond; the builder refuses it long before.
+    /// Takes a duration of zero as one nanosecond. The builder refuses it before.
     pub(crate) fn new(duration: Duration) -> TickDuration {
         let nanos = Nanos::from_duration(duration).0;
         TickDuration(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
@@ -74,13 +74,13 @@ impl TickDuration {
         Nanos(self.0.get())
     }
 
-    /// The tick in progress when the clock reads `now`: rounded down, so that a sweep never runs ahead of the clock.
+    /// The tick in progress at `now`. It is rounded down, so that a sweep is never ahead of the clock.
     #[inline]
     pub(crate) fn tick_at(self, now: Nanos) -> Tick {
         Tick(now.0 / self.0)
     }
 
-    /// The first tick that begins at or after `deadline`: rounded up, so that no timer is early.
+    /// The first tick that begins at or after `deadline`. It is rounded up, so that no timer is early.
     #[inline]
     pub(crate) fn deadline_tick(self, deadline: Nanos) -> Tick {
         Tick(deadline.0.div_ceil(self.0.get()))

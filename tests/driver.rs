@@ -535,6 +535,15 @@ fn assert_left(runtime: &Runtime, sleep: impl Future<Output = Result<(), SleepEr
     assert!(taken - left < TICK + ms(2), "{:?} late", taken - left);
 }
 
+/// A sleep that was registered, and whose driver has gone.
+fn left_by_a_driver(wheel: &Wheel, duration: Duration) -> Sleep {
+    paused_runtime().block_on(async {
+        let mut sleep = wheel.sleep(duration);
+        register(&mut sleep);
+        sleep
+    })
+}
+
 #[test]
 fn what_was_left_of_each_duration_is_kept_by_the_next_driver() {
     let wheel = Wheel::new();
@@ -607,13 +616,7 @@ fn a_driver_whose_clock_had_jumped_a_day_makes_no_timer_early_or_late_for_the_ne
 #[test]
 fn a_driver_whose_clock_is_a_day_ahead_makes_no_timer_early() {
     let wheel = Wheel::new();
-    let first = paused_runtime();
-    let sleep = first.block_on(async {
-        let mut sleep = wheel.sleep(SECOND * 10);
-        register(&mut sleep);
-        sleep
-    });
-    drop(first);
+    let sleep = left_by_a_driver(&wheel, SECOND * 10);
     let ahead = paused_runtime();
     ahead.block_on(tokio::time::advance(DAY));
     assert_left(&ahead, sleep, SECOND * 10);
@@ -685,13 +688,7 @@ fn a_reset_by_the_clock_of_the_next_driver_counts_by_that_one() {
 #[test]
 fn a_reset_by_a_clock_that_is_ahead_moves_the_entry_to_an_earlier_deadline() {
     let wheel = Wheel::new();
-    let first = paused_runtime();
-    let mut sleep = first.block_on(async {
-        let mut sleep = wheel.sleep(SECOND * 10);
-        register(&mut sleep);
-        sleep
-    });
-    drop(first);
+    let mut sleep = left_by_a_driver(&wheel, SECOND * 10);
     let second = paused_runtime();
     let other = wheel.sleep(ms(10));
     second.block_on(async {

@@ -19,7 +19,7 @@ use std::{
 use tickwheel::{Timeout, TimeoutError, Wheel};
 
 use support::{
-    SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, make_tick, ms,
+    DAY, SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, make_tick, ms,
     real_runtime, register_for,
 };
 
@@ -36,11 +36,18 @@ fn waiting(wheel: &Wheel, duration: Duration, waker: &Waker) -> Waiting {
     timeout
 }
 
-/// Waits until the waker has been woken, and then for the outcome.
-async fn outcome(timeout: &mut Waiting, waker: &Waker, woken: &AtomicUsize) -> Result<(), TimeoutError> {
-    while woken.load(Ordering::SeqCst) == 0 {
+/// Waits until the waker has been woken so many times. Fails if it never is.
+async fn until_woken(woken: &AtomicUsize, times: usize) {
+    let given_up = Instant::now() + 10 * SECOND;
+    while woken.load(Ordering::SeqCst) < times {
+        assert!(Instant::now() < given_up, "it is never woken");
         tokio::time::sleep(ms(1)).await;
     }
+}
+
+/// Waits until the waker has been woken, and then for the outcome.
+async fn outcome(timeout: &mut Waiting, waker: &Waker, woken: &AtomicUsize) -> Result<(), TimeoutError> {
+    until_woken(woken, 1).await;
     let mut cx = Context::from_waker(waker);
     std::future::poll_fn(|_| Pin::new(&mut *timeout).poll(&mut cx)).await
 }
@@ -54,13 +61,25 @@ fn a_sleep_that_expired_unseen_leaves_nothing_to_the_next() {
         for expired in 1..=10 {
             let mut sleep = wheel.sleep(ms(20));
             register_for(&waker, &mut sleep);
-            let given_up = Instant::now() + 10 * SECOND;
-            while woken.load(Ordering::SeqCst) < expired {
-                assert!(Instant::now() < given_up, "sleep {expired} is never woken");
-                tokio::time::sleep(ms(1)).await;
-            }
+            until_woken(&woken, expired).await;
         }
         assert_at_rest(&wheel);
+    });
+}
+
+/// A timeout that is incoming has no deadline yet. A sleep cannot know whether it is due earlier.
+#[test]
+fn a_sleep_after_a_timeout_of_a_day_is_due_at_its_own_time() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        for _ in 0..20 {
+            let _busy = make_tick(&wheel);
+            let (waker, woken) = counting_waker();
+            drop(waiting(&wheel, DAY, &waker));
+            let mut sleep = wheel.sleep(ms(5));
+            register_for(&waker, &mut sleep);
+            until_woken(&woken, 1).await;
+        }
     });
 }
 

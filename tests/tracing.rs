@@ -99,6 +99,23 @@ fn a_driver_that_came_late_says_so() {
 }
 
 #[test]
+fn a_driver_that_came_a_few_ticks_late_says_nothing() {
+    let (lines, _recording) = Lines::record();
+    let wheel = Wheel::new();
+    paused_runtime().block_on(async {
+        let mut sleep = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        assert_pending!(sleep.poll());
+        tokio::task::yield_now().await;
+        let before = lines.of_the_wheel();
+        advance(Duration::from_millis(60)).await;
+        tokio::task::yield_now().await;
+        assert!(sleep.is_woken());
+        assert_eq!(lines.of_the_wheel(), before);
+    });
+    assert!(wheel.metrics().max_lag > Duration::from_millis(20));
+}
+
+#[test]
 fn a_panicking_waker_is_reported() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();

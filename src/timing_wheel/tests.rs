@@ -508,6 +508,20 @@ fn a_timer_that_is_brought_forward_within_its_bucket_stays_where_it_is() {
     assert_eq!(wheel.expire_until(9), ["moved", "stays"]);
 }
 
+/// The sweep has gone past it already. It leaves its place, so that the sweep meets it once more.
+#[test]
+fn a_timer_of_a_later_round_that_is_brought_forward_into_the_sweep_under_way_is_not_missed() {
+    let mut wheel = TimingWheel::new(4, 1);
+    let [later, ..] =
+        [("later", 6), ("one", 2), ("two", 2)].map(|(name, deadline)| wheel.insert(Tick(deadline), name));
+    let mut expired = Vec::new();
+    assert!(wheel.advance(Tick(2), 1, &mut expired).more);
+    assert!(wheel.bring_forward(&later, Tick(2)));
+    wheel.assert_consistent();
+    expired.extend(wheel.expire_until(2));
+    assert_eq!(expired, ["one", "two", "later"]);
+}
+
 #[test]
 fn a_deadline_that_has_passed_is_due_before_later_ones() {
     let mut wheel = TimingWheel::new(4, 2);

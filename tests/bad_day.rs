@@ -6,13 +6,14 @@
 mod support;
 
 use std::{
-    future::{Future, pending},
+    future::{Future, pending, poll_fn},
     mem,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -69,6 +70,178 @@ impl Flag {
         }
         self.is_raised()
     }
+}
+
+/// Twenty thousand tasks of one thread that are always ready: the driver does not stand behind all of them each time.
+#[test]
+fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
+    const READY: usize = 20_000;
+    const SLEEPS: usize = 20;
+
+    let runtime = real_runtime();
+    let wheel = Wheel::new();
+    let driven = wheel.clone();
+    let (polls, over) = (Arc::new(AtomicUsize::new(0)), Flag::default());
+    let sleeper = {
+        let (polls, over) = (polls.clone(), over.clone());
+        thread::spawn(move || {
+            while polls.load(Ordering::SeqCst) < READY {
+                thread::sleep(ms(1));
+            }
+            let waited: Result<Vec<_>, _> = (0..SLEEPS)
+                .map(|_| {
+                    let before = polls.load(Ordering::SeqCst);
+                    futures::executor::block_on(wheel.sleep(ms(1)))?;
+                    Ok::<_, tickwheel::SleepError>(polls.load(Ordering::SeqCst) - before)
+                })
+                .collect();
+            over.raise();
+            waited
+        })
+    };
+    runtime.block_on(async {
+        // The driver is this runtime's.
+        driven.sleep(ms(1)).await.unwrap();
+        let ready: Vec<_> = (0..READY)
+            .map(|_| {
+                let (polls, over) = (polls.clone(), over.clone());
+                tokio::spawn(poll_fn(move |cx| {
+                    polls.fetch_add(1, Ordering::SeqCst);
+                    if over.is_raised() {
+                        return Poll::Ready(());
+                    }
+                    work_for(Duration::from_micros(5));
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }))
+            })
+            .collect();
+        for task in ready {
+            task.await.unwrap();
+        }
+    });
+    let mut waited = sleeper.join().unwrap().unwrap();
+    // The first comes late, and tells that the queue is long.
+    waited.sort_unstable();
+    let median = waited[SLEEPS / 2];
+    assert!(
+        median < READY / 2,
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// Two thousand tasks that the driver itself has woken, on one thread: it does not stand behind all of them.
+#[test]
+fn tasks_that_the_driver_has_woken_do_not_keep_it_waiting() {
+    const WOKEN: usize = 2_000;
+
+    let runtime = real_runtime();
+    let wheel = Wheel::new();
+    let waited = (0..3).map(|_| {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let sleeper = {
+            let (wheel, ran) = (wheel.clone(), ran.clone());
+            thread::spawn(move || {
+                while ran.load(Ordering::SeqCst) == 0 {
+                    thread::yield_now();
+                }
+                futures::executor::block_on(wheel.sleep(ms(1))).unwrap();
+                ran.load(Ordering::SeqCst)
+            })
+        };
+        runtime.block_on(async {
+            let due = Instant::now() + ms(200);
+            let woken: Vec<_> = (0..WOKEN)
+                .map(|_| {
+                    let (wheel, ran) = (wheel.clone(), ran.clone());
+                    tokio::spawn(async move {
+                        wheel.sleep_until(due).await.unwrap();
+                        ran.fetch_add(1, Ordering::SeqCst);
+                        work_for(Duration::from_micros(100));
+                    })
+                })
+                .collect();
+            for task in woken {
+                task.await.unwrap();
+            }
+        });
+        sleeper.join().unwrap()
+    });
+    // Other programs may keep a thread waiting, but hardly three times.
+    let waited: Vec<_> = waited.collect();
+    assert!(
+        waited.iter().any(|waited| *waited < WOKEN / 2),
+        "a sleep waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// A thousand timers come due at one instant, while 20,000 tasks of two workers are ready: those that are woken last wait for few of them.
+#[test]
+fn a_queue_of_ready_tasks_stands_between_no_two_timers() {
+    const READY: usize = 20_000;
+
+    /// Notes how many polls of other tasks there had been when it was woken.
+    struct Noting {
+        polls: Arc<AtomicUsize>,
+        woken: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Wake for Noting {
+        fn wake(self: Arc<Self>) {
+            let polls = self.polls.load(Ordering::SeqCst);
+            self.woken.lock().unwrap().push(polls);
+        }
+    }
+
+    let wheel = Wheel::new();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let waited = within(60 * SECOND, move || {
+        let runtime = threaded_runtime(2);
+        let over = Flag::default();
+        for _ in 0..READY {
+            let (polls, over) = (polls.clone(), over.clone());
+            runtime.spawn(poll_fn(move |cx| {
+                polls.fetch_add(1, Ordering::SeqCst);
+                if over.is_raised() {
+                    return Poll::Ready(());
+                }
+                work_for(Duration::from_micros(5));
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }));
+        }
+        let waited = (0..5).map(|_| {
+            let woken = Arc::new(Mutex::new(Vec::new()));
+            let noting = Noting {
+                polls: polls.clone(),
+                woken: woken.clone(),
+            };
+            let waker = Waker::from(Arc::new(noting));
+            let _entered = runtime.enter();
+            let due = Instant::now() + ms(500);
+            let _sleeps: Vec<_> = (0..1_000)
+                .map(|_| {
+                    let mut sleep = Box::pin(wheel.sleep_until(due));
+                    assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                    sleep
+                })
+                .collect();
+            while woken.lock().unwrap().len() < 1_000 {
+                thread::sleep(ms(1));
+            }
+            let woken = woken.lock().unwrap();
+            woken.iter().max().unwrap() - woken.iter().min().unwrap()
+        });
+        let mut waited: Vec<_> = waited.collect();
+        waited.sort_unstable();
+        over.raise();
+        waited
+    });
+    // Other programs may hold up the thread that wakes, but hardly each time.
+    assert!(
+        waited[2] < READY / 4,
+        "the last of a thousand timers came {waited:?} polls of other tasks after the first"
+    );
 }
 
 /// Ten thousand timers that come due as fast as they are dealt with keep nobody else's from coming.
@@ -260,12 +433,12 @@ fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_fre
     }
 }
 
-/// How many polls of other tasks a wheel that cascades 200,000 timers lets pass while sleeps are due: one whose thread shares the
+/// How many polls of other tasks a wheel that cascades 100,000 timers lets pass while sleeps are due: one whose thread shares the
 /// shard with them, and some of other threads.
 fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
-    const CASCADING: usize = 200_000;
+    const CASCADING: usize = 100_000;
     const TASKS: usize = 100;
-    const TICKS_PER_WHEEL: u32 = 256;
+    const TICKS_PER_WHEEL: u32 = 512;
 
     real_runtime().block_on(async {
         let wheel = Wheel::builder()
@@ -316,7 +489,7 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
                         if Instant::now() > due {
                             overdue.fetch_add(1, Ordering::SeqCst);
                         }
-                        work_for(Duration::from_micros(20));
+                        work_for(Duration::from_micros(100));
                         tokio::task::yield_now().await;
                     }
                 })

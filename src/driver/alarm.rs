@@ -21,6 +21,7 @@ use tokio::{
     time::{Instant, Interval},
 };
 
+use super::overtaking::Overtaking;
 use crate::sync::{Mutex, lock};
 
 /// What the driver waits for. Its lock is the last in the crate's order. Only Tokio's own locks are taken under it.
@@ -84,13 +85,13 @@ impl Alarm {
 
     /// Waits until `at`, until an earlier instant given to `wake_by`, or until `wake_now`. Returns when the driver meant to come, if it had
     /// a plan.
-    pub(super) async fn wait(&self, at: Option<Instant>) -> Option<Instant> {
+    pub(super) async fn wait(&self, at: Option<Instant>, overtaking: &Overtaking) -> Option<Instant> {
         let mut starts = true;
         poll_fn(|cx| {
             let mut plan = lock(&self.0);
             if mem::take(&mut starts) {
                 plan.at = at.into_iter().chain(plan.at).min();
-                plan.waker = Some(cx.waker().clone());
+                plan.waker = Some(overtaking.waker(cx.waker()));
                 plan.waiting = true;
                 if plan.at.is_some() && plan.arm().is_ready() {
                     plan.notified = true;

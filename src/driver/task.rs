@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant as MachineInstant},
 };
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::time::Instant;
 
-use super::{shared::Shared, waking};
+use super::{overtaking::Overtaking, shared::Shared, waking};
 use crate::{
     clock::{Clock, ROUNDING},
     events,
@@ -28,7 +28,10 @@ const BATCH: usize = 256;
 /// tasks woken before it. Tokio's own timer makes no pause at all.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// The same on a test's clock, in wake-ups: time does not pass there.
+/// How long it then waits, at the least, where every worker is busy.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// [`SLICE`] on a test's clock, in wake-ups: time does not pass there.
 const WAKES: usize = 1024;
 
 /// Lateness, in ticks, above which the driver says so.
@@ -39,14 +42,13 @@ pub(super) struct Driver {
     guard: Guard,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    /// Whether the runtime has more than one worker, so that they share the waking. No test can pause the clock of such a runtime.
-    shares_waking: bool,
     /// Shards that the turn has not done with, by index.
     unfinished: VecDeque<usize>,
     /// The tick that the driver has come before: see [`Clock::approach`].
     approached: Option<Tick>,
     wakers: Wakers,
     slice: Slice,
+    overtaking: Overtaking,
 }
 
 /// What the driver has done since it last let other tasks run.
@@ -100,10 +102,10 @@ impl Driver {
             unfinished: VecDeque::with_capacity(shards.len()),
             shards,
             clock,
-            shares_waking: false,
             approached: None,
             wakers: Wakers::default(),
             slice: Slice::begin(),
+            overtaking: Overtaking::default(),
         }
     }
 
@@ -113,7 +115,7 @@ impl Driver {
 
     pub(super) async fn run(mut self) {
         self.guard.ran = true;
-        self.shares_waking = Handle::current().metrics().num_workers() > 1;
+        self.overtaking = Overtaking::new();
         let mut planned = None;
         while let Some(wake_at) = self.turn(planned).await {
             planned = self.wait(wake_at).await;
@@ -139,9 +141,7 @@ impl Driver {
                 Visited::Shutdown => {}
             }
             self.slice.wakes += self.wakers.due.len();
-            if self.shares_waking {
-                waking::share(&self.guard.shared, &mut self.wakers.due);
-            }
+            waking::share(&self.guard.shared, &mut self.wakers.due);
             self.guard.shared.wake(&mut self.wakers);
             if self.slice.is_over(source.is_real()) {
                 self.yield_to_others().await;
@@ -163,7 +163,10 @@ impl Driver {
             true => Duration::ZERO,
             false => ROUNDING,
         };
-        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned + rounding)) {
+        let lag = planned.and_then(|planned| instant.checked_duration_since(planned + rounding));
+        self.overtaking
+            .came(lag.filter(|_| source.is_real()), shared.tick);
+        if let Some(lag) = lag {
             shared.stats.driver_was_late(lag);
             if lag > shared.tick * LATE_TICKS {
                 events::driver_late(&shared.name, lag);
@@ -179,12 +182,13 @@ impl Driver {
         if self.slice.is_over(self.clock.source.is_real()) {
             self.yield_to_others().await;
         }
+        self.look_ahead();
         let at = (wake_at != NEVER).then(|| match self.approached.replace(wake_at) == Some(wake_at) {
             true => self.clock.instant_of(wake_at),
             false => self.clock.approach(wake_at),
         });
         let mut slept = false;
-        let mut wait = pin!(self.guard.shared.alarm.wait(at));
+        let mut wait = pin!(self.guard.shared.alarm.wait(at, &self.overtaking));
         let planned = poll_fn(|cx| {
             let came = wait.as_mut().poll(cx);
             slept |= came.is_pending();
@@ -201,22 +205,33 @@ impl Driver {
     /// Lets other tasks run.
     ///
     /// Tokio's own `yield_now` keeps a task on its worker, where a task that blocks would hold up the driver. A task that wakes
-    /// itself goes to the end of the worker's queue, from which any worker can take it. Where there is one worker only, there is
-    /// nobody to take it, and `yield_now` comes back sooner.
+    /// itself goes to the end of the worker's queue, from which an idle worker takes it. If none is idle, that end may be very far
+    /// away, but Tokio's timer wakes a task ahead of the queue. Where there is one queue only, `yield_now` comes back soonest, unless
+    /// the driver overtakes.
     async fn yield_to_others(&mut self) {
-        if self.shares_waking {
+        self.look_ahead();
+        if self.overtaking.is_needed() || waking::a_worker_is_idle() {
             let mut yielded = false;
             poll_fn(|cx| {
                 if mem::replace(&mut yielded, true) {
                     return Poll::Ready(());
                 }
-                cx.waker().wake_by_ref();
+                self.overtaking.waker(cx.waker()).wake();
                 Poll::Pending
             })
             .await;
-        } else {
+        } else if self.overtaking.is_possible() {
             tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(PAUSE).await;
         }
         self.slice = Slice::begin();
+    }
+
+    /// Before the driver stops: will it have to overtake the tasks that it has woken?
+    fn look_ahead(&mut self) {
+        if self.clock.source.is_real() {
+            self.overtaking.woke(self.slice.wakes);
+        }
     }
 }

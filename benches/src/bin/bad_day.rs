@@ -29,8 +29,9 @@ use tokio::{
     time::Instant,
 };
 
-const SCENES: [&str; 8] = [
+const SCENES: [&str; 9] = [
     "storm",
+    "storm-two",
     "schedule",
     "timeout",
     "reset",
@@ -103,7 +104,8 @@ fn main() {
 fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
     let lateness = Lateness::default();
     match scene {
-        "storm" => storm(&timers, &lateness),
+        "storm" => storm(&timers, &lateness, current_thread()),
+        "storm-two" => storm(&timers, &lateness, multi_thread(2)),
         "schedule" => blocked(&timers, &lateness, |timers| {
             timers.schedule(ms(20));
             thread::sleep(BLOCKS);
@@ -215,10 +217,9 @@ async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
-/// 10,000 tasks on one thread whose timeouts elapse all the time; sleeps of other threads meanwhile.
-fn storm<T: Timers>(timers: &T, lateness: &Lateness) {
+/// 20,000 tasks of one thread, or of two workers, whose timeouts elapse all the time; sleeps of other threads meanwhile.
+fn storm<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime) {
     const STORMING: usize = 20_000;
-    let runtime = current_thread();
     let over = Arc::new(AtomicBool::new(false));
     let begun = Instant::now();
     let others: Vec<_> = (0..4)

@@ -42,8 +42,9 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 
 /// The scenes of a bad day, by their names in `bad-day`.
-const SCENES: [(&str, &str); 8] = [
-    ("storm", "20,000 timeouts that elapse all the time"),
+const SCENES: [(&str, &str); 9] = [
+    ("storm", "20,000 timeouts of one thread elapse all the time"),
+    ("storm-two", "the same on two workers"),
     ("schedule", "a worker that schedules a task and blocks"),
     ("timeout", "a worker that starts a timeout and blocks"),
     ("reset", "a worker that resets a sleep to earlier and blocks"),

@@ -2,7 +2,7 @@
 
 use super::{
     TimingWheel,
-    bucket::{Entry, NIL, Place},
+    bucket::{NIL, Place},
     tick::Tick,
 };
 
@@ -97,8 +97,9 @@ impl<T> TimingWheel<T> {
                 return false;
             }
             let index = sweep.cursor;
-            let Entry { deadline, next, .. } = self.entries[index as usize];
-            sweep.cursor = next;
+            let entry = &self.entries[index as usize];
+            let deadline = entry.deadline();
+            sweep.cursor = entry.next;
             if deadline <= sweep.tick {
                 self.expire(index, expired);
                 work.done.expired += 1;
@@ -133,7 +134,7 @@ impl<T> TimingWheel<T> {
             let mut index = ring.buckets[digit].head;
             while index != NIL {
                 let entry = &self.entries[index as usize];
-                first = first.min(entry.deadline);
+                first = first.min(entry.deadline());
                 index = entry.next;
             }
             used = (digit + 1 < ring.buckets.len())

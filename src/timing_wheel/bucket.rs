@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use slab::Slab;
 
-use super::tick::Tick;
+use super::tick::{Nanos, Tick};
 
 /// The index of no entry: the end of a list.
 pub(super) const NIL: u32 = u32::MAX;
@@ -73,8 +73,8 @@ impl Place {
 
 /// What the arena holds for one timer.
 pub(super) struct Entry<T> {
-    /// The deadline. While the entry is [`Place::INCOMING`], its delay in nanoseconds.
-    pub(super) deadline: Tick,
+    /// The tick of the deadline. While the entry is [`Place::INCOMING`], the nanoseconds of its delay.
+    time: u64,
     /// None once the entry has expired.
     pub(super) value: Option<T>,
     pub(super) prev: u32,
@@ -84,12 +84,34 @@ pub(super) struct Entry<T> {
 
 impl<T> Entry<T> {
     pub(super) const BLANK: Entry<T> = Entry {
-        deadline: Tick::ZERO,
+        time: 0,
         value: None,
         prev: NIL,
         next: NIL,
         place: Place::INCOMING,
     };
+
+    /// Of an entry that is not incoming.
+    #[inline]
+    pub(super) fn deadline(&self) -> Tick {
+        Tick(self.time)
+    }
+
+    #[inline]
+    pub(super) fn set_deadline(&mut self, deadline: Tick) {
+        self.time = deadline.0;
+    }
+
+    /// Of an entry that is incoming.
+    #[inline]
+    pub(super) fn delay(&self) -> Nanos {
+        Nanos(self.time)
+    }
+
+    #[inline]
+    pub(super) fn set_delay(&mut self, delay: Nanos) {
+        self.time = delay.0;
+    }
 }
 
 /// A list of entries, oldest first.

@@ -55,14 +55,14 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn cell(&self, cell: u32) -> Option<(Tick, &T)> {
         let entry = self.entries.get(cell as usize)?;
-        Some((entry.deadline, entry.value.as_ref()?))
+        Some((entry.deadline(), entry.value.as_ref()?))
     }
 
     /// Moves a timer to another deadline, after all timers that have that deadline already.
     #[inline]
     pub(crate) fn move_cell(&mut self, cell: u32, deadline: Tick) {
         self.unlink(cell);
-        self.entries[cell as usize].deadline = deadline;
+        self.entries[cell as usize].set_deadline(deadline);
         self.link(cell, self.now);
     }
 
@@ -72,7 +72,7 @@ impl<T> TimingWheel<T> {
         self.unlink(cell);
         self.len -= 1;
         let entry = self.entries.remove(cell as usize);
-        Some((entry.deadline, entry.value?))
+        Some((entry.deadline(), entry.value?))
     }
 
     /// Takes the first of the timers that are due by `now`, in order of deadline and then of insertion. When none is left, the wheel has
@@ -120,8 +120,8 @@ impl<T> TimingWheel<T> {
         let mut sorted = true;
         while cursor != NIL {
             let entry = &self.entries[cursor as usize];
-            sorted &= last <= entry.deadline;
-            last = entry.deadline;
+            sorted &= last <= entry.deadline();
+            last = entry.deadline();
             let next = entry.next;
             self.overdue.push_back(&mut self.entries, cursor, Place::OVERDUE);
             cursor = next;
@@ -163,7 +163,7 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn last_overdue(&self) -> Option<Tick> {
         let entry = self.entries.get(self.overdue.tail as usize)?;
-        Some(entry.deadline)
+        Some(entry.deadline())
     }
 
     /// Sorts `overdue` by deadline, and then by insertion.
@@ -283,7 +283,7 @@ impl<T> TimingWheel<T> {
         std::iter::from_fn(move || {
             let entry = self.entries.get(cursor as usize)?;
             let index = std::mem::replace(&mut cursor, entry.next);
-            Some((entry.deadline, index))
+            Some((entry.deadline(), index))
         })
     }
 }

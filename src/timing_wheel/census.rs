@@ -32,11 +32,11 @@ impl<T> TimingWheel<T> {
             entry.value.as_ref()?;
             let (deadline, place) = match entry.place {
                 Place::INCOMING => {
-                    let deadline = deadline_of(Nanos(entry.deadline.0));
+                    let deadline = deadline_of(entry.delay());
                     (deadline, self.bucket_of(deadline.max(self.now), self.now).2)
                 }
-                Place::OVERDUE => (entry.deadline, self.bucket_of(self.now, self.now).2),
-                place => (entry.deadline, place),
+                Place::OVERDUE => (entry.deadline(), self.bucket_of(self.now, self.now).2),
+                place => (entry.deadline(), place),
             };
             let ordinal = place.ordinal() as usize;
             Some(Site {

@@ -167,7 +167,8 @@ impl<T> TimingWheel<T> {
     /// Starts a timer. If its deadline is not after now, it is due at the next `advance`.
     #[inline]
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
-        let key = self.occupy(deadline, value);
+        let (key, entry) = self.occupy(value);
+        entry.set_deadline(deadline);
         self.link(key.index(), self.now);
         key
     }
@@ -175,7 +176,8 @@ impl<T> TimingWheel<T> {
     /// Starts a timer whose deadline is not known yet. It keeps its delay until it is transferred.
     #[inline]
     pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
-        let key = self.occupy(Tick(delay.0), value);
+        let (key, entry) = self.occupy(value);
+        entry.set_delay(delay);
         self.incoming
             .push_back(&mut self.entries, key.index(), Place::INCOMING);
         key
@@ -187,7 +189,7 @@ impl<T> TimingWheel<T> {
         let entry = &mut self.entries[key.index() as usize];
         let incoming = entry.place == Place::INCOMING;
         if incoming {
-            entry.deadline = Tick(delay.0);
+            entry.set_delay(delay);
         }
         incoming
     }
@@ -205,16 +207,15 @@ impl<T> TimingWheel<T> {
     }
 
     #[inline]
-    fn occupy(&mut self, deadline: Tick, value: T) -> Key {
+    fn occupy(&mut self, value: T) -> (Key, &mut Entry<T>) {
         // This comes first: it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
         self.len += 1;
         // The entry is filled in place. Passed to the slab by value, it would be copied first.
         let index = self.entries.insert(Entry::BLANK);
         let entry = &mut self.entries[index];
-        entry.deadline = deadline;
         entry.value = Some(value);
-        key
+        (key, entry)
     }
 
     /// Marks what is incoming now. [`TimingWheel::transfer_incoming`] goes no further.
@@ -232,7 +233,7 @@ impl<T> TimingWheel<T> {
             let index = self.incoming.head;
             self.unlink(index);
             let entry = &mut self.entries[index as usize];
-            entry.deadline = deadline_of(Nanos(entry.deadline.0));
+            entry.set_deadline(deadline_of(entry.delay()));
             self.link(index, self.now);
         }
         self.marked == NIL
@@ -252,7 +253,7 @@ impl<T> TimingWheel<T> {
     /// The deadline of a timer, pending, expired or cancelled. [`Tick::MAX`] if it was cancelled while incoming: it had none.
     #[inline]
     pub(crate) fn deadline(&self, key: &Key) -> Tick {
-        self.entries[key.index() as usize].deadline
+        self.entries[key.index() as usize].deadline()
     }
 
     /// Moves a timer, pending or expired, to another deadline. Returns the value that it had.
@@ -263,7 +264,7 @@ impl<T> TimingWheel<T> {
             Some(_) => self.unlink(index),
             None => self.len += 1,
         }
-        self.entries[index as usize].deadline = deadline;
+        self.entries[index as usize].set_deadline(deadline);
         self.link(index, self.now);
         old
     }
@@ -274,17 +275,17 @@ impl<T> TimingWheel<T> {
     pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
-        if entry.value.is_none() || entry.deadline <= deadline {
+        if entry.value.is_none() || entry.deadline() <= deadline {
             return false;
         }
         let place = entry.place;
         let is_swept = self.unfinished.is_some_and(|sweep| sweep.place == place);
         if deadline > self.now && place == self.bucket_of(deadline, self.now).2 && !is_swept {
-            self.entries[index as usize].deadline = deadline;
+            self.entries[index as usize].set_deadline(deadline);
             return true;
         }
         self.unlink(index);
-        self.entries[index as usize].deadline = deadline;
+        self.entries[index as usize].set_deadline(deadline);
         self.link(index, self.now);
         true
     }
@@ -314,7 +315,7 @@ impl<T> TimingWheel<T> {
         cancelled.reserve(self.len);
         while let Some(index) = self.any_pending() {
             if self.entries[index as usize].place == Place::INCOMING {
-                self.entries[index as usize].deadline = Tick::MAX;
+                self.entries[index as usize].set_deadline(Tick::MAX);
             }
             self.expire(index, cancelled);
             self.entries[index as usize].place = Place::CANCELLED;
@@ -359,7 +360,7 @@ impl<T> TimingWheel<T> {
     /// Puts an entry that is in no list at the end of the list of its deadline, seen from `now`.
     #[inline]
     fn link(&mut self, index: u32, now: Tick) {
-        let deadline = self.entries[index as usize].deadline;
+        let deadline = self.entries[index as usize].deadline();
         if deadline <= now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }

@@ -407,7 +407,7 @@ impl<T> TimingWheel<T> {
         }
         for index in self.assert_linked(self.overdue, Place::OVERDUE) {
             listed[index as usize] += 1;
-            let deadline = self.entries[index as usize].deadline;
+            let deadline = self.entries[index as usize].deadline();
             assert!(
                 deadline <= self.now,
                 "5: {deadline:?} hangs in overdue at {:?}",
@@ -437,7 +437,7 @@ impl<T> TimingWheel<T> {
                 };
                 for (position, index) in entries.into_iter().enumerate() {
                     listed[index as usize] += 1;
-                    let deadline = self.entries[index as usize].deadline;
+                    let deadline = self.entries[index as usize].deadline();
                     assert!(
                         deadline > placed_at,
                         "5: {deadline:?} hangs on level {level} at {placed_at:?}"

@@ -249,3 +249,18 @@ pub(super) fn instant_of(tick: Tick, origin: Instant) -> Instant {
     };
     instant.unwrap_or(origin)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_is_no_longer_beyond_all_ticks_is_forgotten() {
+        let mut entries = Entries::new();
+        let key = entries.insert((), Tick::MAX, Instant::now);
+        assert_eq!(entries.beyond.len(), 1);
+        let cell = entries.find(&key).unwrap();
+        entries.reset(cell, ORIGIN.next(), Instant::now);
+        assert!(entries.beyond.is_empty());
+    }
+}

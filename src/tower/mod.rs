@@ -1,12 +1,14 @@
 //! Timeouts for tower, on a wheel. [`Timeout`] is `tower::timeout`. [`Respond`] answers with a response instead of an error.
 
+mod layer;
 mod respond;
 mod timeout;
 
 use std::{error::Error, time::Duration};
 
+pub use layer::TimeoutLayer;
 pub use respond::{Respond, RespondFuture, RespondLayer};
-pub use timeout::{ResponseFuture, Timeout, TimeoutLayer};
+pub use timeout::{ResponseFuture, Timeout};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -1,4 +1,4 @@
-//! `TimeoutLayer` and `Timeout`: if a response comes too late, the service returns an error.
+//! `Timeout`: if a response comes too late, the service returns an error.
 
 use std::{
     fmt,
@@ -12,141 +12,8 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{BoxError, Respond, RespondLayer, TimeoutFor};
+use super::{BoxError, Respond, TimeoutFor, TimeoutLayer};
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
-
-/// Wraps services in a [`Timeout`], which returns an error if a response comes too late.
-///
-/// With [`respond_with`](TimeoutLayer::respond_with) it wraps them in a [`Respond`], which answers with a response of your own.
-///
-/// # Examples
-///
-/// axum requires that every error becomes a response:
-///
-/// ```
-/// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
-/// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
-///
-/// let wheel = Wheel::new();
-/// let app: Router = Router::new().route("/", get(async || "hello")).layer(
-///     TimeoutLayer::new(&wheel, Duration::from_secs(10)).respond_with(|error| match error {
-///         TimeoutError::Elapsed => StatusCode::GATEWAY_TIMEOUT.into_response(),
-///         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(), // the wheel is full, or was shut down
-///     }),
-/// );
-/// ```
-///
-/// Without `respond_with`, another layer handles the error:
-///
-/// ```
-/// use axum::{BoxError, Router, error_handling::HandleErrorLayer, http::StatusCode, routing::get};
-/// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
-/// use tower::ServiceBuilder;
-///
-/// let wheel = Wheel::new();
-/// let app: Router = Router::new().route("/", get(async || "hello")).layer(
-///     ServiceBuilder::new()
-///         .layer(HandleErrorLayer::new(async |error: BoxError| {
-///             match error.downcast_ref::<TimeoutError>() {
-///                 Some(TimeoutError::Elapsed) => StatusCode::GATEWAY_TIMEOUT,
-///                 _ => StatusCode::SERVICE_UNAVAILABLE,
-///             }
-///         }))
-///         .layer(TimeoutLayer::new(&wheel, Duration::from_secs(10))),
-/// );
-/// ```
-#[derive(Clone)]
-pub struct TimeoutLayer<D = Duration> {
-    wheel: Wheel,
-    durations: D,
-}
-
-impl TimeoutLayer {
-    /// Creates a layer that gives every request the same time.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{Wheel, tower::TimeoutLayer};
-    ///
-    /// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_secs(10));
-    /// ```
-    pub fn new(wheel: &Wheel, duration: Duration) -> TimeoutLayer {
-        TimeoutLayer {
-            wheel: wheel.clone(),
-            durations: duration,
-        }
-    }
-}
-
-impl<D> TimeoutLayer<D> {
-    /// Creates a layer that calls `duration` to find out how much time a request gets. [`Duration::MAX`] means no limit.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{Wheel, tower::TimeoutLayer};
-    ///
-    /// let layer = TimeoutLayer::per_request(&Wheel::new(), |request: &axum::http::Request<String>| {
-    ///     Duration::from_secs(if request.uri().path() == "/reports" { 60 } else { 1 })
-    /// });
-    /// ```
-    pub fn per_request<Request>(wheel: &Wheel, duration: D) -> TimeoutLayer<D>
-    where
-        D: Fn(&Request) -> Duration + Clone,
-    {
-        TimeoutLayer {
-            wheel: wheel.clone(),
-            durations: duration,
-        }
-    }
-
-    /// Makes a layer whose services answer with what `respond` returns for the [`TimeoutError`].
-    ///
-    /// The services then return no errors but those of the service inside.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
-    /// # use std::time::Duration;
-    /// # use tickwheel::{Wheel, tower::TimeoutLayer};
-    ///
-    /// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_secs(10))
-    ///     .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response());
-    /// let app: Router = Router::new().route("/", get(async || "hello").layer(layer));
-    /// ```
-    pub fn respond_with<F, Response>(self, respond: F) -> RespondLayer<D, F>
-    where
-        F: Fn(TimeoutError) -> Response + Clone,
-    {
-        RespondLayer::new(self, respond)
-    }
-}
-
-impl<S, D: Clone> Layer<S> for TimeoutLayer<D> {
-    type Service = Timeout<S, D>;
-
-    fn layer(&self, inner: S) -> Timeout<S, D> {
-        Timeout {
-            inner,
-            wheel: self.wheel.clone(),
-            durations: self.durations.clone(),
-        }
-    }
-}
-
-impl<D> fmt::Debug for TimeoutLayer<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimeoutLayer")
-            .field("wheel", &self.wheel)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A service whose responses have to come in time.
 ///
@@ -193,9 +60,9 @@ impl<D> fmt::Debug for TimeoutLayer<D> {
 /// ```
 #[derive(Clone)]
 pub struct Timeout<S, D = Duration> {
-    inner: S,
-    wheel: Wheel,
-    durations: D,
+    pub(super) inner: S,
+    pub(super) wheel: Wheel,
+    pub(super) durations: D,
 }
 
 impl<S> Timeout<S> {

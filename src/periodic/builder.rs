@@ -1,0 +1,224 @@
+//! `PeriodicBuilder`: when a series runs, and how it is started.
+
+use std::{
+    future::Future,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{
+    Periodic,
+    series::{Pace, Series},
+};
+use crate::{
+    clock::{self, Nanos},
+    wheel::Wheel,
+};
+
+/// A series of runs to be started; made by [`Wheel::periodic`].
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let series = tickwheel::Wheel::new()
+///     .periodic(Duration::from_secs(30))
+///     .first_after(Duration::ZERO)
+///     .spawn_with_fixed_delay(|| async { println!("swept") });
+/// # series.stop();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs until the series is spawned"]
+pub struct PeriodicBuilder {
+    wheel: Wheel,
+    period: Duration,
+    first_after: Duration,
+    jitter: Duration,
+    missed_tick_behavior: MissedTickBehavior,
+}
+
+impl PeriodicBuilder {
+    #[track_caller]
+    pub(super) fn new(wheel: &Wheel, period: Duration) -> PeriodicBuilder {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        PeriodicBuilder {
+            wheel: wheel.clone(),
+            period,
+            first_after: period,
+            jitter: Duration::ZERO,
+            missed_tick_behavior: MissedTickBehavior::Skip,
+        }
+    }
+
+    /// Sets how long after the spawning call the series runs first. The default is one period.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let at_once = wheel.periodic(Duration::from_secs(30)).first_after(Duration::ZERO);
+    /// ```
+    pub fn first_after(self, first_after: Duration) -> PeriodicBuilder {
+        PeriodicBuilder { first_after, ..self }
+    }
+
+    /// Delays the first run, and with it the whole series, by a random part of `jitter`. So a thousand peers do not all run at
+    /// the same moment. The default is no jitter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let spread = wheel.periodic(Duration::from_secs(30)).jitter(Duration::from_secs(30));
+    /// ```
+    pub fn jitter(self, jitter: Duration) -> PeriodicBuilder {
+        PeriodicBuilder { jitter, ..self }
+    }
+
+    /// Sets when missed runs of a fixed rate are made up for. Runs are missed while a run takes too long or the process stalls.
+    ///
+    /// The default is [`Skip`](MissedTickBehavior::Skip): one late run makes up for all of them. A fixed delay misses none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tokio::time::MissedTickBehavior;
+    ///
+    /// # let wheel = tickwheel::Wheel::new();
+    /// let burst = wheel.periodic(Duration::from_secs(30)).missed_tick_behavior(MissedTickBehavior::Burst);
+    /// ```
+    pub fn missed_tick_behavior(self, missed_tick_behavior: MissedTickBehavior) -> PeriodicBuilder {
+        PeriodicBuilder {
+            missed_tick_behavior,
+            ..self
+        }
+    }
+
+    /// Runs `run` once a period, counted from start to start. Two runs never overlap: after a run that takes longer, the next
+    /// one starts late.
+    ///
+    /// A run starts never early, and less than one tick late plus what the runtime adds.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the handle detaches the series and does not stop it. [`Periodic::stop`] stops it. With
+    /// [`abort_on_drop`](Periodic::abort_on_drop), dropping the handle ends it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle).
+    ///
+    /// # Errors
+    ///
+    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the series or is shut down, or a run panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let heartbeat = wheel.periodic(Duration::from_millis(10)).spawn_at_fixed_rate(|| async {});
+    /// wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    /// heartbeat.stop();
+    /// heartbeat.await.unwrap();
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn spawn_at_fixed_rate<F, R>(self, run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future + Send + 'static,
+    {
+        let mut interval = self.wheel.interval_at(self.first(), self.period);
+        interval.set_missed_tick_behavior(self.missed_tick_behavior);
+        self.spawn(Pace::Rate(interval), run)
+    }
+
+    /// Runs `run` again and again, with one period from the end of each run to the start of the next.
+    ///
+    /// A run starts never early, and less than one tick late plus what the runtime adds.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
+    ///
+    /// # Panics
+    ///
+    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = tickwheel::Wheel::new();
+    /// let sweep = wheel.periodic(Duration::from_millis(10)).spawn_with_fixed_delay(|| async {});
+    /// wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    /// sweep.stop();
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn spawn_with_fixed_delay<F, R>(self, run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future + Send + 'static,
+    {
+        let sleep = self.wheel.sleep_until(self.first());
+        let period = self.period;
+        self.spawn(
+            Pace::Delay {
+                sleep,
+                period,
+                started: false,
+            },
+            run,
+        )
+    }
+
+    /// When the series runs first.
+    fn first(&self) -> Instant {
+        let first = clock::saturating_add(self.wheel.shard().now(), self.first_after);
+        // This is the standard library's only source of randomness. It is good enough for jitter.
+        let random = RandomState::new().build_hasher().finish();
+        let jitter = Nanos::from_duration(self.jitter).0;
+        clock::saturating_add(
+            first,
+            Duration::from_nanos(random.checked_rem(jitter).unwrap_or(0)),
+        )
+    }
+
+    #[track_caller]
+    fn spawn<F, R>(self, mut pace: Pace, mut run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future + Send + 'static,
+    {
+        let runtime = self.wheel.driver().runtime();
+        let series = Arc::new(Series::default());
+        let stopped = series.clone();
+        let task = runtime.spawn(async move {
+            while stopped.wait(&mut pace).await? {
+                run().await;
+                stopped.finish_run();
+            }
+            Ok(())
+        });
+        Periodic::new(series, task)
+    }
+}

@@ -45,6 +45,18 @@ fn assert_punctual(expected: Instant, tick: Duration) {
 
 // Precision.
 
+/// Auto-advance moves the clock by whole milliseconds. Where that stands between two of Tokio's own, its timer is a millisecond late.
+#[tokio::test(start_paused = true)]
+async fn on_a_paused_clock_it_is_exact_between_two_milliseconds_too() {
+    tokio::time::advance(Duration::from_micros(300)).await;
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    for duration in [ms(1), ms(5), ms(1_000)] {
+        let start = Instant::now();
+        wheel.sleep(duration).await.unwrap();
+        assert_eq!(start.elapsed(), duration);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_is_never_early_and_less_than_a_tick_late() {
     for tick in [1, 3, 10, 100] {

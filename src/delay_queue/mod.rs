@@ -4,8 +4,10 @@ mod alarm;
 mod entries;
 mod expired;
 mod key;
+mod look;
 mod memory;
 mod polling;
+mod reset;
 mod waiter;
 
 use std::{fmt, time::Duration};
@@ -272,120 +274,6 @@ impl<T> DelayQueue<T> {
         Some(removed)
     }
 
-    /// Moves the value of a key: it is due when `timeout` has elapsed from now.
-    ///
-    /// # Panics
-    ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::DelayQueue;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// let key = queue.insert("foo", Duration::from_secs(5));
-    /// queue.reset(&key, Duration::from_secs(10)); // due in 10 seconds now
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn reset(&mut self, key: &Key, timeout: Duration) {
-        if !self.try_reset(key, timeout) {
-            invalid(key)
-        }
-    }
-
-    /// Moves the value of a key: it is due at `when`.
-    ///
-    /// # Panics
-    ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::DelayQueue;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// let key = queue.insert("foo", Duration::from_secs(5));
-    /// queue.reset_at(&key, Instant::now() + Duration::from_secs(10));
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn reset_at(&mut self, key: &Key, when: Instant) {
-        if !self.try_reset_at(key, when) {
-            invalid(key)
-        }
-    }
-
-    /// Moves the value of a key: it is due when `timeout` has elapsed from now; false when the key has none in this queue.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::DelayQueue;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// let key = queue.insert("foo", Duration::from_secs(5));
-    /// assert!(queue.try_reset(&key, Duration::from_secs(10)));
-    /// queue.remove(&key);
-    /// assert!(!queue.try_reset(&key, Duration::from_secs(10)));
-    /// # }
-    /// ```
-    pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> bool {
-        let now = Instant::now();
-        let tick = self.entries.tick_after(now, timeout);
-        self.reset_to(key, tick, || saturating_add(now, timeout))
-    }
-
-    /// Moves the value of a key: it is due at `when`; false when the key has none in this queue.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::DelayQueue;
-    /// use tokio::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// let key = queue.insert("foo", Duration::from_secs(5));
-    /// assert!(queue.try_reset_at(&key, Instant::now() + Duration::from_secs(10)));
-    /// # }
-    /// ```
-    pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> bool {
-        let tick = self.entries.tick_of(when);
-        self.reset_to(key, tick, || when)
-    }
-
-    #[inline]
-    fn reset_to(&mut self, key: &Key, to: Tick, deadline: impl FnOnce() -> Instant) -> bool {
-        let Some(cell) = self.entries.find(key) else {
-            return false;
-        };
-        if self.waiter.is_waiting() && self.first_by.is_none() {
-            self.first_by = self.entries.first_by();
-        }
-        let Some(from) = self.entries.reset(cell, to, deadline) else {
-            return false;
-        };
-        let was_first = self.first_by.is_some_and(|first| from <= first);
-        if was_first {
-            self.first_has_gone();
-        }
-        self.set(to, was_first);
-        true
-    }
-
     #[inline]
     fn first_has_gone(&mut self) {
         self.first_by = None;
@@ -415,86 +303,6 @@ impl<T> DelayQueue<T> {
         if is_first || was_first {
             self.waiter.wake();
         }
-    }
-
-    /// Returns the key of the value that comes next, due or not.
-    ///
-    /// It may look at all values that are due at about the same time as that one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::DelayQueue;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// queue.insert("foo", Duration::from_secs(10));
-    /// let bar = queue.insert("bar", Duration::from_secs(5));
-    /// assert_eq!(queue.peek(), Some(bar));
-    /// # }
-    /// ```
-    pub fn peek(&self) -> Option<Key> {
-        self.entries.peek()
-    }
-
-    /// Returns the instant for which the value of a key was last set, exactly.
-    ///
-    /// # Panics
-    ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::DelayQueue;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// let foo = queue.insert("foo", Duration::from_secs(5));
-    /// let bar = queue.insert("bar", Duration::from_secs(10));
-    /// assert!(queue.deadline(&foo) < queue.deadline(&bar));
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn deadline(&self, key: &Key) -> Instant {
-        let cell = self.entries.find(key);
-        let deadline = cell.and_then(|cell| self.entries.deadline(cell));
-        deadline.unwrap_or_else(|| invalid(key))
-    }
-
-    /// Returns how many values are in the queue, due or not.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::DelayQueue;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut queue = DelayQueue::new();
-    /// assert_eq!(queue.len(), 0);
-    /// queue.insert("foo", Duration::from_secs(5));
-    /// assert_eq!(queue.len(), 1);
-    /// # }
-    /// ```
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Tells whether no value is in the queue, due or not.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// assert!(tickwheel::DelayQueue::<u32>::new().is_empty());
-    /// ```
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Removes all values. The memory stays.

@@ -20,10 +20,6 @@ impl<T> DelayQueue<T> {
     /// It is never early, and wakes less than one tick of the wheel late, plus what the runtime adds. The task that polled
     /// last is the one that is woken; one that had waited before hears when another has taken something.
     ///
-    /// # Cancel safety
-    ///
-    /// It leaves nothing behind that a later call would miss.
-    ///
     /// # Panics
     ///
     /// It panics outside a Tokio runtime when it has to wait, unless the queue's wheel is driven already or was given a

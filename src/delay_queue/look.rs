@@ -1,0 +1,87 @@
+//! What can be seen of a queue without taking anything.
+
+use tokio::time::Instant;
+
+use super::{DelayQueue, Key, invalid};
+
+impl<T> DelayQueue<T> {
+    /// Returns the key of the value that comes next, due or not.
+    ///
+    /// It may look at all values that are due at about the same time as that one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(10));
+    /// let bar = queue.insert("bar", Duration::from_secs(5));
+    /// assert_eq!(queue.peek(), Some(bar));
+    /// # }
+    /// ```
+    pub fn peek(&self) -> Option<Key> {
+        self.entries.peek()
+    }
+
+    /// Returns the instant for which the value of a key was last set, exactly.
+    ///
+    /// # Panics
+    ///
+    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let foo = queue.insert("foo", Duration::from_secs(5));
+    /// let bar = queue.insert("bar", Duration::from_secs(10));
+    /// assert!(queue.deadline(&foo) < queue.deadline(&bar));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn deadline(&self, key: &Key) -> Instant {
+        let cell = self.entries.find(key);
+        let deadline = cell.and_then(|cell| self.entries.deadline(cell));
+        deadline.unwrap_or_else(|| invalid(key))
+    }
+
+    /// Returns how many values are in the queue, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// assert_eq!(queue.len(), 0);
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.len(), 1);
+    /// # }
+    /// ```
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Tells whether no value is in the queue, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(tickwheel::DelayQueue::<u32>::new().is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,13 +1,13 @@
 //! The wheel of the runtime that one is in: how it is found, and how it goes when its runtime does.
 //!
-//! 1. A registry leads from a runtime's id to its wheel. An id may be used again after a runtime has ended, so none is trusted
-//!    for longer than its runtime lives.
-//! 2. How long that is, a task knows: the keeper, spawned on the runtime, waits for ever. A runtime that ends drops its tasks; the
-//!    keeper's drop strikes the entry out of the registry, and only then can another runtime get the id. An entry is put down
-//!    only after its keeper has been spawned, so none is there without one.
-//! 3. A thread keeps the last wheel that it found, for as long as it finds itself in the same runtime and the keeper lives. That
-//!    takes a look at what all workers only read. What they share by writing is Tokio's own count of a runtime's handles: nothing
-//!    but a clone of the handle tells which runtime has been entered.
+//! 1. A registry leads from a runtime's id to its wheel. An id may be used again after its runtime has ended. So no id is
+//!    trusted for longer than its runtime lives.
+//! 2. A task tells how long that is. The keeper is spawned on the runtime and waits for ever. A runtime that ends drops its tasks.
+//!    The keeper's drop removes the entry from the registry. Only then can another runtime get the id. An entry is added only
+//!    after its keeper has been spawned, so there is no entry without a keeper.
+//! 3. A thread keeps the last wheel that it found. It uses that wheel while it is in the same runtime and the keeper lives. To
+//!    see this, it looks at values that all workers only read. They write to one shared value: Tokio's count of the runtime's
+//!    handles. Only a clone of the handle tells which runtime has been entered.
 
 use std::{
     cell::RefCell,
@@ -58,11 +58,11 @@ const TIMED: u8 = 2;
 impl Wheel {
     /// Returns the wheel of the runtime that one is in, made at first use.
     ///
-    /// There is one for each runtime. It is driven by that runtime, and its timers go by that runtime's clock: tests that run
-    /// side by side with paused clocks do not meet. Its settings are those of [`Builder::set_default`]; unless they say
-    /// otherwise, it has as many shards as the runtime has workers. It is what [`tickwheel::time`](crate::time) goes by.
+    /// Each runtime has one. The runtime drives it, and its timers go by the clock of the runtime. So tests with paused clocks,
+    /// which run at the same time, do not disturb each other. Its settings are those of [`Builder::set_default`]. By default it
+    /// has as many shards as the runtime has workers. [`tickwheel::time`](crate::time) uses it.
     ///
-    /// It goes when its runtime does. A handle that is kept beyond that works on, driven by whichever runtime polls its timers.
+    /// It goes when its runtime goes. A handle that is kept longer still works: the runtime that polls its timers drives them.
     ///
     /// # Panics
     ///

@@ -28,7 +28,7 @@ impl Wheel {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once. It holds nothing else.
+    /// Dropping the future cancels the sleep at once, as that of [`sleep`](Wheel::sleep).
     ///
     /// # Panics
     ///
@@ -63,7 +63,7 @@ impl Wheel {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once. It holds nothing else.
+    /// Dropping the future cancels the sleep at once, as that of [`sleep`](Wheel::sleep).
     ///
     /// # Panics
     ///

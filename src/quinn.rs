@@ -35,7 +35,7 @@ use crate::{sleep::Sleep, wheel::Wheel};
 /// # When the wheel refuses
 ///
 /// If the wheel is full or has been shut down, a timer waits on the other runtime's timer: no connection hangs, and none is
-/// cut off early.
+/// cut off early. So that runtime must have a timer. `quinn::TokioRuntime` panics on a Tokio runtime that was built without one.
 ///
 /// # Examples
 ///

@@ -17,9 +17,9 @@ use crate::{
 
 /// A timer that is set for a tick, or for none.
 ///
-/// It is a sleep on the wheel; where that is full or has been shut down, the sleep goes on with Tokio's timer. Under a test's
-/// clock one of Tokio's runs beside it, and has the word: a test that sleeps to the very same instant on Tokio's timer finds the
-/// queue woken too, and not only once the wheel's driver has had its turn.
+/// It is a sleep on the wheel. If the wheel is full or has been shut down, the sleep goes on with Tokio's timer. Under a test's
+/// clock a timer of Tokio's runs beside it, and decides. So a test that sleeps to the very same instant on Tokio's timer finds the
+/// queue woken. It need not wait for the wheel's driver.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Set>);
 

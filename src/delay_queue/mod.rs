@@ -25,21 +25,23 @@ use waiter::Waiter;
 
 /// A queue of values, each of which comes out when its time has come.
 ///
-/// It is what tokio-util's `DelayQueue` is, with the same names: values are inserted with a delay or an instant, and come out
-/// by [`poll_expired`](DelayQueue::poll_expired) or as a [`Stream`](futures_core::Stream). The [`Key`] that an insertion returns removes the value, or
-/// gives it another deadline. Caches with a time to live, sessions and schedulers are built on it. Inserting, removing and
-/// resetting are O(1), lock-free, and allocate only as the queue grows: however many values it holds, the queue has one
-/// timer on a [`Wheel`].
+/// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an instant. It comes out by
+/// [`poll_expired`](DelayQueue::poll_expired), or from the queue as a [`Stream`](futures_core::Stream). An insertion returns a [`Key`], which
+/// removes the value or gives it another deadline. Caches with a time to live, sessions and schedulers are built on it.
 ///
-/// Values come in order of deadline, and in order of insertion where deadlines are equal; a reset counts as an insertion. None is
-/// early, and whoever waits is woken for it less than one tick of the wheel late, plus what the runtime adds. A deadline may be as
-/// far away as an [`Instant`] can be, and no duration panics: one that overflows the clock is taken as 30 years.
+/// Inserting, removing and resetting are O(1), take no lock, and allocate only as the queue grows. However many values it holds, the
+/// queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue goes on with Tokio's own timer.
 ///
-/// The stream ends while the queue is empty, and goes on when something has been inserted. A task that waits is woken when the
-/// first value is due, when one is inserted into the empty queue or before all others, when the first is reset, and when
-/// the last one is removed.
+/// Values come in order of deadline. Values with equal deadlines come in order of insertion, and a reset counts as an insertion. No
+/// value is early. A waiting task is woken less than one tick of the wheel late, plus what the runtime adds. A deadline may be as
+/// far away as an [`Instant`] can be. No duration panics: one that overflows the clock is taken as 30 years.
 ///
-/// Where its wheel is full or has been shut down, the queue goes on with Tokio's own timer.
+/// The stream ends while the queue is empty, and goes on after the next insertion. A waiting task is woken when
+///
+/// - the first value is due,
+/// - a value is inserted into the empty queue, or before all others,
+/// - the first value is reset,
+/// - the last value is removed.
 ///
 /// # Cancel safety
 ///
@@ -100,7 +102,7 @@ pub struct DelayQueue<T> {
     alarm: Alarm,
     /// The alarm is set as the entries would have it.
     planned: bool,
-    /// The first entry is due by then: something before that comes before all others. None until somebody asks, or after what
+    /// The first entry is due by then, so an earlier one comes before all others. None until somebody asks, and after the entry that
     /// may have been the first has gone.
     first_by: Option<Tick>,
     waiter: Waiter,

@@ -11,14 +11,14 @@ use tokio::{task::coop, time::Instant};
 use super::{DelayQueue, Expired};
 use crate::wheel::Wheel;
 
-/// How many entries a poll looks at to find the first. Past that many in a bucket, the alarm is set for its beginning instead.
+/// How many entries a poll looks at to find the first. If a bucket has more, the alarm is set for the bucket's beginning.
 const LOOKS: usize = 64;
 
 impl<T> DelayQueue<T> {
     /// Waits for the next value: that whose time has come first. `None` when the queue is empty.
     ///
-    /// It is never early, and wakes less than one tick of the wheel late, plus what the runtime adds. The task that polled
-    /// last is the one that is woken; one that had waited before hears when another has taken something.
+    /// It is never early. The waiting task is woken less than one tick of the wheel late, plus what the runtime adds. Only the task
+    /// that polled last is woken. If another task then takes a value, the one that had waited is woken too, and looks again.
     ///
     /// # Panics
     ///

@@ -1,12 +1,12 @@
 //! Tokio's `time` on the wheel of the runtime that one is in: change `use tokio::time` to `use tickwheel::time`.
 //!
-//! Everything has the name, the arguments and the output that it has in [`tokio::time`], so that the rest of a program stays as it
-//! is. What is made here hangs on [`Wheel::current`](crate::Wheel::current), of which each runtime has its own, with 10 ms ticks
-//! unless [`Builder::set_default`](crate::Builder::set_default) says otherwise. A future belongs to the runtime that it was made
-//! in. After that has gone it completes on the one that polls it, or panics as Tokio's does.
+//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers are on
+//! [`Wheel::current`](crate::Wheel::current), the wheel of the runtime. Its ticks are 10 ms, unless
+//! [`Builder::set_default`](crate::Builder::set_default) says otherwise. A future belongs to the runtime that it was made in. When
+//! that has gone, the future completes on the runtime that polls it, or panics as Tokio's does.
 //!
-//! Nothing here can be refused. Where the wheel is full, or has been shut down, timers wait on Tokio's own timer; those that were
-//! pending then wait there for what is left of their time, also where the runtime that polls them goes by another clock.
+//! Nothing here can be refused. If the wheel is full or has been shut down, timers wait on Tokio's own timer. Timers that were
+//! pending at the shutdown wait there for the rest of their time. Their polling runtime may even go by another clock.
 //!
 //! What differs from Tokio's:
 //!

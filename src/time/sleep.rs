@@ -19,7 +19,8 @@ use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 ///
 /// # Cancellation
 ///
-/// Dropping the future cancels the sleep at once; it holds nothing else.
+/// Dropping the future cancels the sleep at once. As with a [`timeout()`](super::timeout()), the timer that a thread cancelled last
+/// may stay in the wheel for the next timer of its task.
 ///
 /// # Panics
 ///
@@ -49,7 +50,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// # Cancellation
 ///
-/// Dropping the future cancels the sleep at once; it holds nothing else.
+/// As [`sleep`].
 ///
 /// # Panics
 ///

@@ -24,8 +24,8 @@ use crate::{console::Caller, current, error::TimeoutError, timeout};
 ///
 /// # Cancellation
 ///
-/// Dropping the timeout drops the future and cancels the timer at once. In a busy wheel the timer that a thread cancelled
-/// last, and with it a clone of its task's waker, may stay until the next tick for the thread's next timeout.
+/// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
+/// wheel for the next timer of its task, with a clone of the task's waker. It stays until its deadline at the latest.
 ///
 /// # Panics
 ///

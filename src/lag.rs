@@ -232,6 +232,13 @@ mod tests {
     }
 
     #[test]
+    fn a_quantile_beyond_the_ends_is_that_of_the_end() {
+        let lags = histogram(&[5_000, 9_000_000]);
+        assert_eq!(lags.quantile(2.0), lags.quantile(1.0));
+        assert_eq!(lags.quantile(-1.0), lags.quantile(0.0));
+    }
+
+    #[test]
     fn of_nothing_everything_is_zero() {
         let none = histogram(&[]);
         assert_eq!(none, LagHistogram::default());

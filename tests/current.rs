@@ -6,7 +6,7 @@ use std::{
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Barrier, mpsc},
+    sync::{Arc, Barrier, mpsc},
     task::{Context, Poll, Waker},
     thread,
 };
@@ -40,6 +40,18 @@ async fn tasks_come_to(tasks: usize) {
 
 fn runtimes() -> [Runtime; 3] {
     [real_runtime(), paused_runtime(), threaded_runtime(2)]
+}
+
+/// A label's name lives as long as the wheel.
+#[test]
+fn the_thread_that_ends_a_runtime_keeps_nothing_of_its_wheel() {
+    for runtime in [real_runtime(), paused_runtime()] {
+        let name: Arc<str> = "database".into();
+        runtime.block_on(async { drop(Wheel::current().labelled(name.clone())) });
+        assert!(Arc::strong_count(&name) > 1);
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&name), 1);
+    }
 }
 
 #[test]

@@ -193,6 +193,16 @@ async fn throttle_is_never_early() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_throttle_of_no_time_makes_no_pause() {
+    let wheel = Wheel::new();
+    wheel.sleep(TICK).await.unwrap();
+    // Now it is between two ticks.
+    sleep(ms(3)).await;
+    let seen = record(stream::iter(0..4).throttle(&wheel, Duration::ZERO)).await;
+    assert_eq!(seen, [0, 1, 2, 3].map(|item| (Duration::ZERO, item)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn throttle_holds_on_a_full_wheel_and_on_one_shut_down() {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
     let mut occupant = wheel.sleep(Duration::from_secs(3600));

@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tickwheel::{LabelStats, LabelledTimeout, TimeoutError, Wheel};
+use tickwheel::{LabelStats, LabelledTimeout, Mode, TimeoutError, Wheel};
 use tokio::{
     sync::oneshot,
     time::{Duration, Instant},
@@ -242,12 +242,22 @@ async fn a_timeout_at_counts_its_time_from_its_first_poll() {
 
 #[test]
 fn in_a_shard_that_ticks_headroom_is_exact_to_two_ticks() {
+    headroom_is_exact_to_two_ticks(true);
+}
+
+#[test]
+fn headroom_is_exact_to_two_ticks_if_the_shard_ticks_no_more() {
+    headroom_is_exact_to_two_ticks(false);
+}
+
+/// Of timeouts that begin while the shard ticks.
+fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
     let runtime = real_runtime();
     runtime
         .block_on(runtime.spawn(async {
             let wheel = Wheel::builder().shards(1).tick_duration(ms(1)).build().unwrap();
-            let busy = make_tick(&wheel);
-            assert_eq!(wheel.snapshot().shards[0].mode, tickwheel::Mode::Ticking);
+            let mut busy = make_tick(&wheel);
+            assert_eq!(wheel.snapshot().shards[0].mode, Mode::Ticking);
             let label = |n: usize| Arc::<str>::from(format!("{n} tenths"));
             let total = ms(500);
             let tasks: Vec<_> = (1..10)
@@ -267,7 +277,14 @@ fn in_a_shard_that_ticks_headroom_is_exact_to_two_ticks() {
                     })
                 })
                 .collect();
-            for (task, tenths) in tasks.into_iter().zip(1..) {
+            if !goes_on_ticking {
+                tokio::task::yield_now().await;
+                assert_eq!(stats(&wheel, &label(9)).pending, 1);
+                busy.clear();
+            }
+            let mut dozed = false;
+            for (task, tenths) in tasks.into_iter().zip(1..).rev() {
+                dozed |= wheel.snapshot().shards[0].mode == Mode::Dozing;
                 let took = task.await.unwrap();
                 // What it really took, on a machine that is busy too.
                 let left = |took: Duration| {
@@ -280,6 +297,7 @@ fn in_a_shard_that_ticks_headroom_is_exact_to_two_ticks() {
                 let (least, most) = (left(took + within), left(took.saturating_sub(within)));
                 assert!((least..=most).contains(&found), "{found} after {took:?}");
             }
+            assert!(goes_on_ticking || dozed, "the shard goes on ticking");
             drop(busy);
         }))
         .unwrap();

@@ -14,7 +14,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use crate::{console::Resource, error::TimeoutError, labels::Label, shard::Timer, wheel::Wheel};
+use crate::{console::Resource, error::TimeoutError, labels::Label, wheel::Wheel};
 use timer::LabelledTimer;
 
 impl Wheel {
@@ -124,7 +124,8 @@ impl Labelled {
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
         let resource = Resource::new("Timeout", "Labelled::timeout");
         resource.lasts(|| duration);
-        self.limit(Timer::counting(self.wheel.shard(), duration), resource, future)
+        let timer = LabelledTimer::counting(self.wheel.shard(), duration, self.label);
+        self.limit(timer, resource, future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts what comes of it.
@@ -158,23 +159,23 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let shard = self.wheel.shard();
         let resource = Resource::new("Timeout", "Labelled::timeout_at");
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        self.limit(Timer::at(shard, shard.stamp(deadline)), resource, future)
+        let timer = LabelledTimer::at(self.wheel.shard(), deadline, self.label);
+        self.limit(timer, resource, future)
     }
 
     #[inline]
     fn limit<F: IntoFuture>(
         &self,
-        timer: Timer,
+        timer: LabelledTimer,
         resource: Resource,
         future: F,
     ) -> LabelledTimeout<F::IntoFuture> {
         resource.has_label(&self.name);
         LabelledTimeout {
             future: future.into_future(),
-            timer: LabelledTimer::new(timer, self.label),
+            timer,
             resource,
         }
     }

@@ -1,27 +1,37 @@
 //! A timer whose beginning and end are counted under a label.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::Instant;
 
 use crate::{
     error::TimeoutError,
     labels::{Count, Label},
-    shard::{Headroom, Timer},
+    shard::{Shard, Timer},
     timeout::poll_timer,
+    timing_wheel::Nanos,
 };
 
 pub(super) struct LabelledTimer {
     pub(super) timer: Timer,
-    headroom: Headroom,
+    /// Its time, once that has begun.
+    total: Nanos,
     label: Label,
     progress: Progress,
+    /// Its first poll has begun, which counts also if the future panics.
+    polled: bool,
 }
 
 /// What has been counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     New,
-    /// In its first poll, which counts also if the future panics.
-    Polled,
+    /// The same of one whose time is not known yet: it is what is left until its deadline.
+    NewWithDeadline,
     /// That it has begun.
     Begun,
     /// What came of it.
@@ -29,77 +39,128 @@ enum Progress {
 }
 
 impl LabelledTimer {
+    /// A timer that is due `delay` after its first poll.
     #[inline]
-    pub(super) fn new(timer: Timer, label: Label) -> LabelledTimer {
+    pub(super) fn counting(shard: &Arc<Shard>, delay: Duration, label: Label) -> LabelledTimer {
+        let timer = Timer::counting(shard, delay);
         LabelledTimer {
+            total: timer.delay(),
             timer,
-            headroom: Headroom::NONE,
             label,
             progress: Progress::New,
+            polled: false,
+        }
+    }
+
+    /// One that is due at `deadline`.
+    pub(super) fn at(shard: &Arc<Shard>, deadline: Instant, label: Label) -> LabelledTimer {
+        LabelledTimer {
+            total: Nanos::ZERO,
+            timer: Timer::at(shard, shard.stamp(deadline)),
+            label,
+            progress: Progress::NewWithDeadline,
+            polled: false,
         }
     }
 
     #[inline]
     fn count(&self, count: Count) {
-        self.label.count(count, || self.timer.shard().labels());
+        if !self.label.count(count) {
+            self.count_elsewhere(count);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_elsewhere(&self, count: Count) {
+        // Without labels nobody could read the count.
+        if let Some(labels) = self.timer.shard().labels() {
+            self.label.count_elsewhere(count, labels);
+        }
     }
 
     #[inline]
     pub(super) fn begin_poll(&mut self) {
-        if self.progress == Progress::New {
-            self.progress = Progress::Polled;
-        }
+        self.polled = true;
     }
 
     /// The future was ready.
     #[inline(always)]
     pub(super) fn complete(&mut self) {
-        let count = match self.progress {
-            Progress::New | Progress::Polled => Count::AT_ONCE,
-            Progress::Begun => self
-                .timer
-                .tenths_left(&self.headroom)
-                .map_or(Count::REFUSED, Count::completed),
-            Progress::Ended => return,
-        };
-        self.progress = Progress::Ended;
-        self.count(count);
+        // Then it has begun, and not ended.
+        if self.timer.is_fresh() {
+            self.end(Count::completed(9));
+        } else {
+            self.complete_late();
+        }
         self.timer.cancel();
     }
 
-    /// The future is pending.
+    #[inline(never)]
+    fn complete_late(&mut self) {
+        match self.progress {
+            Progress::New | Progress::NewWithDeadline => self.end(Count::AT_ONCE),
+            Progress::Begun => self.end(
+                self.timer
+                    .tenths_left(self.total)
+                    .map_or(Count::REFUSED, Count::completed),
+            ),
+            Progress::Ended => {}
+        }
+    }
+
     #[inline]
+    fn end(&mut self, count: Count) {
+        self.progress = Progress::Ended;
+        self.count(count);
+    }
+
+    /// The future is pending.
+    #[inline(always)]
     pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-        let begins = self.progress == Progress::Polled;
-        let delay = self.timer.delay();
-        if begins {
-            self.progress = Progress::Begun;
-            self.count(Count::BEGUN);
+        match self.progress {
+            Progress::New => {
+                self.progress = Progress::Begun;
+                self.count(Count::BEGUN);
+            }
+            Progress::NewWithDeadline => self.begin_with_deadline(),
+            Progress::Begun | Progress::Ended => {}
         }
         let polled = poll_timer(&mut self.timer, had_budget, cx);
-        match &polled {
-            Poll::Pending if begins => self.headroom = self.timer.begin_headroom(delay),
-            Poll::Pending => {}
-            Poll::Ready(error) => self.fail(error),
+        if let Poll::Ready(error) = &polled {
+            self.fail(error);
         }
         polled
     }
 
+    #[cold]
+    #[inline(never)]
+    fn begin_with_deadline(&mut self) {
+        self.progress = Progress::Begun;
+        self.count(Count::BEGUN);
+        self.total = self.timer.until_deadline();
+    }
+
+    #[cold]
+    #[inline(never)]
     fn fail(&mut self, error: &TimeoutError) {
         if self.progress == Progress::Begun {
-            self.progress = Progress::Ended;
-            self.count(match error {
+            self.end(match error {
                 TimeoutError::Elapsed => Count::ELAPSED,
                 _ => Count::REFUSED,
             });
         }
     }
 
-    /// It is dropped before anything has come of it.
+    /// It is dropped before anything has come of it. A function that cannot unwind, as one of this kind, lets the drop of a timer that
+    /// has ended be two comparisons.
     #[cold]
     #[inline(never)]
-    fn end_unfinished(&mut self) {
-        if self.progress == Progress::Polled {
+    extern "C" fn end_unfinished(&mut self) {
+        if !self.polled {
+            return;
+        }
+        if self.progress != Progress::Begun {
             self.count(Count::BEGUN);
         }
         self.count(match self.timer.shard().is_shutdown() {
@@ -112,7 +173,7 @@ impl LabelledTimer {
 impl Drop for LabelledTimer {
     #[inline(always)]
     fn drop(&mut self) {
-        if matches!(self.progress, Progress::Polled | Progress::Begun) {
+        if self.progress != Progress::Ended {
             self.end_unfinished();
         }
     }

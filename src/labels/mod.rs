@@ -14,7 +14,7 @@ use std::{
 
 pub(crate) use tally::Count;
 
-use tally::{Tally, Totals, tally_of};
+use tally::{Tally, Totals};
 
 /// Names that a wheel keeps apart.
 const NAMES: usize = 1_000;
@@ -98,9 +98,8 @@ pub(crate) struct Labels {
     /// Tells apart all wheels that a process ever has.
     number: u64,
     names: Mutex<Names>,
-    /// Each beside which labels it counts.
-    tallies: Mutex<Vec<(u64, Arc<Tally>)>>,
-    /// Those of threads whose locals are gone.
+    tallies: Mutex<Vec<Arc<Tally>>>,
+    /// Those of threads whose locals are gone, by the first label of each.
     strays: Mutex<HashMap<u64, Tally>>,
 }
 
@@ -113,7 +112,8 @@ struct Names {
 /// A label, as whoever counts under it knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    wheel_and_index: u64,
+    /// The wheel's number above an index.
+    number: u64,
 }
 
 impl Labels {
@@ -144,7 +144,7 @@ impl Labels {
 
     fn label(&self, index: u16) -> Label {
         Label {
-            wheel_and_index: self.number << INDEX_BITS | u64::from(index),
+            number: self.number << INDEX_BITS | u64::from(index),
         }
     }
 
@@ -158,11 +158,8 @@ impl Labels {
             let mut totals = Totals::default();
             // All that has ended first: what began it is seen then.
             for ends in [true, false] {
-                let tallies = tallies.iter().map(|(tally, counters)| (tally, &**counters));
-                for (tally, counters) in tallies.chain(&*strays) {
-                    if *tally == tally_of(label) {
-                        counters.add_to(&mut totals, label, ends);
-                    }
+                for tally in tallies.iter().map(|tally| &**tally).chain(strays.values()) {
+                    tally.add_to(&mut totals, label, ends);
                 }
             }
             LabelStats::new(name, &totals, shutdown)
@@ -171,17 +168,17 @@ impl Labels {
     }
 
     /// A tally for a thread that has none: one that another has left, if there is one.
-    fn open(&self, number: u64) -> Arc<Tally> {
+    fn open(&self, first: u64) -> Arc<Tally> {
         let mut tallies = lock(&self.tallies);
-        for (tally, counters) in tallies.iter_mut() {
+        for tally in tallies.iter_mut() {
             // What the other thread did is seen after this.
-            if *tally == number && Arc::get_mut(counters).is_some() {
-                return counters.clone();
+            if tally.first() == first && Arc::get_mut(tally).is_some() {
+                return tally.clone();
             }
         }
-        let counters = Arc::new(Tally::default());
-        tallies.push((number, counters.clone()));
-        counters
+        let tally = Arc::new(Tally::new(first));
+        tallies.push(tally.clone());
+        tally
     }
 }
 

@@ -5,7 +5,8 @@
 
 use std::{
     array,
-    cell::RefCell,
+    cell::{Cell, RefCell},
+    mem::ManuallyDrop,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,29 +15,24 @@ use std::{
 
 use super::{Label, Labels, lock};
 
-/// Labels that one tally counts.
-const LABELS: u16 = 64;
+/// Labels that one tally counts: a power of two.
+const LABELS: usize = 64;
 /// Counters of a label, the last one unused.
 const COUNTERS: usize = 16;
 
 thread_local! {
-    static TALLIES: RefCell<Tallies> = const {
-        RefCell::new(Tallies {
-            number: u64::MAX,
-            last: None,
-            others: Vec::new(),
-        })
-    };
+    /// The tally that this thread used last. It has no destructor, for then every count would ask whether that has run: [`OTHERS`]
+    /// gives it back.
+    static LAST: Cell<Last> = const { Cell::new(NO_TALLY) };
+    /// Those that it used before.
+    static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
 
-/// Those of one thread.
-struct Tallies {
-    /// That of the last.
-    number: u64,
-    /// The one used last.
-    last: Option<Arc<Tally>>,
-    others: Vec<(u64, Arc<Tally>)>,
-}
+type Last = ManuallyDrop<Option<Arc<Tally>>>;
+
+const NO_TALLY: Last = ManuallyDrop::new(None);
+
+struct Others(Vec<Arc<Tally>>);
 
 /// What a timeout counts: which of the counters of its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,21 +50,16 @@ impl Count {
     /// It completed, with so many tenths of its time left, 9 at most.
     #[inline]
     pub(crate) fn completed(tenths: usize) -> Count {
-        Count(tenths.min(9))
+        debug_assert!(tenths <= 9);
+        Count(tenths)
     }
 }
 
 #[repr(align(128))]
 pub(super) struct Tally {
-    counters: [AtomicU64; LABELS as usize * COUNTERS],
-}
-
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally {
-            counters: array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
+    /// The first of the labels that it counts, as [`Label::number`].
+    first: u64,
+    counters: [[AtomicU64; COUNTERS]; LABELS],
 }
 
 /// What all threads have counted under one label.
@@ -87,105 +78,136 @@ impl Totals {
 }
 
 impl Label {
-    /// Tells apart all tallies of a thread.
-    #[inline]
-    fn tally(self) -> u64 {
-        self.wheel_and_index / u64::from(LABELS)
+    /// The first of the labels that share a tally with this one.
+    pub(super) fn first(self) -> u64 {
+        self.number & !(LABELS as u64 - 1)
     }
 
+    /// Counts in the tally that this thread used last, if that counts this label.
     #[inline]
-    fn counter(self, count: Count) -> usize {
-        (self.wheel_and_index % u64::from(LABELS)) as usize * COUNTERS + count.0 % COUNTERS
+    pub(crate) fn count(self, count: Count) -> bool {
+        let last = LAST.replace(NO_TALLY);
+        let counted = last.as_ref().is_some_and(|tally| tally.count(self, count));
+        LAST.set(last);
+        counted
     }
 
-    /// Counts in this thread's tally. Where the thread has to look for that, it needs the wheel's labels; without them nobody could
-    /// read the count.
-    #[inline]
-    pub(crate) fn count<'a>(self, count: Count, labels: impl FnOnce() -> Option<&'a Labels>) {
-        let counted = TALLIES.try_with(|tallies| {
-            let tallies = tallies.borrow();
-            match &tallies.last {
-                Some(tally) if tallies.number == self.tally() => {
-                    tally.count(self, count);
-                    true
-                }
-                _ => false,
-            }
-        });
-        if !counted.unwrap_or(false) {
-            self.count_elsewhere(count, labels());
-        }
-    }
-
-    /// Counts in another tally than the one used last.
-    #[cold]
-    #[inline(never)]
-    fn count_elsewhere(self, count: Count, labels: Option<&Labels>) {
-        let Some(labels) = labels else { return };
-        let counted = TALLIES.try_with(|tallies| {
-            let mut tallies = tallies.borrow_mut();
-            tallies.bring_first(self.tally(), labels).count(self, count);
+    /// Counts in another tally than that.
+    pub(crate) fn count_elsewhere(self, count: Count, labels: &Labels) {
+        let counted = OTHERS.try_with(|others| {
+            let mut others = others.borrow_mut();
+            let tally = others.bring(self, labels);
+            tally.count(self, count);
+            others.keep(LAST.replace(ManuallyDrop::new(Some(tally))));
         });
         if counted.is_err() {
             // The thread's locals are gone. What is shared by such threads is behind a lock.
             let mut strays = lock(&labels.strays);
-            strays.entry(self.tally()).or_default().count(self, count);
+            let stray = strays
+                .entry(self.first())
+                .or_insert_with(|| Tally::new(self.first()));
+            stray.count(self, count);
         }
     }
 }
 
-impl Tallies {
-    fn bring_first(&mut self, number: u64, labels: &Labels) -> &Tally {
-        let former = self.last.take().map(|last| (self.number, last));
+impl Others {
+    /// Finds the tally of a label, which is not the one used last.
+    fn bring(&mut self, label: Label, labels: &Labels) -> Arc<Tally> {
         // Those of wheels that have gone are of no use.
-        self.others.retain(|(_, tally)| Arc::strong_count(tally) > 1);
-        let known = self.others.iter().position(|(tally, _)| *tally == number);
-        let tally = match known {
-            Some(at) => self.others.swap_remove(at).1,
-            None => labels.open(number),
-        };
-        self.others.extend(former);
-        self.number = number;
-        self.last.insert(tally)
+        self.0.retain(|tally| Arc::strong_count(tally) > 1);
+        match self.0.iter().position(|tally| tally.first == label.first()) {
+            Some(known) => self.0.swap_remove(known),
+            None => labels.open(label.first()),
+        }
+    }
+
+    fn keep(&mut self, last: Last) {
+        self.0.extend(ManuallyDrop::into_inner(last));
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        drop(ManuallyDrop::into_inner(LAST.replace(NO_TALLY)));
     }
 }
 
 impl Tally {
-    /// Only one thread may, at a time.
+    pub(super) fn new(first: u64) -> Tally {
+        Tally {
+            first,
+            counters: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    fn counters(&self, label: Label) -> Option<&[AtomicU64; COUNTERS]> {
+        // The first is a multiple of how many there are.
+        self.counters.get((label.number ^ self.first) as usize)
+    }
+
+    /// Counts, if this is the label's tally. Only one thread may, at a time.
     #[inline]
-    fn count(&self, label: Label, count: Count) {
-        let counter = &self.counters[label.counter(count)];
+    fn count(&self, label: Label, count: Count) -> bool {
+        let Some(counters) = self.counters(label) else {
+            return false;
+        };
+        let counter = &counters[count.0 % COUNTERS];
         // Whoever reads that a timeout has ended is to read that it had begun.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
+        true
     }
 
     /// Adds what has been counted under a label, if this is its tally: what has ended, or else what has begun.
     pub(super) fn add_to(&self, totals: &mut Totals, label: Label, ends: bool) {
-        for (count, total) in totals.0.iter_mut().enumerate() {
+        let Some(counters) = self.counters(label) else {
+            return;
+        };
+        for (count, (counter, total)) in counters.iter().zip(&mut totals.0).enumerate() {
             if ends == (count != Count::BEGUN.0) {
-                *total += self.counters[label.counter(Count(count))].load(Ordering::Acquire);
+                *total += counter.load(Ordering::Acquire);
             }
         }
     }
-}
-
-/// Which tally counts a label.
-pub(super) fn tally_of(label: Label) -> u64 {
-    label.tally()
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    fn count(labels: &Labels) {
+        let (label, _) = labels.find("database".into());
+        if !label.count(Count::BEGUN) {
+            label.count_elsewhere(Count::BEGUN, labels);
+        }
+    }
+
     #[test]
     fn a_thread_keeps_no_tallies_of_wheels_that_have_gone() {
         for _ in 0..10 {
-            let labels = Labels::new();
-            let (label, _) = labels.find("database".into());
-            label.count(Count::BEGUN, || Some(&labels));
+            count(&Labels::new());
         }
         // That of the last but one goes with the next.
-        TALLIES.with(|tallies| assert!(tallies.borrow().others.len() <= 1));
+        OTHERS.with(|others| assert!(others.borrow().0.len() <= 1));
+    }
+
+    #[test]
+    fn a_thread_that_ends_gives_its_tally_back() {
+        let (labels, other) = (Labels::new(), Labels::new());
+        for threads in 1..=3 {
+            std::thread::scope(|scope| scope.spawn(|| [&labels, &other, &labels].map(count)).join()).unwrap();
+            for (labels, counts) in [(&labels, 2), (&other, 1)] {
+                assert_eq!(
+                    lock(&labels.tallies).len(),
+                    1,
+                    "each thread has a tally of its own"
+                );
+                assert_eq!(labels.stats(false)[0].pending, counts * threads);
+            }
+        }
     }
 }

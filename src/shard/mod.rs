@@ -38,7 +38,6 @@ use crate::{
     timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
-pub(crate) use headroom::Headroom;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
 pub(crate) use timer::Timer;

@@ -101,21 +101,6 @@ impl Generation {
         self > now
     }
 
-    /// Whether both are of one driver.
-    #[inline]
-    pub(super) fn is_of_driver(self, other: Generation) -> bool {
-        (self.0 ^ other.0) >> Self::TICK_BITS == 0
-    }
-
-    /// The same, unless it tells no tick.
-    #[inline]
-    pub(super) fn known(self) -> Generation {
-        match self {
-            Generation::ENDED => Generation::UNKNOWN,
-            known => known,
-        }
-    }
-
     #[inline]
     pub(super) fn from_word(word: u64) -> Generation {
         Generation(word)

@@ -254,7 +254,7 @@ fn headroom_is_exact_to_two_ticks_if_the_shard_ticks_no_more() {
 fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
     let runtime = real_runtime();
     runtime
-        .block_on(runtime.spawn(async {
+        .block_on(runtime.spawn(async move {
             let wheel = Wheel::builder().shards(1).tick_duration(ms(1)).build().unwrap();
             let mut busy = make_tick(&wheel);
             assert_eq!(wheel.snapshot().shards[0].mode, Mode::Ticking);
@@ -283,7 +283,7 @@ fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
                 busy.clear();
             }
             let mut dozed = false;
-            for (task, tenths) in tasks.into_iter().zip(1..).rev() {
+            for (task, tenths) in tasks.into_iter().zip(1..) {
                 dozed |= wheel.snapshot().shards[0].mode == Mode::Dozing;
                 let took = task.await.unwrap();
                 // What it really took, on a machine that is busy too.

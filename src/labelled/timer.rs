@@ -9,11 +9,11 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    clock::Nanos,
     error::TimeoutError,
     labels::{Count, Label},
     shard::{Shard, Timer},
     timeout::poll_timer,
-    timing_wheel::Nanos,
 };
 
 pub(super) struct LabelledTimer {

@@ -633,7 +633,7 @@ async fn the_end_of_the_wheel_is_the_end_of_the_stream() {
     wheel.shutdown();
     soon(lost).await;
     assert!(soon(worker.next()).await.is_none());
-    // What was claimed is given back, and what was delivered can still be settled.
+    // What was claimed is given back, and what was delivered can still be finished.
     assert!(job.done().await.unwrap());
     let other = queue(&server, "q").await;
     let mut worker = self::worker(&other);

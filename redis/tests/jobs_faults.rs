@@ -357,11 +357,14 @@ async fn scripts_that_redis_has_forgotten_are_sent_again() {
 async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
-    let keys = ["due", "claimed", "running", "dead", "state", "payload", "lane"];
+    let keys = ["due", "claimed", "running", "dead", "state", "payload", "last"];
     let call = |number: &str, id: &str| -> redis::RedisResult<String> {
         let mut connection = server.client().get_connection().unwrap();
         redis::cmd("EVAL")
-            .arg(include_str!("../src/jobs/schedule.lua"))
+            .arg(concat!(
+                include_str!("../src/jobs/scripts/prelude.lua"),
+                include_str!("../src/jobs/scripts/schedule.lua")
+            ))
             .arg(keys.len())
             .arg(&keys)
             .arg(&[number, "channel", id, "in", "0", "payload"])

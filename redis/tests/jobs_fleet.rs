@@ -372,6 +372,6 @@ async fn with_a_master_failed_over_every_acknowledged_job_is_delivered() {
         "{} acknowledged, {twice} delivered again across the failover",
         ids.len()
     );
-    // What was settled in the moment of the failover may come again; the rest may not.
+    // What was finished in the moment of the failover may come again; the rest may not.
     assert!(twice < count / 4, "{twice} of {} came twice", ids.len());
 }

@@ -50,11 +50,11 @@ async fn an_idle_worker_sends_less_than_a_command_a_second() {
     // The queue is opened, the subscription made, and the first look had.
     sleep(SECOND).await;
     let (before, began) = (scripts(&server), Instant::now());
-    sleep(12 * SECOND).await;
+    sleep(7 * SECOND).await;
     let (sent, passed) = (scripts(&server) - before, began.elapsed().as_secs_f64());
     // One in five seconds, and one at the edge of the time that was watched.
     assert!(sent as f64 <= passed / 4.9 + 1.0, "{sent} commands in {passed} s");
-    assert!(sent >= 2, "no sweep: {sent} commands in {passed} s");
+    assert!(sent >= 1, "no sweep: {sent} commands in {passed} s");
     assert!(worker.next().now_or_never().is_none());
 }
 

@@ -721,7 +721,7 @@ async fn mutual_exclusion_among_processes_and_tasks() {
 async fn a_cluster_and_a_failover() {
     let mut cluster = Cluster::start();
     let leases = Leases::new(&Wheel::new(), cluster.connect().await);
-    let ttl = Duration::from_secs(30);
+    let ttl = Duration::from_secs(20);
     let mut held = Vec::new();
     for i in 0..20 {
         held.push(soon(leases.acquire(&format!("lease-{i}"), ttl)).await.unwrap());

@@ -19,11 +19,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
+use measure::{Used, rate, runtime, spread};
 use support::server::Server;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use systems::{Apalis, Rsmq, System, Tickwheel};
 
+mod measure;
 mod scale;
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -73,12 +75,7 @@ fn main() {
         eprintln!("{USAGE}");
         std::process::exit(2);
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    runtime().block_on(async {
         if let Some(waiting) = options.scale {
             return scale::run(waiting).await;
         }
@@ -104,64 +101,48 @@ fn main() {
 
 fn print_tables(rows: &[(&str, Option<Row>)]) {
     let rows = || rows.iter().filter_map(|(name, row)| Some((name, row.as_ref()?)));
+    let head = || {
+        let [one, eight, many] = IN_FLIGHT.map(|in_flight| format!("{in_flight} in flight"));
+        println!("{:<14}{one:>26}{eight:>26}{many:>26}", "");
+    };
     println!("jobs per second, from schedule to done: median (least to most)\n");
-    println!(
-        "{:<14}{:>26}{:>26}{:>26}",
-        "", "1 in flight", "8 in flight", "64 in flight"
-    );
+    head();
     for (name, row) in rows() {
         print!("{name:<14}");
         for runs in &row.runs {
-            let rates = sorted(runs.iter().map(|run| run.rate));
-            let spread = format!(
-                "{:.0} ({:.0} to {:.0})",
-                median(&rates),
-                rates[0],
-                rates[rates.len() - 1]
-            );
-            print!("{spread:>26}");
+            print!("{}", rate(runs.iter().map(|run| run.rate)));
         }
         println!();
     }
     println!("\nmicroseconds of processor time for a job: this process, redis-server\n");
-    println!(
-        "{:<14}{:>26}{:>26}{:>26}",
-        "", "1 in flight", "8 in flight", "64 in flight"
-    );
+    head();
     for (name, row) in rows() {
         print!("{name:<14}");
         for runs in &row.runs {
-            let own = median(&sorted(runs.iter().map(|run| run.own)));
-            let server = median(&sorted(runs.iter().map(|run| run.server)));
+            let (own, ..) = spread(runs.iter().map(|run| run.own));
+            let (server, ..) = spread(runs.iter().map(|run| run.server));
             print!("{:>26}", format!("{own:.0}, {server:.0}"));
         }
         println!();
     }
-    println!("\nlateness of jobs due at random within ten seconds, and commands\n");
+    println!("\nlateness of jobs due at random within ten seconds: median (least to most), and commands\n");
     println!(
-        "{:<14}{:>12}{:>12}{:>16}{:>16}",
-        "", "p50", "p99", "commands/job", "idle cmd/s"
+        "{:<14}{:>28}{:>28}{:>16}{:>16}",
+        "", "p50, ms", "p99, ms", "commands/job", "idle cmd/s"
     );
     for (name, row) in rows() {
-        let of = |part: fn(&Lateness) -> f64| median(&sorted(row.lateness.iter().map(part)));
+        let of = |part: fn(&Lateness) -> f64| {
+            let (median, least, most) = spread(row.lateness.iter().map(part));
+            format!("{median:.1} ({least:.1} to {most:.1})")
+        };
         println!(
-            "{name:<14}{:>9.1} ms{:>9.1} ms{:>16.2}{:>16.2}",
+            "{name:<14}{:>28}{:>28}{:>16.2}{:>16.2}",
             of(|late| late.p50),
             of(|late| late.p99),
             row.commands,
             row.idle
         );
     }
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
 }
 
 #[derive(Default)]
@@ -204,13 +185,10 @@ impl Row {
             };
             let server = Server::start();
             let mut running = Running::<S>::start(&server, in_flight).await;
-            let (own, servers) = (own_time(), server_time(&server));
+            let before = Used::by(&server);
             let rate = running.throughput(jobs).await;
-            runs.push(Run {
-                rate,
-                own: (own_time() - own) / jobs as f64,
-                server: (server_time(&server) - servers) / jobs as f64,
-            });
+            let (own, server) = Used::by(&server).since(before, jobs);
+            runs.push(Run { rate, own, server });
         }
         let server = Server::start();
         let lateness = lateness::<S>(&server, 5000, Duration::from_secs(10)).await;
@@ -241,31 +219,6 @@ impl Row {
         self.idle = monitor.commands() as f64 / options.idle as f64;
         drop(system);
     }
-}
-
-/// Microseconds of processor time that this process has used. The kernel counts in ticks of 10 ms.
-fn own_time() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-    let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().expect("a number"))
-        .sum();
-    ticks as f64 * 1e4
-}
-
-/// Microseconds of processor time that the server has used.
-fn server_time(server: &Server) -> f64 {
-    let info: String = server.command(&["INFO", "cpu"]);
-    let seconds: f64 = info
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .filter(|(name, _)| matches!(*name, "used_cpu_user" | "used_cpu_sys"))
-        .map(|(_, value)| value.trim().parse::<f64>().expect("a number"))
-        .sum();
-    seconds * 1e6
 }
 
 /// A queue with its worker.
@@ -306,20 +259,19 @@ impl<S: System> Running<S> {
 }
 
 /// In microseconds, sorted, of jobs that are due at random within `spread`.
+///
+/// One task schedules them, one after the other: a delay counts from when it was asked for, and where many ask at once, what they
+/// wait for each other would be taken for lateness.
 async fn lateness<S: System>(server: &Server, jobs: u64, spread: Duration) -> Vec<u64> {
     let (sender, mut done) = unbounded_channel();
     let system = S::start(server, 64, sender).await;
     let micros = spread.as_micros() as u64;
-    let due: Vec<Instant> = stream::iter(0..jobs)
-        .map(async |job| {
-            let delay = Duration::from_micros(job.wrapping_mul(0x9e37_79b9_7f4a_7c15) % micros);
-            let due = Instant::now() + delay;
-            system.schedule(job, delay).await;
-            due
-        })
-        .buffered(64)
-        .collect()
-        .await;
+    let mut due = Vec::new();
+    for job in 0..jobs {
+        let delay = Duration::from_micros(job.wrapping_mul(0x9e37_79b9_7f4a_7c15) % micros);
+        due.push(Instant::now() + delay);
+        system.schedule(job, delay).await;
+    }
     let mut late = Vec::new();
     while late.len() < jobs as usize {
         let (job, at): (u64, Instant) = done.recv().await.expect("a worker that lives");

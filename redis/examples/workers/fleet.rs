@@ -74,7 +74,7 @@ impl Said {
                     late,
                 });
             }
-            "settled" => match last {
+            "finished" => match last {
                 "done" => Outcome::Done,
                 "lost" => Outcome::Lost,
                 _ => Outcome::Unknown,
@@ -181,7 +181,7 @@ async fn handle(job: Job) {
         Ok(false) => "lost",
         Err(_) => "unknown",
     };
-    say(&format!("settled {id} {attempt} {outcome}"));
+    say(&format!("finished {id} {attempt} {outcome}"));
 }
 
 fn say(line: &str) {

@@ -91,10 +91,10 @@ pub(crate) fn print(
             let (attempt, worker, _) = pair[0];
             let outcome = said.iter().find_map(|said| match said {
                 Said::Settled {
-                    attempt: settled,
+                    attempt: finished,
                     outcome,
                     ..
-                } if *settled == attempt => Some(*outcome),
+                } if *finished == attempt => Some(*outcome),
                 _ => None,
             });
             let reason = match outcome {

@@ -1,4 +1,4 @@
-//! `Claim`: a job that this process holds, and `Grip`: what renewing it takes.
+//! `Claim`: a job that this process holds, and `JobLease`: what renewing it takes.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use crate::lost::Validity;
 
 /// A job that was taken. It counts as waiting until it has been started.
 pub(super) struct Claim {
-    pub(super) grip: Arc<Grip>,
+    pub(super) lease: Arc<JobLease>,
     pub(super) payload: Vec<u8>,
     /// How often it was started before.
     pub(super) attempts: u32,
@@ -24,7 +24,7 @@ pub(super) struct Claim {
     pub(super) due: u64,
 }
 
-pub(super) struct Grip {
+pub(super) struct JobLease {
     pub(super) id: String,
     pub(super) partition: usize,
     pub(super) token: Arc<str>,
@@ -33,9 +33,9 @@ pub(super) struct Grip {
     renewing: AtomicBool,
 }
 
-impl Grip {
-    pub(super) fn new(id: String, partition: usize, token: Arc<str>, until: Instant) -> Arc<Grip> {
-        Arc::new(Grip {
+impl JobLease {
+    pub(super) fn new(id: String, partition: usize, token: Arc<str>, until: Instant) -> Arc<JobLease> {
+        Arc::new(JobLease {
             id,
             partition,
             token,
@@ -54,9 +54,9 @@ impl Grip {
     }
 }
 
-impl fmt::Debug for Grip {
+impl fmt::Debug for JobLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grip")
+        f.debug_struct("JobLease")
             .field("id", &self.id)
             .field("token", &self.token)
             .field("validity", &self.validity)

@@ -7,7 +7,7 @@
 
 use std::mem;
 
-/// As many as one batch of a lane.
+/// As many as one batch of a batcher.
 const STARTS: usize = 100;
 
 #[derive(Debug, Default)]

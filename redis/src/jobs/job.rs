@@ -10,30 +10,30 @@ use tokio::time::Instant;
 
 use super::{
     claim::Claim,
-    desk::Desk,
-    queue::{PATIENCE, micros, settle, verb},
+    inbox::Inbox,
+    queue::{PATIENCE, micros, operation, submit},
 };
 use crate::{error::Error, lost::Lost};
 
-/// A job that was delivered, to be worked on and then settled: [`done`](Job::done), [`retry_after`](Job::retry_after) or
+/// A job that was delivered, to be worked on and then finished: [`done`](Job::done), [`retry_after`](Job::retry_after) or
 /// [`bury`](Job::bury).
 ///
-/// Its lease is renewed for as long as the `Job` lives. One that is dropped unsettled, as after a panic, comes again once its
+/// Its lease is renewed for as long as the `Job` lives. One that is dropped unfinished, as after a panic, comes again once its
 /// lease has run out.
 #[must_use = "a job that is dropped comes again after its lease"]
 pub struct Job {
     claim: Claim,
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
 }
 
 impl Job {
-    pub(super) fn new(claim: Claim, desk: Arc<Desk>) -> Job {
-        Job { claim, desk }
+    pub(super) fn new(claim: Claim, inbox: Arc<Inbox>) -> Job {
+        Job { claim, inbox }
     }
 
     /// Returns the id that the job was scheduled under.
     pub fn id(&self) -> &str {
-        &self.claim.grip.id
+        &self.claim.lease.id
     }
 
     /// Returns the payload that the job was scheduled with.
@@ -57,9 +57,9 @@ impl Job {
     /// be given it.
     ///
     /// It completes before the lease runs out in Redis, by the local clock, also when Redis cannot be reached; and when the
-    /// job has been settled or dropped.
+    /// job has been finished or dropped.
     pub fn lost(&self) -> Lost {
-        self.claim.grip.validity.lost()
+        self.claim.lease.validity.lost()
     }
 
     /// Ends the job: it is gone, and its id is free again. False when it had been lost; then nothing is changed.
@@ -72,7 +72,7 @@ impl Job {
     ///
     /// When Redis gave no answer before the lease ran out, or refused. The job may then be done, or come again.
     pub async fn done(self) -> Result<bool, Error> {
-        self.settle("done", 0, 0).await
+        self.finish("done", 0, 0).await
     }
 
     /// Lets the job wait again, and come again after `delay`, to the microsecond. On its last attempt it is buried instead.
@@ -86,8 +86,8 @@ impl Job {
     ///
     /// When Redis gave no answer before the lease ran out, or refused.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
-        let limit = self.desk.settings.attempts;
-        self.settle("retry", micros(delay), u64::from(limit)).await
+        let limit = self.inbox.settings.attempts;
+        self.finish("retry", micros(delay), u64::from(limit)).await
     }
 
     /// Gives the job up: it is dead, and kept until it is revived or purged. False when it had been lost; then nothing is
@@ -101,33 +101,37 @@ impl Job {
     ///
     /// When Redis gave no answer before the lease ran out, or refused.
     pub async fn bury(self) -> Result<bool, Error> {
-        self.settle("bury", 0, 0).await
+        self.finish("bury", 0, 0).await
     }
 
-    async fn settle(self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
-        let grip = self.claim.grip.clone();
-        let queue = self.desk.queue.clone();
+    async fn finish(self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
+        let lease = self.claim.lease.clone();
+        let queue = self.inbox.queue.clone();
         // After a shutdown of the wheel nobody renews; Redis says whether the lease still lasts.
         let deadline = if queue.wheel.is_shutdown() {
             Instant::now() + PATIENCE
-        } else if grip.validity.is_lost() {
+        } else if lease.validity.is_lost() {
             return Ok(false);
         } else {
-            grip.validity.until()
+            lease.validity.until()
         };
-        let lane = &queue.partitions[grip.partition].settle;
-        let asked = settle(lane, verb(name, &grip.id, &grip.token, first, second), deadline);
-        // What is settled is not renewed.
-        self.desk.leave(&grip);
+        let batcher = &queue.partitions[lease.partition].updates;
+        let asked = submit(
+            batcher,
+            operation(name, &lease.id, &lease.token, first, second),
+            deadline,
+        );
+        // What is finished is not renewed.
+        self.inbox.leave(&lease);
         asked.await
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.desk.leave(&self.claim.grip);
-        self.desk.finished();
-        self.claim.grip.validity.lose();
+        self.inbox.leave(&self.claim.lease);
+        self.inbox.finished();
+        self.claim.lease.validity.lose();
     }
 }
 
@@ -172,7 +176,7 @@ impl DeadJob {
 pub struct Counts {
     /// Those that are yet to be delivered, prefetched ones included.
     pub waiting: u64,
-    /// Those that were delivered and are not settled.
+    /// Those that were delivered and are not finished.
     pub running: u64,
     /// Those that were buried, or used up their attempts.
     pub dead: u64,

@@ -1,8 +1,8 @@
 //! Delayed jobs: `DelayedJobs`, the handle of a queue.
 //!
-//! `queue` is what all handles, workers and jobs of a queue share; a `partition` is its keys and two `lane`s, by which verbs go to
-//! Redis in batches. The Lua scripts beside these files are what happens there; `settle.lua` says how a job is stored. A `worker`
-//! is a stream, an `engine` that takes, holds and renews, and a `desk` between the two.
+//! `queue` is what all handles, workers and jobs of a queue share; a `partition` is its keys and two `batcher`s, by which operations
+//! go to Redis in batches. What happens there is in `scripts/`; `prelude.lua` says how a job is stored. A `worker` is a stream, an
+//! `engine` that takes, holds and renews, and an `inbox` between the two, in which `demand` says how many to start.
 
 use std::{
     fmt,
@@ -16,22 +16,22 @@ use tickwheel::Wheel;
 
 use crate::{connection::Connection, error::Error, notifications::Notifications};
 
+mod batcher;
 mod claim;
 mod demand;
-mod desk;
 mod engine;
+mod inbox;
 mod job;
-mod lane;
 mod partition;
-mod patience;
 mod queue;
 mod server;
 mod take;
+mod waiting;
 mod worker;
 
-use lane::unexpected;
+use batcher::unexpected;
 use partition::text;
-use queue::{Queue, micros, micros_of, verb};
+use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
 
 pub use job::{Counts, DeadJob, Job};
@@ -86,7 +86,7 @@ impl<C: Connection> DelayedJobs<C> {
         }
     }
 
-    /// Spreads the queue over so many parts, 1 to 1024, each with keys in one slot of a cluster. Order by due time is kept within
+    /// Spreads the queue over so many parts, 1 to 1024, each with keys in one slot of a cluster. TakeRequest by due time is kept within
     /// each.
     ///
     /// The number is stored with the queue at first use; another one is an error from then on.
@@ -159,7 +159,7 @@ impl<C> DelayedJobs<C> {
             payload.to_vec(),
         ];
         self.queue
-            .on_job(id, |partition| &partition.schedule, arguments)
+            .on_job(id, |partition| &partition.schedules, arguments)
             .await
     }
 
@@ -170,7 +170,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// As [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        self.settle(id, "reschedule", micros(delay)).await
+        self.update(id, "reschedule", micros(delay)).await
     }
 
     /// Removes a waiting job: it will not be delivered. False when it does not wait: it runs, is dead, or is unknown.
@@ -179,7 +179,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// As [`schedule`](DelayedJobs::schedule).
     pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
-        self.settle(id, "cancel", 0).await
+        self.update(id, "cancel", 0).await
     }
 
     /// Lets a dead job wait again: due now, and delivered as for the first time. False when it is not dead.
@@ -188,7 +188,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// As [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        self.settle(id, "revive", 0).await
+        self.update(id, "revive", 0).await
     }
 
     /// Removes a dead job for good. False when it is not dead.
@@ -197,13 +197,13 @@ impl<C> DelayedJobs<C> {
     ///
     /// As [`schedule`](DelayedJobs::schedule).
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
-        self.settle(id, "purge", 0).await
+        self.update(id, "purge", 0).await
     }
 
-    async fn settle(&self, id: &str, name: &str, number: u64) -> Result<bool, Error> {
-        let arguments = verb(name, id, "-", number, 0);
+    async fn update(&self, id: &str, name: &str, number: u64) -> Result<bool, Error> {
+        let arguments = operation(name, id, "-", number, 0);
         self.queue
-            .on_job(id, |partition| &partition.settle, arguments)
+            .on_job(id, |partition| &partition.updates, arguments)
             .await
     }
 

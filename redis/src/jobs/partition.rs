@@ -1,23 +1,35 @@
-//! `Partition`: the keys of one part of a queue, and its two lanes.
+//! `Partition`: the keys of one part of a queue, and its two batchers.
 
 use std::sync::Arc;
 
 use redis::Value;
 use tickwheel::Wheel;
 
-use super::{lane::Lane, server::Server};
+use super::{batcher::Batcher, server::Server};
 use crate::{
     keys::Tag,
     nonce::Nonce,
     script::{Call, Script},
 };
 
-static SCHEDULE: Script = Script::new(include_str!("schedule.lua"));
-static SETTLE: Script = Script::new(include_str!("settle.lua"));
-static TAKE: Script = Script::new(include_str!("take.lua"));
-static GIVE_BACK: Script = Script::new(include_str!("give_back.lua"));
-static COUNTS: Script = Script::new(include_str!("counts.lua"));
-static DEAD: Script = Script::new(include_str!("dead.lua"));
+/// A script that changes jobs: they begin alike. The first line is how Redis is told whether it runs also without memory.
+macro_rules! script {
+    ($first:literal, $file:literal) => {
+        Script::new(concat!(
+            $first,
+            "\n",
+            include_str!("scripts/prelude.lua"),
+            include_str!($file)
+        ))
+    };
+}
+
+static SCHEDULE: Script = script!("#!lua", "scripts/schedule.lua");
+static UPDATE: Script = script!("#!lua flags=allow-oom", "scripts/update.lua");
+static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
+static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
+static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
+static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
 
 pub(super) const PREFIX: &str = "tickwheel:jobs";
 
@@ -26,28 +38,28 @@ pub(super) struct Partition {
     /// Where it is told that another job is the first to come due.
     pub(super) channel: String,
     /// New jobs. Redis refuses these when it is out of memory.
-    pub(super) schedule: Arc<Lane>,
+    pub(super) schedules: Arc<Batcher>,
     /// Everything else that is done to a job.
-    pub(super) settle: Arc<Lane>,
+    pub(super) updates: Arc<Batcher>,
 }
 
 impl Partition {
     pub(super) fn new(name: &str, number: usize, server: &Arc<dyn Server>, wheel: &Wheel) -> Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
-        let lane = |script| {
-            Lane::new(
+        let batcher = |script| {
+            Batcher::new(
                 server.clone(),
                 wheel.clone(),
                 script,
                 keys(&tag).to_vec(),
-                |lane| tag.key(&format!("lane:{lane}")),
+                |nonce| tag.key(&format!("last:{nonce}")),
                 vec![channel.as_bytes().to_vec()],
             )
         };
         Partition {
-            schedule: lane(&SCHEDULE),
-            settle: lane(&SETTLE),
+            schedules: batcher(&SCHEDULE),
+            updates: batcher(&UPDATE),
             channel,
             tag,
         }

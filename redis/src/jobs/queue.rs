@@ -13,10 +13,10 @@ use tokio::{
 };
 
 use super::{
-    lane::{Answer, Lane, Verb, is_passing, unexpected},
+    batcher::{Answer, Batcher, Operation, is_passing, unexpected},
     partition::{PREFIX, Partition, partition_of},
-    patience::{pause, within},
     server::Server,
+    waiting::{pause, within},
 };
 use crate::{
     error::Error,
@@ -26,7 +26,7 @@ use crate::{
     script::{Call, Script},
 };
 
-static OPEN: Script = Script::new(include_str!("open.lua"));
+static OPEN: Script = Script::new(include_str!("scripts/open.lua"));
 
 /// How long a call goes on when Redis does not answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ impl Queue {
     pub(super) async fn on_job(
         &self,
         id: &str,
-        lane: impl FnOnce(&Partition) -> &Arc<Lane>,
+        batcher: impl FnOnce(&Partition) -> &Arc<Batcher>,
         arguments: Vec<Vec<u8>>,
     ) -> Result<bool, Error> {
         if id.is_empty() {
@@ -135,28 +135,32 @@ impl Queue {
             });
         }
         self.open().await?;
-        settle(lane(self.partition(id)), arguments, Instant::now() + PATIENCE).await
+        submit(batcher(self.partition(id)), arguments, Instant::now() + PATIENCE).await
     }
 }
 
-/// Pushes a verb and waits for its answer.
-pub(super) async fn settle(
-    lane: &Arc<Lane>,
+/// Pushes a operation and waits for its answer.
+pub(super) async fn submit(
+    batcher: &Arc<Batcher>,
     arguments: Vec<Vec<u8>>,
     deadline: Instant,
 ) -> Result<bool, Error> {
     let (sender, receiver) = oneshot::channel();
-    lane.push(Verb::new(arguments, deadline, |answer: Result<Answer, Error>| {
-        let _ = sender.send(answer);
-    }));
+    batcher.push(Operation::new(
+        arguments,
+        deadline,
+        |answer: Result<Answer, Error>| {
+            let _ = sender.send(answer);
+        },
+    ));
     match receiver.await {
         Ok(answer) => answer.map(|answer| answer.yes),
-        Err(_) => unreachable!("every verb is answered"),
+        Err(_) => unreachable!("every operation is answered"),
     }
 }
 
-/// The arguments of a verb of `settle.lua`.
-pub(super) fn verb(name: &str, id: &str, token: &str, first: u64, second: u64) -> Vec<Vec<u8>> {
+/// The arguments of an operation of `scripts/update.lua`.
+pub(super) fn operation(name: &str, id: &str, token: &str, first: u64, second: u64) -> Vec<Vec<u8>> {
     vec![
         name.into(),
         id.into(),

@@ -6,11 +6,11 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    claim::{Claim, Grip, valid_until},
-    lane::unexpected,
+    batcher::unexpected,
+    claim::{Claim, JobLease, valid_until},
     partition::{text, token},
-    patience::within,
     queue::{Queue, micros},
+    waiting::within,
     worker::Settings,
 };
 use crate::{error::Error, nonce::Nonce};
@@ -20,7 +20,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Which take: of which worker, on which partition, and its number there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Order {
+pub(super) struct TakeRequest {
     pub(super) worker: Nonce,
     pub(super) partition: usize,
     pub(super) number: u64,
@@ -40,26 +40,26 @@ pub(super) struct Taken {
 pub(super) async fn take(
     queue: Arc<Queue>,
     settings: Settings,
-    order: Order,
-) -> (Order, Result<Taken, Error>) {
+    request: TakeRequest,
+) -> (TakeRequest, Result<Taken, Error>) {
     let sent = Instant::now();
-    let call = queue.partitions[order.partition]
-        .take(order.worker, order.number)
-        .arg(order.limit)
+    let call = queue.partitions[request.partition]
+        .take(request.worker, request.number)
+        .arg(request.limit)
         .arg(micros(settings.look_ahead))
         .arg(micros(settings.lease))
         .arg(settings.attempts)
-        .arg(if order.again { "again" } else { "" });
+        .arg(if request.again { "again" } else { "" });
     let limit = ATTEMPT.min(settings.lease);
     let answer = within(&queue.wheel, limit, queue.server.send(Arc::new(call))).await;
     // A take that is repeated renews what the first one claimed.
     let until = valid_until(&queue.wheel, sent, settings.lease);
-    let taken = answer.and_then(|answer| read(&answer, order, until).ok_or_else(|| unexpected(&answer)));
-    (order, taken)
+    let taken = answer.and_then(|answer| read(&answer, request, until).ok_or_else(|| unexpected(&answer)));
+    (request, taken)
 }
 
 /// `None` where the answer is not one of ours.
-fn read(answer: &Value, order: Order, until: Instant) -> Option<Taken> {
+fn read(answer: &Value, request: TakeRequest, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
     let (head, jobs) = values.split_at_checked(3)?;
     let now: u64 = text(&head[0])?.parse().ok()?;
@@ -74,7 +74,7 @@ fn read(answer: &Value, order: Order, until: Instant) -> Option<Taken> {
             text.parse().ok().map(|at| Some(instant(at)))
         }
     };
-    let token: Arc<str> = token(order.worker, order.number).into();
+    let token: Arc<str> = token(request.worker, request.number).into();
     let claims = jobs
         .chunks(4)
         .map(|job| {
@@ -83,7 +83,7 @@ fn read(answer: &Value, order: Order, until: Instant) -> Option<Taken> {
             };
             let due = text(due)?.parse().ok()?;
             let claim = Claim {
-                grip: Grip::new(text(id)?.to_owned(), order.partition, token.clone(), until),
+                lease: JobLease::new(text(id)?.to_owned(), request.partition, token.clone(), until),
                 payload: payload.clone(),
                 attempts: text(attempts)?.parse().ok()?,
                 due,

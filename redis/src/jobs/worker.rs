@@ -11,7 +11,7 @@ use std::{
 use futures_core::Stream;
 use tickwheel::Wheel;
 
-use super::{desk::Desk, engine::Engine, job::Job, queue::Queue};
+use super::{engine::Engine, inbox::Inbox, job::Job, queue::Queue};
 use crate::error::Error;
 
 /// The settings of a [`Worker`], made by [`DelayedJobs::worker`](super::DelayedJobs::worker).
@@ -118,9 +118,9 @@ impl WorkerBuilder {
     ///
     /// Outside a Tokio runtime, as `tokio::spawn` does.
     pub fn start(self) -> Worker {
-        let desk = Desk::new(self.queue, self.settings);
-        tokio::spawn(Engine::new(desk.clone()).run());
-        Worker { desk }
+        let inbox = Inbox::new(self.queue, self.settings);
+        tokio::spawn(Engine::new(inbox.clone()).run());
+        Worker { inbox }
     }
 }
 
@@ -145,28 +145,28 @@ impl fmt::Debug for WorkerBuilder {
 /// One that is not polled gives back what has come due, and claims no more until it is polled again.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
 }
 
 impl Stream for Worker {
     type Item = Result<Job, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.desk.poll_next(cx)
+        self.inbox.poll_next(cx)
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.desk.close();
+        self.inbox.close();
     }
 }
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker")
-            .field("queue", &self.desk.queue.name)
-            .field("settings", &self.desk.settings)
+            .field("queue", &self.inbox.queue.name)
+            .field("settings", &self.inbox.settings)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::Notify;
+use futures_util::FutureExt;
+use tokio::sync::{MutexGuard as Turn, Notify};
+
+use crate::notifications::Listener;
 
 /// The leases that somebody in this process waits for, by key.
 #[derive(Debug, Default)]
@@ -15,8 +18,8 @@ pub(super) struct Gates {
 
 #[derive(Debug, Default)]
 struct Gate {
-    /// Fair: who came first is first.
-    turn: tokio::sync::Mutex<()>,
+    /// Fair: who came first is first. With it goes what listens for the release by another process, once somebody has had to wait.
+    turn: tokio::sync::Mutex<Option<Listener>>,
     released: Notify,
 }
 
@@ -57,8 +60,16 @@ impl Gates {
 
 impl Waiter<'_> {
     /// Completes when it is this one's turn, which lasts until the guard is dropped.
-    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn turn(&self) -> Turn<'_, Option<Listener>> {
         self.gate.turn.lock().await
+    }
+
+    /// Forgets the releases up to now: whoever asks after them need not be told.
+    pub(super) fn forget_releases(&self, listener: Option<&Listener>) {
+        self.released().now_or_never();
+        if let Some(listener) = listener {
+            listener.heard().now_or_never();
+        }
     }
 
     /// Completes when the lease was released by this process since it last completed.
@@ -97,6 +108,15 @@ mod tests {
         assert_eq!(gates.len(), 1);
         drop(second);
         assert_eq!(gates.len(), 0);
+    }
+
+    #[test]
+    fn a_release_before_the_question_is_forgotten() {
+        let gates = Gates::default();
+        let waiter = gates.waiter("a".into());
+        gates.released("a");
+        waiter.forget_releases(None);
+        assert_pending!(task::spawn(waiter.released()).poll());
     }
 
     #[test]

@@ -207,11 +207,11 @@ impl<C: Connection> Leases<C> {
     pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let waiter = self.gates.waiter(tag.key(""));
-        let _turn = waiter.turn().await;
+        let mut listener = waiter.turn().await;
         let mut asking = Asking::new(self, name, &tag, terms);
-        let mut listener = None;
         let mut backoff = Duration::from_millis(50);
         loop {
+            waiter.forget_releases(listener.as_ref());
             let pause = match asking.attempt().await {
                 Ok(Attempt::Held(lease)) => return Ok(lease),
                 Ok(Attempt::Taken { left }) => {
@@ -226,11 +226,11 @@ impl<C: Connection> Leases<C> {
                 }
                 Err(error) => return Err(error),
             };
-            if let (None, Some(notifications)) = (&listener, &self.notifications) {
-                listener = Some(notifications.listen(calls::channel(&tag)));
+            if let (None, Some(notifications)) = (&*listener, &self.notifications) {
+                *listener = Some(notifications.listen(calls::channel(&tag)));
             }
             let heard = async {
-                match &listener {
+                match &*listener {
                     Some(listener) => listener.heard().await,
                     None => std::future::pending().await,
                 }

@@ -1,9 +1,9 @@
 //! Leases beside rslock, on the same server, in one run.
 //!
-//!     cargo run --release -p tickwheel-redis-benches --bin leases [-- SECONDS]
+//!     cargo run --release -p tickwheel-redis-benches --bin leases [-- SECONDS [ROUNDS]]
 //!
 //! Acquisitions with their release per second: of one task, of 64 tasks with a name each, and of 8 tasks that all want the same name.
-//! Requests for each pair, nobody else wanting it. rslock does not renew by itself and has no tokens.
+//! Requests and processor time for each pair. rslock does not renew by itself and has no tokens.
 
 use std::{
     env,
@@ -15,12 +15,15 @@ use std::{
 };
 
 use futures::future::join_all;
+use measure::{Used, rate, runtime, spread};
 use redis::aio::ConnectionManager;
 use rslock::LockManager;
 use support::{connect, server::Server};
 use tickwheel::Wheel;
 use tickwheel_redis::{Leases, Notifications};
 
+#[path = "../measure.rs"]
+mod measure;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
@@ -68,47 +71,78 @@ impl System for Rslock {
     }
 }
 
+const WORKLOADS: [(&str, usize, usize); 3] = [
+    ("1 task", 1, 1),
+    ("64 tasks, 64 names", 64, 64),
+    ("8 tasks, 1 name", 8, 1),
+];
+
+#[derive(Default)]
+struct Row {
+    /// Pairs per second, and microseconds of processor time for each: of this process, and of the server.
+    runs: [Vec<(f64, f64, f64)>; WORKLOADS.len()],
+    requests: f64,
+}
+
 fn main() {
-    let seconds = env::args()
-        .nth(1)
-        .map_or(5, |given| given.parse().expect("a number of seconds"));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        println!(
-            "{:<16}{:>14}{:>20}{:>20}{:>18}",
-            "", "1 task", "64 tasks, 64 names", "8 tasks, 1 name", "requests/pair"
-        );
-        row::<Tickwheel>(seconds).await;
-        row::<Rslock>(seconds).await;
+    let mut arguments = env::args().skip(1);
+    let mut number = |otherwise| {
+        arguments.next().map_or(otherwise, |given| {
+            given.parse().expect("a number: [SECONDS [ROUNDS]]")
+        })
+    };
+    let (seconds, rounds) = (number(3), number(5));
+    runtime().block_on(async {
+        let (mut tickwheel, mut rslock) = <(Row, Row)>::default();
+        // In turns, so that what else the machine does weighs on both.
+        for _ in 0..rounds {
+            for workload in 0..WORKLOADS.len() {
+                tickwheel.measure::<Tickwheel>(workload, seconds).await;
+                rslock.measure::<Rslock>(workload, seconds).await;
+            }
+        }
+        let rows = [(Tickwheel::NAME, tickwheel), (Rslock::NAME, rslock)];
+        let head = || {
+            let [first, second, third] = WORKLOADS.map(|(name, ..)| name);
+            println!("{:<16}{first:>26}{second:>26}{third:>26}", "");
+        };
+        println!("acquisitions with their release per second: median (least to most)\n");
+        head();
+        for (name, row) in &rows {
+            print!("{name:<16}");
+            for runs in &row.runs {
+                print!("{}", rate(runs.iter().map(|run| run.0)));
+            }
+            println!("{:>8.2} requests", row.requests);
+        }
+        println!("\nmicroseconds of processor time for a pair: this process, redis-server\n");
+        head();
+        for (name, row) in &rows {
+            print!("{name:<16}");
+            for runs in &row.runs {
+                let (own, ..) = spread(runs.iter().map(|run| run.1));
+                let (server, ..) = spread(runs.iter().map(|run| run.2));
+                print!("{:>26}", format!("{own:.0}, {server:.0}"));
+            }
+            println!();
+        }
     });
 }
 
-async fn row<S: System>(seconds: u64) {
-    let mut rates = Vec::new();
-    let mut requests = 0.0;
-    for (tasks, names) in [(1, 1), (64, 64), (8, 1)] {
+impl Row {
+    async fn measure<S: System>(&mut self, workload: usize, seconds: u64) {
+        let (_, tasks, names) = WORKLOADS[workload];
         let server = Server::start();
         let system = Arc::new(S::open(&server).await);
         system.acquire_and_release("warm").await;
-        let before = sent::<S>(&server);
+        let (sent, used) = (sent::<S>(&server), Used::by(&server));
         let (pairs, elapsed) = run(system, tasks, names, Duration::from_secs(seconds)).await;
+        let (own, servers) = Used::by(&server).since(used, pairs);
         if tasks == 1 {
-            requests = (sent::<S>(&server) - before) as f64 / pairs as f64;
+            self.requests = (self::sent::<S>(&server) - sent) as f64 / pairs as f64;
         }
-        rates.push(pairs as f64 / elapsed.as_secs_f64());
+        self.runs[workload].push((pairs as f64 / elapsed.as_secs_f64(), own, servers));
     }
-    println!(
-        "{:<16}{:>12.0}/s{:>18.0}/s{:>18.0}/s{:>18.2}",
-        S::NAME,
-        rates[0],
-        rates[1],
-        rates[2],
-        requests
-    );
 }
 
 async fn run<S: System>(system: Arc<S>, tasks: usize, names: usize, time: Duration) -> (u64, Duration) {

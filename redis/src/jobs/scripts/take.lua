@@ -1,28 +1,11 @@
-#!lua flags=allow-oom
 -- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
 -- It looks at 100 entries at most, and replies with a megabyte of payload and one job more at most.
--- KEYS: due claimed running dead state payload lane
--- ARGV: seq, channel, token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost.
+-- ARGV, from the third on: token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost.
 -- Returns Redis' time, when the next job is due and when the next lease ends (empty where there is none), and for each job
 -- its id, payload, attempts so far and due time.
-local due, claimed, running, dead, state, payload, lane = unpack(KEYS)
-local seq, channel, token = ARGV[1], ARGV[2], ARGV[3]
+local token = ARGV[3]
 local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local again = ARGV[8] == 'again'
-local call, match = redis.call, string.match
-
-local time = call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-
-local function exact(number)
-  return string.format('%.0f', math.min(number, 9e15))
-end
-
-local function read(id)
-  local held = call('HGET', state, id)
-  if not held then return '-', '0', nil end
-  return match(held, '^(%S+) (%d+) (%d+)$')
-end
 
 local function first(set)
   return call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
@@ -37,31 +20,25 @@ local function finish(reply)
   return reply
 end
 
--- A repeated take answers as the first did: with what that one claimed and still holds.
-local last = call('GET', lane)
-if last then
-  local past, ids = match(last, '^(%d+) (.*)$')
-  if past == seq then
-    local reply = { '', '', '' }
-    for _, id in ipairs(cmsgpack.unpack(ids)) do
-      local owner, attempts, at = read(id)
-      if owner == token then
-        call('ZADD', claimed, 'XX', exact(now + lease), id)
-        for _, value in ipairs({ id, call('HGET', payload, id), attempts, at }) do reply[#reply + 1] = value end
-      end
+-- A repeated take answers with what the first one claimed and still holds.
+if is_repeated then
+  local reply = { '', '', '' }
+  for _, id in ipairs(cmsgpack.unpack(last_reply)) do
+    local owner, attempts, at = read(id)
+    if owner == token then
+      call('ZADD', claimed, 'XX', exact(now + lease), id)
+      for _, value in ipairs({ id, call('HGET', payload, id), attempts, at }) do reply[#reply + 1] = value end
     end
-    return finish(reply)
   end
-  if tonumber(past) > tonumber(seq) then
-    return redis.error_reply('STALE a later take of this worker was answered already')
-  end
+  return finish(reply)
 end
+if is_late then return refuse() end
 
 local returned = 0
 for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
   call('ZREM', running, id)
-  call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
+  write(id, '-', attempts, at)
   if tonumber(attempts) >= most then
     call('ZADD', dead, exact(now), id)
   else
@@ -73,7 +50,7 @@ for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMI
   local _, attempts, at = read(id)
   call('ZREM', claimed, id)
   call('ZADD', due, at, id)
-  call('HSET', state, id, '- ' .. attempts .. ' ' .. at)
+  write(id, '-', attempts, at)
   returned = returned + 1
 end
 
@@ -110,7 +87,7 @@ end
 
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
 if #ids > 0 or again then
-  call('SET', lane, seq .. ' ' .. cmsgpack.pack(ids), 'PX', 3600000)
+  remember(cmsgpack.pack(ids))
 end
 finish(reply)
 -- What came back and is not taken here is for the others.

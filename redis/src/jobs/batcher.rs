@@ -1,10 +1,10 @@
-//! `Lane`: the verbs on the jobs of one partition, in batches, one batch at a time.
+//! `Batcher`: the operations on the jobs of one partition, in batches, one batch at a time.
 //!
-//! A verb that finds the lane idle is sent at once. Those that come while its answer is awaited go together, in the next batch.
-//! So a batch costs nobody a wait, and the more there is to do, the fewer commands it takes.
+//! An operation that finds no batch under way is sent at once. Those that come while an answer is awaited go together, in the next
+//! batch. So a batch costs nobody a wait, and the more there is to do, the fewer commands it takes.
 //!
-//! A batch carries the lane's name and a number. One whose answer was lost is sent again under the same number, and Redis answers
-//! as it did at first. Since no batch is sent before the one in front of it is settled, Redis keeps one answer for each lane.
+//! A batch carries a number. One whose answer was lost is sent again under the same number, and Redis answers as it did at first.
+//! Since no batch is sent before the one in front of it is answered, Redis keeps one answer for each batcher.
 
 use std::{
     collections::VecDeque,
@@ -18,8 +18,8 @@ use tickwheel::Wheel;
 use tokio::{task::yield_now, time::Instant};
 
 use super::{
-    patience::{pause, within},
     server::Server,
+    waiting::{pause, within},
 };
 use crate::{
     error::Error,
@@ -29,7 +29,7 @@ use crate::{
 
 /// As many jobs as a script looks at.
 const BATCH: usize = 100;
-/// A batch takes no further verb once it has so many bytes.
+/// A batch takes no further operation once it has so many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -37,11 +37,11 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-pub(super) struct Lane {
+pub(super) struct Batcher {
     server: Arc<dyn Server>,
     wheel: Wheel,
     script: &'static Script,
-    /// The keys of the partition, and that of the lane's last answer.
+    /// The keys of the partition, and that of the last answer.
     keys: Vec<String>,
     /// What every call begins with, after the number.
     head: Vec<Vec<u8>>,
@@ -51,15 +51,15 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     batches: u64,
-    waiting: VecDeque<Verb>,
-    /// Whether a task carries batches.
+    waiting: VecDeque<Operation>,
+    /// Whether a task sends batches.
     busy: bool,
 }
 
 type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 
 /// What is to be done to one job.
-pub(super) struct Verb {
+pub(super) struct Operation {
     arguments: Vec<Vec<u8>>,
     /// When nobody is interested any more.
     deadline: Instant,
@@ -67,14 +67,14 @@ pub(super) struct Verb {
     answer: Option<Answered>,
 }
 
-impl Verb {
-    /// `answer` is called once, in any case, and with no lock of a lane held.
+impl Operation {
+    /// `answer` is called once, in any case, and with no lock of a batcher held.
     pub(super) fn new(
         arguments: Vec<Vec<u8>>,
         deadline: Instant,
         answer: impl FnOnce(Result<Answer, Error>) + Send + 'static,
-    ) -> Verb {
-        Verb {
+    ) -> Operation {
+        Operation {
             arguments,
             deadline,
             answer: Some(Box::new(answer)),
@@ -92,8 +92,8 @@ impl Verb {
     }
 }
 
-impl Drop for Verb {
-    /// Its carrier has gone with its runtime.
+impl Drop for Operation {
+    /// Its task has gone with its runtime.
     fn drop(&mut self) {
         if let Some(answered) = self.answer.take() {
             answered(Err(Error::NoAnswer {
@@ -110,17 +110,17 @@ pub(super) struct Answer {
     pub(super) sent: Instant,
 }
 
-impl Lane {
+impl Batcher {
     pub(super) fn new(
         server: Arc<dyn Server>,
         wheel: Wheel,
         script: &'static Script,
         mut keys: Vec<String>,
-        lane: impl FnOnce(Nonce) -> String,
+        last_reply: impl FnOnce(Nonce) -> String,
         head: Vec<Vec<u8>>,
-    ) -> Arc<Lane> {
-        keys.push(lane(Nonce::new()));
-        Arc::new(Lane {
+    ) -> Arc<Batcher> {
+        keys.push(last_reply(Nonce::new()));
+        Arc::new(Batcher {
             server,
             wheel,
             script,
@@ -131,19 +131,19 @@ impl Lane {
     }
 
     /// Must be called in a Tokio runtime, if a batch is not under way already.
-    pub(super) fn push(self: &Arc<Self>, verb: Verb) {
+    pub(super) fn push(self: &Arc<Self>, operation: Operation) {
         let mut state = self.lock();
-        state.waiting.push_back(verb);
+        state.waiting.push_back(operation);
         if state.busy {
             return;
         }
         state.busy = true;
         drop(state);
-        let carrier = Carrier {
-            lane: self.clone(),
+        let task = BatchTask {
+            batcher: self.clone(),
             finished: false,
         };
-        tokio::spawn(carrier.carry_all());
+        tokio::spawn(task.send_all());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -151,19 +151,19 @@ impl Lane {
     }
 
     /// The next batch and its number, and what came too late to be sent.
-    fn next(&self) -> (u64, Vec<Verb>, Vec<Verb>) {
+    fn next(&self) -> (u64, Vec<Operation>, Vec<Operation>) {
         let mut state = self.lock();
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
         let now = Instant::now();
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Some(verb) = state.waiting.pop_front() else {
+            let Some(operation) = state.waiting.pop_front() else {
                 break;
             };
-            if verb.deadline <= now {
-                late.push(verb);
+            if operation.deadline <= now {
+                late.push(operation);
             } else {
-                bytes += verb.bytes();
-                batch.push(verb);
+                bytes += operation.bytes();
+                batch.push(operation);
             }
         }
         if batch.is_empty() && late.is_empty() {
@@ -175,84 +175,88 @@ impl Lane {
     }
 }
 
-/// Carries batches until nothing waits. Dropped before that, with its runtime, it lets everybody know.
-struct Carrier {
-    lane: Arc<Lane>,
+/// Sends batches until nothing waits. Dropped before that, with its runtime, it lets everybody know.
+struct BatchTask {
+    batcher: Arc<Batcher>,
     finished: bool,
 }
 
-impl Carrier {
-    async fn carry_all(mut self) {
+impl BatchTask {
+    async fn send_all(mut self) {
         loop {
             // Those who are about to ask, some because the last batch was answered, ask first, and so go with this one.
             yield_now().await;
-            let (number, batch, late) = self.lane.next();
+            let (number, batch, late) = self.batcher.next();
             if batch.is_empty() && late.is_empty() {
                 self.finished = true;
                 return;
             }
-            for verb in late {
+            for operation in late {
                 // Never sent, because what stood in front of it got no answer either.
-                verb.answer(Err(Error::NoAnswer { waited: ATTEMPT }));
+                operation.answer(Err(Error::NoAnswer { waited: ATTEMPT }));
             }
             if !batch.is_empty() {
-                self.carry(number, batch).await;
+                self.send_batch(number, batch).await;
             }
         }
     }
 
-    async fn carry(&self, number: u64, mut batch: Vec<Verb>) {
-        let lane = &self.lane;
-        let mut call = lane.script.call();
-        for key in &lane.keys {
+    async fn send_batch(&self, number: u64, mut batch: Vec<Operation>) {
+        let batcher = &self.batcher;
+        let mut call = batcher.script.call();
+        for key in &batcher.keys {
             call = call.key(key);
         }
-        call = call.arg(number).args(lane.head.iter().cloned());
-        for verb in &mut batch {
-            call = call.args(mem::take(&mut verb.arguments));
+        call = call.arg(number).args(batcher.head.iter().cloned());
+        for operation in &mut batch {
+            call = call.args(mem::take(&mut operation.arguments));
         }
         let sent = Instant::now();
-        let last = batch.iter().map(|verb| verb.deadline).max().unwrap_or(sent);
+        let last = batch
+            .iter()
+            .map(|operation| operation.deadline)
+            .max()
+            .unwrap_or(sent);
         match self.ask(&Arc::new(call), batch.len(), last).await {
             Ok(answers) => {
-                for (verb, yes) in batch.into_iter().zip(answers) {
-                    verb.answer(Ok(Answer { yes, sent }));
+                for (operation, yes) in batch.into_iter().zip(answers) {
+                    operation.answer(Ok(Answer { yes, sent }));
                 }
             }
             Err(error) => {
-                for verb in batch {
-                    verb.answer(Err(error.clone()));
+                for operation in batch {
+                    operation.answer(Err(error.clone()));
                 }
             }
         }
     }
 
     /// Sends the call until there is an answer, or nobody is interested any more.
-    async fn ask(&self, call: &Arc<Call>, verbs: usize, last: Instant) -> Result<Vec<bool>, Error> {
-        let lane = &self.lane;
+    async fn ask(&self, call: &Arc<Call>, operations: usize, last: Instant) -> Result<Vec<bool>, Error> {
+        let batcher = &self.batcher;
         let mut rest = PAUSE;
         loop {
             let left = last.saturating_duration_since(Instant::now()).min(ATTEMPT);
-            let answer = within(&lane.wheel, left, lane.server.send(call.clone())).await;
-            let error = match answer.and_then(|answer| digits(&answer, verbs)) {
+            let answer = within(&batcher.wheel, left, batcher.server.send(call.clone())).await;
+            let error = match answer.and_then(|answer| digits(&answer, operations)) {
                 Ok(answers) => return Ok(answers),
                 Err(error) => error,
             };
             if !is_passing(&error) || Instant::now() + rest >= last {
                 return Err(error);
             }
-            pause(&lane.wheel, rest / 2 + random_part(rest / 2)).await;
+            pause(&batcher.wheel, rest / 2 + random_part(rest / 2)).await;
             rest = (rest * 2).min(LONGEST_PAUSE);
         }
     }
 }
 
-impl Drop for Carrier {
+impl Drop for BatchTask {
     fn drop(&mut self) {
         if self.finished {
             return;
         }
-        let mut state = self.lane.lock();
+        let mut state = self.batcher.lock();
         state.busy = false;
         let given_up = mem::take(&mut state.waiting);
         drop(state);

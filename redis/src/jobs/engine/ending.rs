@@ -1,0 +1,82 @@
+//! The end of a worker: its stream was dropped, or the wheel shut down.
+
+use std::mem;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use super::Engine;
+use crate::{
+    error::Error,
+    jobs::{
+        take::{TakeRequest, Taken},
+        waiting::sleep_until,
+    },
+};
+
+impl Engine {
+    /// Gives back what was claimed, and renews what the consumer still works on.
+    pub(super) async fn end(mut self) {
+        let inbox = self.inbox.clone();
+        let wheel = inbox.queue.wheel.clone();
+        self.hints.clear();
+        for on_wheel in mem::take(&mut self.on_wheel) {
+            self.give_back("release", on_wheel.claim.into_iter().collect());
+        }
+        let mut given = false;
+        loop {
+            // Starts that were under way when the stream went are answered late.
+            let now = Instant::now();
+            self.give_back_older(Some(now), Some(now));
+            if wheel.is_shutdown() {
+                inbox.end();
+                break;
+            }
+            if self.takes.is_empty() && !mem::replace(&mut given, true) {
+                self.give_back_unanswered();
+            }
+            if given && !inbox.status().holds {
+                return;
+            }
+            let now = Instant::now();
+            if self.renew_at <= now {
+                self.renew();
+            } else if self.expire_at <= now {
+                self.expire();
+            }
+            let next = self.renew_at.min(self.expire_at);
+            tokio::select! {
+                () = inbox.engine.notified() => {}
+                Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => {
+                    self.give_back_taken(request, taken);
+                }
+                _ = sleep_until(&wheel, next) => {}
+            }
+        }
+        while let Some((request, taken)) = self.takes.next().await {
+            self.give_back_taken(request, taken);
+        }
+        if !given {
+            self.give_back_unanswered();
+        }
+    }
+
+    fn give_back_taken(&mut self, request: TakeRequest, taken: Result<Taken, Error>) {
+        self.sweeps[request.partition].unanswered = taken.is_err();
+        if let Ok(taken) = taken {
+            let claims = taken.claims.into_iter().map(|(_, claim)| claim).collect();
+            self.give_back("release", claims);
+        }
+    }
+
+    fn give_back_unanswered(&self) {
+        for (partition, sweep) in self.sweeps.iter().enumerate() {
+            if sweep.unanswered {
+                let queue = self.inbox.queue.clone();
+                let call = queue.partitions[partition].give_back(self.worker, sweep.number);
+                // What could not be given back comes again when its lease has run out.
+                tokio::spawn(async move { queue.ask(call).await.map(drop) });
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `Engine`: the one task of a worker. It takes jobs (`taking`), when `sweep` says so, holds them on the wheel until they are due,
+//! and renews what is held (`renewing`). At the end it gives back what nobody works on (`ending`).
+
+use std::{
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt, StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream, FuturesUnordered, SelectAll},
+};
+use tokio::time::Instant;
+
+use super::{
+    claim::Claim,
+    inbox::{Inbox, Status},
+    take::{TakeRequest, Taken},
+    waiting::sleep_until,
+};
+use crate::{error::Error, nonce::Nonce};
+
+mod ending;
+mod renewing;
+mod sweep;
+mod taking;
+
+use sweep::Sweep;
+
+/// How long what has come due waits for a consumer that does not ask, before others may have it.
+const UNASKED: Duration = Duration::from_secs(1);
+/// How long what has been started waits for a consumer that does not come back.
+const UNFETCHED: Duration = Duration::from_millis(200);
+
+pub(super) struct Engine {
+    inbox: Arc<Inbox>,
+    worker: Nonce,
+    /// One for each partition.
+    sweeps: Vec<Sweep>,
+    /// The partition that is swept first, next time.
+    turn: usize,
+    takes: FuturesUnordered<BoxFuture<'static, (TakeRequest, Result<Taken, Error>)>>,
+    /// How many jobs the takes under way may bring.
+    expected: usize,
+    on_wheel: FuturesUnordered<OnWheel>,
+    hints: SelectAll<BoxStream<'static, usize>>,
+    /// The consumer did not fetch what had come due; nothing is taken until it asks again.
+    paused: bool,
+    renew_at: Instant,
+    /// When the first of what is held runs out, unless it is renewed.
+    expire_at: Instant,
+}
+
+/// A claim on the wheel until it is due.
+struct OnWheel {
+    claim: Option<Claim>,
+    /// False when the wheel was shut down.
+    sleep: BoxFuture<'static, bool>,
+}
+
+impl Future for OnWheel {
+    type Output = Option<Claim>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Claim>> {
+        self.sleep.as_mut().poll(cx).map(|_| self.claim.take())
+    }
+}
+
+impl Engine {
+    pub(super) fn new(inbox: Arc<Inbox>) -> Engine {
+        let now = Instant::now();
+        Engine {
+            worker: Nonce::new(),
+            sweeps: inbox.queue.partitions.iter().map(|_| Sweep::new(now)).collect(),
+            turn: 0,
+            takes: FuturesUnordered::new(),
+            expected: 0,
+            on_wheel: FuturesUnordered::new(),
+            hints: SelectAll::new(),
+            paused: true,
+            renew_at: now,
+            expire_at: now + inbox.settings.lease,
+            inbox,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        if self.open().await {
+            self.listen();
+            self.renew_at = Instant::now() + self.renewal_period();
+            self.work().await;
+        }
+        self.end().await;
+    }
+
+    /// Opens the queue, as often as that takes. False when the worker ends before.
+    async fn open(&mut self) -> bool {
+        let inbox = self.inbox.clone();
+        loop {
+            let opened = async {
+                inbox.settings.check(&inbox.queue.wheel)?;
+                inbox.queue.open().await
+            };
+            // An answer is awaited to its end: a wheel that is shut down meanwhile is found out below.
+            match opened.await {
+                Ok(()) => return !inbox.queue.wheel.is_shutdown(),
+                Err(error) => inbox.report(error),
+            }
+            let next = Instant::now() + Duration::from_secs(1);
+            loop {
+                if inbox.status().closed {
+                    return false;
+                }
+                tokio::select! {
+                    () = inbox.engine.notified() => {}
+                    alive = sleep_until(&inbox.queue.wheel, next) => {
+                        if !alive {
+                            return false;
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self) {
+        let queue = &self.inbox.queue;
+        let Some(notifications) = &queue.notifications else {
+            return;
+        };
+        for (number, partition) in queue.partitions.iter().enumerate() {
+            let listener = notifications.listen(&partition.channel);
+            self.hints.push(
+                stream::unfold(listener, move |listener| async move {
+                    listener.heard().await;
+                    Some((number, listener))
+                })
+                .boxed(),
+            );
+        }
+    }
+
+    /// Until the stream is dropped or the wheel shut down.
+    async fn work(&mut self) {
+        let inbox = self.inbox.clone();
+        let wheel = inbox.queue.wheel.clone();
+        loop {
+            let status = inbox.status();
+            if status.closed || wheel.is_shutdown() {
+                return;
+            }
+            let now = Instant::now();
+            if status.asked && mem::take(&mut self.paused) {
+                self.sweeps.iter_mut().for_each(|sweep| sweep.at = now);
+            }
+            self.give_back_unwanted(&status, now);
+            self.take_jobs(&inbox.status(), now);
+            if self.renew_at <= now {
+                self.renew();
+            } else if self.expire_at <= now {
+                self.expire();
+            }
+            let status = inbox.notify_engine(self.wants_to_know());
+            if status.closed || (status.asked && self.paused) || self.wants_more(&status) {
+                continue;
+            }
+            let next = self.next(&status, now);
+            tokio::select! {
+                () = inbox.engine.notified() => {}
+                Some(claim) = self.on_wheel.next(), if !self.on_wheel.is_empty() => {
+                    claim.into_iter().for_each(|claim| inbox.add(claim));
+                    // What is due at the same tick is added at once.
+                    while let Some(Some(claim)) = self.on_wheel.next().now_or_never() {
+                        claim.into_iter().for_each(|claim| inbox.add(claim));
+                    }
+                }
+                Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => self.taken(request, taken),
+                Some(partition) = self.hints.next(), if !self.hints.is_empty() => {
+                    self.sweeps[partition].hint(Instant::now());
+                }
+                alive = sleep_until(&wheel, next) => {
+                    if !alive {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// When there is something to do, if nothing happens.
+    fn next(&self, status: &Status, now: Instant) -> Instant {
+        let mut next = self.renew_at.min(self.expire_at);
+        if !self.paused {
+            for sweep in self.sweeps.iter().filter(|sweep| !sweep.taking) {
+                next = next.min(sweep.at);
+            }
+        }
+        // Nobody says when a job is fetched, nor when it is not.
+        if status.ready > 0 || status.out > 0 {
+            next = next.min(now + UNFETCHED);
+        }
+        next
+    }
+}

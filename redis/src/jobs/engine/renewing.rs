@@ -1,0 +1,98 @@
+//! What is held is renewed, and what the consumer does not want is given back.
+
+use std::{sync::Arc, time::Duration};
+
+use tickwheel::Wheel;
+use tokio::time::Instant;
+
+use super::{Engine, UNASKED, UNFETCHED};
+use crate::{
+    error::Error,
+    jobs::{
+        batcher::{Answer, Operation},
+        claim::{Claim, JobLease, valid_until},
+        inbox::Status,
+        queue::{PATIENCE, micros, operation},
+    },
+    nonce::random_part,
+};
+
+impl Engine {
+    /// A third of the lease, less a random part: workers that started together do not renew together.
+    pub(super) fn renewal_period(&self) -> Duration {
+        let third = self.inbox.settings.lease / 3;
+        third - random_part(third / 5)
+    }
+
+    pub(super) fn renew(&mut self) {
+        self.renew_at = Instant::now() + self.renewal_period();
+        let duration = self.inbox.settings.lease;
+        for lease in self.expire() {
+            if !lease.begin_renewal() {
+                continue;
+            }
+            let arguments = operation("renew", &lease.id, &lease.token, micros(duration), 0);
+            let deadline = lease.validity.until();
+            let updates = self.inbox.queue.partitions[lease.partition].updates.clone();
+            let wheel = self.inbox.queue.wheel.clone();
+            updates.push(Operation::new(arguments, deadline, move |answer| {
+                renewed(&lease, answer, &wheel, duration);
+            }));
+        }
+    }
+
+    /// Ends what has run out. Returns what is left.
+    pub(super) fn expire(&mut self) -> Vec<Arc<JobLease>> {
+        let held = self.inbox.held();
+        self.expire_at = held
+            .iter()
+            .map(|lease| lease.validity.until())
+            .min()
+            .unwrap_or_else(|| Instant::now() + self.inbox.settings.lease);
+        held
+    }
+
+    /// Gives back what the consumer has not asked for.
+    pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
+        let is_over = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
+        let unasked = !status.asked && is_over(status.due_since, UNASKED);
+        let unfetched = is_over(status.started_since, UNFETCHED);
+        if unasked {
+            self.paused = true;
+        }
+        if unasked || unfetched {
+            self.give_back_older(unasked.then_some(now), unfetched.then_some(now));
+        }
+    }
+
+    /// Gives back the claims that are due, and those started, since before these instants.
+    pub(super) fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>) {
+        let (claims, starts) = self.inbox.take_back(due, started);
+        self.give_back("release", claims);
+        self.give_back("unstart", starts);
+    }
+
+    pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
+        let deadline = Instant::now() + PATIENCE;
+        for Claim { lease, .. } in claims {
+            self.inbox.let_go(&lease);
+            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
+            self.inbox.queue.partitions[lease.partition].updates.push(
+                // What could not be given back comes again when its lease has run out.
+                Operation::new(arguments, deadline, drop),
+            );
+        }
+    }
+}
+
+fn renewed(lease: &JobLease, answer: Result<Answer, Error>, wheel: &Wheel, duration: Duration) {
+    lease.end_renewal();
+    match answer {
+        Ok(Answer { yes: true, sent }) => {
+            lease.validity.extend(valid_until(wheel, sent, duration));
+        }
+        Ok(Answer { yes: false, .. }) => lease.validity.lose(),
+        // It may be renewed yet, the next time; if not, it runs out.
+        Err(_) => {}
+    }
+}

@@ -1,0 +1,207 @@
+//! `Sweep`: when to look at a partition next. No network, no clock.
+
+use std::{mem, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::nonce::random_part;
+
+/// How far apart sweeps of a partition are at most, and while nothing happens there also at least.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// How much sooner a sweep may be, at random.
+const JITTER: Duration = Duration::from_millis(100);
+/// How far apart sweeps are that wait for the leases of others to end.
+const ENDS_APART: Duration = Duration::from_secs(1);
+/// How long is waited after a take that failed: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What is known of a partition. A sweep of it is a take, which also finds what others have lost.
+pub(super) struct Sweep {
+    /// When to look next.
+    pub(super) at: Instant,
+    sent: Instant,
+    /// A take is under way.
+    pub(super) taking: bool,
+    /// The number of the take under way, or of the last one.
+    pub(super) number: u64,
+    /// The last take got no answer.
+    pub(super) unanswered: bool,
+    pause: Duration,
+    /// Something may have come due since the take under way was sent.
+    hinted: bool,
+    /// More could have been taken.
+    pub(super) more: bool,
+    /// Whether it was looked at before.
+    done_before: bool,
+}
+
+impl Sweep {
+    pub(super) fn new(now: Instant) -> Sweep {
+        Sweep {
+            at: now,
+            sent: now,
+            taking: false,
+            number: 0,
+            unanswered: false,
+            pause: PAUSE,
+            hinted: false,
+            more: false,
+            done_before: false,
+        }
+    }
+
+    /// Whether to take now. Without room for a job it can wait until it has to be looked for what others have lost.
+    pub(super) fn is_due(&mut self, now: Instant, room: usize, wants_more: bool) -> bool {
+        if self.taking {
+            return false;
+        }
+        if self.at > now {
+            return self.more && wants_more;
+        }
+        if room == 0 && now < self.sent + INTERVAL && !self.unanswered {
+            self.more = true;
+            self.at = self.sent + INTERVAL;
+            return false;
+        }
+        true
+    }
+
+    /// A take is sent; the same one again where the last got no answer.
+    pub(super) fn begin(&mut self, now: Instant) {
+        if !self.unanswered {
+            self.number += 1;
+        }
+        self.taking = true;
+        self.hinted = false;
+        self.more = false;
+        self.sent = now;
+    }
+
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.taking = false;
+        self.unanswered = true;
+        self.at = now + self.pause / 2 + random_part(self.pause / 2);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// With when the next job is due and when the next lease ends.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        next_due: Option<Instant>,
+        next_end: Option<Instant>,
+        look_ahead: Duration,
+    ) {
+        self.taking = false;
+        self.unanswered = false;
+        self.pause = PAUSE;
+        // Those that look at the same moment, at first and when there is news, do not go on doing so.
+        let jitter = if mem::replace(&mut self.done_before, true) {
+            JITTER
+        } else {
+            INTERVAL / 2
+        };
+        self.at = self.sent + INTERVAL - random_part(jitter);
+        if let Some(end) = next_end {
+            self.at = self.at.min(end.max(self.sent + ENDS_APART));
+        }
+        if let Some(due) = next_due {
+            let claimable = due.checked_sub(look_ahead).unwrap_or(now);
+            self.more = claimable <= now;
+            if !self.more {
+                // At half of the look-ahead, so that what comes due one after the other is taken together.
+                self.at = self.at.min(claimable + look_ahead / 2);
+            }
+        }
+        if self.hinted {
+            self.at = now;
+        }
+    }
+
+    /// Something may have come due.
+    pub(super) fn hint(&mut self, now: Instant) {
+        self.hinted = true;
+        if !self.taking && !self.unanswered {
+            self.at = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn answered(next_due: Option<Duration>, next_end: Option<Duration>) -> (Instant, Sweep) {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now);
+        assert!(sweep.is_due(now, 1, false));
+        sweep.begin(now);
+        assert!(!sweep.is_due(now, 1, true), "one at a time");
+        sweep.answered(
+            now,
+            next_due.map(|due| now + due),
+            next_end.map(|end| now + end),
+            SECOND,
+        );
+        (now, sweep)
+    }
+
+    #[test]
+    fn what_comes_due_is_taken_at_half_of_the_look_ahead() {
+        let (now, mut sweep) = answered(Some(2 * SECOND), None);
+        assert_eq!(sweep.at, now + 3 * SECOND / 2);
+        assert!(!sweep.is_due(now, 1, true));
+        assert!(sweep.is_due(sweep.at, 1, false));
+        let (now, mut sweep) = answered(Some(SECOND), None);
+        assert!(sweep.is_due(now, 1, true), "more could be taken at once");
+        assert!(!sweep.is_due(now, 1, false));
+    }
+
+    #[test]
+    fn leases_that_end_are_looked_for_once_a_second() {
+        let (now, sweep) = answered(None, Some(SECOND / 10));
+        assert_eq!(sweep.at, now + SECOND);
+    }
+
+    #[test]
+    fn without_room_it_waits_for_the_sweep() {
+        let (now, mut sweep) = answered(Some(2 * SECOND), None);
+        let due = sweep.at;
+        assert!(!sweep.is_due(due, 0, false));
+        assert_eq!(sweep.at, now + INTERVAL);
+        assert!(sweep.is_due(sweep.at, 0, false));
+    }
+
+    #[test]
+    fn a_hint_is_heard_also_while_a_take_is_under_way() {
+        let (now, mut sweep) = answered(None, None);
+        assert!(sweep.at > now + INTERVAL / 2 - JITTER);
+        sweep.hint(now);
+        assert!(sweep.is_due(now, 1, false));
+        sweep.begin(now);
+        sweep.hint(now);
+        sweep.answered(now, None, None, SECOND);
+        assert!(sweep.is_due(now, 1, false));
+    }
+
+    #[test]
+    fn one_without_an_answer_is_sent_again_under_its_number() {
+        let (now, mut sweep) = answered(None, None);
+        sweep.hint(now);
+        sweep.begin(now);
+        assert_eq!(sweep.number, 2);
+        sweep.failed(now);
+        assert!(sweep.at > now);
+        sweep.hint(now);
+        assert!(!sweep.is_due(now, 1, true), "it is not hurried");
+        assert!(sweep.is_due(sweep.at, 0, false));
+        sweep.begin(now);
+        assert_eq!(sweep.number, 2);
+        sweep.answered(now, None, None, SECOND);
+        sweep.begin(now);
+        assert_eq!(sweep.number, 3);
+    }
+}

@@ -1,0 +1,321 @@
+//! `Inbox`: where a worker's stream, its engine and its jobs meet.
+//!
+//! The engine adds claims that have come due. A poll of the stream asks for a job: then claims are started (`start`), which makes
+//! them deliveries, and the stream yields what was started.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    claim::{Claim, JobLease},
+    demand::Demand,
+    job::Job,
+    queue::Queue,
+    worker::Settings,
+};
+use crate::error::Error;
+
+mod held;
+mod start;
+
+use held::HeldLeases;
+
+/// How far apart errors are yielded.
+const ERRORS_APART: Duration = Duration::from_secs(1);
+/// How long a consumer that has room may take to fetch what was started for it.
+const UNFETCHED: Duration = Duration::from_millis(2);
+
+pub(super) struct Inbox {
+    pub(super) queue: Arc<Queue>,
+    pub(super) settings: Settings,
+    state: Mutex<State>,
+    /// Notified when there is something for the engine to do.
+    pub(super) engine: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Claims that have come due, by due time and then in the order in which they were added.
+    due: BTreeMap<(u64, u64), Due>,
+    added: u64,
+    starting: usize,
+    started: VecDeque<Started>,
+    /// Everything that is renewed: claims and jobs.
+    held: HeldLeases,
+    demand: Demand,
+    /// Whether the consumer waits for a job.
+    asked: bool,
+    notify_engine: NotifyEngine,
+    waker: Option<Waker>,
+    error: Option<Error>,
+    last_error: Option<Instant>,
+    /// The stream was dropped.
+    closed: bool,
+    /// The wheel was shut down.
+    ended: bool,
+}
+
+struct Due {
+    claim: Claim,
+    since: Instant,
+}
+
+struct Started {
+    claim: Claim,
+    since: Instant,
+}
+
+/// When the engine is notified: it need not hear of every job.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NotifyEngine {
+    /// As soon as the consumer asks.
+    pub(super) asked: bool,
+    /// As soon as no more is ready than this.
+    pub(super) low: Option<usize>,
+    /// As soon as the consumer asks and nothing is ready.
+    pub(super) starving: bool,
+}
+
+/// What the engine has to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status {
+    /// Whether the consumer waits for a job.
+    pub(super) asked: bool,
+    pub(super) closed: bool,
+    /// Claims that have come due and are not at the consumer's.
+    pub(super) ready: usize,
+    /// Jobs at the consumer's.
+    pub(super) out: usize,
+    /// Since when the first of the due claims has been there, and the first of the started ones has been started.
+    pub(super) due_since: Option<Instant>,
+    pub(super) started_since: Option<Instant>,
+    /// Whether anything is left to renew.
+    pub(super) holds: bool,
+}
+
+impl State {
+    fn ready(&self) -> usize {
+        self.due.len() + self.starting + self.started.len()
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            asked: self.asked,
+            closed: self.closed,
+            ready: self.ready(),
+            out: self.demand.out(),
+            due_since: self.due.values().next().map(|due| due.since),
+            started_since: self.started.front().map(|started| started.since),
+            holds: !self.held.is_empty(),
+        }
+    }
+
+    /// Whether to notify the engine, which then says anew what it wants to hear of.
+    fn engine_wants_to_know(&mut self) -> bool {
+        let ready = self.ready();
+        let wanted = (self.notify_engine.asked && self.asked)
+            || self.notify_engine.low.is_some_and(|low| ready <= low)
+            || (self.notify_engine.starving && self.asked && ready == 0);
+        if wanted {
+            self.notify_engine = NotifyEngine::default();
+        }
+        wanted
+    }
+}
+
+impl Inbox {
+    pub(super) fn new(queue: Arc<Queue>, settings: Settings) -> Arc<Inbox> {
+        Arc::new(Inbox {
+            queue,
+            settings,
+            state: Mutex::default(),
+            engine: Notify::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // The stream's side.
+
+    pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Job, Error>>> {
+        let waker = cx.waker().clone();
+        let mut lost = Vec::new();
+        let mut state = self.lock();
+        while let Some(Started { claim, .. }) = state.started.pop_front() {
+            if claim.lease.validity.is_lost() {
+                state.held.remove(&claim.lease);
+                lost.push(claim);
+                continue;
+            }
+            state.asked = false;
+            state.demand.fetched();
+            drop(state);
+            return Poll::Ready(Some(Ok(Job::new(claim, self.clone()))));
+        }
+        if let Some(error) = state.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        // Dropped with the lock released.
+        let old = state.waker.replace(waker);
+        state.asked = true;
+        let on_their_way = state.starting + state.started.len();
+        state.demand.asked(on_their_way);
+        self.start(&mut state);
+        let notify = state.engine_wants_to_know();
+        drop(state);
+        drop(old);
+        if notify {
+            self.engine.notify_one();
+        }
+        Poll::Pending
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.engine.notify_one();
+    }
+
+    // The jobs' side.
+
+    /// A job is being finished, or was dropped: it is not renewed any more.
+    pub(super) fn leave(&self, lease: &Arc<JobLease>) {
+        let mut state = self.lock();
+        state.held.remove(lease);
+        let last = state.closed && state.held.is_empty();
+        drop(state);
+        if last {
+            self.engine.notify_one();
+        }
+    }
+
+    /// The consumer has room for another: a job was finished or dropped.
+    pub(super) fn finished(&self) {
+        let mut state = self.lock();
+        let others = state
+            .started
+            .front()
+            .is_some_and(|first| first.since.elapsed() > UNFETCHED);
+        state.demand.left(others);
+    }
+
+    // The engine's side.
+
+    pub(super) fn status(&self) -> Status {
+        self.lock().status()
+    }
+
+    /// Says when the engine wants to be notified.
+    pub(super) fn notify_engine(&self, when: NotifyEngine) -> Status {
+        let mut state = self.lock();
+        state.notify_engine = when;
+        state.status()
+    }
+
+    /// From now on the claim is renewed.
+    pub(super) fn hold(&self, lease: &Arc<JobLease>) {
+        self.lock().held.insert(lease);
+    }
+
+    pub(super) fn let_go(&self, lease: &Arc<JobLease>) {
+        self.lock().held.remove(lease);
+    }
+
+    /// All that is held. What is lost already is ended and left out.
+    pub(super) fn held(&self) -> Vec<Arc<JobLease>> {
+        let (lasting, lost) = self.lock().held.split_lost();
+        for lease in lost {
+            lease.validity.lose();
+        }
+        lasting
+    }
+
+    /// A claim has come due.
+    pub(super) fn add(self: &Arc<Self>, claim: Claim) {
+        let mut state = self.lock();
+        if claim.lease.validity.is_lost() {
+            state.held.remove(&claim.lease);
+            return;
+        }
+        state.added += 1;
+        let place = (claim.due, state.added);
+        let since = Instant::now();
+        state.due.insert(place, Due { claim, since });
+        self.start(&mut state);
+    }
+
+    /// Yields an error, unless another has just been.
+    pub(super) fn report(&self, error: Error) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.last_error.is_some_and(|last| now < last + ERRORS_APART) {
+            return;
+        }
+        state.last_error = Some(now);
+        state.error = Some(error);
+        wake(state);
+    }
+
+    /// Takes out what the consumer has not asked for: claims added before one instant, and those started before another.
+    pub(super) fn take_back(
+        &self,
+        added_before: Option<Instant>,
+        started_before: Option<Instant>,
+    ) -> (Vec<Claim>, Vec<Claim>) {
+        let mut state = self.lock();
+        let (mut claims, mut starts) = (Vec::new(), Vec::new());
+        while state
+            .due
+            .first_key_value()
+            .is_some_and(|(_, due)| Some(due.since) <= added_before)
+        {
+            claims.extend(state.due.pop_first().map(|(_, due)| due.claim));
+        }
+        while state
+            .started
+            .front()
+            .is_some_and(|started| Some(started.since) <= started_before)
+        {
+            starts.extend(state.started.pop_front().map(|started| started.claim));
+        }
+        if !starts.is_empty() {
+            // The consumer has gone away without a word, or has less room than it had.
+            state.demand.returned();
+            state.asked = false;
+        }
+        for claim in claims.iter().chain(&starts) {
+            state.held.remove(&claim.lease);
+        }
+        (claims, starts)
+    }
+
+    /// The wheel was shut down: nothing is renewed from now on, and the stream ends.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        let held = state.held.drain();
+        wake(state);
+        for lease in held {
+            lease.validity.lose();
+        }
+    }
+}
+
+/// Wakes the stream, with the lock released.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

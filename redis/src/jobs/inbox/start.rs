@@ -1,0 +1,82 @@
+//! How claims are started, which makes them deliveries.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Due, Inbox, Started, State, wake};
+use crate::{
+    error::Error,
+    jobs::{
+        batcher::{Answer, Operation},
+        claim::{Claim, valid_until},
+        queue::{micros, operation},
+    },
+};
+
+impl Inbox {
+    /// Starts as many claims that are due as the consumer has room for, if it waits.
+    pub(super) fn start(self: &Arc<Self>, state: &mut State) {
+        if !state.asked || state.ended || state.closed {
+            return;
+        }
+        let duration = self.settings.lease;
+        while state.demand.room(state.starting + state.started.len()) > 0 {
+            let Some((_, Due { claim, .. })) = state.due.pop_first() else {
+                return;
+            };
+            let lease = &claim.lease;
+            if lease.validity.is_lost() {
+                state.held.remove(lease);
+                continue;
+            }
+            state.starting += 1;
+            let arguments = operation("start", &lease.id, &lease.token, micros(duration), 0);
+            let deadline = lease.validity.until();
+            let updates = &self.queue.partitions[lease.partition].updates;
+            let inbox = self.clone();
+            updates.push(Operation::new(arguments, deadline, move |answer| {
+                inbox.answered(claim, answer)
+            }));
+        }
+    }
+
+    fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
+        let (granted, error) = match answer {
+            Ok(Answer { yes: true, sent }) => {
+                let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
+                (claim.lease.validity.extend(until), None)
+            }
+            // Cancelled, rescheduled, or lost.
+            Ok(Answer { yes: false, .. }) => (false, None),
+            Err(error) => (false, Some(error)),
+        };
+        let mut state = self.lock();
+        state.starting -= 1;
+        if !granted {
+            state.held.remove(&claim.lease);
+            if error.is_none() {
+                self.start(&mut state);
+            }
+            // The engine may take others in its place, or be waiting for the last one.
+            if state.engine_wants_to_know() || state.closed {
+                self.engine.notify_one();
+            }
+            if let Some(error) = error {
+                drop(state);
+                self.report(error);
+                // Nothing is started from here: it may be a runtime's end that brought the error. The next poll will.
+                wake(self.lock());
+            }
+            return;
+        }
+        let since = Instant::now();
+        state.started.push_back(Started { claim, since });
+        let closed = state.closed;
+        if closed {
+            self.engine.notify_one();
+        } else if state.started.len() == 1 {
+            wake(state);
+        }
+    }
+}

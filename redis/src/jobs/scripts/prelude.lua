@@ -1,0 +1,46 @@
+-- What the scripts begin with that change jobs. Each is a call with a number, of a sender that has one call under way at a time.
+-- KEYS: due claimed running dead state payload last. ARGV: number, channel, and what each script says.
+--
+-- A job has its payload in `payload`, and is in exactly one of four sorted sets:
+--   due      waits; the score is its due time
+--   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
+--   running  was delivered; the score is the end of the lease
+--   dead     ran out of attempts, or was buried; the score is when
+-- `state` holds "token attempts due" for each job that was ever claimed, with the token "-" while nobody holds it.
+-- `last` holds the sender's last call: its number and its reply. A repeated call answers as the first did, and one that comes late,
+-- behind its successor, is refused.
+local due, claimed, running, dead, state, payload, last = unpack(KEYS)
+local number, channel = ARGV[1], ARGV[2]
+local call, match = redis.call, string.match
+
+local time = call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+-- Lua writes 14 digits of a number unless it is told to write all.
+local function exact(value)
+  return string.format('%.0f', math.min(value, 9e15))
+end
+
+-- Who holds a job, its attempts and its due time.
+local function read(id)
+  local held = call('HGET', state, id)
+  if not held then return '-', '0', nil end
+  return match(held, '^(%S+) (%d+) (%d+)$')
+end
+
+local function write(id, token, attempts, at)
+  call('HSET', state, id, token .. ' ' .. attempts .. ' ' .. at)
+end
+
+local past, last_reply = match(call('GET', last) or '', '^(%d+) (.*)$')
+local is_repeated = past == number
+local is_late = past and tonumber(past) > tonumber(number)
+
+local function refuse()
+  return redis.error_reply('STALE a later call of this sender was answered already')
+end
+
+local function remember(reply)
+  call('SET', last, number .. ' ' .. reply, 'PX', 3600000)
+end
+

@@ -1,6 +1,7 @@
 //! Delayed jobs worked on by several processes, some of which are killed, on servers some of which are killed too.
 //!
-//! `TICKWHEEL_JOBS` is how many jobs each scene has: a few thousand unless it says otherwise.
+//! `TICKWHEEL_JOBS` is how many jobs each scene has: 100,000 where nobody is killed and a few thousand elsewhere, unless it says
+//! otherwise.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -231,7 +232,7 @@ async fn schedule<C: Connection>(
 #[tokio::test]
 async fn nothing_is_lost_and_nothing_done_twice_while_every_worker_lives() {
     let server = Server::start();
-    let count = size(6_000);
+    let count = size(100_000);
     let mut fleet = Fleet::new(&server.url(), Duration::from_secs(60), Duration::ZERO);
     for _ in 0..3 {
         fleet.start_worker();

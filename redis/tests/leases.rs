@@ -15,7 +15,7 @@ use support::{
     soon, until,
 };
 use tickwheel::{SleepError, Wheel};
-use tickwheel_redis::{Error, Lease, Leases};
+use tickwheel_redis::{Error, Lease, Leases, Notifications};
 use tokio::time::{Instant, sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -633,6 +633,32 @@ async fn of_those_who_wait_in_a_process_one_asks() {
         .map(Result::unwrap)
         .collect();
     assert_eq!(tokens.len(), 100);
+}
+
+#[tokio::test]
+async fn a_lease_that_goes_round_in_a_process_costs_two_requests_each_time() {
+    let server = Server::start();
+    let leases = leases(&server)
+        .await
+        .notifications(&Notifications::of(server.client()));
+    let (before, began) = (scripts_run(&server), Instant::now());
+    let tasks = (0..8).map(|_| {
+        let leases = leases.clone();
+        tokio::spawn(async move {
+            for _ in 0..25 {
+                let lease = leases.acquire("x", MINUTE).await.unwrap();
+                tokio::task::yield_now().await;
+                assert!(lease.release().await.unwrap());
+            }
+        })
+    });
+    soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
+    // The text of each script is sent once, and who waits asks every second.
+    let more = 2 + began.elapsed().as_secs();
+    let asked = scripts_run(&server) - before;
+    assert!(asked <= 2 * 8 * 25 + more, "{asked} requests for 200 leases");
+    let subscriptions: String = server.command(&["INFO", "commandstats"]);
+    assert!(!subscriptions.contains("cmdstat_subscribe"), "{subscriptions}");
 }
 
 #[tokio::test]

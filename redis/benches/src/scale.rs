@@ -6,7 +6,10 @@ use futures::{StreamExt, stream};
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Notifications};
 
-use crate::support::{connect, server::Server};
+use crate::{
+    measure::Used,
+    support::{connect, server::Server},
+};
 
 const SAMPLE: u64 = 5000;
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -19,16 +22,16 @@ pub(crate) async fn run(most: u64) {
     let mut waiting = 0;
     let mut step = 1000;
     println!(
-        "{:>12}{:>16}{:>24}{:>16}",
+        "microseconds for a job, and in brackets those of redis-server's processor time\n\n{:>12}{:>18}{:>24}{:>16}",
         "waiting", "schedule", "take, start and done", "memory"
     );
     loop {
         fill(&jobs, waiting..step).await;
         waiting = step;
-        let began = Instant::now();
+        let put = Cost::begin(&server);
         fill_due(&jobs).await;
-        let put = began.elapsed();
-        let began = Instant::now();
+        let put = put.of_each(&server);
+        let done = Cost::begin(&server);
         let worker = jobs.worker().prefetch(256).start();
         worker
             .take(SAMPLE as usize)
@@ -36,23 +39,37 @@ pub(crate) async fn run(most: u64) {
                 assert!(job.expect("a job").done().await.expect("an answer"));
             })
             .await;
-        let done = began.elapsed();
+        let done = done.of_each(&server);
         let info: String = server.command(&["INFO", "memory"]);
         let memory = info
             .lines()
             .find_map(|line| line.strip_prefix("used_memory_human:"));
-        let micros = |time: Duration| format!("{:.1} us", time.as_secs_f64() * 1e6 / SAMPLE as f64);
-        println!(
-            "{waiting:>12}{:>16}{:>24}{:>16}",
-            micros(put),
-            micros(done),
-            memory.unwrap_or("?")
-        );
+        println!("{waiting:>12}{put:>18}{done:>24}{:>16}", memory.unwrap_or("?"));
         assert_eq!(jobs.counts().await.expect("an answer").waiting, waiting);
         if waiting >= most {
             return;
         }
         step = (step * 10).min(most);
+    }
+}
+
+struct Cost {
+    began: Instant,
+    used: Used,
+}
+
+impl Cost {
+    fn begin(server: &Server) -> Cost {
+        Cost {
+            used: Used::by(server),
+            began: Instant::now(),
+        }
+    }
+
+    fn of_each(self, server: &Server) -> String {
+        let micros = self.began.elapsed().as_secs_f64() * 1e6 / SAMPLE as f64;
+        let (_, server) = Used::by(server).since(self.used, SAMPLE);
+        format!("{micros:.1} ({server:.1})")
     }
 }
 

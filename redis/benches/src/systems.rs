@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use apalis_core::{backend::TaskSink, task::builder::TaskBuilder, worker::builder::WorkerBuilder};
 use apalis_redis::{Config, RedisStorage};
 use futures::StreamExt;
-use redis::aio::ConnectionManager;
-use rsmq_async::{RsmqConnection, RsmqOptions};
+use redis::{AsyncConnectionConfig, aio::ConnectionManager};
+use rsmq_async::RsmqConnection;
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Notifications};
 use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
@@ -132,12 +132,16 @@ impl System for Rsmq {
     const NAME: &'static str = "rsmq_async";
 
     async fn start(server: &Server, in_flight: usize, done: Done) -> Rsmq {
-        let options = RsmqOptions {
-            host: "127.0.0.1".to_owned(),
-            port: server.port(),
-            ..RsmqOptions::default()
-        };
-        let mut queue = rsmq_async::Rsmq::new(options).await.expect("a server");
+        // As the others', without the client's limit of 500 ms for an answer: `RsmqOptions` cannot say so.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = server
+            .client()
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .expect("a server");
+        let mut queue = rsmq_async::Rsmq::new_with_connection(connection, false, None)
+            .await
+            .expect("a server");
         // It is there already in a second run on the same server.
         let _ = queue.create_queue("bench", None, None, None).await;
         let mut workers = JoinSet::new();

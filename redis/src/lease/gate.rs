@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures_util::FutureExt;
@@ -20,6 +23,8 @@ pub(super) struct Gates {
 struct Gate {
     /// Fair: who came first is first. With it goes what listens for the release by another process, once somebody has had to wait.
     turn: tokio::sync::Mutex<Option<Listener>>,
+    /// Whether the last who had its turn holds the lease, as far as is known: it may also have lost it.
+    held: AtomicBool,
     released: Notify,
 }
 
@@ -48,6 +53,7 @@ impl Gates {
     /// A lease of this process was released.
     pub(super) fn released(&self, key: &str) {
         if let Some(gate) = self.lock().get(key) {
+            gate.held.store(false, Ordering::Release);
             gate.released.notify_one();
         }
     }
@@ -70,6 +76,16 @@ impl Waiter<'_> {
         if let Some(listener) = listener {
             listener.heard().now_or_never();
         }
+    }
+
+    /// This one was given the lease.
+    pub(super) fn holds(&self) {
+        self.gate.held.store(true, Ordering::Release);
+    }
+
+    /// Whether the one before was given the lease and has not released it.
+    pub(super) fn is_held_here(&self) -> bool {
+        self.gate.held.load(Ordering::Acquire)
     }
 
     /// Completes when the lease was released by this process since it last completed.
@@ -117,6 +133,18 @@ mod tests {
         gates.released("a");
         waiter.forget_releases(None);
         assert_pending!(task::spawn(waiter.released()).poll());
+    }
+
+    #[test]
+    fn the_next_knows_that_the_one_before_holds() {
+        let gates = Gates::default();
+        let (first, second) = (gates.waiter("a".into()), gates.waiter("a".into()));
+        assert!(!second.is_held_here());
+        first.holds();
+        drop(first);
+        assert!(second.is_held_here());
+        gates.released("a");
+        assert!(!second.is_held_here());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `Leases`: names that one holder in the fleet has at a time.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 use tickwheel::Wheel;
 use tokio::time::Instant;
@@ -210,25 +210,37 @@ impl<C: Connection> Leases<C> {
         let mut listener = waiter.turn().await;
         let mut asking = Asking::new(self, name, &tag, terms);
         let mut backoff = Duration::from_millis(50);
+        // Redis would only say what is known here.
+        let mut known_as_held = waiter.is_held_here();
         loop {
-            waiter.forget_releases(listener.as_ref());
-            let pause = match asking.attempt().await {
-                Ok(Attempt::Held(lease)) => return Ok(lease),
-                Ok(Attempt::Taken { left }) => {
-                    backoff = Duration::from_millis(50);
-                    // A millisecond more, so that it has gone.
-                    left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))
+            let pause = if mem::take(&mut known_as_held) {
+                POLL
+            } else {
+                waiter.forget_releases(listener.as_ref());
+                let answer = asking.attempt().await;
+                if let (Err(_) | Ok(Attempt::Taken { .. }), None, Some(notifications)) =
+                    (&answer, &*listener, &self.notifications)
+                {
+                    *listener = Some(notifications.listen(calls::channel(&tag)));
                 }
-                Err(error) if error.is_passing() => {
-                    tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
-                    backoff = (backoff * 2).min(POLL);
-                    backoff - random_part(backoff / 2)
+                match answer {
+                    Ok(Attempt::Held(lease)) => {
+                        waiter.holds();
+                        return Ok(lease);
+                    }
+                    Ok(Attempt::Taken { left }) => {
+                        backoff = Duration::from_millis(50);
+                        // A millisecond more, so that it has gone.
+                        left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))
+                    }
+                    Err(error) if error.is_passing() => {
+                        tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
+                        backoff = (backoff * 2).min(POLL);
+                        backoff - random_part(backoff / 2)
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             };
-            if let (None, Some(notifications)) = (&*listener, &self.notifications) {
-                *listener = Some(notifications.listen(calls::channel(&tag)));
-            }
             let heard = async {
                 match &*listener {
                     Some(listener) => listener.heard().await,

@@ -79,8 +79,16 @@ const WORKLOADS: [(&str, usize, usize); 3] = [
 
 #[derive(Default)]
 struct Row {
-    /// Pairs per second, and microseconds of processor time for each: of this process, and of the server.
-    runs: [Vec<(f64, f64, f64)>; WORKLOADS.len()],
+    runs: [Vec<Run>; WORKLOADS.len()],
+}
+
+struct Run {
+    /// Pairs per second.
+    rate: f64,
+    /// Microseconds of processor time for a pair, of this process and of the server.
+    own: f64,
+    server: f64,
+    /// Requests for a pair.
     requests: f64,
 }
 
@@ -111,18 +119,22 @@ fn main() {
         for (name, row) in &rows {
             print!("{name:<16}");
             for runs in &row.runs {
-                print!("{}", rate(runs.iter().map(|run| run.0)));
+                print!("{}", rate(runs.iter().map(|run| run.rate)));
             }
-            println!("{:>8.2} requests", row.requests);
+            println!();
         }
-        println!("\nmicroseconds of processor time for a pair: this process, redis-server\n");
+        println!("\nmicroseconds of processor time for a pair: this process, redis-server; requests\n");
         head();
         for (name, row) in &rows {
             print!("{name:<16}");
             for runs in &row.runs {
-                let (own, ..) = spread(runs.iter().map(|run| run.1));
-                let (server, ..) = spread(runs.iter().map(|run| run.2));
-                print!("{:>26}", format!("{own:.0}, {server:.0}"));
+                let middle = |part: fn(&Run) -> f64| spread(runs.iter().map(part)).0;
+                let (own, server, requests) = (
+                    middle(|run| run.own),
+                    middle(|run| run.server),
+                    middle(|run| run.requests),
+                );
+                print!("{:>26}", format!("{own:.0}, {server:.0}; {requests:.2}"));
             }
             println!();
         }
@@ -137,11 +149,13 @@ impl Row {
         system.acquire_and_release("warm").await;
         let (sent, used) = (sent::<S>(&server), Used::by(&server));
         let (pairs, elapsed) = run(system, tasks, names, Duration::from_secs(seconds)).await;
-        let (own, servers) = Used::by(&server).since(used, pairs);
-        if tasks == 1 {
-            self.requests = (self::sent::<S>(&server) - sent) as f64 / pairs as f64;
-        }
-        self.runs[workload].push((pairs as f64 / elapsed.as_secs_f64(), own, servers));
+        let (own, used_by_server) = Used::by(&server).since(used, pairs);
+        self.runs[workload].push(Run {
+            rate: pairs as f64 / elapsed.as_secs_f64(),
+            own,
+            server: used_by_server,
+            requests: (self::sent::<S>(&server) - sent) as f64 / pairs as f64,
+        });
     }
 }
 

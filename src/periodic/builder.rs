@@ -119,7 +119,7 @@ impl PeriodicBuilder {
     ///
     /// # Errors
     ///
-    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the series or is shut down, or a run panics.
+    /// The handle resolves to a [`ScheduleError`](crate::ScheduleError) when the wheel refuses the series or is shut down, or a run panics.
     ///
     /// # Examples
     ///

@@ -9,7 +9,8 @@ use crate::{error::TimeoutError, wheel::Wheel};
 
 /// Wraps services in a [`Timeout`], which returns an error if a response comes too late.
 ///
-/// With [`respond_with`](TimeoutLayer::respond_with) it wraps them in a [`Respond`], which answers with a response of your own.
+/// With [`respond_with`](TimeoutLayer::respond_with) it wraps them in a [`Respond`](super::Respond), which answers with a response of
+/// your own.
 ///
 /// # Examples
 ///

@@ -4,6 +4,7 @@ use std::{
     future::Future,
     io,
     net::UdpSocket,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -35,7 +36,8 @@ use crate::{sleep::Sleep, wheel::Wheel};
 /// # When the wheel refuses
 ///
 /// If the wheel is full or has been shut down, a timer waits on the other runtime's timer: no connection hangs, and none is
-/// cut off early. So that runtime must have a timer. `quinn::TokioRuntime` panics on a Tokio runtime that was built without one.
+/// cut off early. If that runtime has no timer either, as `quinn::TokioRuntime` on a Tokio runtime that was built without one, the timer
+/// ends at its second poll. The connection then looks at its deadlines again and again, and gives way to other tasks in between.
 ///
 /// # Examples
 ///
@@ -87,7 +89,7 @@ impl Runtime for WheelRuntime {
     fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(WheelTimer {
             sleep: self.wheel.sleep_until(deadline.into()),
-            refused: None,
+            fallback: Fallback::Unused,
             runtime: self.runtime.clone(),
         })
     }
@@ -109,30 +111,46 @@ impl Runtime for WheelRuntime {
 #[derive(Debug)]
 struct WheelTimer {
     sleep: Sleep,
-    /// The other runtime's timer, while the wheel has refused.
-    refused: Option<Pin<Box<dyn AsyncTimer>>>,
+    fallback: Fallback,
     runtime: Arc<dyn Runtime>,
+}
+
+/// What the timer waits on instead of the wheel.
+#[derive(Debug)]
+enum Fallback {
+    /// The wheel has not refused.
+    Unused,
+    Runtime(Pin<Box<dyn AsyncTimer>>),
+    /// The wheel has refused, and the other runtime has no timer.
+    Unavailable,
 }
 
 impl AsyncTimer for WheelTimer {
     fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         // With the next poll, the wheel may have room again.
-        self.refused = None;
+        self.fallback = Fallback::Unused;
         self.sleep.reset(deadline.into());
     }
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let WheelTimer {
-            sleep,
-            refused,
-            runtime,
-        } = &mut *self;
-        if refused.is_none() && ready!(Pin::new(&mut *sleep).poll(cx)).is_ok() {
-            return Poll::Ready(());
+        if let Fallback::Unused = self.fallback {
+            if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {
+                return Poll::Ready(());
+            }
+            let deadline = self.sleep.deadline().into_std();
+            // Tokio reports a runtime without timers only by a panic.
+            match catch_unwind(AssertUnwindSafe(|| self.runtime.new_timer(deadline))) {
+                Ok(timer) => self.fallback = Fallback::Runtime(timer),
+                Err(_) => {
+                    self.fallback = Fallback::Unavailable;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
         }
-        refused
-            .get_or_insert_with(|| runtime.new_timer(sleep.deadline().into_std()))
-            .as_mut()
-            .poll(cx)
+        match &mut self.fallback {
+            Fallback::Runtime(timer) => timer.as_mut().poll(cx),
+            Fallback::Unused | Fallback::Unavailable => Poll::Ready(()),
+        }
     }
 }

@@ -314,6 +314,25 @@ async fn a_timer_refused_waits_elsewhere_and_comes_back_when_there_is_room() {
 }
 
 #[test]
+fn a_timer_refused_where_the_runtime_has_none_ends_and_does_not_panic() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let wheel = Wheel::new();
+        drop(wheel.shutdown());
+        let runtime = WheelRuntime::new(&wheel, Arc::new(TokioRuntime));
+        let mut timer = runtime.new_timer((Instant::now() + SECOND).into_std());
+        for _ in 0..2 {
+            let (waker, woken) = counting_waker();
+            let mut cx = Context::from_waker(&waker);
+            assert!(timer.as_mut().poll(&mut cx).is_pending(), "other tasks run first");
+            assert_eq!(woken.load(Ordering::SeqCst), 1);
+            assert!(timer.as_mut().poll(&mut cx).is_ready());
+            timer.as_mut().reset((Instant::now() + SECOND).into_std());
+        }
+    });
+}
+
+#[test]
 fn the_runtime_is_one_as_quinn_wants_it() {
     fn check<T: Runtime + Clone>() {}
     check::<WheelRuntime>();

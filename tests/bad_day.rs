@@ -76,6 +76,26 @@ impl Flag {
 #[test]
 fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
     const READY: usize = 20_000;
+    let median = polls_while_tasks_keep_sleeps_waiting(READY, Duration::from_micros(5), 0);
+    assert!(
+        median < READY / 2,
+        "a sleep waited through {median} polls of other tasks"
+    );
+}
+
+/// A hundred such tasks, and five hundred that another thread spawns: the runtime takes one of these after every 31 polls, and the
+/// driver does not stand behind them.
+#[test]
+fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
+    let median = polls_while_tasks_keep_sleeps_waiting(100, Duration::from_micros(200), 500);
+    assert!(
+        median < 500 * 31 / 4,
+        "a sleep waited through {median} polls of other tasks"
+    );
+}
+
+/// How many polls of tasks that are always ready a sleep of another thread lets pass, which spawns so many tasks before it.
+fn polls_while_tasks_keep_sleeps_waiting(ready: usize, work: Duration, spawned: usize) -> usize {
     const SLEEPS: usize = 20;
 
     let runtime = real_runtime();
@@ -83,13 +103,16 @@ fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
     let driven = wheel.clone();
     let (polls, over) = (Arc::new(AtomicUsize::new(0)), Flag::default());
     let sleeper = {
-        let (polls, over) = (polls.clone(), over.clone());
+        let (polls, over, runtime) = (polls.clone(), over.clone(), runtime.handle().clone());
         thread::spawn(move || {
-            while polls.load(Ordering::SeqCst) < READY {
+            while polls.load(Ordering::SeqCst) < ready {
                 thread::sleep(ms(1));
             }
             let waited: Result<Vec<_>, _> = (0..SLEEPS)
                 .map(|_| {
+                    for _ in 0..spawned {
+                        runtime.spawn(async {});
+                    }
                     let before = polls.load(Ordering::SeqCst);
                     futures::executor::block_on(wheel.sleep(ms(1)))?;
                     Ok::<_, tickwheel::SleepError>(polls.load(Ordering::SeqCst) - before)
@@ -102,7 +125,7 @@ fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
     runtime.block_on(async {
         // The driver is this runtime's.
         driven.sleep(ms(1)).await.unwrap();
-        let ready: Vec<_> = (0..READY)
+        let tasks: Vec<_> = (0..ready)
             .map(|_| {
                 let (polls, over) = (polls.clone(), over.clone());
                 tokio::spawn(poll_fn(move |cx| {
@@ -110,24 +133,20 @@ fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
                     if over.is_raised() {
                         return Poll::Ready(());
                     }
-                    work_for(Duration::from_micros(5));
+                    work_for(work);
                     cx.waker().wake_by_ref();
                     Poll::Pending
                 }))
             })
             .collect();
-        for task in ready {
+        for task in tasks {
             task.await.unwrap();
         }
     });
     let mut waited = sleeper.join().unwrap().unwrap();
     // The first comes late, and tells that the queue is long.
     waited.sort_unstable();
-    let median = waited[SLEEPS / 2];
-    assert!(
-        median < READY / 2,
-        "sleeps waited through {waited:?} polls of other tasks"
-    );
+    waited[SLEEPS / 2]
 }
 
 /// Two thousand tasks that the driver itself has woken, on one thread: it does not stand behind all of them.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant as MachineInstant},
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{overtaking::Overtaking, shared::Shared, waking};
 use crate::{
@@ -206,8 +206,8 @@ impl Driver {
     ///
     /// Tokio's own `yield_now` keeps a task on its worker, where a task that blocks would hold up the driver. A task that wakes
     /// itself goes to the end of the worker's queue, from which an idle worker takes it. If none is idle, that end may be very far
-    /// away, but Tokio's timer wakes a task ahead of the queue. Where there is one queue only, `yield_now` comes back soonest, unless
-    /// the driver overtakes.
+    /// away, but Tokio's timer nearly always wakes a task ahead of the queue. Where there is one worker only, `yield_now` comes back
+    /// soonest, unless the driver overtakes.
     async fn yield_to_others(&mut self) {
         self.look_ahead();
         if self.overtaking.is_needed() || waking::a_worker_is_idle() {
@@ -220,7 +220,7 @@ impl Driver {
                 Poll::Pending
             })
             .await;
-        } else if self.overtaking.is_possible() {
+        } else if Handle::current().metrics().num_workers() == 1 {
             tokio::task::yield_now().await;
         } else {
             tokio::time::sleep(PAUSE).await;

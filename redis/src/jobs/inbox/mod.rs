@@ -42,10 +42,10 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct State {
     /// Claims that have come due, by due time and then in the order in which they were added.
-    due: BTreeMap<(u64, u64), Due>,
+    due: BTreeMap<(u64, u64), Ready>,
     added: u64,
     starting: usize,
-    started: VecDeque<Started>,
+    started: VecDeque<Ready>,
     /// Everything that is renewed: claims and jobs.
     held: HeldLeases,
     demand: Demand,
@@ -61,12 +61,8 @@ struct State {
     ended: bool,
 }
 
-struct Due {
-    claim: Claim,
-    since: Instant,
-}
-
-struct Started {
+/// A claim that has come due, or been started, and since when.
+struct Ready {
     claim: Claim,
     since: Instant,
 }
@@ -149,7 +145,7 @@ impl Inbox {
         let waker = cx.waker().clone();
         let mut lost = Vec::new();
         let mut state = self.lock();
-        while let Some(Started { claim, .. }) = state.started.pop_front() {
+        while let Some(Ready { claim, .. }) = state.started.pop_front() {
             if claim.lease.validity.is_lost() {
                 state.held.remove(&claim.lease);
                 lost.push(claim);
@@ -250,7 +246,7 @@ impl Inbox {
         state.added += 1;
         let place = (claim.due, state.added);
         let since = Instant::now();
-        state.due.insert(place, Due { claim, since });
+        state.due.insert(place, Ready { claim, since });
         self.start(&mut state);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Due, Inbox, Started, State, wake};
+use super::{Inbox, Ready, State, wake};
 use crate::{
     error::Error,
     jobs::{
@@ -22,7 +22,7 @@ impl Inbox {
         }
         let duration = self.settings.lease;
         while state.demand.room(state.starting + state.started.len()) > 0 {
-            let Some((_, Due { claim, .. })) = state.due.pop_first() else {
+            let Some((_, Ready { claim, .. })) = state.due.pop_first() else {
                 return;
             };
             let lease = &claim.lease;
@@ -71,7 +71,7 @@ impl Inbox {
             return;
         }
         let since = Instant::now();
-        state.started.push_back(Started { claim, since });
+        state.started.push_back(Ready { claim, since });
         let closed = state.closed;
         if closed {
             self.engine.notify_one();

@@ -8,6 +8,8 @@ pub enum Peer {
     Tickwheel,
     /// `tickwheel::time`, on the current wheel: timeouts and sleeps, beside those of a handle.
     Current,
+    /// Timeouts counted under a label, one for all workers, beside those without.
+    Labelled,
     /// `tokio::time`.
     Tokio,
     /// `tokio::time` on a runtime with `enable_alt_timer`, under `--cfg tokio_unstable` only.
@@ -45,6 +47,7 @@ impl Peer {
         match self {
             Peer::Tickwheel => "tickwheel",
             Peer::Current => "tickwheel::time",
+            Peer::Labelled => "labelled",
             Peer::Tokio => "tokio",
             Peer::TokioAlt => "tokio-alt",
             Peer::Pingora => "pingora-timeout",

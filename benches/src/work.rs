@@ -21,7 +21,7 @@ use async_io::Timer;
 use futures_timer::Delay;
 use kestrel_timer::{TimerHandleWithCompletion, TimerTask, TimerWheel};
 use pingora_timeout::fast_timeout::{fast_sleep, fast_timeout};
-use tickwheel::Wheel;
+use tickwheel::{Labelled, Wheel};
 use tokio_util::time::{DelayQueue, delay_queue};
 
 pub use crate::random::Durations;
@@ -108,6 +108,7 @@ impl<F: Future + Unpin, D: Future + Unpin> Future for Race<F, D> {
 enum Timers {
     Tickwheel(Wheel),
     Current,
+    Labelled(Labelled),
     Tokio,
     Pingora,
     DelayQueue(Arc<tokio::sync::Mutex<DelayQueue<()>>>),
@@ -122,6 +123,7 @@ impl Timers {
         match peer {
             Peer::Tickwheel => Timers::Tickwheel(Wheel::new()),
             Peer::Current => Timers::Current,
+            Peer::Labelled => Timers::Labelled(Wheel::new().labelled("benchmark")),
             Peer::Tokio | Peer::TokioAlt => Timers::Tokio,
             Peer::Pingora => Timers::Pingora,
             Peer::DelayQueue => {
@@ -149,6 +151,12 @@ impl Timers {
             Timers::Current => {
                 repeat(times, |cx| {
                     poll_ready(cx, tickwheel::time::timeout(black_box(duration), ready(())));
+                })
+                .await;
+            }
+            Timers::Labelled(label) => {
+                repeat(times, |cx| {
+                    poll_ready(cx, label.timeout(black_box(duration), ready(())))
                 })
                 .await;
             }
@@ -207,6 +215,9 @@ impl Timers {
                     poll_once(cx, tickwheel::time::timeout(draw(), Once::default()))
                 })
                 .await;
+            }
+            Timers::Labelled(label) => {
+                repeat(times, |cx| poll_once(cx, label.timeout(draw(), Once::default()))).await;
             }
             Timers::Tokio => {
                 repeat(times, |cx| {
@@ -292,6 +303,7 @@ impl Timers {
             Timers::AsyncIo => {
                 repeat(times, |cx| poll_sleep(cx, Timer::after(black_box(duration)))).await;
             }
+            Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
             Timers::DelayQueue(_) | Timers::Kestrel(_) => unreachable!("it has no future for one timer"),
         }
     }
@@ -306,6 +318,7 @@ impl Timers {
                 let wheel = Wheel::current();
                 Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await)
             }
+            Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
             Timers::Tokio => Pending::Tokio(start(timers, || tokio::time::sleep(draw())).await),
             Timers::Pingora => {
                 let boxed = start(timers, || -> Pin<Box<dyn Future<Output = ()>>> {
@@ -595,6 +608,7 @@ impl Stage {
         match with {
             Timers::Tickwheel(wheel) => expire(timers, || wheel.sleep(draw())),
             Timers::Current => expire(timers, || tickwheel::time::sleep(draw())),
+            Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
             Timers::Tokio => expire(timers, || tokio::time::sleep(draw())),
             Timers::Pingora => expire(timers, || fast_sleep(draw())),
             Timers::FuturesTimer => expire(timers, || Delay::new(draw())),

@@ -4,6 +4,7 @@
 //! `ns` is what one operation takes one worker, with as many of them at work at once as there are cores for; `cpu_ns` is
 //! the CPU time of the whole process for one operation. `cores_had` is how many cores the slices really had: where it is
 //! less than there were workers and cores for them, something else ran on the machine, and the figure is worth nothing.
+//! `labelled` is the wheel's timeout counted under one label by all workers.
 
 use std::time::Duration;
 
@@ -35,13 +36,10 @@ fn parse(given: &str) -> usize {
 
 fn measure(workers: usize, rounds: u64, slice: Duration) {
     let stage = Stage::new(workers);
-    let peers: Vec<Peer> = Peer::all()
-        .filter(|peer| {
-            matches!(
-                peer,
-                Peer::Tickwheel | Peer::Tokio | Peer::TokioAlt | Peer::Pingora
-            )
-        })
+    let others = Peer::all().filter(|peer| matches!(peer, Peer::Tokio | Peer::TokioAlt | Peer::Pingora));
+    let peers: Vec<Peer> = [Peer::Tickwheel, Peer::Labelled]
+        .into_iter()
+        .chain(others)
         .collect();
     let at_once = workers.min(process::cores()) as f64;
     let mut measured = vec![(Vec::new(), Vec::new(), Vec::new()); peers.len()];

@@ -123,7 +123,7 @@ impl Chart<'_> {
 
     fn draw_bar(&self, line: &mut impl FnMut(String), y: f64, bar: &Bar, group: &Group, end: f64, cut: bool) {
         let colour = match bar.name.as_str() {
-            "tickwheel" => OURS,
+            "tickwheel" | "labelled" => OURS,
             "tokio" => TOKIO,
             _ => OTHERS,
         };

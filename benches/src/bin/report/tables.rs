@@ -7,8 +7,9 @@ use crate::{
     measured::Measured,
 };
 
-const PEERS: [&str; 8] = [
+const PEERS: [&str; 9] = [
     "tickwheel",
+    "labelled",
     "tokio",
     "tokio-alt",
     "pingora-timeout",
@@ -689,7 +690,11 @@ fn contention(measured: &Measured) -> String {
         .next()
         .and_then(|line| line.get("cores"))
         .unwrap_or("?");
-    format!("ns for one operation of one worker, on {cores} cores:\n\n{table}")
+    let labelled = match peers.contains(&"labelled") {
+        true => "; `labelled` is tickwheel's, with all workers counting under one label",
+        false => "",
+    };
+    format!("ns for one operation of one worker, on {cores} cores{labelled}:\n\n{table}")
 }
 
 fn instructions(measured: &Measured) -> String {

@@ -11,7 +11,7 @@ use crate::{
 /// A wheel as it stands: what waits in it and until when, how late its driver came, and what became of labelled timeouts.
 ///
 /// The shards are read one after another. At a quiet point, when no call to the wheel is under way, all of it is exact: the sums
-/// over `horizon`, `levels` and `shards` are each `pending`. While timers come and go, each figure is true of some moment
+/// over `horizon`, `levels` and `shards` are each `pending`. While timers come and go, each number is true of some moment
 /// of the reading.
 ///
 /// # Examples

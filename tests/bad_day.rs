@@ -199,7 +199,7 @@ fn tasks_that_the_driver_has_woken_do_not_keep_it_waiting() {
 fn a_queue_of_ready_tasks_stands_between_no_two_timers() {
     const READY: usize = 20_000;
 
-    /// Notes how many polls of other tasks there had been when it was woken.
+    /// Records how many polls of other tasks there had been when it was woken.
     struct Noting {
         polls: Arc<AtomicUsize>,
         woken: Arc<Mutex<Vec<usize>>>,

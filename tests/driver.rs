@@ -652,7 +652,7 @@ fn a_reset_deferred_across_the_replacement_counts_by_the_clock_it_was_made_on() 
             tokio::time::advance(jump).await;
             let mut sleep = wheel.sleep(SECOND * 10);
             register(&mut sleep);
-            sleep.reset(Instant::now() + SECOND * 30); // noted in the future, not yet in the wheel
+            sleep.reset(Instant::now() + SECOND * 30); // stored in the future, not yet in the wheel
             advance(SECOND * 4).await;
             sleep
         });

@@ -276,7 +276,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Polls one timer, with a waker of its own for each poll, and holds what comes of it against what was promised.
+    /// Polls one timer, with a waker of its own for each poll, and compares what comes of it with what was promised.
     fn poll(&mut self, at: usize) -> bool {
         let account = &mut self.accounts[at];
         if account.finished.is_some() {

@@ -283,7 +283,7 @@ fn nobody_hangs_as_the_wheel_goes() {
     });
 }
 
-/// Figures that are read meanwhile never show more pending than there can be.
+/// Metrics that are read meanwhile never show more pending than there can be.
 #[test]
 fn onlookers_see_no_more_than_there_is() {
     let wheel = Wheel::builder().tick_duration(ms(1)).shards(1).build().unwrap();

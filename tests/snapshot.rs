@@ -146,7 +146,7 @@ fn what_is_incoming_counts_and_what_is_kept_for_reuse_does_not() {
     let runtime = real_runtime();
     runtime
         .block_on(runtime.spawn(async {
-            // The tick is so long that nothing is settled meanwhile.
+            // The tick is so long that nothing is transferred meanwhile.
             let wheel = Wheel::builder()
                 .shards(1)
                 .tick_duration(SECOND * 600)
@@ -210,8 +210,8 @@ fn a_snapshot_while_timers_come_and_go_shows_no_more_than_ever_waited() {
     let runtime = threaded_runtime(2);
     runtime.block_on(async {
         let wheel = Wheel::builder().shards(2).build().unwrap();
-        let mut standing: Vec<_> = (0..2_000).map(|_| wheel.sleep(DAY)).collect();
-        standing.iter_mut().for_each(register);
+        let mut waiting: Vec<_> = (0..2_000).map(|_| wheel.sleep(DAY)).collect();
+        waiting.iter_mut().for_each(register);
         let tasks: Vec<_> = (0..2)
             .map(|_| {
                 let wheel = wheel.clone();
@@ -227,13 +227,13 @@ fn a_snapshot_while_timers_come_and_go_shows_no_more_than_ever_waited() {
             let pending = wheel.snapshot().pending;
             // A timer that is cancelled while it is looked for, and its successor, may both be seen.
             assert!(
-                (standing.len()..standing.len() + 100).contains(&pending),
+                (waiting.len()..waiting.len() + 100).contains(&pending),
                 "{pending}"
             );
         }
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(quiet(&wheel).pending, standing.len());
+        assert_eq!(quiet(&wheel).pending, waiting.len());
     });
 }

@@ -1,4 +1,4 @@
-//! The shard and what it is made of, to be model-checked: see `src/shard/loom.rs`.
+//! The shard and what it is made of, to be model-checked: see `src/shard/loom/`.
 #![cfg(all(test, loom))]
 #![allow(dead_code, unused_imports)]
 

@@ -109,7 +109,7 @@ impl<T> Entries<T> {
         Key { sequence, cell }
     }
 
-    /// Takes note of what is special about a deadline that is about to be set.
+    /// Records a deadline that is about to be set, if it is overdue out of order or beyond the last tick.
     #[inline]
     fn prepare_deadline(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
         if tick <= self.wheel.now() && self.wheel.last_overdue().is_some_and(|last| tick < last) {

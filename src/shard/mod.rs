@@ -10,6 +10,7 @@
 //!    polled again.
 
 mod claim;
+mod drive;
 mod headroom;
 mod limit;
 mod local;
@@ -18,14 +19,13 @@ mod loom;
 mod mode;
 mod reuse;
 mod snapshot;
+mod state;
 mod status;
 mod timeout_timer;
 mod timer;
 mod visit;
 
 use std::{sync::Arc, task::Waker};
-
-use tokio::time::Instant;
 
 #[cfg(feature = "io")]
 use crate::clock::EpochInstant;
@@ -38,6 +38,7 @@ use crate::{
     timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
+pub(crate) use drive::Drive;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
 pub(crate) use timer::Timer;
@@ -45,6 +46,7 @@ pub(crate) use visit::{Visited, Wakers};
 
 use mode::Mode;
 use reuse::{Ledger, Reuse};
+use state::{Counters, State};
 use status::{Generation, Status};
 
 /// An emptied arena keeps at least this many cells, or its part of the wheel's capacity if that is more.
@@ -52,35 +54,6 @@ const RETAINED: usize = 1024;
 
 /// When the driver is to come to a shard that waits for nothing.
 pub(crate) const NEVER: Tick = Tick::MAX;
-
-/// What a shard needs of its driver.
-pub(crate) trait Drive: Send + Sync {
-    /// Makes the driver come at `at`, unless it comes earlier anyway. It never wakes the driver on the calling thread.
-    fn wake_by(&self, at: Instant);
-
-    /// Makes the driver look again at once: it may have nothing left to do.
-    fn wake_now(&self);
-
-    /// Starts a driver if there is none. Returns `Err` if its runtime has gone too.
-    fn start(self: Arc<Self>) -> Result<(), Refusal>;
-
-    /// Reads the clock of the driver's runtime.
-    fn now(&self) -> Instant;
-
-    /// An instant of the clock that the wheel goes by, as one of the clock here, where that is another: as far away.
-    fn instant_here(&self, instant: Instant) -> Instant;
-
-    /// Whether a driver started now would go by the same clock as the last one.
-    fn would_keep_clock(&self) -> bool;
-
-    /// The shard of the same wheel for the thread with this number.
-    fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
-
-    /// The labels of the wheel. A model has none.
-    fn labels(&self) -> Option<&Labels> {
-        None
-    }
-}
 
 /// One lock, all that is behind it, and what is known without it.
 #[repr(align(128))]
@@ -111,34 +84,6 @@ pub(crate) struct Shard {
 enum Removal {
     Cancelled,
     Expired,
-}
-
-struct State {
-    wheel: TimingWheel<Waker>,
-    mode: Mode,
-    /// The tick at which the driver visits next. [`NEVER`] if it need not.
-    wake_at: Tick,
-    clock: Clock,
-    epoch: Epoch,
-    /// The clocks of epochs 1 to `epoch`, exclusive.
-    former: Vec<Clock>,
-    /// The wheel time from which delays of incoming timers count in this turn.
-    incoming_from: Nanos,
-    /// How many drivers the shard has had.
-    driver: u32,
-    counters: Counters,
-    ledger: Ledger,
-}
-
-/// What a shard has done so far.
-#[derive(Default)]
-struct Counters {
-    registered: u64,
-    expired: u64,
-    cancelled: u64,
-    rejected: u64,
-    cascaded: u64,
-    dozes: u64,
 }
 
 impl Shard {
@@ -192,7 +137,7 @@ impl Shard {
         wheel.len() - ledger.stats(wheel).kept
     }
 
-    /// Adds this shard's figures to a total.
+    /// Adds what this shard has counted to a total.
     pub(crate) fn add_metrics(&self, total: &mut Metrics) {
         let mut guard = lock(&self.state);
         let State {
@@ -362,60 +307,5 @@ impl Shard {
             ..
         } = state;
         self.reuse.end_generation(next, ledger, wheel, counters, spent);
-    }
-}
-
-impl State {
-    /// The first tick at which a timer for `deadline` may expire.
-    fn tick_of(&self, deadline: Moment, epoch: Epoch) -> Tick {
-        let clock = match epoch {
-            Epoch::NEVER_DRIVEN => &self.clock,
-            Epoch(epoch) => self.former.get(usize::from(epoch) - 1).unwrap_or(&self.clock),
-        };
-        clock.deadline_tick(clock.nanos_at(deadline))
-    }
-
-    /// The last generation in which an entry for `tick` is certainly pending.
-    #[inline]
-    fn until(&self, tick: Tick) -> Generation {
-        match self.clock.source.is_real() {
-            true => Generation::of(self.driver, tick),
-            false => Generation::UNKNOWN,
-        }
-    }
-
-    /// From now on the driver comes only at the next deadline.
-    fn doze(&mut self) {
-        self.mode = Mode::DOZING;
-        self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
-    }
-
-    /// Counts a registration that read the clock. If the shard ticks from now on, returns when the driver is to come.
-    fn count_registration(&mut self, now: Nanos, many: bool) -> Option<Tick> {
-        let tick = self.clock.tick_at(now);
-        let real = self.clock.source.is_real();
-        self.mode = self
-            .mode
-            .after_registration(tick, many, self.counters.registered, real);
-        self.mode.is_ticking().then(|| tick.next())
-    }
-
-    /// Decides, after a visit at `tick`, when the driver is to come again.
-    fn plan(&mut self, tick: Tick) {
-        let next = self
-            .mode
-            .after_visit(self.counters.registered, self.clock.source.is_real());
-        if !self.mode.is_ticking() {
-            self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
-        } else if !next.is_ticking() && !self.wheel.has_incoming() {
-            self.counters.dozes += 1;
-            self.doze();
-        } else {
-            // The next visit transfers what came in during this one.
-            if next.is_ticking() {
-                self.mode = next;
-            }
-            self.wake_at = tick.next();
-        }
     }
 }

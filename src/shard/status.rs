@@ -56,8 +56,8 @@ impl Status {
 /// How far a shard has come: which driver drives it, and the tick that its visits have begun to expire. In one word, the driver
 /// above the tick, so that two compare.
 ///
-/// A visit ends the generation: it publishes the tick up to which it is going to expire timers, before it expires any. A timer
-/// whose entry is due later than what is published is pending, and still has the waker that it was given.
+/// A visit ends the generation: before it expires timers, it stores the tick up to which it is going to do so. A timer
+/// whose entry is due later than that is pending, and still has the waker that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Generation(u64);
 
@@ -72,7 +72,7 @@ impl Generation {
     /// Until when a timer is pending of which nothing is known.
     pub(super) const UNKNOWN: Generation = Generation(0);
 
-    /// The millionth driver, and all after it, publish [`Generation::ENDED`]: a number is never used twice.
+    /// The millionth driver, and all after it, have [`Generation::ENDED`]: a number is never used twice.
     #[inline]
     pub(super) fn of(driver: u32, tick: Tick) -> Generation {
         if driver >= Self::LAST_DRIVER {

@@ -55,7 +55,11 @@ mod advance;
 mod bucket;
 mod by_cell;
 mod census;
+mod incoming;
+#[cfg(any(all(test, not(loom)), fuzzing))]
+mod invariants;
 mod level;
+mod links;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
 #[cfg(all(test, not(loom)))]
@@ -173,39 +177,6 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Starts a timer whose deadline is not known yet. It keeps its delay until it is transferred.
-    #[inline]
-    pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
-        let (key, entry) = self.occupy(value);
-        entry.set_delay(delay);
-        self.incoming
-            .push_back(&mut self.entries, key.index(), Place::INCOMING);
-        key
-    }
-
-    /// Gives a timer another delay. Returns `false` if it is not incoming.
-    #[inline]
-    pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) -> bool {
-        let entry = &mut self.entries[key.index() as usize];
-        let incoming = entry.place == Place::INCOMING;
-        if incoming {
-            entry.set_delay(delay);
-        }
-        incoming
-    }
-
-    /// Whether a timer has no deadline yet.
-    #[inline]
-    pub(crate) fn is_incoming(&self, key: &Key) -> bool {
-        self.entries[key.index() as usize].place == Place::INCOMING
-    }
-
-    /// Whether any timer has no deadline yet.
-    #[inline]
-    pub(crate) fn has_incoming(&self) -> bool {
-        !self.incoming.is_empty()
-    }
-
     #[inline]
     fn occupy(&mut self, value: T) -> (Key, &mut Entry<T>) {
         // This comes first: it panics if there are too many entries.
@@ -216,27 +187,6 @@ impl<T> TimingWheel<T> {
         let entry = &mut self.entries[index];
         entry.value = Some(value);
         (key, entry)
-    }
-
-    /// Marks what is incoming now. [`TimingWheel::transfer_incoming`] goes no further.
-    pub(crate) fn mark_incoming(&mut self) {
-        self.marked = self.incoming.tail;
-    }
-
-    /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` makes of its delay. Returns
-    /// `true` if none is left.
-    pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
-        for _ in 0..limit {
-            if self.marked == NIL {
-                break;
-            }
-            let index = self.incoming.head;
-            self.unlink(index);
-            let entry = &mut self.entries[index as usize];
-            entry.set_deadline(deadline_of(entry.delay()));
-            self.link(index, self.now);
-        }
-        self.marked == NIL
     }
 
     /// The value of a pending timer. `None` once it has expired.
@@ -334,87 +284,6 @@ impl<T> TimingWheel<T> {
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Arena<T>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| Arena(mem::replace(&mut self.entries, Slab::with_capacity(retain))))
-    }
-
-    /// The level of `deadline`, seen from `now`.
-    #[inline]
-    fn level_of(&self, deadline: Tick, now: Tick) -> usize {
-        let highest_bit = ((deadline.0 ^ now.0) | 1).ilog2();
-        ((highest_bit / self.bits_per_level) as usize).min(self.levels.len() - 1)
-    }
-
-    #[inline]
-    fn place(&self, level: usize, digit: usize) -> Place {
-        Place::bucket(((level << self.bits_per_level) | digit) as u32)
-    }
-
-    /// The bucket of a deadline that is not before `now`: its level, its digit there, and both in one.
-    #[inline]
-    fn bucket_of(&self, deadline: Tick, now: Tick) -> (usize, usize, Place) {
-        let level = self.level_of(deadline, now);
-        let digit =
-            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
-        (level, digit, self.place(level, digit))
-    }
-
-    /// Puts an entry that is in no list at the end of the list of its deadline, seen from `now`.
-    #[inline]
-    fn link(&mut self, index: u32, now: Tick) {
-        let deadline = self.entries[index as usize].deadline();
-        if deadline <= now {
-            return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
-        }
-        let (level, digit, place) = self.bucket_of(deadline, now);
-        let ring = &mut self.levels[level];
-        ring.used.insert(digit);
-        ring.buckets[digit].push_back(&mut self.entries, index, place);
-        if let Some(sweep) = &mut self.unfinished {
-            if sweep.place == place && sweep.cursor == NIL {
-                sweep.cursor = index;
-            }
-        }
-    }
-
-    /// Takes an entry out of its list.
-    #[inline]
-    fn unlink(&mut self, index: u32) {
-        let Entry {
-            prev, next, place, ..
-        } = self.entries[index as usize];
-        match place {
-            Place::EXPIRED | Place::CANCELLED => {}
-            Place::INCOMING => {
-                self.incoming.unlink(&mut self.entries, prev, next);
-                if self.marked == index {
-                    // The entries before it are still to be transferred.
-                    self.marked = prev;
-                }
-            }
-            Place::OVERDUE => self.overdue.unlink(&mut self.entries, prev, next),
-            bucket => {
-                let ordinal = bucket.ordinal() as usize;
-                let digit = ordinal & ((1 << self.bits_per_level) - 1);
-                let ring = &mut self.levels[ordinal >> self.bits_per_level];
-                ring.buckets[digit].unlink(&mut self.entries, prev, next);
-                if ring.buckets[digit].is_empty() {
-                    ring.used.remove(digit);
-                }
-                if let Some(sweep) = &mut self.unfinished {
-                    if sweep.cursor == index {
-                        sweep.cursor = next;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes an entry out of its list, and its value. The cell stays for the key.
-    fn expire(&mut self, index: u32, expired: &mut Vec<T>) {
-        self.unlink(index);
-        let entry = &mut self.entries[index as usize];
-        entry.place = Place::EXPIRED;
-        expired.extend(entry.value.take());
-        self.len -= 1;
     }
 }
 

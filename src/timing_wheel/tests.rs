@@ -1,3 +1,5 @@
+mod by_cell;
+
 use std::{collections::BTreeSet, mem, ptr, time::Duration};
 
 use proptest::{collection::vec, prelude::*};

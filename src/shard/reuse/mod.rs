@@ -8,7 +8,7 @@
 //!
 //! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
 //!    [`Generation`]. The waker is compared by its address. The entry keeps alive what the address points to.
-//! 2. A visit first publishes up to which tick it expires timers. That ends the generation. Then it empties every slot. Only then does it
+//! 2. A visit first stores up to which tick it expires timers. That ends the generation. Then it empties every slot. Only then does it
 //!    expire timers, or read the clock for what is incoming. So a timer that is taken is not one that this visit expires. An incoming
 //!    timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
 //! 3. A driver that goes, and a shutdown, take wakers out of the wheel too. They end the generation in the same way.
@@ -100,7 +100,7 @@ impl Reuse {
         Generation::from_word(self.generation.load(Ordering::Relaxed))
     }
 
-    /// Publishes another generation, under the lock, while no timer is kept.
+    /// Stores the next generation, under the lock, while no timer is kept.
     pub(super) fn begin_generation(&self, next: Generation) {
         self.generation.store(next.word(), Ordering::Release);
     }

@@ -1,6 +1,8 @@
-//! The settings of a wheel, and every limit on them.
+//! The settings of a wheel. What each may be stands in [`error`], and is checked here.
 
-use std::{error::Error, fmt, sync::Arc, task::Waker, thread, time::Duration};
+mod error;
+
+use std::{sync::Arc, task::Waker, thread, time::Duration};
 
 use tokio::runtime::Handle;
 
@@ -10,13 +12,9 @@ use crate::{
     timing_wheel::TimingWheel,
     wheel::{Settings, Wheel},
 };
+use error::{LEVELS, SHARDS, TICK_DURATION, TICKS_PER_WHEEL, TIMERS};
 
-const TICK_DURATION: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(1)..=Duration::from_secs(3600);
-const TICKS_PER_WHEEL: std::ops::RangeInclusive<usize> = 1..=1 << 20;
-const LEVELS: std::ops::RangeInclusive<usize> = 1..=8;
-const SHARDS: std::ops::RangeInclusive<usize> = 1..=1024;
-const TIMERS: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
+pub use error::BuildError;
 
 impl Wheel {
     /// Creates a wheel with 10 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
@@ -378,124 +376,3 @@ impl Builder {
 fn cores() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get())
 }
-
-/// Why a wheel could not be built.
-///
-/// # Examples
-///
-/// ```
-/// use tickwheel::{BuildError, Wheel};
-///
-/// let error = Wheel::builder().shards(0).build().unwrap_err();
-/// assert!(matches!(error, BuildError::Shards { given: 0, .. }));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// A tick of less than 1 ms or more than 1 h.
-    TickDuration {
-        /// The value given.
-        given: Duration,
-    },
-    /// No tick per wheel, or more than 2^20.
-    TicksPerWheel {
-        /// The value given.
-        given: usize,
-    },
-    /// No level, or more than 8.
-    Levels {
-        /// The value given.
-        given: usize,
-    },
-    /// No shard, or more than 1024.
-    Shards {
-        /// The value given.
-        given: usize,
-    },
-    /// A limit of no pending timer, or of more than `u32::MAX`.
-    MaxPending {
-        /// The value given.
-        given: usize,
-    },
-    /// A capacity of no timer, or of more than `u32::MAX`.
-    Capacity {
-        /// The value given.
-        given: usize,
-    },
-    /// The capacity, or the product of shards, levels and ticks per wheel, is allowed, but there is not enough memory for it.
-    Memory {
-        /// The capacity given. If it is the buckets that do not fit, this is how many bytes they take.
-        given: usize,
-    },
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BuildError::TickDuration { given } => {
-                let (least, most) = (TICK_DURATION.start(), TICK_DURATION.end());
-                write!(
-                    f,
-                    "a tick duration of {given:?}: a tick lasts from {least:?} to {most:?}"
-                )
-            }
-            BuildError::TicksPerWheel { given } => {
-                write!(
-                    f,
-                    "{given} ticks per wheel: a wheel has from {} to {}",
-                    TICKS_PER_WHEEL.start(),
-                    TICKS_PER_WHEEL.end()
-                )
-            }
-            BuildError::Levels { given } => {
-                write!(
-                    f,
-                    "{given} levels: a wheel has from {} to {}",
-                    LEVELS.start(),
-                    LEVELS.end()
-                )
-            }
-            BuildError::Shards { given } => {
-                write!(
-                    f,
-                    "{given} shards: a wheel has from {} to {}",
-                    SHARDS.start(),
-                    SHARDS.end()
-                )
-            }
-            BuildError::MaxPending { given } => {
-                write!(
-                    f,
-                    "a limit of {given} pending timers: it is from {} to {}",
-                    TIMERS.start(),
-                    TIMERS.end()
-                )
-            }
-            BuildError::Capacity { given } => {
-                write!(
-                    f,
-                    "a capacity of {given} timers: it is from {} to {}",
-                    TIMERS.start(),
-                    TIMERS.end()
-                )
-            }
-            BuildError::Memory { given } if !TIMERS.contains(given) => {
-                write!(
-                    f,
-                    "{given} bytes of buckets, 8 for each tick per wheel of every level of every shard: there is not enough \
-                     memory for them"
-                )
-            }
-            BuildError::Memory { given } => {
-                write!(
-                    f,
-                    "a capacity of {given} timers: there is not enough memory for them, of the {} to {} allowed",
-                    TIMERS.start(),
-                    TIMERS.end()
-                )
-            }
-        }
-    }
-}
-
-impl Error for BuildError {}

@@ -9,11 +9,11 @@
 //!    see this, it looks at values that all workers only read. They write to one shared value: Tokio's count of the runtime's
 //!    handles. Only a clone of the handle tells which runtime has been entered.
 
+mod error;
+
 use std::{
     cell::RefCell,
     collections::{HashMap, hash_map},
-    error::Error,
-    fmt,
     future::pending,
     mem,
     sync::{
@@ -23,13 +23,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime::{Handle, Id, TryCurrentError};
+use tokio::runtime::{Handle, Id};
 
-use crate::{
-    builder::{BuildError, Builder},
-    sync::lock,
-    wheel::Wheel,
-};
+use crate::{builder::Builder, sync::lock, wheel::Wheel};
+
+pub use error::{NoRuntime, SetDefaultError};
 
 /// The settings of current wheels.
 static SETTINGS: OnceLock<Builder> = OnceLock::new();
@@ -282,68 +280,3 @@ impl Builder {
         SETTINGS.set(self).map_err(|_| SetDefaultError::AlreadySet)
     }
 }
-
-/// There is no Tokio runtime here.
-///
-/// # Examples
-///
-/// ```
-/// let error = tickwheel::Wheel::try_current().unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
-/// );
-/// ```
-pub struct NoRuntime(TryCurrentError);
-
-impl fmt::Debug for NoRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NoRuntime").field(&self.0).finish()
-    }
-}
-
-impl fmt::Display for NoRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for NoRuntime {}
-
-/// Why [`Builder::set_default`] refused.
-///
-/// # Examples
-///
-/// ```
-/// use tickwheel::{SetDefaultError, Wheel};
-///
-/// let error = Wheel::builder().levels(9).set_default().unwrap_err();
-/// assert!(matches!(error, SetDefaultError::Build(_)));
-/// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SetDefaultError {
-    /// The settings of current wheels have been given before; they are given once for a process.
-    AlreadySet,
-    /// A `handle` was given; the wheel of each runtime is driven by that runtime.
-    Handle,
-    /// A setting is out of its limits.
-    Build(BuildError),
-}
-
-impl fmt::Display for SetDefaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SetDefaultError::AlreadySet => {
-                f.write_str("the settings of current wheels have been given already, which is done once for a process")
-            }
-            SetDefaultError::Handle => f.write_str(
-                "a handle was given to the settings of current wheels, each of which is driven by its own runtime",
-            ),
-            SetDefaultError::Build(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for SetDefaultError {}

@@ -1,0 +1,107 @@
+//! What each setting may be, and the error that says so.
+
+use std::{error::Error, fmt, ops::RangeInclusive, time::Duration};
+
+pub(super) const TICK_DURATION: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3600);
+pub(super) const TICKS_PER_WHEEL: RangeInclusive<usize> = 1..=1 << 20;
+pub(super) const LEVELS: RangeInclusive<usize> = 1..=8;
+pub(super) const SHARDS: RangeInclusive<usize> = 1..=1024;
+pub(super) const TIMERS: RangeInclusive<usize> = 1..=u32::MAX as usize;
+
+/// Why a wheel could not be built.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{BuildError, Wheel};
+///
+/// let error = Wheel::builder().shards(0).build().unwrap_err();
+/// assert!(matches!(error, BuildError::Shards { given: 0, .. }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A tick of less than 1 ms or more than 1 h.
+    TickDuration {
+        /// The value given.
+        given: Duration,
+    },
+    /// No tick per wheel, or more than 2^20.
+    TicksPerWheel {
+        /// The value given.
+        given: usize,
+    },
+    /// No level, or more than 8.
+    Levels {
+        /// The value given.
+        given: usize,
+    },
+    /// No shard, or more than 1024.
+    Shards {
+        /// The value given.
+        given: usize,
+    },
+    /// A limit of no pending timer, or of more than `u32::MAX`.
+    MaxPending {
+        /// The value given.
+        given: usize,
+    },
+    /// A capacity of no timer, or of more than `u32::MAX`.
+    Capacity {
+        /// The value given.
+        given: usize,
+    },
+    /// The capacity, or the product of shards, levels and ticks per wheel, is allowed, but there is not enough memory for it.
+    Memory {
+        /// The capacity given. If it is the buckets that do not fit, this is how many bytes they take.
+        given: usize,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = |range: RangeInclusive<usize>| format!("from {} to {}", range.start(), range.end());
+        match self {
+            BuildError::TickDuration { given } => {
+                let (least, most) = (TICK_DURATION.start(), TICK_DURATION.end());
+                write!(
+                    f,
+                    "a tick duration of {given:?}: a tick lasts from {least:?} to {most:?}"
+                )
+            }
+            BuildError::TicksPerWheel { given } => {
+                write!(
+                    f,
+                    "{given} ticks per wheel: a wheel has {}",
+                    allowed(TICKS_PER_WHEEL)
+                )
+            }
+            BuildError::Levels { given } => write!(f, "{given} levels: a wheel has {}", allowed(LEVELS)),
+            BuildError::Shards { given } => write!(f, "{given} shards: a wheel has {}", allowed(SHARDS)),
+            BuildError::MaxPending { given } => {
+                write!(f, "a limit of {given} pending timers: it is {}", allowed(TIMERS))
+            }
+            BuildError::Capacity { given } => {
+                write!(f, "a capacity of {given} timers: it is {}", allowed(TIMERS))
+            }
+            BuildError::Memory { given } if !TIMERS.contains(given) => {
+                write!(
+                    f,
+                    "{given} bytes of buckets, 8 for each tick per wheel of every level of every shard: there is not enough \
+                     memory for them"
+                )
+            }
+            BuildError::Memory { given } => {
+                write!(
+                    f,
+                    "a capacity of {given} timers: there is not enough memory for them, of the {} to {} allowed",
+                    TIMERS.start(),
+                    TIMERS.end()
+                )
+            }
+        }
+    }
+}
+
+impl Error for BuildError {}

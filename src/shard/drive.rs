@@ -1,0 +1,37 @@
+//! What a shard asks of the driver.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Shard;
+use crate::{error::Refusal, labels::Labels};
+
+/// What a shard needs of its driver.
+pub(crate) trait Drive: Send + Sync {
+    /// Makes the driver come at `at`, unless it comes earlier anyway. It never wakes the driver on the calling thread.
+    fn wake_by(&self, at: Instant);
+
+    /// Makes the driver look again at once: it may have nothing left to do.
+    fn wake_now(&self);
+
+    /// Starts a driver if there is none. Returns `Err` if its runtime has gone too.
+    fn start(self: Arc<Self>) -> Result<(), Refusal>;
+
+    /// Reads the clock of the driver's runtime.
+    fn now(&self) -> Instant;
+
+    /// An instant of the clock that the wheel goes by, as one of the clock here, where that is another: as far away.
+    fn instant_here(&self, instant: Instant) -> Instant;
+
+    /// Whether a driver started now would go by the same clock as the last one.
+    fn would_keep_clock(&self) -> bool;
+
+    /// The shard of the same wheel for the thread with this number.
+    fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
+
+    /// The labels of the wheel. A model has none.
+    fn labels(&self) -> Option<&Labels> {
+        None
+    }
+}

@@ -1,0 +1,15 @@
+//! The protocol between registration, a dozing or ticking driver, cancel, bringing forward, expiry, shutdown and a driver
+//! that goes, in every order that loom can find. A lost wake-up shows as a deadlock of the model.
+//!
+//! Time is the model's own: a driver that has nothing to do before tick n sets the clock to n.
+
+mod protocol;
+mod reuse;
+mod world;
+
+/// Every order with at most three preemptions: more than that takes hours, and known bugs of this kind need no more.
+fn model(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}

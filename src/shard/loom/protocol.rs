@@ -1,0 +1,203 @@
+//! Timers that are registered, brought forward, cancelled, expired and shut down.
+
+use std::task::Waker;
+
+use loom::thread;
+
+use super::super::{Drive, Visited, Wakers};
+use super::{
+    model,
+    world::{Due, Sleepers, TICK, Task, World, finish},
+};
+use crate::{
+    clock::{Epoch, Source},
+    error::Refusal,
+    sync::Ordering,
+    timing_wheel::Nanos,
+};
+
+/// Two threads with one timer each, beside the driver.
+fn two_sleepers(source: Source, dues: [fn(&World) -> Due; 2]) {
+    model(move || {
+        let world = World::new(source, None);
+        let sleepers = Sleepers::new(&world, 2);
+        for due in dues {
+            let (world, sleepers) = (world.clone(), sleepers.clone());
+            thread::spawn(move || {
+                assert_eq!(world.sleep(due(&world)), Ok(()));
+                sleepers.one_is_done();
+            });
+        }
+        world.drive(|| sleepers.are_done());
+        let metrics = world.metrics();
+        assert_eq!((metrics.expired, metrics.pending), (metrics.registered, 0));
+    });
+}
+
+#[test]
+fn no_registration_is_slept_through_while_the_shard_dozes() {
+    two_sleepers(Source::Test, [|world| world.at(3), |world| world.at(1)]);
+}
+
+#[test]
+fn no_registration_is_slept_through_while_the_shard_goes_from_dozing_to_ticking_and_back() {
+    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |_| Due::After(TICK)]);
+}
+
+#[test]
+fn exact_and_incoming_timers_mix() {
+    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |world| world.at(2)]);
+}
+
+#[test]
+fn a_timer_is_cancelled_or_expires_never_both() {
+    model(|| {
+        let world = World::new(Source::Test, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            drop(world.start(world.at(1), &Waker::from(task)).unwrap());
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        let metrics = world.metrics();
+        assert_eq!(metrics.pending, 0);
+        assert!(
+            metrics.registered <= 1,
+            "one that was due at once is not registered"
+        );
+    });
+}
+
+#[test]
+fn a_timer_brought_forward_is_not_slept_through() {
+    model(|| {
+        let world = World::new(Source::Test, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let mut timer = world.start(world.at(1_000), &waker).unwrap();
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let Due::At(deadline) = world.at(1) else {
+                unreachable!()
+            };
+            timer.reset(deadline);
+            assert_eq!(finish(&mut timer, &task), Ok(()));
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().expired, 1);
+    });
+}
+
+#[test]
+fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
+    model(|| {
+        let world = World::new(Source::Test, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let mut timer = world.start(world.at(1), &waker).unwrap();
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let Due::At(deadline) = world.at(3) else {
+                unreachable!()
+            };
+            timer.reset(deadline);
+            assert_eq!(finish(&mut timer, &task), Ok(()));
+            assert!(world.model.tick.load(Ordering::SeqCst) >= 3, "never early");
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
+    });
+}
+
+#[test]
+fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let timers = [(); 3].map(|()| world.count_down(1, Waker::noop()).unwrap());
+        world.model.tick.store(1, Ordering::SeqCst);
+        let began = world.clock.nanos_of(world.model.now());
+        world.model.tick.store(2, Ordering::SeqCst);
+        let mut wakers = Wakers::default();
+        for _ in 0..2 {
+            let visited = world.shard.visit(began, world.clock.source, true, 1, &mut wakers);
+            assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
+        }
+        for timer in timers {
+            drop(timer);
+        }
+        world.assert_vacant();
+    });
+}
+
+#[test]
+fn a_shutdown_leaves_nobody_hanging() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let sleeper = world.clone();
+        let sleeper = thread::spawn(move || sleeper.sleep(Due::After(TICK)));
+        let stopper = world.clone();
+        let stopper = thread::spawn(move || {
+            let mut wakers = Wakers::default();
+            let cancelled = stopper.shard.shutdown(&mut wakers);
+            wakers.due.into_iter().for_each(Waker::wake);
+            stopper.model.bell.ring();
+            cancelled
+        });
+        world.drive(|| false);
+        let (outcome, cancelled) = (sleeper.join().unwrap(), stopper.join().unwrap());
+        match outcome {
+            Ok(()) => assert_eq!(cancelled, 0),
+            Err(refusal) => assert_eq!(refusal, Refusal::Shutdown),
+        }
+        assert_eq!(world.metrics().pending, 0);
+    });
+}
+
+#[test]
+fn a_limit_is_exact_and_all_room_comes_back() {
+    model(|| {
+        let world = World::new(Source::Test, Some(1));
+        let sleepers = Sleepers::new(&world, 2);
+        for _ in 0..2 {
+            let (world, sleepers) = (world.clone(), sleepers.clone());
+            thread::spawn(move || {
+                let outcome = world.sleep(world.at(1));
+                assert!(matches!(outcome, Ok(()) | Err(Refusal::AtCapacity { limit: 1 })));
+                sleepers.one_is_done();
+            });
+        }
+        world.drive(|| sleepers.are_done());
+        let metrics = world.metrics();
+        assert_eq!(metrics.pending, 0);
+        assert!(world.start(world.at(9), Waker::noop()).is_ok());
+    });
+}
+
+#[test]
+fn a_driver_that_goes_has_every_future_look_for_another() {
+    model(|| {
+        let world = World::new(Source::Test, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            assert_eq!(world.sleep(world.at(2)), Ok(()));
+            sleepers.one_is_done();
+        });
+        let mut wakers = Wakers::default();
+        world.shard.detach(Nanos::ZERO, &mut wakers);
+        wakers.due.drain(..).for_each(Waker::wake);
+        world.shard.attach(world.clock, Epoch(1));
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
+    });
+}

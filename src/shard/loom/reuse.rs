@@ -1,0 +1,308 @@
+//! Timers that are kept for the next of their task.
+
+use std::{sync::Arc, task::Waker};
+
+use loom::{sync::Mutex, thread};
+
+use super::super::Wakers;
+use super::{
+    model,
+    world::{Sleepers, Task, World, finish},
+};
+use crate::{
+    clock::{Epoch, Source},
+    error::Refusal,
+    sync::{Ordering, lock},
+    timing_wheel::Nanos,
+};
+
+#[test]
+fn a_timer_taken_over_is_never_early_and_not_slept_through() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let sleepers = Sleepers::new(&world, 1);
+        // From here on the shard ticks.
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            let waker = Waker::from(task.clone());
+            drop(world.count_down(1, &waker).unwrap());
+            let started = world.model.tick.fetch_add(1, Ordering::SeqCst) + 1;
+            let mut timer = world.count_down(1, &waker).unwrap();
+            assert_eq!(finish(&mut timer, &task), Ok(()));
+            let ended = world.model.tick.load(Ordering::SeqCst);
+            assert!(ended > started, "started at {started}, ended at {ended}");
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        drop(first);
+        world.assert_vacant();
+        let metrics = world.metrics();
+        // In a shard that dozes again, what was taken over re-arms at its old deadline, and counts anew.
+        assert!((3..=4).contains(&metrics.registered), "{metrics:?}");
+        assert_eq!(metrics.pending, 0);
+    });
+}
+
+#[test]
+fn a_kept_timer_leaves_nothing_behind() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let other = world.clone();
+        let canceller = thread::spawn(move || {
+            let waker = Waker::from(Task::new());
+            let timer = other.count_down(1, &waker).unwrap();
+            // Loom lets the visits come in between at a lock, if not at a load.
+            other.metrics();
+            drop(timer);
+        });
+        // The last visits may find nothing new, and have the shard doze.
+        for _ in 0..4 {
+            world.turn(&mut Wakers::default());
+            world.model.tick.fetch_add(1, Ordering::SeqCst);
+        }
+        canceller.join().unwrap();
+        drop(first);
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+        assert_eq!(world.metrics().registered, 2);
+    });
+}
+
+/// One thread keeps a timer for reuse and starts another for the same task, which lasts for `ticks`, while the other does `beside`.
+fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'static) {
+    model(move || {
+        let world = World::new(Source::Pausable, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let other = (world.clone(), sleepers.clone());
+        let sleeper = thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            let waker = Waker::from(task.clone());
+            let outcome = world
+                .count_down(1, &waker)
+                .and_then(|timer| {
+                    drop(timer);
+                    world.count_down(ticks, &waker)
+                })
+                .and_then(|mut timer| finish(&mut timer, &task));
+            sleepers.one_is_done();
+            outcome
+        });
+        beside(&world);
+        world.drive(|| sleepers.are_done());
+        let outcome = sleeper.join().unwrap();
+        assert!(matches!(outcome, Ok(()) | Err(Refusal::Shutdown)), "{outcome:?}");
+        drop(first);
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+    });
+}
+
+/// One thread gives up a timer for tick `first`, then one that has expired, and starts another of the same task for tick `then`, beside the driver.
+fn one_deadline_after_the_other(first: u32, then: u32) {
+    model(move || {
+        let world = World::new(Source::Pausable, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            let task = Task::new();
+            let waker = Waker::from(task.clone());
+            // The first timer of a thread finds no slot in which an older one could be.
+            drop(world.start(world.at(first), &waker).unwrap());
+            // Given up as its task is polled for its expiry: no other wake-up will come of it.
+            let mut timer = world.timer(world.at(first));
+            if timer.poll(&waker).is_pending() {
+                task.0.wait();
+            }
+            drop(timer);
+            assert_eq!(finish(&mut world.timer(world.at(then)), &task), Ok(()));
+            assert!(
+                world.model.tick.load(Ordering::SeqCst) >= then.into(),
+                "never early"
+            );
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+    });
+}
+
+#[test]
+fn a_later_deadline_takes_an_earlier_one_over_and_is_neither_early_nor_slept_through() {
+    one_deadline_after_the_other(1, 2);
+}
+
+#[test]
+fn an_earlier_deadline_is_not_slept_through_for_a_later_one() {
+    one_deadline_after_the_other(2, 1);
+}
+
+#[test]
+fn a_timer_of_another_delay_is_taken_over_beside_a_visit() {
+    next_of_the_same_task(2, |_| {});
+}
+
+#[test]
+fn a_timer_is_taken_over_while_the_driver_is_replaced() {
+    next_of_the_same_task(1, |world| {
+        let mut wakers = Wakers::default();
+        world.shard.detach(Nanos::ZERO, &mut wakers);
+        wakers.due.drain(..).for_each(Waker::wake);
+        world.shard.attach(world.clock, Epoch(1));
+    });
+}
+
+#[test]
+fn a_timer_of_another_delay_is_taken_over_while_the_wheel_is_shut_down() {
+    next_of_the_same_task(2, |world| {
+        let mut wakers = Wakers::default();
+        world.shard.shutdown(&mut wakers);
+        wakers.due.drain(..).for_each(Waker::wake);
+    });
+}
+
+#[test]
+fn two_threads_keep_timers_of_one_shard() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let tasks = [1, 2].map(|ticks| {
+            let world = world.clone();
+            thread::spawn(move || {
+                let waker = Waker::from(Task::new());
+                for _ in 0..2 {
+                    let timer = world.count_down(ticks, &waker).unwrap();
+                    drop(timer);
+                }
+            })
+        });
+        world.turn(&mut Wakers::default());
+        for task in tasks {
+            task.join().unwrap();
+        }
+        drop(first);
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+        assert_eq!(world.metrics().registered, 5);
+        // A thread of a model drops its locals after it can be joined. This one's slot stays.
+        while lock(&world.shard.state).ledger.len() > 1 {
+            thread::yield_now();
+            world.assert_vacant();
+        }
+    });
+}
+
+#[test]
+fn a_timer_that_goes_from_slot_to_slot_is_counted_once() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let waker = Waker::from(Task::new());
+        drop(world.count_down(1, &waker).unwrap());
+        drop(first);
+        let handed_over = Arc::new((Mutex::new(None), Task::new()));
+        let (other, receiver) = (world.clone(), handed_over.clone());
+        let ready = Task::new();
+        let has_a_slot = ready.clone();
+        let second = thread::spawn(move || {
+            drop(other.count_down(1, Waker::noop()).unwrap());
+            has_a_slot.0.ring();
+            receiver.1.0.wait();
+            let timer = receiver.0.lock().unwrap().take();
+            drop(timer.unwrap());
+        });
+        ready.0.wait();
+        let onlooker = world.clone();
+        let onlooker = thread::spawn(move || onlooker.metrics().pending);
+        *handed_over.0.lock().unwrap() = Some(world.count_down(1, &waker).unwrap());
+        handed_over.1.0.ring();
+        assert!(onlooker.join().unwrap() <= 1);
+        second.join().unwrap();
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+    });
+}
+
+#[test]
+fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_in_a_slot() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(1, Waker::noop()).unwrap();
+        let other = world.clone();
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let canceller = thread::spawn(move || {
+            for _ in 0..2 {
+                let timer = other.count_down(3, &waker).unwrap();
+                drop(timer);
+            }
+        });
+        world.shard.release_handles();
+        drop(first);
+        let mut wakers = Wakers::default();
+        for _ in 0..2 {
+            world.turn(&mut wakers);
+            world.model.tick.fetch_add(1, Ordering::SeqCst);
+            if world.shard.detach_if_empty(&mut wakers) {
+                world.shard.attach(world.clock, Epoch(1));
+            }
+        }
+        canceller.join().unwrap();
+        assert_eq!(world.metrics().pending, 0);
+        world.assert_vacant();
+        drop(wakers);
+        assert_eq!(Arc::strong_count(&task), 1, "a waker is kept");
+    });
+}
+
+#[test]
+fn a_timer_kept_while_the_wheel_retires_is_not_removed_and_taken() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(9, Waker::noop()).unwrap();
+        let waker = Waker::from(Task::new());
+        let timer = world.count_down(3, &waker).unwrap();
+        let other = world.clone();
+        // What `Shared::retire` does at every turn of a wheel without handles.
+        let driver = thread::spawn(move || assert!(!other.shard.detach_if_empty(&mut Wakers::default())));
+        drop(timer);
+        let mut timer = world.count_down(3, &waker).unwrap();
+        assert!(timer.poll(&waker).is_pending());
+        driver.join().unwrap();
+        assert_eq!(world.metrics().pending, 2, "what was taken was removed, too");
+        drop((timer, first));
+    });
+}
+
+#[test]
+fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let waker = Waker::from(Task::new());
+        // The visit is for this one; the other outlasts it.
+        let first = world.start(world.at(1), Waker::noop()).unwrap();
+        let timer = world.start(world.at(9), &waker).unwrap();
+        world.model.tick.store(1, Ordering::SeqCst);
+        let other = world.clone();
+        let driver = thread::spawn(move || other.turn(&mut Wakers::default()));
+        drop(timer);
+        let mut timer = world.start(world.at(9), &waker).unwrap();
+        assert!(timer.poll(&waker).is_pending());
+        driver.join().unwrap();
+        let arena = lock(&world.shard.state).wheel.len();
+        assert_eq!(
+            (arena, world.metrics().pending),
+            (1, 1),
+            "what was taken was removed, too"
+        );
+        drop((timer, first));
+        assert_eq!(world.metrics().pending, 0);
+    });
+}

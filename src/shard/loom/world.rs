@@ -1,0 +1,264 @@
+//! What stands for the driver, its runtime and the tasks.
+
+use std::{
+    sync::Arc,
+    task::{Poll, Wake, Waker},
+    time::Duration,
+};
+
+use loom::{
+    sync::{Condvar, Mutex},
+    thread,
+};
+use tokio::time::Instant;
+
+use super::super::{Drive, Limit, NEVER, Shard, Timer, Visited, Wakers};
+use crate::{
+    clock::{Clock, Epoch, EpochInstant, Source},
+    error::Refusal,
+    metrics::Metrics,
+    sync::{AtomicU64, AtomicUsize, Ordering, lock},
+    timing_wheel::{Nanos, Tick, TickDuration, TimingWheel},
+};
+
+pub(super) const TICK: Duration = Duration::from_millis(1);
+
+/// A notification that waits to be taken, as `tokio::sync::Notify` keeps one.
+pub(super) struct Bell {
+    rung: Mutex<bool>,
+    ringing: Condvar,
+}
+
+impl Bell {
+    pub(super) fn new() -> Bell {
+        Bell {
+            rung: Mutex::new(false),
+            ringing: Condvar::new(),
+        }
+    }
+
+    pub(super) fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.ringing.notify_one();
+    }
+
+    pub(super) fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.ringing.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// What stands for the driver's task and its runtime.
+pub(super) struct Model {
+    pub(super) bell: Bell,
+    start: Instant,
+    pub(super) tick: AtomicU64,
+}
+
+impl Drive for Model {
+    fn wake_by(&self, _: Instant) {
+        if cfg!(not(plant_lost_notification)) {
+            self.bell.ring();
+        }
+    }
+
+    fn wake_now(&self) {
+        self.bell.ring();
+    }
+
+    fn instant_here(&self, instant: Instant) -> Instant {
+        instant
+    }
+
+    fn would_keep_clock(&self) -> bool {
+        true
+    }
+
+    fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
+        None
+    }
+
+    fn start(self: Arc<Self>) -> Result<(), Refusal> {
+        // It is coming: `drive` is up to another thread.
+        thread::yield_now();
+        Ok(())
+    }
+
+    fn now(&self) -> Instant {
+        self.start + TICK * self.tick.load(Ordering::SeqCst) as u32
+    }
+}
+
+/// A task: woken, it is to be polled again.
+pub(super) struct Task(pub(super) Bell);
+
+impl Task {
+    pub(super) fn new() -> Arc<Task> {
+        Arc::new(Task(Bell::new()))
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
+}
+
+/// When a timer is due.
+#[derive(Clone, Copy)]
+pub(super) enum Due {
+    /// So long after its first poll.
+    After(Duration),
+    At(EpochInstant),
+}
+
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) model: Arc<Model>,
+    pub(super) shard: Arc<Shard>,
+    pub(super) clock: Clock,
+}
+
+impl World {
+    /// A driven shard with small wheels; on a real clock it may tick.
+    pub(super) fn new(source: Source, limit: Option<u32>) -> World {
+        let start = Instant::now();
+        let model = Arc::new(Model {
+            bell: Bell::new(),
+            start,
+            tick: AtomicU64::new(0),
+        });
+        let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
+        let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
+        let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone(), (0, 0));
+        shard.attach(clock, Epoch(1));
+        World {
+            model,
+            shard: Arc::new(shard),
+            clock,
+        }
+    }
+
+    pub(super) fn at(&self, tick: u32) -> Due {
+        Due::At(EpochInstant {
+            instant: self.model.start + TICK * tick,
+            epoch: Epoch(1),
+        })
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        self.shard.add_metrics(&mut metrics);
+        assert_eq!(
+            metrics.registered,
+            metrics.expired + metrics.cancelled + metrics.pending as u64
+        );
+        metrics
+    }
+
+    /// Drives until `done`: visits, wakes, and waits as the driver's task does.
+    pub(super) fn drive(&self, done: impl Fn() -> bool) {
+        let mut wakers = Wakers::default();
+        loop {
+            match self.turn(&mut wakers) {
+                Visited::Unfinished => unreachable!("a turn goes on to its end"),
+                Visited::Shutdown => return,
+                Visited::Finished { .. } if done() => return,
+                Visited::Finished { next: NEVER } => self.model.bell.wait(),
+                Visited::Finished { next: Tick(next) } => {
+                    self.model.tick.fetch_max(next, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    pub(super) fn timer(&self, due: Due) -> Timer {
+        match due {
+            Due::After(delay) => Timer::counting(&self.shard, delay),
+            Due::At(deadline) => Timer::at(&self.shard, deadline),
+        }
+    }
+
+    /// Starts a timer, which is not due yet.
+    pub(super) fn start(&self, due: Due, waker: &Waker) -> Result<Timer, Refusal> {
+        let mut timer = self.timer(due);
+        match timer.poll(waker) {
+            Poll::Ready(outcome) => outcome.map(|()| timer),
+            Poll::Pending => Ok(timer),
+        }
+    }
+
+    pub(super) fn count_down(&self, ticks: u32, waker: &Waker) -> Result<Timer, Refusal> {
+        self.start(Due::After(TICK * ticks), waker)
+    }
+
+    /// Nothing is left behind, once a visit has been.
+    pub(super) fn assert_vacant(&self) {
+        let mut wakers = Wakers::default();
+        self.model.tick.fetch_add(9, Ordering::SeqCst);
+        self.turn(&mut wakers);
+        // What was put as the last visit began waits in its slot for the next, which nothing calls for: this ends that, too.
+        if self.shard.detach_if_empty(&mut wakers) {
+            self.shard.attach(self.clock, Epoch(1));
+        }
+        assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
+    }
+
+    /// A turn of the driver, by one reading of the clock, a timer at a time.
+    pub(super) fn turn(&self, wakers: &mut Wakers) -> Visited {
+        let now = self.clock.nanos_of(self.model.now());
+        let mut begins = true;
+        loop {
+            let visited = self.shard.visit(now, self.clock.source, begins, 1, wakers);
+            wakers.spent.clear();
+            wakers.due.drain(..).for_each(Waker::wake);
+            match visited {
+                Visited::Unfinished => begins = false,
+                visited => return visited,
+            }
+        }
+    }
+
+    /// Polls a timer to its end, as its task does.
+    pub(super) fn sleep(&self, due: Due) -> Result<(), Refusal> {
+        finish(&mut self.timer(due), &Task::new())
+    }
+}
+
+pub(super) fn finish(timer: &mut Timer, task: &Arc<Task>) -> Result<(), Refusal> {
+    let waker = Waker::from(task.clone());
+    loop {
+        match timer.poll(&waker) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => task.0.wait(),
+        }
+    }
+}
+
+/// A count that lets the model's driver stop when all its sleepers have.
+#[derive(Clone)]
+pub(super) struct Sleepers {
+    pub(super) left: Arc<AtomicUsize>,
+    pub(super) world: World,
+}
+
+impl Sleepers {
+    pub(super) fn new(world: &World, sleepers: usize) -> Sleepers {
+        Sleepers {
+            left: Arc::new(AtomicUsize::new(sleepers)),
+            world: world.clone(),
+        }
+    }
+
+    pub(super) fn one_is_done(&self) {
+        self.left.fetch_sub(1, Ordering::SeqCst);
+        self.world.model.bell.ring();
+    }
+
+    pub(super) fn are_done(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+}

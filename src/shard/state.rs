@@ -1,0 +1,92 @@
+//! What is behind the lock.
+
+use std::task::Waker;
+
+use super::{Generation, Ledger, Mode, NEVER};
+use crate::{
+    clock::{Clock, Epoch, Moment},
+    timing_wheel::{Nanos, Tick, TimingWheel},
+};
+
+pub(super) struct State {
+    pub(super) wheel: TimingWheel<Waker>,
+    pub(super) mode: Mode,
+    /// The tick at which the driver visits next. [`NEVER`] if it need not.
+    pub(super) wake_at: Tick,
+    pub(super) clock: Clock,
+    pub(super) epoch: Epoch,
+    /// The clocks of epochs 1 to `epoch`, exclusive.
+    pub(super) former: Vec<Clock>,
+    /// The wheel time from which delays of incoming timers count in this turn.
+    pub(super) incoming_from: Nanos,
+    /// How many drivers the shard has had.
+    pub(super) driver: u32,
+    pub(super) counters: Counters,
+    pub(super) ledger: Ledger,
+}
+
+/// What a shard has done so far.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) registered: u64,
+    pub(super) expired: u64,
+    pub(super) cancelled: u64,
+    pub(super) rejected: u64,
+    pub(super) cascaded: u64,
+    pub(super) dozes: u64,
+}
+
+impl State {
+    /// The first tick at which a timer for `deadline` may expire.
+    pub(super) fn tick_of(&self, deadline: Moment, epoch: Epoch) -> Tick {
+        let clock = match epoch {
+            Epoch::NEVER_DRIVEN => &self.clock,
+            Epoch(epoch) => self.former.get(usize::from(epoch) - 1).unwrap_or(&self.clock),
+        };
+        clock.deadline_tick(clock.nanos_at(deadline))
+    }
+
+    /// The last generation in which an entry for `tick` is certainly pending.
+    #[inline]
+    pub(super) fn until(&self, tick: Tick) -> Generation {
+        match self.clock.source.is_real() {
+            true => Generation::of(self.driver, tick),
+            false => Generation::UNKNOWN,
+        }
+    }
+
+    /// From now on the driver comes only at the next deadline.
+    pub(super) fn doze(&mut self) {
+        self.mode = Mode::DOZING;
+        self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+    }
+
+    /// Counts a registration that read the clock. If the shard ticks from now on, returns when the driver is to come.
+    pub(super) fn count_registration(&mut self, now: Nanos, many: bool) -> Option<Tick> {
+        let tick = self.clock.tick_at(now);
+        let real = self.clock.source.is_real();
+        self.mode = self
+            .mode
+            .after_registration(tick, many, self.counters.registered, real);
+        self.mode.is_ticking().then(|| tick.next())
+    }
+
+    /// Decides, after a visit at `tick`, when the driver is to come again.
+    pub(super) fn plan(&mut self, tick: Tick) {
+        let next = self
+            .mode
+            .after_visit(self.counters.registered, self.clock.source.is_real());
+        if !self.mode.is_ticking() {
+            self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+        } else if !next.is_ticking() && !self.wheel.has_incoming() {
+            self.counters.dozes += 1;
+            self.doze();
+        } else {
+            // The next visit transfers what came in during this one.
+            if next.is_ticking() {
+                self.mode = next;
+            }
+            self.wake_at = tick.next();
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Timers whose deadline is not known yet. Each has a delay, which counts from when the timer is transferred.
+
+use super::{
+    TimingWheel,
+    bucket::{Key, NIL, Place},
+    tick::{Nanos, Tick},
+};
+
+impl<T> TimingWheel<T> {
+    /// Starts a timer whose deadline is not known yet. It keeps its delay until it is transferred.
+    #[inline]
+    pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
+        let (key, entry) = self.occupy(value);
+        entry.set_delay(delay);
+        self.incoming
+            .push_back(&mut self.entries, key.index(), Place::INCOMING);
+        key
+    }
+
+    /// Gives a timer another delay. Returns `false` if it is not incoming.
+    #[inline]
+    pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) -> bool {
+        let entry = &mut self.entries[key.index() as usize];
+        let incoming = entry.place == Place::INCOMING;
+        if incoming {
+            entry.set_delay(delay);
+        }
+        incoming
+    }
+
+    /// Whether a timer has no deadline yet.
+    #[inline]
+    pub(crate) fn is_incoming(&self, key: &Key) -> bool {
+        self.entries[key.index() as usize].place == Place::INCOMING
+    }
+
+    /// Whether any timer has no deadline yet.
+    #[inline]
+    pub(crate) fn has_incoming(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
+    /// Marks what is incoming now. [`TimingWheel::transfer_incoming`] goes no further.
+    pub(crate) fn mark_incoming(&mut self) {
+        self.marked = self.incoming.tail;
+    }
+
+    /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` makes of its delay. Returns
+    /// `true` if none is left.
+    pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
+        for _ in 0..limit {
+            if self.marked == NIL {
+                break;
+            }
+            let index = self.incoming.head;
+            self.unlink(index);
+            let entry = &mut self.entries[index as usize];
+            entry.set_deadline(deadline_of(entry.delay()));
+            self.link(index, self.now);
+        }
+        self.marked == NIL
+    }
+}

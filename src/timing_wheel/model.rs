@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::bucket::{Bucket, NIL, Place};
+use super::bucket::Place;
 use super::{Key, Nanos, Tick, TimingWheel, advance::Advanced};
 
 /// A tick relative to now, so that small numbers reach every level and every edge.

@@ -88,7 +88,7 @@ impl LabelledTimer {
     #[inline(always)]
     pub(super) fn complete(&mut self) {
         // Then it has begun, and not ended.
-        if self.timer.is_fresh() {
+        if self.timer.is_fresh(self.total) {
             self.end(Count::completed(9));
         } else {
             self.complete_late();

@@ -1,16 +1,30 @@
 //! How much of its time a timer has left, with as few readings of the clock as can be.
 //!
 //! A shard that ticks has a clock of its own, which costs nothing to read: the tick that its visits have come to. By that clock a
-//! timer's time is known to two ticks. A shard that dozes has none: there the real one is read.
+//! timer's time is known to two ticks. A shard that dozes has none: there the real one is read. A thread that reads it often asks the
+//! driver to come in a tenth of the time. As long as the driver has not come, timers begun since then have nine tenths left.
+
+use std::cell::Cell;
 
 use tokio::time::Instant;
 
-use super::{Generation, Timer, claim::Progress, status::Status};
+use super::{Generation, Mode, NEVER, Shard, State, Timer, claim::Progress, status::Status};
 use crate::{
     clock::{Epoch, Moment, Source},
     sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
+
+/// So many readings cost more than a visit of the driver, for which it has to be woken twice.
+const MANY: u32 = 256;
+
+/// The visit that nobody has asked for.
+pub(super) const UNASKED: Moment = Moment(u64::MAX);
+
+thread_local! {
+    /// How often this thread has read the clock for headroom, and since when.
+    static READINGS: Cell<(u32, Moment)> = const { Cell::new((0, Moment(0))) };
+}
 
 impl Timer {
     /// The delay of a timer that counts from its registration, as far as is known; zero of one that has a deadline.
@@ -19,10 +33,23 @@ impl Timer {
         self.claim.incoming_delay()
     }
 
-    /// Whether no tick has passed since the registration, as far as can be told at once.
+    /// Whether nine tenths of `total`, its time, are left, as far as can be told at once.
     #[inline]
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.claim.progress == Progress::Counting && self.claim.until.outlasts(self.shard.reuse.generation())
+    pub(crate) fn is_fresh(&self, total: Nanos) -> bool {
+        match self.claim.progress {
+            Progress::Counting => self.claim.until.outlasts(self.shard.reuse.generation()),
+            Progress::Waiting => self.began_within_tenth_of_visit(total),
+            _ => false,
+        }
+    }
+
+    /// Whether the visit that was asked for comes before a tenth of `total` has passed. That visit has not come yet.
+    #[inline]
+    fn began_within_tenth_of_visit(&self, total: Nanos) -> bool {
+        let visit = self.shard.asked.load(Ordering::Relaxed);
+        // This wraps if the timer began later than that, and for a visit that nobody has asked for.
+        let passed = visit.wrapping_sub(self.claim.nanos).wrapping_add(total.0);
+        passed <= total.0 / 10 && self.shard.status_is_of(self.claim.epoch)
     }
 
     /// How many tenths of `total`, its time, a pending timer has left; `None` where it was pending at a shutdown.
@@ -43,7 +70,25 @@ impl Timer {
             }
             _ => return self.tenths_left_slowly(total),
         };
-        Some(tenths(now.nanos_until(Moment(self.claim.nanos)), total))
+        let left = tenths(now.nanos_until(Moment(self.claim.nanos)), total);
+        if left == 9 {
+            self.count_reading(now, total);
+        }
+        Some(left)
+    }
+
+    /// The clock was read because no visit is asked for in this timer's first tenth. If that is so often, one is.
+    #[inline]
+    fn count_reading(&self, now: Moment, total: Nanos) {
+        let (readings, since) = READINGS.get();
+        READINGS.set((readings + 1, since));
+        if readings + 1 >= MANY {
+            READINGS.set((0, now));
+            let tenth = Nanos(total.0 / 10);
+            if since.nanos_until(now) < Nanos(tenth.0 / 2) {
+                self.shard.ask_for_visit(now.after(tenth));
+            }
+        }
     }
 
     #[inline(never)]
@@ -102,6 +147,27 @@ impl Timer {
 
     fn begin_of(&self, tick: Tick) -> Moment {
         Moment(self.shard.origin.load(Ordering::Relaxed)).after(self.shard.tick.start_of(tick))
+    }
+}
+
+impl Shard {
+    /// Makes the driver come to a dozing shard at the last tick that begins by `at`, and tells without the lock that it will.
+    #[cold]
+    fn ask_for_visit(&self, at: Moment) {
+        let mut state = lock(&self.state);
+        let tick = state.clock.tick_at(state.clock.nanos_at(at));
+        let dozes = matches!(state.mode, Mode::Dozing { .. }) && state.clock.source.is_real();
+        if dozes && tick > state.wheel.now() && tick < state.asked {
+            state.asked = tick;
+            self.asked.store(state.clock.moment_of(tick).0, Ordering::Relaxed);
+            self.wake_driver_by(state, tick);
+        }
+    }
+
+    /// The visit that was asked for has come, or never will.
+    pub(super) fn end_asking(&self, state: &mut State) {
+        state.asked = NEVER;
+        self.asked.store(UNASKED.0, Ordering::Relaxed);
     }
 }
 

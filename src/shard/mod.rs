@@ -65,6 +65,8 @@ pub(crate) struct Shard {
     origin: AtomicU64,
     /// Whether the shard ticks, for those without the lock. It may have changed since.
     ticks: AtomicBool,
+    /// The moment of the visit that was asked for, for those without the lock.
+    asked: AtomicU64,
     reuse: Reuse,
     base: Base,
     tick: TickDuration,
@@ -100,6 +102,7 @@ impl Shard {
                 wheel,
                 mode: Mode::Driverless,
                 wake_at: NEVER,
+                asked: NEVER,
                 clock,
                 epoch: Epoch::NEVER_DRIVEN,
                 former: Vec::new(),
@@ -111,6 +114,7 @@ impl Shard {
             status: AtomicU32::new(Status::NeverDriven.pack()),
             origin: AtomicU64::new(clock.origin().0),
             ticks: AtomicBool::new(false),
+            asked: AtomicU64::new(headroom::UNASKED.0),
             reuse: Reuse::new(limit.is_none()),
             base: clock.base(),
             tick: clock.tick(),

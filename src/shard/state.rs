@@ -13,6 +13,8 @@ pub(super) struct State {
     pub(super) mode: Mode,
     /// The tick at which the driver visits next. [`NEVER`] if it need not.
     pub(super) wake_at: Tick,
+    /// The tick of a visit that somebody wants, whatever is due then. [`NEVER`] if nobody does.
+    pub(super) asked: Tick,
     pub(super) clock: Clock,
     pub(super) epoch: Epoch,
     /// The clocks of epochs 1 to `epoch`, exclusive.
@@ -55,10 +57,15 @@ impl State {
         }
     }
 
-    /// From now on the driver comes only at the next deadline.
+    /// From now on the driver comes only at the next deadline, or if it is asked for.
     pub(super) fn doze(&mut self) {
         self.mode = Mode::DOZING;
-        self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+        self.wake_at = self.next_visit();
+    }
+
+    /// When the driver is to come to a dozing shard.
+    fn next_visit(&self) -> Tick {
+        self.wheel.next_deadline().unwrap_or(NEVER).min(self.asked)
     }
 
     /// Counts a registration that read the clock. If the shard ticks from now on, returns when the driver is to come.
@@ -77,7 +84,7 @@ impl State {
             .mode
             .after_visit(self.counters.registered, self.clock.source.is_real());
         if !self.mode.is_ticking() {
-            self.wake_at = self.wheel.next_deadline().unwrap_or(NEVER);
+            self.wake_at = self.next_visit();
         } else if !next.is_ticking() && !self.wheel.has_incoming() {
             self.counters.dozes += 1;
             self.doze();

@@ -40,8 +40,13 @@ impl Status {
     }
 
     #[inline]
+    fn epoch_of(word: u32) -> Epoch {
+        Epoch((word >> Self::BITS) as u16)
+    }
+
+    #[inline]
     pub(super) fn unpack(word: u32) -> Status {
-        let epoch = Epoch((word >> Self::BITS) as u16);
+        let epoch = Self::epoch_of(word);
         match word & ((1 << Self::BITS) - 1) {
             0 => Status::NeverDriven,
             1 => Status::DriverGone(epoch),
@@ -116,6 +121,12 @@ impl Shard {
     #[inline]
     pub(super) fn status(&self) -> Status {
         Status::unpack(self.status.load(Ordering::Relaxed))
+    }
+
+    /// Whether the last driver's clock is that of `epoch`.
+    #[inline]
+    pub(super) fn status_is_of(&self, epoch: Epoch) -> bool {
+        Status::epoch_of(self.status.load(Ordering::Relaxed)) == epoch
     }
 
     /// Reads the driver's clock; with no driver, that of the runtime which would be asked for one.

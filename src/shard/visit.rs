@@ -42,6 +42,7 @@ impl Shard {
         state.clock = clock;
         state.epoch = epoch;
         state.driver += 1;
+        self.end_asking(&mut state);
         state.doze();
         self.publish(&state);
         let begins = self.generation_at(&state, state.wheel.now());
@@ -64,6 +65,7 @@ impl Shard {
             .due
             .extend(pending.map(|waker| mem::replace(waker, Waker::noop().clone())));
         state.mode = Mode::Driverless;
+        self.end_asking(&mut state);
         self.publish(&state);
         self.unlock(state);
     }
@@ -78,6 +80,7 @@ impl Shard {
         let empty = state.wheel.len() == 0;
         if empty && state.mode != Mode::Shutdown {
             state.mode = Mode::Driverless;
+            self.end_asking(&mut state);
             self.publish(&state);
             self.reuse.begin_generation(Generation::ENDED);
         }
@@ -99,6 +102,7 @@ impl Shard {
         state.wheel.cancel_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
+        self.end_asking(&mut state);
         self.release(pending);
         self.publish(&state);
         self.unlock(state);
@@ -155,6 +159,7 @@ impl Shard {
         }
         if state.clock.source != source {
             state.clock.source = source;
+            self.end_asking(state);
             self.publish(state);
         }
         let tick = state.clock.tick_at(now);
@@ -165,6 +170,9 @@ impl Shard {
                 let next = state.wake_at;
                 self.unlock(guard);
                 return Visited::Finished { next };
+            }
+            if tick >= state.asked {
+                self.end_asking(state);
             }
             let (last, next) = (self.reuse.generation(), self.generation_at(state, tick));
             self.end_generation(state, next, &mut wakers.spent);

@@ -5,8 +5,9 @@ mod support;
 use std::{
     future::{Future, pending, poll_fn, ready},
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Wake, Waker},
 };
 
 use tickwheel::{LabelStats, LabelledTimeout, Mode, TimeoutError, Wheel};
@@ -17,7 +18,8 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, full_wheel, make_tick, ms, real_runtime, register, threaded_runtime,
+    DAY, SECOND, TICK, advance, full_wheel, make_tick, ms, real_runtime, register, register_for,
+    threaded_runtime,
 };
 
 #[track_caller]
@@ -173,6 +175,44 @@ async fn a_future_that_panics_is_cancelled() {
     assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
     panics_at(2);
     assert_eq!(counts(&wheel), [0, 0, 0, 2, 0]);
+}
+
+/// Its drop panics, be it a future or a waker.
+struct PanicsAsItGoes;
+
+impl Future for PanicsAsItGoes {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Wake for PanicsAsItGoes {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsAsItGoes {
+    fn drop(&mut self) {
+        panic!("this panics, as it should");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drop_that_panics_goes_on_and_counts() {
+    let wheel = Wheel::new();
+    let mut timeout = wheel.labelled("label").timeout(SECOND, PanicsAsItGoes);
+    register(&mut timeout);
+    catch_unwind(AssertUnwindSafe(|| drop(timeout))).unwrap_err();
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
+
+    let mut timeout = never(&wheel);
+    let waker = Waker::from(Arc::new(PanicsAsItGoes));
+    register_for(&waker, &mut timeout);
+    drop(waker);
+    catch_unwind(AssertUnwindSafe(|| drop(timeout))).unwrap_err();
+    assert_eq!(counts(&wheel), [0, 0, 0, 2, 0]);
+    assert_eq!(wheel.pending(), 0);
 }
 
 /// Completes a timeout of `duration` when `passed` of it has passed; returns the tenth that this counted in.

@@ -92,7 +92,8 @@ impl Labelled {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts what comes of it.
     ///
-    /// In a shard that ticks, how much time was left is known to two ticks.
+    /// How much time was left is known exactly, or to two ticks where a thread completes many: a hundred in a tick, or a thousand in a
+    /// tenth of their time. There a driver that is late adds its lag.
     ///
     /// # Cancellation
     ///

@@ -152,8 +152,11 @@ impl LabelledTimer {
         }
     }
 
-    /// It is dropped before anything has come of it. A function that cannot unwind, as one of this kind, lets the drop of a timer that
-    /// has ended be two comparisons.
+    /// It is dropped before anything has come of it.
+    ///
+    /// Nothing here is the user's, and nothing here panics. That the function cannot unwind, as those of this kind cannot, is said to the
+    /// compiler: otherwise it calls the drop of every timer, which costs 15 instructions. Inlined, that of one that has ended is two
+    /// comparisons.
     #[cold]
     #[inline(never)]
     extern "C" fn end_unfinished(&mut self) {

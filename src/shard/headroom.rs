@@ -15,8 +15,10 @@ use crate::{
     timing_wheel::{Nanos, Tick},
 };
 
-/// So many readings cost more than a visit of the driver, for which it has to be woken twice.
+/// After so many readings a thread asks for a visit, if at that rate [`WORTH`] times as many would come before it. So many readings cost
+/// about as much as to wake a quiet runtime twice: once to be asked, and once to come.
 const MANY: u32 = 256;
+const WORTH: u64 = 4;
 
 /// The visit that nobody has asked for.
 pub(super) const UNASKED: Moment = Moment(u64::MAX);
@@ -80,14 +82,14 @@ impl Timer {
     /// The clock was read because no visit is asked for in this timer's first tenth. If that is so often, one is.
     #[inline]
     fn count_reading(&self, now: Moment, total: Nanos) {
-        let (readings, since) = READINGS.get();
-        READINGS.set((readings + 1, since));
-        if readings + 1 >= MANY {
-            READINGS.set((0, now));
-            let tenth = Nanos(total.0 / 10);
-            if since.nanos_until(now) < Nanos(tenth.0 / 2) {
-                self.shard.ask_for_visit(now.after(tenth));
-            }
+        let (readings, since) = match READINGS.get() {
+            (0, _) => (1, now),
+            (readings, since) => (readings + 1, since),
+        };
+        READINGS.set((readings % MANY, since));
+        let tenth = Nanos(total.0 / 10);
+        if readings == MANY && since.nanos_until(now) < Nanos(tenth.0 / WORTH) {
+            self.shard.ask_for_visit(now.after(tenth));
         }
     }
 
@@ -188,5 +190,123 @@ fn tenths_by_division(left: Nanos, total: Nanos) -> usize {
         (total, Some(left)) => (left / total).min(9) as usize,
         // Centuries.
         (total, None) => (left.0 / total.div_ceil(10)).min(9) as usize,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{task::Waker, time::Duration};
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::Wheel;
+
+    const TOTAL: Duration = Duration::from_secs(600);
+
+    fn runtime(paused: bool) -> Runtime {
+        Builder::new_current_thread()
+            .enable_time()
+            .start_paused(paused)
+            .build()
+            .unwrap()
+    }
+
+    fn wheel() -> Wheel {
+        let builder = Wheel::builder().shards(1);
+        builder.tick_duration(Duration::from_millis(1)).build().unwrap()
+    }
+
+    fn started(wheel: &Wheel, duration: Duration) -> Timer {
+        let mut timer = Timer::from_now(wheel.shard(), duration);
+        assert!(timer.poll(Waker::noop()).is_pending());
+        timer
+    }
+
+    fn asked(wheel: &Wheel) -> Moment {
+        Moment(wheel.shard().asked.load(Ordering::Relaxed))
+    }
+
+    /// Reads the clock so often that a visit is asked for, if it may be.
+    fn read_often(timer: &Timer) {
+        for _ in 0..MANY {
+            assert_eq!(timer.tenths_left(Nanos::from_duration(TOTAL)), Some(9));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_reads_the_clock_often_asks_for_a_visit_instead() {
+        let (wheel, total) = (wheel(), Nanos::from_duration(TOTAL));
+        let first = runtime(false);
+        let entered = first.enter();
+        let early = started(&wheel, TOTAL);
+        assert!(!early.is_fresh(total));
+        read_often(&early);
+        let timer = started(&wheel, TOTAL);
+        assert!(timer.is_fresh(total));
+        // In their tenth there is no visit.
+        for less in [2, 10, 600] {
+            let less = TOTAL / less;
+            assert!(!started(&wheel, less).is_fresh(Nanos::from_duration(less)));
+        }
+        let later = started(&wheel, TOTAL + TOTAL / 5);
+        assert!(!later.is_fresh(total), "it will have begun after the visit");
+        drop((early, later, entered));
+        drop(first);
+        assert!(!timer.is_fresh(total), "nobody comes any more");
+        assert_eq!(asked(&wheel), UNASKED);
+
+        let second = runtime(false);
+        let _entered = second.enter();
+        read_often(&started(&wheel, TOTAL));
+        let timer = started(&wheel, TOTAL);
+        assert!(timer.is_fresh(total));
+        wheel.shutdown();
+        assert!(!timer.is_fresh(total));
+        assert_eq!(timer.tenths_left(total), None);
+    }
+
+    #[test]
+    fn the_visit_comes_and_from_then_on_the_clock_is_read() {
+        runtime(false).block_on(async {
+            let wheel = wheel();
+            let total = Duration::from_millis(200);
+            let before = std::time::Instant::now();
+            let timer = started(&wheel, total);
+            let total = Nanos::from_duration(total);
+            let shard = wheel.shard();
+            shard.ask_for_visit(shard.read_moment().0.after(Nanos(total.0 / 20)));
+            let visit = asked(&wheel);
+            assert_ne!(visit, UNASKED);
+            // Nobody waits for a later one.
+            shard.ask_for_visit(shard.read_moment().0.after(total));
+            assert_eq!(asked(&wheel), visit);
+            let come = async {
+                while asked(&wheel) != UNASKED {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), come)
+                .await
+                .expect("nobody comes");
+            assert!(shard.read_moment().0 >= visit);
+            assert!(!timer.is_fresh(total));
+            let left = timer.tenths_left(total).unwrap();
+            let passed = before.elapsed().as_nanos() as u64;
+            assert!(left as u64 >= total.0.saturating_sub(passed) * 10 / total.0);
+        });
+    }
+
+    #[test]
+    fn on_a_test_clock_no_visit_is_asked_for() {
+        runtime(true).block_on(async {
+            let wheel = wheel();
+            let timer = started(&wheel, TOTAL);
+            read_often(&timer);
+            wheel
+                .shard()
+                .ask_for_visit(Moment::of(Instant::now()).after(Nanos::from_duration(TOTAL)));
+            assert_eq!(asked(&wheel), UNASKED);
+        });
     }
 }

@@ -6,7 +6,7 @@
 use std::task::{Poll, Waker};
 
 use super::{
-    Admission, Mode, Timer,
+    Admission, Generation, Shard, State, Timer,
     claim::{Claim, Progress},
     reuse::{Candidate, WakerId},
 };
@@ -25,10 +25,8 @@ impl Timer {
                 self.claim.set_entry(key, candidate.until, candidate.waker);
                 true
             }
-            // In a shard that ticks, a timer that needs no clock the next time is worth a visit to the lock.
-            Some((candidate, None))
-                if candidate.delay == Nanos::ZERO && !self.shard.ticks.load(Ordering::Relaxed) =>
-            {
+            Some((_, None)) if self.shard.ticks.load(Ordering::Relaxed) => self.take_over_locked(waker),
+            Some((candidate, None)) if candidate.delay == Nanos::ZERO => {
                 self.take_over_by_deadline(&candidate)
             }
             _ => false,
@@ -55,6 +53,25 @@ impl Timer {
         true
     }
 
+    /// Takes over the timer that this thread keeps, whatever its delay or deadline, in a shard that ticks. It gets this one's delay. That
+    /// needs the lock, since a visit may be about to transfer it. It needs no clone of the waker, which would cost as much.
+    #[inline(never)]
+    fn take_over_locked(&mut self, waker: &Waker) -> bool {
+        let shard = &self.shard;
+        let mut state = shard.lock_to_register();
+        if !state.mode.is_ticking() {
+            return false;
+        }
+        let Some((key, id)) = shard.reuse.take_locked(waker) else {
+            return false;
+        };
+        state.wheel.reinsert_incoming(&key, Nanos(self.claim.nanos));
+        let until = shard.pending_until_next_tick(&state);
+        drop(state);
+        self.claim.set_entry(key, until, id);
+        true
+    }
+
     /// Registers the timer, unless it is due at once.
     pub(super) fn register_counting(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         if self.claim.nanos == 0 {
@@ -65,25 +82,12 @@ impl Timer {
         let waker = waker.clone();
         let id = WakerId::of(&waker);
         let shard = &self.shard;
-        let mut spent = None;
         let mut state = shard.lock_to_register();
-        if let Mode::Ticking { .. } = state.mode {
-            // No visit that transfers comes before the next tick.
-            let until = state.until(shard.reuse.generation().tick().next());
-            if let Some(key) = shard.reuse.take_locked(&waker) {
-                // One of another delay: under the lock, for a visit may be about to transfer it.
-                if state.wheel.set_incoming_delay(&key, delay) {
-                    drop(state);
-                    self.claim.set_entry(key, until, id);
-                    return Poll::Pending;
-                }
-                // It has a deadline. What was taken counts as this registration, and as the end of that timer.
-                spent = state.wheel.remove(key);
-            } else {
-                shard.admit(&mut state, Admission::New)?;
-            }
+        if state.mode.is_ticking() {
+            shard.admit(&mut state, Admission::New)?;
+            let until = shard.pending_until_next_tick(&state);
             let key = state.wheel.insert_incoming(delay, waker);
-            spent = spent.or(shard.make_room(&mut state));
+            let spent = shard.make_room(&mut state);
             drop(state);
             drop(spent);
             self.claim.set_entry(key, until, id);
@@ -100,12 +104,20 @@ impl Timer {
             .count_registration(wheel_now, shard.reuse.were_many())
             .unwrap_or(tick);
         shard.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
-        spent = shard.make_room(&mut state);
+        let spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
         drop(spent);
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(due, epoch);
         Poll::Pending
+    }
+}
+
+impl Shard {
+    /// Until when an incoming timer is certainly pending: no visit that transfers comes before the next tick.
+    #[inline]
+    fn pending_until_next_tick(&self, state: &State) -> Generation {
+        state.until(self.reuse.generation().tick().next())
     }
 }
 

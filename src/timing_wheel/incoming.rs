@@ -17,15 +17,15 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Gives a timer another delay. Returns `false` if it is not incoming.
+    /// Gives a pending timer a delay instead of its deadline, or of its former delay.
     #[inline]
-    pub(crate) fn set_incoming_delay(&mut self, key: &Key, delay: Nanos) -> bool {
-        let entry = &mut self.entries[key.index() as usize];
-        let incoming = entry.place == Place::INCOMING;
-        if incoming {
-            entry.set_delay(delay);
+    pub(crate) fn reinsert_incoming(&mut self, key: &Key, delay: Nanos) {
+        let index = key.index();
+        if self.entries[index as usize].place != Place::INCOMING {
+            self.unlink(index);
+            self.incoming.push_back(&mut self.entries, index, Place::INCOMING);
         }
-        incoming
+        self.entries[index as usize].set_delay(delay);
     }
 
     /// Whether a timer has no deadline yet.

@@ -473,16 +473,22 @@ fn a_marked_timer_that_is_removed_takes_no_other_along() {
 }
 
 #[test]
-fn only_an_incoming_timer_is_given_another_delay() {
+fn a_pending_timer_is_given_a_delay_whether_it_has_one_or_a_deadline() {
     let mut wheel = TimingWheel::new(4, 2);
-    let key = wheel.insert_incoming(Nanos(9), "incoming");
-    wheel.set_incoming_delay(&key, Nanos(2));
-    wheel.mark_incoming();
-    assert!(wheel.transfer_incoming(1, |delay| Tick(delay.0)));
-    wheel.set_incoming_delay(&key, Nanos(9));
+    let incoming = wheel.insert_incoming(Nanos(9), "incoming");
+    wheel.reinsert_incoming(&incoming, Nanos(2));
+    let due = wheel.insert(Tick(1), "due");
+    wheel.reinsert_incoming(&due, Nanos(3));
     wheel.assert_consistent();
-    assert_eq!(wheel.deadline(&key), Tick(2));
-    assert_eq!(wheel.expire_until(2), ["incoming"]);
+    assert_eq!(wheel.next_deadline(), None, "neither has a deadline");
+    wheel.mark_incoming();
+    assert!(wheel.transfer_incoming(2, |delay| Tick(delay.0)));
+    assert_eq!(
+        (wheel.deadline(&incoming), wheel.deadline(&due)),
+        (Tick(2), Tick(3))
+    );
+    assert_eq!(wheel.expire_until(3), ["incoming", "due"]);
+    assert_eq!(wheel.len(), 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::{
     future::{Future, poll_fn, ready},
     hint::black_box,
+    mem,
     pin::{Pin, pin},
     task::{Context, Poll},
     thread,
@@ -31,7 +32,7 @@ const DURATION: Duration = Duration::from_secs(600);
 const QUIET: u64 = 50;
 
 const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+    ready|timeout|unequal|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
 
 fn main() {
     let arguments = Arguments::read();
@@ -162,19 +163,8 @@ async fn tickwheel(work: &str, times: u64) {
             })
             .await
         }
-        "timeout" => {
-            // From here on the shard ticks.
-            repeat(1_000, |cx| {
-                poll_once(cx, wheel.timeout(DURATION, Once::default()))
-            })
-            .await;
-            let registered = wheel.metrics().registered;
-            repeat(times, |cx| {
-                poll_once(cx, wheel.timeout(black_box(DURATION), Once::default()))
-            })
-            .await;
-            assert_eq!(wheel.metrics().registered, registered + times);
-        }
+        "timeout" => ticking(&wheel, times, || DURATION).await,
+        "unequal" => ticking(&wheel, times, in_turn()).await,
         "quiet" => quiet(times, || wheel.timeout(black_box(DURATION), Once::default())).await,
         "labelled-ready" => {
             let labelled = wheel.labelled("count");
@@ -202,6 +192,29 @@ async fn tickwheel(work: &str, times: u64) {
         }
         "sleep" => repeat(times, |cx| poll_sleep(cx, wheel.sleep_until(black_box(deadline)))).await,
         work => panic!("there is no {work}: {USAGE}"),
+    }
+}
+
+/// Timeouts that wait once, in a shard that ticks.
+async fn ticking(wheel: &Wheel, times: u64, mut duration: impl FnMut() -> Duration) {
+    repeat(1_000, |cx| {
+        poll_once(cx, wheel.timeout(DURATION, Once::default()))
+    })
+    .await;
+    let registered = wheel.metrics().registered;
+    repeat(times, |cx| {
+        poll_once(cx, wheel.timeout(black_box(duration()), Once::default()))
+    })
+    .await;
+    assert_eq!(wheel.metrics().registered, registered + times);
+}
+
+/// Two durations, one after the other.
+fn in_turn() -> impl FnMut() -> Duration {
+    let (mut next, mut other) = (DURATION, 2 * DURATION);
+    move || {
+        mem::swap(&mut next, &mut other);
+        next
     }
 }
 
@@ -233,6 +246,13 @@ async fn tokio(work: &str, times: u64) {
         "timeout" => {
             repeat(times, |cx| {
                 poll_once(cx, time::timeout(black_box(DURATION), Once::default()))
+            })
+            .await
+        }
+        "unequal" => {
+            let mut duration = in_turn();
+            repeat(times, |cx| {
+                poll_once(cx, time::timeout(black_box(duration()), Once::default()))
             })
             .await
         }

@@ -202,8 +202,12 @@ impl Reuse {
     }
 
     /// Takes what this thread keeps, if it is this task's, under the lock.
-    pub(super) fn take_locked(&self, waker: &Waker) -> Option<Key> {
-        self.with_candidate_for(waker, |local| local.take(Slot::take_locked))
+    #[inline]
+    pub(super) fn take_locked(&self, waker: &Waker) -> Option<(Key, WakerId)> {
+        self.with_candidate_for(waker, |local| {
+            let id = local.candidate.waker;
+            local.take(Slot::take_locked).map(|key| (key, id))
+        })
     }
 
     /// Sees, under the lock, that this thread has an empty slot, unless it uses one elsewhere. The waker is for the caller to drop

@@ -28,9 +28,9 @@ mod visit;
 use std::{sync::Arc, task::Waker};
 
 #[cfg(feature = "io")]
-use crate::clock::EpochInstant;
+use crate::clock::{EpochInstant, Moment};
 use crate::{
-    clock::{Base, Clock, Epoch, Moment},
+    clock::{Base, Clock, Epoch},
     error::Refusal,
     labels::Labels,
     metrics::Metrics,

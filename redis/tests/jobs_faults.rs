@@ -377,3 +377,42 @@ async fn a_batch_that_comes_late_is_refused() {
     assert_eq!(error.code(), Some("STALE"), "{error}");
     assert_eq!(server.command::<Vec<String>>(&["HKEYS", "payload"]), ["a"]);
 }
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
+    let server = Server::start_with(&["--busy-reply-threshold", "20"]);
+    let jobs = queue(&server.url(), &server).await;
+    warm(&jobs).await;
+    let mut worker = worker(&jobs);
+    jobs.schedule("before", Duration::ZERO, b"").await.unwrap();
+    let before = next(&mut worker).await;
+    let client = server.client();
+    let busy = std::thread::spawn(move || {
+        let mut connection = client.get_connection().unwrap();
+        redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .exec(&mut connection)
+    });
+    // BUSY is the answer from now on.
+    until(|| async {
+        let mut connection = server.client().get_connection().unwrap();
+        let answer: redis::RedisResult<String> = redis::cmd("GET").arg("x").query(&mut connection);
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    let asked = tokio::spawn({
+        let jobs = jobs.clone();
+        async move {
+            let done = before.done().await;
+            (done, jobs.schedule("after", Duration::ZERO, b"").await)
+        }
+    });
+    sleep(300 * MS).await;
+    assert!(!asked.is_finished());
+    let _: String = server.command(&["SCRIPT", "KILL"]);
+    assert!(busy.join().unwrap().is_err());
+    let (done, scheduled) = soon(asked).await.unwrap();
+    assert!(done.unwrap() && scheduled.unwrap());
+    assert_eq!(next(&mut worker).await.id(), "after");
+}

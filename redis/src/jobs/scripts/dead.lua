@@ -9,8 +9,9 @@ local reply, bytes = {}, 0
 for entry = 1, #found, 2 do
   if bytes >= 1048576 then break end
   local id = found[entry]
-  local attempts = string.match(redis.call('HGET', state, id), '^%S+ (%d+)')
-  local body = redis.call('HGET', payload, id)
+  -- What Redis has lost of it is nothing.
+  local attempts = string.match(redis.call('HGET', state, id) or '', '^%S+ (%d+)') or '0'
+  local body = redis.call('HGET', payload, id) or ''
   for _, value in ipairs({ id, body, attempts, found[entry + 1] }) do reply[#reply + 1] = value end
   bytes = bytes + #body
 end

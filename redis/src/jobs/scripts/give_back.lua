@@ -7,9 +7,8 @@ local returned = 0
 if is_repeated then
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
     local owner, attempts, at = read(id)
-    if owner == token and call('ZREM', claimed, id) == 1 then
-      call('ZADD', due, at, id)
-      write(id, '-', attempts, at)
+    if owner == token and call('ZSCORE', claimed, id) then
+      wait(claimed, id, attempts, at)
       returned = returned + 1
     end
   end

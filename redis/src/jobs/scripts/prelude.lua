@@ -6,7 +6,7 @@
 --   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
 --   running  was delivered; the score is the end of the lease
 --   dead     ran out of attempts, or was buried; the score is when
--- `state` holds "token attempts due" for each job that was ever claimed, with the token "-" while nobody holds it.
+-- `state` holds "token attempts due" for each job that is claimed or was ever started, with the token "-" while nobody holds it.
 -- `last` holds the sender's last call: its number and its reply. A repeated call answers as the first did, and one that comes late,
 -- behind its successor, is refused.
 local due, claimed, running, dead, state, payload, last = unpack(KEYS)
@@ -21,15 +21,31 @@ local function exact(value)
   return string.format('%.0f', math.min(value, 9e15))
 end
 
--- Who holds a job, its attempts and its due time.
+-- Who holds a job, its attempts and its due time. Of one whose state Redis has lost: nobody, none and now.
 local function read(id)
-  local held = call('HGET', state, id)
-  if not held then return '-', '0', nil end
-  return match(held, '^(%S+) (%d+) (%d+)$')
+  local owner, attempts, at = match(call('HGET', state, id) or '', '^(%S+) (%d+) (%d+)$')
+  return owner or '-', attempts or '0', at or exact(now)
 end
 
 local function write(id, token, attempts, at)
   call('HSET', state, id, token .. ' ' .. attempts .. ' ' .. at)
+end
+
+-- A job is put in its new place before it leaves the old one: where a command fails midway, none is nowhere.
+local function wait(from, id, attempts, at)
+  call('ZADD', due, at, id)
+  if from ~= due then call('ZREM', from, id) end
+  if attempts == '0' then
+    call('HDEL', state, id)
+  else
+    write(id, '-', attempts, at)
+  end
+end
+
+local function bury(from, id, attempts, at)
+  call('ZADD', dead, exact(now), id)
+  call('ZREM', from, id)
+  write(id, '-', attempts, at)
 end
 
 local past, last_reply = match(call('GET', last) or '', '^(%d+) (.*)$')

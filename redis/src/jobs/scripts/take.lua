@@ -25,9 +25,10 @@ if is_repeated then
   local reply = { '', '', '' }
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
     local owner, attempts, at = read(id)
-    if owner == token then
+    local body = owner == token and call('HGET', payload, id)
+    if body then
       call('ZADD', claimed, 'XX', exact(now + lease), id)
-      for _, value in ipairs({ id, call('HGET', payload, id), attempts, at }) do reply[#reply + 1] = value end
+      for _, value in ipairs({ id, body, attempts, at }) do reply[#reply + 1] = value end
     end
   end
   return finish(reply)
@@ -37,20 +38,16 @@ if is_late then return refuse() end
 local returned = 0
 for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
-  call('ZREM', running, id)
-  write(id, '-', attempts, at)
   if tonumber(attempts) >= most then
-    call('ZADD', dead, exact(now), id)
+    bury(running, id, attempts, at)
   else
-    call('ZADD', due, at, id)
+    wait(running, id, attempts, at)
     returned = returned + 1
   end
 end
 for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
-  call('ZREM', claimed, id)
-  call('ZADD', due, at, id)
-  write(id, '-', attempts, at)
+  wait(claimed, id, attempts, at)
   returned = returned + 1
 end
 
@@ -71,18 +68,25 @@ if found[1] then
       ids[n] = nil
     else
       local body = call('HGET', payload, id)
-      local attempts = states[n] and match(states[n], '^%S+ (%d+)') or '0'
-      scores[#scores + 1] = till
-      scores[#scores + 1] = id
-      after[#after + 1] = id
-      after[#after + 1] = token .. ' ' .. attempts .. ' ' .. at
-      for _, value in ipairs({ id, body, attempts, at }) do reply[#reply + 1] = value end
-      bytes = bytes + #body
+      -- One whose payload Redis has lost is lost.
+      if body then
+        local attempts = states[n] and match(states[n], '^%S+ (%d+)') or '0'
+        scores[#scores + 1] = till
+        scores[#scores + 1] = id
+        after[#after + 1] = id
+        after[#after + 1] = token .. ' ' .. attempts .. ' ' .. at
+        for _, value in ipairs({ id, body, attempts, at }) do reply[#reply + 1] = value end
+        bytes = bytes + #body
+      else
+        call('HDEL', state, id)
+      end
     end
   end
+  if scores[1] then
+    call('ZADD', claimed, unpack(scores))
+    call('HSET', state, unpack(after))
+  end
   call('ZREM', due, unpack(ids))
-  call('ZADD', claimed, unpack(scores))
-  call('HSET', state, unpack(after))
 end
 
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.

@@ -34,11 +34,12 @@ local function carry_out()
     end
   end
   if held[1] then
-    call('ZREM', set, unpack(held))
     if which == 'start' then
       call('ZADD', running, unpack(scores))
       call('HSET', state, unpack(after))
+      call('ZREM', claimed, unpack(held))
     else
+      call('ZREM', running, unpack(held))
       call('HDEL', state, unpack(held))
       call('HDEL', payload, unpack(held))
     end
@@ -48,122 +49,61 @@ end
 
 -- Every other operation, of which a batch has few.
 local wake = false
-local others
+local other
 
 local function other_operations()
-  local operations = {}
-
-  -- The attempts and due time of a job that `token` holds in `set` under a lease that lasts.
-  local function held(set, id, token)
-    local owner, attempts, at = read(id)
-    if owner ~= token then return nil end
-    local till = call('ZSCORE', set, id)
-    if not till or tonumber(till) <= now then return nil end
-    return attempts, at
-  end
-
-  -- The same, and the job is in that set no longer.
-  local function take_from(set, id, token)
-    local attempts, at = held(set, id, token)
-    if attempts then call('ZREM', set, id) end
-    return attempts, at
-  end
-
-  local function wait(id, attempts, at)
-    call('ZADD', due, at, id)
-    if attempts == '0' then
-      call('HDEL', state, id)
-    else
-      write(id, '-', attempts, at)
-    end
+  local function wait_again(from, id, attempts, at)
+    wait(from, id, attempts, at)
     -- Workers look again when there is another first one.
     if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
   end
 
-  local function bury(id, attempts, at)
-    call('ZADD', dead, exact(now), id)
-    write(id, '-', attempts, at)
-  end
-
-  local function forget(id)
+  local function forget(from, id)
+    call('ZREM', from, id)
     call('HDEL', state, id)
     call('HDEL', payload, id)
   end
 
-  -- Takes back a start that was never seen.
-  function operations.unstart(id, token)
-    local attempts, at = take_from(running, id, token)
-    if not attempts then return false end
-    wait(id, exact(attempts - 1), at)
-    return true
-  end
+  -- From where each takes a job, and what it does to it.
+  local operations = {
+    -- Of who holds the job, under a lease that lasts. The first takes back a start that was never seen.
+    unstart = { is_holders = true, from = { running }, act = function(from, id, attempts, at)
+      wait_again(from, id, exact(attempts - 1), at)
+    end },
+    release = { is_holders = true, from = { claimed }, act = wait_again },
+    renew = { is_holders = true, from = { running, claimed }, act = function(from, id, _, _, lease)
+      call('ZADD', from, exact(now + lease), id)
+    end },
+    bury = { is_holders = true, from = { running }, act = bury },
+    retry = { is_holders = true, from = { running }, act = function(from, id, attempts, at, delay, limit)
+      if tonumber(attempts) >= limit then
+        bury(from, id, attempts, at)
+      else
+        wait_again(from, id, attempts, exact(now + delay))
+      end
+    end },
+    -- Of anybody.
+    cancel = { from = { due, claimed }, act = forget },
+    reschedule = { from = { due, claimed }, act = function(from, id, attempts, _, delay)
+      wait_again(from, id, attempts, exact(now + delay))
+    end },
+    revive = { from = { dead }, act = function(from, id) wait_again(from, id, '0', exact(now)) end },
+    purge = { from = { dead }, act = forget },
+  }
 
-  function operations.release(id, token)
-    local attempts, at = take_from(claimed, id, token)
-    if not attempts then return false end
-    wait(id, attempts, at)
-    return true
-  end
-
-  function operations.renew(id, token, lease)
-    for _, set in ipairs({ running, claimed }) do
-      if held(set, id, token) then
-        call('ZADD', set, exact(now + lease), id)
+  return function(name, id, token, first, second)
+    local operation = operations[name]
+    local owner, attempts, at = read(id)
+    if operation.is_holders and owner ~= token then return false end
+    for _, from in ipairs(operation.from) do
+      local score = call('ZSCORE', from, id)
+      if score and (not operation.is_holders or tonumber(score) > now) then
+        operation.act(from, id, attempts, at, first, second)
         return true
       end
     end
     return false
   end
-
-  function operations.bury(id, token)
-    local attempts, at = take_from(running, id, token)
-    if not attempts then return false end
-    bury(id, attempts, at)
-    return true
-  end
-
-  function operations.retry(id, token, delay, limit)
-    local attempts, at = take_from(running, id, token)
-    if not attempts then return false end
-    if tonumber(attempts) >= limit then
-      bury(id, attempts, at)
-    else
-      wait(id, attempts, exact(now + delay))
-    end
-    return true
-  end
-
-  -- Whether it waited.
-  local function remove_waiting(id)
-    return call('ZREM', due, id) == 1 or call('ZREM', claimed, id) == 1
-  end
-
-  function operations.cancel(id)
-    if not remove_waiting(id) then return false end
-    forget(id)
-    return true
-  end
-
-  function operations.reschedule(id, _, delay)
-    if not remove_waiting(id) then return false end
-    local _, attempts = read(id)
-    wait(id, attempts, exact(now + delay))
-    return true
-  end
-
-  function operations.revive(id)
-    if call('ZREM', dead, id) == 0 then return false end
-    wait(id, '0', exact(now))
-    return true
-  end
-
-  function operations.purge(id)
-    if call('ZREM', dead, id) == 0 then return false end
-    forget(id)
-    return true
-  end
-
-  return operations
 end
 
 local place = 0
@@ -178,8 +118,8 @@ for at = 3, #ARGV, 5 do
   else
     -- In the order in which they were asked for.
     carry_out()
-    others = others or other_operations()
-    local done = others[operation](id, token, tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]))
+    other = other or other_operations()
+    local done = other(operation, id, token, tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]))
     answers[place] = done and '1' or '0'
   end
 end

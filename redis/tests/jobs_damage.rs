@@ -1,0 +1,141 @@
+//! Delayed jobs of which Redis has lost a key, or at whose keys something else is: evicted, deleted, restored from an old backup.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use redis::aio::ConnectionManager;
+use support::{connect, server::Server, soon, until};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Error, Job, Notifications, Worker};
+
+mod support;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Short enough to be waited for.
+const SHORT: Duration = Duration::from_secs(1);
+
+type Jobs = DelayedJobs<ConnectionManager>;
+
+async fn queue(server: &Server) -> Jobs {
+    DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()))
+}
+
+fn key(what: &str) -> String {
+    format!("tickwheel:jobs:{{q:0}}:{what}")
+}
+
+async fn next(worker: &mut Worker) -> Job {
+    soon(worker.next())
+        .await
+        .expect("a stream without an end")
+        .unwrap()
+}
+
+/// Puts a job in each place: `running` and `claimed` under leases that have run out, of a worker whose runtime has gone.
+fn put_a_job_in_each_place(server: &Server) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let left = runtime.block_on(async {
+        let jobs = queue(server).await;
+        for id in ["dead", "running", "claimed"] {
+            assert!(jobs.schedule(id, Duration::ZERO, b"kept").await.unwrap());
+        }
+        let mut worker = jobs.worker().lease(HOUR).prefetch(3).start();
+        assert!(next(&mut worker).await.bury().await.unwrap());
+        let job = next(&mut worker).await;
+        assert!(jobs.schedule("due", HOUR, b"kept").await.unwrap());
+        (worker, job)
+    });
+    drop(runtime);
+    drop(left);
+    for place in ["due", "claimed", "running", "dead"] {
+        assert_eq!(server.command::<u64>(&["ZCARD", &key(place)]), 1, "{place}");
+    }
+    for id in ["running", "claimed"] {
+        let _: i64 = server.command(&["ZADD", &key(id), "1", id]);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_has_lost_a_key_goes_on_with_what_is_left() {
+    for (lost, left, dead) in [
+        ("due", &["claimed", "new", "running"][..], 1),
+        ("claimed", &["due", "new", "running"], 1),
+        ("running", &["claimed", "due", "new"], 1),
+        ("dead", &["claimed", "due", "new", "running"], 0),
+        ("state", &["claimed", "due", "new", "running"], 1),
+        // There is nothing to deliver without a payload.
+        ("payload", &["new"], 1),
+    ] {
+        let server = Server::start();
+        std::thread::scope(|scope| scope.spawn(|| put_a_job_in_each_place(&server)).join().unwrap());
+        let jobs = queue(&server).await;
+        assert_eq!(server.command::<u64>(&["DEL", &key(lost)]), 1);
+        assert!(jobs.schedule("new", Duration::ZERO, b"kept").await.unwrap());
+        let _ = jobs.reschedule("due", Duration::ZERO).await.unwrap();
+
+        let mut worker = queue(&server).await.worker().lease(HOUR).start();
+        let mut seen = Vec::new();
+        while seen.len() < left.len() {
+            let job = next(&mut worker).await;
+            assert_eq!(job.payload(), b"kept", "{lost}");
+            seen.push(job.id().to_owned());
+            assert!(job.done().await.unwrap(), "{lost}");
+        }
+        seen.sort();
+        assert_eq!(seen, left, "without {lost}");
+        until(|| async { jobs.counts().await.unwrap().waiting == 0 }).await;
+        let counts = jobs.counts().await.unwrap();
+        assert_eq!((counts.running, counts.dead), (0, dead), "without {lost}");
+        let listed = jobs.dead(10).await.unwrap();
+        assert_eq!(listed.len() as u64, dead, "without {lost}");
+        if dead == 1 {
+            assert!(jobs.purge("dead").await.unwrap(), "without {lost}");
+        }
+    }
+}
+
+/// A script that fails midway has moved no job out of one place without having put it in another.
+#[tokio::test]
+async fn something_else_at_a_key_moves_no_job_to_nowhere() {
+    for place in ["due", "claimed", "running", "dead"] {
+        let server = Server::start();
+        std::thread::scope(|scope| scope.spawn(|| put_a_job_in_each_place(&server)).join().unwrap());
+        let jobs = queue(&server).await;
+        assert!(jobs.schedule("other", Duration::ZERO, b"kept").await.unwrap());
+        assert!(server.command::<bool>(&["COPY", &key(place), "saved"]));
+        let _: u64 = server.command(&["DEL", &key(place)]);
+        let _: String = server.command(&["SET", &key(place), "not ours"]);
+
+        // The only attempt of `running` has been made: it is to be buried.
+        let mut worker = queue(&server).await.worker().attempts(1).lease(SHORT * 60).start();
+        let revived = jobs.revive("dead").await;
+        let error = soon(async {
+            loop {
+                match worker.next().await.unwrap() {
+                    Ok(job) => drop(job.retry_after(HOUR).await),
+                    Err(error) => break error,
+                }
+            }
+        })
+        .await;
+        assert!(matches!(error, Error::WrongType { .. }), "{place}: {error}");
+        drop(worker);
+        // What was claimed is given back, as far as that goes.
+        tokio::time::sleep(SHORT / 2).await;
+
+        let _: u64 = server.command(&["DEL", &key(place)]);
+        assert!(server.command::<bool>(&["COPY", "saved", &key(place)]));
+        for id in ["due", "claimed", "running", "dead", "other"] {
+            let score = |set: &str| server.command::<Option<String>>(&["ZSCORE", &key(set), id]);
+            let places = ["due", "claimed", "running", "dead"].map(score);
+            assert!(
+                places.iter().any(Option::is_some),
+                "{id} is nowhere after something else was at {place}, revived: {revived:?}"
+            );
+        }
+    }
+}

@@ -111,7 +111,12 @@ async fn something_else_at_a_key_moves_no_job_to_nowhere() {
         let _: String = server.command(&["SET", &key(place), "not ours"]);
 
         // The only attempt of `running` has been made: it is to be buried.
-        let mut worker = queue(&server).await.worker().attempts(1).lease(SHORT * 60).start();
+        let mut worker = queue(&server)
+            .await
+            .worker()
+            .attempts(1)
+            .lease(SHORT * 60)
+            .start();
         let revived = jobs.revive("dead").await;
         let error = soon(async {
             loop {

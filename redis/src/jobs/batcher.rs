@@ -130,11 +130,12 @@ impl Batcher {
         })
     }
 
-    /// Must be called in a Tokio runtime, if a batch is not under way already.
-    pub(super) fn push(self: &Arc<Self>, operation: Operation) {
+    /// Adds operations, which go together where one batch has room for them. Must be called in a Tokio runtime, if a batch is not
+    /// under way already.
+    pub(super) fn push(self: &Arc<Self>, operations: impl IntoIterator<Item = Operation>) {
         let mut state = self.lock();
-        state.waiting.push_back(operation);
-        if state.busy {
+        state.waiting.extend(operations);
+        if state.busy || state.waiting.is_empty() {
             return;
         }
         state.busy = true;

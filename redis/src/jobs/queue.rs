@@ -1,6 +1,7 @@
 //! `Queue`: what every handle, worker and job of a queue shares.
 
 use std::{
+    iter::{from_fn, once},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -121,6 +122,16 @@ impl Queue {
         &self.partitions[partition_of(id, self.partitions.len())]
     }
 
+    /// Pushes what is to be done to jobs, each with its partition. What is for one partition goes together.
+    pub(super) fn update_all(&self, mut operations: Vec<(usize, Operation)>) {
+        operations.sort_by_key(|(partition, _)| *partition);
+        let mut operations = operations.into_iter().peekable();
+        while let Some((partition, first)) = operations.next() {
+            let rest = from_fn(|| Some(operations.next_if(|(other, _)| *other == partition)?.1));
+            self.partitions[partition].updates.push(once(first).chain(rest));
+        }
+    }
+
     /// Does something to the job of that id.
     pub(super) async fn on_job(
         &self,
@@ -139,20 +150,20 @@ impl Queue {
     }
 }
 
-/// Pushes a operation and waits for its answer.
+/// Pushes an operation and waits for its answer.
 pub(super) async fn submit(
     batcher: &Arc<Batcher>,
     arguments: Vec<Vec<u8>>,
     deadline: Instant,
 ) -> Result<bool, Error> {
     let (sender, receiver) = oneshot::channel();
-    batcher.push(Operation::new(
+    batcher.push([Operation::new(
         arguments,
         deadline,
         |answer: Result<Answer, Error>| {
             let _ = sender.send(answer);
         },
-    ));
+    )]);
     match receiver.await {
         Ok(answer) => answer.map(|answer| answer.yes),
         Err(_) => unreachable!("every operation is answered"),

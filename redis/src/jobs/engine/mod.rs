@@ -174,11 +174,12 @@ impl Engine {
             tokio::select! {
                 () = inbox.engine.notified() => {}
                 Some(claim) = self.on_wheel.next(), if !self.on_wheel.is_empty() => {
-                    claim.into_iter().for_each(|claim| inbox.add(claim));
-                    // What is due at the same tick is added at once.
+                    // What is due at the same tick is started together.
+                    let mut claims = Vec::from_iter(claim);
                     while let Some(Some(claim)) = self.on_wheel.next().now_or_never() {
-                        claim.into_iter().for_each(|claim| inbox.add(claim));
+                        claims.extend(claim);
                     }
+                    inbox.add(claims);
                 }
                 Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => self.taken(request, taken),
                 Some(partition) = self.hints.next(), if !self.hints.is_empty() => {

@@ -27,18 +27,20 @@ impl Engine {
     pub(super) fn renew(&mut self) {
         self.renew_at = Instant::now() + self.renewal_period();
         let duration = self.inbox.settings.lease;
+        let mut renewals = Vec::new();
         for lease in self.expire() {
             if !lease.begin_renewal() {
                 continue;
             }
             let arguments = operation("renew", &lease.id, &lease.token, micros(duration), 0);
-            let deadline = lease.validity.until();
-            let updates = self.inbox.queue.partitions[lease.partition].updates.clone();
+            let (partition, deadline) = (lease.partition, lease.validity.until());
             let wheel = self.inbox.queue.wheel.clone();
-            updates.push(Operation::new(arguments, deadline, move |answer| {
+            let renewal = Operation::new(arguments, deadline, move |answer| {
                 renewed(&lease, answer, &wheel, duration);
-            }));
+            });
+            renewals.push((partition, renewal));
         }
+        self.inbox.queue.update_all(renewals);
     }
 
     /// Ends what has run out. Returns what is left.
@@ -74,14 +76,13 @@ impl Engine {
 
     pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
         let deadline = Instant::now() + PATIENCE;
-        for Claim { lease, .. } in claims {
+        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
             self.inbox.let_go(&lease);
             let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            self.inbox.queue.partitions[lease.partition].updates.push(
-                // What could not be given back comes again when its lease has run out.
-                Operation::new(arguments, deadline, drop),
-            );
-        }
+            // What could not be given back comes again when its lease has run out.
+            (lease.partition, Operation::new(arguments, deadline, drop))
+        });
+        self.inbox.queue.update_all(given_back.collect());
     }
 }
 

@@ -92,10 +92,11 @@ impl Engine {
         };
         let look_ahead = self.inbox.settings.look_ahead;
         sweep.answered(now, taken.next_due, taken.next_end, look_ahead);
+        let mut due_now = Vec::new();
         for (due, claim) in taken.claims {
             self.inbox.hold(&claim.lease);
             if due <= now {
-                self.inbox.add(claim);
+                due_now.push(claim);
             } else {
                 let wheel = self.inbox.queue.wheel.clone();
                 self.on_wheel.push(OnWheel {
@@ -104,5 +105,6 @@ impl Engine {
                 });
             }
         }
+        self.inbox.add(due_now);
     }
 }

@@ -236,17 +236,19 @@ impl Inbox {
         lasting
     }
 
-    /// A claim has come due.
-    pub(super) fn add(self: &Arc<Self>, claim: Claim) {
+    /// Claims have come due.
+    pub(super) fn add(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
         let mut state = self.lock();
-        if claim.lease.validity.is_lost() {
-            state.held.remove(&claim.lease);
-            return;
-        }
-        state.added += 1;
-        let place = (claim.due, state.added);
         let since = Instant::now();
-        state.due.insert(place, Ready { claim, since });
+        for claim in claims {
+            if claim.lease.validity.is_lost() {
+                state.held.remove(&claim.lease);
+                continue;
+            }
+            state.added += 1;
+            let place = (claim.due, state.added);
+            state.due.insert(place, Ready { claim, since });
+        }
         self.start(&mut state);
     }
 

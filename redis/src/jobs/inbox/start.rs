@@ -21,9 +21,10 @@ impl Inbox {
             return;
         }
         let duration = self.settings.lease;
+        let mut starts = Vec::new();
         while state.demand.room(state.starting + state.started.len()) > 0 {
             let Some((_, Ready { claim, .. })) = state.due.pop_first() else {
-                return;
+                break;
             };
             let lease = &claim.lease;
             if lease.validity.is_lost() {
@@ -32,13 +33,12 @@ impl Inbox {
             }
             state.starting += 1;
             let arguments = operation("start", &lease.id, &lease.token, micros(duration), 0);
-            let deadline = lease.validity.until();
-            let updates = &self.queue.partitions[lease.partition].updates;
+            let (partition, deadline) = (lease.partition, lease.validity.until());
             let inbox = self.clone();
-            updates.push(Operation::new(arguments, deadline, move |answer| {
-                inbox.answered(claim, answer)
-            }));
+            let start = Operation::new(arguments, deadline, move |answer| inbox.answered(claim, answer));
+            starts.push((partition, start));
         }
+        self.queue.update_all(starts);
     }
 
     fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {

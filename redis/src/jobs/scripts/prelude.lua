@@ -13,8 +13,13 @@ local due, claimed, running, dead, state, payload, last = unpack(KEYS)
 local number, channel = ARGV[1], ARGV[2]
 local call, match = redis.call, string.match
 
-local time = call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+-- Redis' clock, in microseconds.
+local function clock()
+  local time = call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local now = clock()
 
 -- Lua writes 14 digits of a number unless it is told to write all.
 local function exact(value)

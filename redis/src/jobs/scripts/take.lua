@@ -11,12 +11,13 @@ local function first(set)
   return call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
 end
 
--- The reply's head is made last: sweeping and claiming change it.
+-- The reply's head is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment at
+-- which the reply arrives, and what has passed by then makes its jobs late.
 local function finish(reply)
   local next_due, next_claim, next_running = first(due), first(claimed), first(running)
   local next_end = next_claim or next_running
   if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
-  reply[1], reply[2], reply[3] = exact(now), next_due or '', next_end or ''
+  reply[1], reply[2], reply[3] = exact(clock()), next_due or '', next_end or ''
   return reply
 end
 

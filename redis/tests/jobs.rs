@@ -61,24 +61,18 @@ async fn counts_become(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
     .await;
 }
 
-/// Redis' clock.
-fn time(server: &Server) -> SystemTime {
-    let [seconds, micros]: [u64; 2] = server.command(&["TIME"]);
-    UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros)
-}
-
 #[tokio::test]
 async fn a_job_is_delivered_when_it_is_due_and_is_gone_when_it_is_done() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
-    let before = time(&server);
+    let before = server.time();
     assert!(jobs.schedule("a", 300 * MS, b"payload").await.unwrap());
-    let after = time(&server);
+    let after = server.time();
     assert_counts(&jobs, 1, 0, 0).await;
 
     let mut worker = worker(&jobs);
     let job = next(&mut worker).await;
-    assert!(time(&server) >= job.due(), "early");
+    assert!(server.time() >= job.due(), "early");
     assert!((before + 300 * MS..=after + 300 * MS).contains(&job.due()));
     assert_eq!(
         (job.id(), job.payload(), job.attempt()),
@@ -119,7 +113,7 @@ async fn an_id_is_scheduled_once_while_it_waits_runs_or_is_dead() {
 async fn jobs_of_a_partition_come_in_the_order_in_which_they_are_due() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
-    let start = time(&server) - HOUR;
+    let start = server.time() - HOUR;
     for n in [7, 3, 9, 1, 5, 8, 2, 6, 4, 0] {
         let at = start + n * MS;
         assert!(jobs.schedule_at(&format!("{n}"), at, b"").await.unwrap());
@@ -656,7 +650,7 @@ async fn a_full_wheel_delays_nobody() {
     jobs.schedule("a", 200 * MS, b"").await.unwrap();
     let mut worker = jobs.worker().lease(SHORT).look_ahead(SECOND).start();
     let job = next(&mut worker).await;
-    assert!(time(&server) >= job.due());
+    assert!(server.time() >= job.due());
     tokio::select! {
         () = job.lost() => panic!("not renewed"),
         () = sleep(SHORT * 2) => {}

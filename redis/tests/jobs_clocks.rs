@@ -1,7 +1,6 @@
 //! Delayed jobs of clients whose clocks are wrong by an hour.
 
 use std::{
-    path::PathBuf,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -9,7 +8,7 @@ use std::{
 use futures::StreamExt;
 use support::{
     connect,
-    process::{Process, say, setting},
+    process::{Process, faketime, say, setting},
     server::Server,
     soon,
 };
@@ -71,29 +70,15 @@ fn client() {
     });
 }
 
-fn library() -> PathBuf {
-    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
-    folders
-        .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
-        .find(|library| library.exists())
-        .expect("no libfaketime under /usr/lib: install Debian's libfaketime")
-}
-
-/// Redis' clock.
-fn time(server: &Server) -> SystemTime {
-    let [seconds, micros]: [u64; 2] = server.command(&["TIME"]);
-    UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros)
-}
-
 async fn with_a_clock_off_by(offset: &str) {
     let server = Server::start();
-    let library = library();
+    let library = faketime();
     let environment = [
-        ("LD_PRELOAD", library.to_str().unwrap()),
+        ("LD_PRELOAD", &*library),
         ("FAKETIME", offset),
         ("DONT_FAKE_MONOTONIC", "1"),
     ];
-    let before = time(&server);
+    let before = server.time();
     let mut child = Process::start_in(&environment, "client", &[("url", &server.url())]);
     let mut line = || tokio::task::block_in_place(|| child.line()).expect("a child that lives");
     let its_time: u128 = line().parse().unwrap();
@@ -101,18 +86,18 @@ async fn with_a_clock_off_by(offset: &str) {
     assert!(off > (HOUR / 2).as_micros(), "its clock is not wrong: {off} us");
 
     assert_eq!(line(), "scheduled");
-    let after = time(&server);
+    let after = server.time();
     let mut worker = queue(&server.url(), "for-parent").await.worker().start();
     let job = next(&mut worker).await;
     assert!((before + DELAY..=after + DELAY).contains(&job.due()));
     assert!(job.done().await.unwrap());
 
     let jobs = queue(&server.url(), "for-child").await;
-    let before = time(&server);
+    let before = server.time();
     jobs.schedule("b", DELAY, b"").await.unwrap();
-    let after = time(&server);
+    let after = server.time();
     let due: u128 = line().parse().unwrap();
-    assert!(micros(time(&server)) >= due, "early");
+    assert!(micros(server.time()) >= due, "early");
     assert!((micros(before + DELAY)..=micros(after + DELAY)).contains(&due));
     assert_eq!(line(), "done true");
 }

@@ -11,7 +11,7 @@ use redis::{Client, ProtocolVersion, Value, cluster::ClusterClient, cluster_asyn
 use super::{
     PATIENCE,
     folder::Folder,
-    server::{command, free_port, start_redis, wait_for_answer},
+    server::{command, free_port, redis_server, start, wait_for_answer},
 };
 
 pub struct Cluster {
@@ -57,7 +57,7 @@ impl Cluster {
         for place in 0..6 {
             // The bus listens 10,000 above.
             let port = (0..1000).map(|_| free_port()).find(|port| *port < 55_000)?;
-            let mut child = start_redis(port, &folder, &format!("node{place}"), &arguments);
+            let mut child = start(redis_server(port, &folder, &format!("node{place}"), &arguments));
             let answers = wait_for_answer(port, &mut child);
             nodes.push(Node {
                 port,

@@ -93,3 +93,13 @@ pub fn die_with_parent() {
         std::process::exit(0);
     });
 }
+
+/// The library that gives a process another clock, for `LD_PRELOAD`.
+pub fn faketime() -> String {
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let library = folders
+        .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.exists())
+        .expect("no libfaketime under /usr/lib: install Debian's libfaketime");
+    library.to_str().expect("a path in UTF-8").to_owned()
+}

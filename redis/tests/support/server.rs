@@ -3,10 +3,10 @@
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use redis::Client;
@@ -16,6 +16,7 @@ use super::{PATIENCE, folder::Folder};
 pub struct Server {
     port: u16,
     arguments: Vec<String>,
+    own_clock: bool,
     child: Option<Child>,
     folder: Folder,
 }
@@ -26,20 +27,34 @@ impl Server {
         Server::start_with(&[])
     }
 
+    /// A server whose clock can be set.
+    pub fn start_with_own_clock() -> Server {
+        Server::start_as(&[], true)
+    }
+
     /// A server that has written to its file what it acknowledges.
     pub fn start_aof() -> Server {
         Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
     pub fn start_with(arguments: &[&str]) -> Server {
+        Server::start_as(arguments, false)
+    }
+
+    fn start_as(arguments: &[&str], own_clock: bool) -> Server {
         // The port is free now; another process may take it before the server does.
         for _ in 0..20 {
             let mut server = Server {
                 port: free_port(),
                 arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+                own_clock,
                 child: None,
                 folder: Folder::new(),
             };
+            if own_clock {
+                server.set_clock(0);
+                compile_clock(server.folder.path());
+            }
             if server.run() {
                 return server;
             }
@@ -95,12 +110,36 @@ impl Server {
         command(&self.client(), words)
     }
 
+    /// Its clock.
+    pub fn time(&self) -> SystemTime {
+        let [seconds, micros]: [u64; 2] = self.command(&["TIME"]);
+        UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros)
+    }
+
+    /// Sets the clock of a server that was started by [`Server::start_with_own_clock`], so many seconds off the machine's.
+    pub fn set_clock(&self, seconds: i64) {
+        let (new, file) = (self.folder.path().join("clock.new"), self.clock_file());
+        fs::write(&new, format!("{seconds:+}")).unwrap();
+        // At once: the server may read it at any moment.
+        fs::rename(new, file).unwrap();
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.folder.path().join("clock")
+    }
+
     fn pid_file(&self) -> PathBuf {
         self.folder.path().join("server.pid")
     }
 
     fn run(&mut self) -> bool {
-        let mut child = start_redis(self.port, &self.folder, "server", &self.arguments);
+        let mut command = redis_server(self.port, &self.folder, "server", &self.arguments);
+        if self.own_clock {
+            command
+                .env("LD_PRELOAD", self.folder.path().join("clock.so"))
+                .env("CLOCK_OFFSET", self.clock_file());
+        }
+        let mut child = start(command);
         let answers = wait_for_answer(self.port, &mut child);
         self.child = Some(child);
         if !answers {
@@ -114,6 +153,17 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Compiles `clock.c` to `clock.so` in this folder.
+fn compile_clock(folder: &Path) {
+    fs::write(folder.join("clock.c"), include_str!("clock.c")).unwrap();
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", "clock.so", "clock.c"])
+        .current_dir(folder)
+        .status()
+        .unwrap_or_else(|error| panic!("cc cannot be started ({error}): install Debian's gcc"));
+    assert!(status.success(), "clock.c does not compile");
 }
 
 pub fn command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> T {
@@ -138,10 +188,12 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-pub fn start_redis(port: u16, folder: &Folder, name: &str, arguments: &[String]) -> Child {
+/// A `redis-server` yet to be started, which keeps its files in a folder of that name.
+pub fn redis_server(port: u16, folder: &Folder, name: &str, arguments: &[String]) -> Command {
     let own = folder.path().join(name);
     fs::create_dir_all(&own).unwrap();
-    Command::new("redis-server")
+    let mut command = Command::new("redis-server");
+    command
         .args(["--port", &port.to_string()])
         .args(["--bind", "127.0.0.1"])
         .args(["--save", ""])
@@ -152,11 +204,14 @@ pub fn start_redis(port: u16, folder: &Folder, name: &str, arguments: &[String])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|error| {
-            panic!("redis-server cannot be started ({error}): install Debian's redis-server and redis-tools, version 7")
-        })
+        .stderr(Stdio::null());
+    command
+}
+
+pub fn start(mut redis_server: Command) -> Child {
+    redis_server.spawn().unwrap_or_else(|error| {
+        panic!("redis-server cannot be started ({error}): install Debian's redis-server and redis-tools, version 7")
+    })
 }
 
 /// Whether it answers to a PING; false when it has ended.

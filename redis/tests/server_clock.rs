@@ -1,0 +1,145 @@
+//! Leases and delayed jobs of a Redis whose clock is set.
+
+mod support;
+
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use redis::aio::ConnectionManager;
+use support::{connect, server::Server, soon, until};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Job, Leases, Notifications, Worker};
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: i64 = 3600;
+
+async fn leases(server: &Server) -> Leases<ConnectionManager> {
+    Leases::new(&Wheel::new(), connect(&server.url()).await)
+}
+
+async fn queue(server: &Server) -> DelayedJobs<ConnectionManager> {
+    DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()))
+}
+
+async fn next(worker: &mut Worker) -> Job {
+    soon(worker.next())
+        .await
+        .expect("a stream without an end")
+        .unwrap()
+}
+
+/// The machine's clock and the server's, apart by no more than a loaded machine makes them.
+fn assert_off_by(server: &Server, seconds: i64) {
+    let off = server
+        .time()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64()
+        - std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!(
+        (off - seconds as f64).abs() < 60.0,
+        "off by {off} s, not {seconds}"
+    );
+}
+
+/// Redis lets go of what it was to keep for so long: nobody can help that. The holder hears at its next renewal.
+#[tokio::test]
+async fn a_step_forward_ends_leases_and_their_holders_hear() {
+    let server = Server::start_with_own_clock();
+    let (first, second) = (leases(&server).await, leases(&server).await);
+    let ttl = 20 * SECOND;
+    let held = first.acquire("x", ttl).await.unwrap();
+    server.set_clock(HOUR);
+    assert_off_by(&server, HOUR);
+    let next = second
+        .try_acquire("x", ttl)
+        .await
+        .unwrap()
+        .expect("nobody holds it");
+    assert!(next.token() > held.token());
+    let end = held.valid_until();
+    soon(held.lost()).await;
+    assert!(Instant::now() < end, "it was not told by its renewal");
+    assert!(!held.release().await.unwrap());
+    assert!(next.lost().now_or_never().is_none());
+    assert!(next.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_step_back_keeps_leases_and_tokens_grow_all_the_same() {
+    let server = Server::start_with_own_clock();
+    let (first, second) = (leases(&server).await, leases(&server).await);
+    let held = first.acquire("x", 3 * SECOND).await.unwrap();
+    server.set_clock(-HOUR);
+    assert_off_by(&server, -HOUR);
+    let end = held.valid_until();
+    until(|| async { held.valid_until() > end }).await;
+    assert!(second.try_acquire("x", MINUTE).await.unwrap().is_none());
+    let token = held.token();
+    assert!(held.release().await.unwrap());
+    let next = second.acquire("x", MINUTE).await.unwrap();
+    assert!(next.token() > token, "{} after {token}", next.token());
+}
+
+#[tokio::test]
+async fn a_step_forward_brings_jobs_at_once_and_loses_none() {
+    let server = Server::start_with_own_clock();
+    let jobs = queue(&server).await;
+    for id in ["a", "b"] {
+        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
+    }
+    jobs.schedule("in an hour", MINUTE * 60, b"").await.unwrap();
+    let mut first = jobs.worker().lease(MINUTE).prefetch(2).start();
+    // One is worked on, and one claimed.
+    let job = next(&mut first).await;
+    assert_eq!(job.id(), "a");
+    server.set_clock(2 * HOUR);
+    assert_off_by(&server, 2 * HOUR);
+
+    let other = queue(&server).await;
+    let mut second = other.worker().lease(MINUTE).start();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let job = next(&mut second).await;
+        seen.push((job.id().to_owned(), job.attempt()));
+        assert!(job.done().await.unwrap());
+    }
+    seen.sort();
+    // The lease of what was worked on has run out: it is delivered again, with another attempt.
+    let expected = [("a", 2), ("b", 1), ("in an hour", 1)].map(|(id, attempt)| (id.to_owned(), attempt));
+    assert_eq!(seen, expected);
+    assert!(!job.done().await.unwrap());
+    assert_eq!(other.counts().await.unwrap().waiting, 0);
+}
+
+#[tokio::test]
+async fn a_step_back_delays_jobs_and_loses_none() {
+    let server = Server::start_with_own_clock();
+    let jobs = queue(&server).await;
+    jobs.schedule("before", SECOND, b"").await.unwrap();
+    jobs.schedule("running", Duration::ZERO, b"").await.unwrap();
+    let mut worker = jobs.worker().lease(3 * SECOND).start();
+    let running = next(&mut worker).await;
+    assert_eq!(running.id(), "running");
+    server.set_clock(-HOUR);
+    assert_off_by(&server, -HOUR);
+
+    jobs.schedule("after", Duration::ZERO, b"").await.unwrap();
+    let after = next(&mut worker).await;
+    assert_eq!(after.id(), "after");
+    assert!(after.done().await.unwrap());
+    // It is renewed by the clock that is there.
+    tokio::select! {
+        job = worker.next() => panic!("{job:?}"),
+        () = running.lost() => panic!("lost"),
+        () = sleep(5 * SECOND) => {}
+    }
+    assert!(running.done().await.unwrap());
+    let counts = jobs.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (1, 0));
+    assert!(jobs.reschedule("before", Duration::ZERO).await.unwrap());
+    assert_eq!(next(&mut worker).await.id(), "before");
+}

@@ -13,6 +13,22 @@ pub(crate) use std::sync::{
 
 use std::sync::{PoisonError, TryLockError};
 
+/// Whether the fault of this name is planted. The model check is to find it: see CONTRIBUTING.md.
+#[cfg(loom)]
+pub(crate) fn planted(fault: &str) -> bool {
+    use std::{env, sync::LazyLock};
+
+    static PLANTED: LazyLock<Option<String>> = LazyLock::new(|| env::var("TICKWHEEL_PLANT").ok());
+    PLANTED.as_deref() == Some(fault)
+}
+
+/// Nothing is planted but under loom.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn planted(_: &str) -> bool {
+    false
+}
+
 /// Locks, whatever became of the last holder: what is behind the wheel's locks is whole at every point that can panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

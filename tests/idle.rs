@@ -14,7 +14,10 @@ use tickwheel::{IdleHandle, IdleTimer, SleepError, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, paused_runtime, register_for};
+use support::{
+    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, paused_runtime, real_runtime, register,
+    register_for,
+};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const fn clone<T: Clone>() {}
@@ -215,6 +218,26 @@ async fn moved_to_another_task_it_wakes_only_the_one_that_polled_it_last() {
     advance(SECOND).await;
     assert_eq!(first_woken.load(Ordering::SeqCst), 0);
     assert_eq!(last_woken.load(Ordering::SeqCst), 1);
+}
+
+/// Two threads may touch it at once, and then the earlier reading may come later. Here it is that of a clock paused before.
+#[test]
+fn a_touch_never_takes_back_a_later_one() {
+    let paused = paused_runtime();
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        let mut idle = wheel.idle_timer(DAY);
+        register(&mut idle);
+        let handle = idle.handle();
+        let untouched = format!("{handle:?}");
+        thread::sleep(ms(1));
+        handle.touch();
+        let touched = format!("{handle:?}");
+        assert_ne!(touched, untouched);
+        let _paused = paused.enter();
+        handle.touch();
+        assert_eq!(format!("{handle:?}"), touched);
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,8 +18,8 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, full_wheel, make_tick, ms, real_runtime, register, register_for,
-    threaded_runtime,
+    DAY, SECOND, TICK, advance, full_wheel, make_tick, ms, paused_runtime, real_runtime, register,
+    register_for, threaded_runtime,
 };
 
 #[track_caller]
@@ -341,6 +341,30 @@ fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
             drop(busy);
         }))
         .unwrap();
+}
+
+/// The second clock is a day behind the first.
+#[test]
+fn headroom_counts_what_is_left_by_the_clock_of_another_driver() {
+    for second in [paused_runtime, real_runtime] {
+        let wheel = Wheel::new();
+        let (sender, receiver) = oneshot::channel();
+        let mut timeout = task::spawn(wheel.labelled("label").timeout(SECOND * 10, receiver));
+        let first = paused_runtime();
+        first.block_on(async {
+            advance(DAY).await;
+            assert_pending!(timeout.poll());
+            wheel.sleep(ms(6_500)).await.unwrap();
+        });
+        drop(first);
+        second().block_on(async {
+            // Another driver starts.
+            register(&mut wheel.sleep(SECOND));
+            sender.send(()).unwrap();
+            assert_ready!(timeout.poll()).unwrap().unwrap();
+        });
+        assert_eq!(stats(&wheel, "label").headroom, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

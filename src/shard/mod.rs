@@ -34,7 +34,7 @@ use crate::{
     error::Refusal,
     labels::Labels,
     metrics::Metrics,
-    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
     timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
@@ -207,7 +207,7 @@ impl Shard {
     /// Makes the driver come at `tick` or earlier.
     fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
         if tick < state.wake_at {
-            if cfg!(not(plant_wake_at)) {
+            if !planted("wake_at") {
                 state.wake_at = tick;
             }
             let at = state.clock.approach(tick);

@@ -73,7 +73,7 @@ impl Shard {
     /// Lets the driver go, if no timer is pending here.
     pub(crate) fn detach_if_empty(&self, wakers: &mut Wakers) -> bool {
         let mut state = lock(&self.state);
-        // If the driver stays, this generation goes on.
+        // If the driver stays, this generation goes on. If it goes, nothing is pending that could outlast the generation.
         let same = self.reuse.generation();
         self.end_generation(&mut state, same, &mut wakers.spent);
         // Expired timers do not keep the driver: their futures may never be polled again.
@@ -82,7 +82,6 @@ impl Shard {
             state.mode = Mode::Driverless;
             self.end_asking(&mut state);
             self.publish(&state);
-            self.reuse.begin_generation(Generation::ENDED);
         }
         let shutdown = state.mode == Mode::Shutdown;
         self.unlock(state);

@@ -17,7 +17,7 @@ use crate::{
     clock::{Clock, Epoch, EpochInstant, Source},
     error::Refusal,
     metrics::Metrics,
-    sync::{AtomicU64, AtomicUsize, Ordering, lock},
+    sync::{AtomicU64, AtomicUsize, Ordering, lock, planted},
     timing_wheel::{Nanos, Tick, TickDuration, TimingWheel},
 };
 
@@ -60,7 +60,7 @@ pub(super) struct Model {
 
 impl Drive for Model {
     fn wake_by(&self, _: Instant) {
-        if cfg!(not(plant_lost_notification)) {
+        if !planted("lost_notification") {
             self.bell.ring();
         }
     }

@@ -30,7 +30,7 @@ use std::{
 use super::{Counters, Generation, mode::BUSY};
 use crate::{
     clock::Moment,
-    sync::{Arc, AtomicU64, Ordering},
+    sync::{Arc, AtomicU64, Ordering, planted},
     timing_wheel::{Key, Nanos, TickDuration, TimingWheel},
 };
 use slot::{Slot, Version};
@@ -120,7 +120,7 @@ impl Reuse {
         counters: &mut Counters,
         spent: &mut Vec<Waker>,
     ) {
-        if cfg!(not(plant_endless_generation)) {
+        if !planted("endless_generation") {
             self.begin_generation(next);
         }
         ledger.empty(wheel, counters, spent);

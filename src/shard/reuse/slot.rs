@@ -9,7 +9,7 @@
 use std::num::NonZeroU32;
 
 use crate::{
-    sync::{AtomicU64, Ordering},
+    sync::{AtomicU64, Ordering, planted},
     timing_wheel::Key,
 };
 
@@ -93,7 +93,7 @@ impl Slot {
     #[inline]
     pub(super) fn take(&self, version: Version) -> bool {
         let taken = version.0.wrapping_add(1);
-        if cfg!(plant_unguarded_take) {
+        if planted("unguarded_take") {
             self.version.store(taken, Ordering::Release);
             return true;
         }

@@ -6,7 +6,7 @@ use super::{Mode, Shard, State};
 use crate::{
     clock::{Epoch, EpochInstant, Moment, Source},
     sync::Ordering,
-    timing_wheel::Tick,
+    timing_wheel::{Nanos, Tick},
 };
 
 /// Nanoseconds: two readings of one clock, taken one after the other, are hardly ever further apart.
@@ -84,12 +84,6 @@ impl Generation {
             return Generation::ENDED;
         }
         Generation(u64::from(driver) << Self::TICK_BITS | tick.0.min(Self::LAST_TICK))
-    }
-
-    /// The same driver at another tick.
-    #[inline]
-    pub(super) fn at(self, tick: Tick) -> Generation {
-        Generation(self.0 & !Self::LAST_TICK | tick.0.min(Self::LAST_TICK))
     }
 
     #[inline]
@@ -233,13 +227,12 @@ impl Shard {
         self.status.store(status.pack(), Ordering::Release);
     }
 
-    /// Until when a timer for `deadline` will be pending, if that can be known without the lock.
+    /// The wheel time of a deadline, if that can be known without the lock.
     #[inline]
-    pub(super) fn until(&self, deadline: Moment, epoch: Epoch) -> Option<Generation> {
+    pub(super) fn wheel_time(&self, deadline: Moment, epoch: Epoch) -> Option<Nanos> {
         match self.status() {
             Status::Driven(current, Source::Machine | Source::Pausable) if current == epoch => {
-                let passed = Moment(self.origin.load(Ordering::Relaxed)).nanos_until(deadline);
-                Some(self.reuse.generation().at(self.tick.deadline_tick(passed)))
+                Some(Moment(self.origin.load(Ordering::Relaxed)).nanos_until(deadline))
             }
             _ => None,
         }

@@ -38,14 +38,12 @@ impl Timer {
     fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
         let (now, epoch) = self.shard.read_moment();
         let due = now.after(Nanos(self.claim.nanos));
-        if self
-            .shard
-            .until(due, epoch)
-            .is_none_or(|until| candidate.until > until)
-        {
+        let tick = self.shard.tick;
+        let deadline = self.shard.wheel_time(due, epoch);
+        if !deadline.is_some_and(|deadline| candidate.is_due_by(deadline, tick)) {
             return false;
         }
-        let Some(key) = self.shard.reuse.take_at(now, self.shard.tick) else {
+        let Some(key) = self.shard.reuse.take_at(now, tick) else {
             return false;
         };
         self.claim.set_entry(key, candidate.until, candidate.waker);

@@ -230,8 +230,8 @@ impl Timer {
     #[inline]
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
-        let until = self.shard.until(Moment(self.claim.nanos), self.claim.epoch);
-        let taken = until.and_then(|until| self.shard.reuse.take_by(waker, until));
+        let deadline = self.shard.wheel_time(Moment(self.claim.nanos), self.claim.epoch);
+        let taken = deadline.and_then(|deadline| self.shard.reuse.take_by(waker, deadline, self.shard.tick));
         if let Some((key, candidate)) = taken {
             self.claim.set_entry(key, candidate.until, candidate.waker);
             self.claim.progress = Progress::Waiting;

@@ -772,6 +772,15 @@ proptest! {
     }
 
     #[test]
+    fn a_product_says_what_the_quotient_does(tick in tick_duration(), deadline in 0..=Nanos::FAR_FUTURE.0, other in 0..3_u64) {
+        let deadline = Nanos(deadline);
+        let due = tick.deadline_tick(deadline);
+        for other in [Tick(due.0.saturating_sub(other)), Tick(due.0 + other)] {
+            prop_assert_eq!(tick.is_due_by(other, deadline), other <= due);
+        }
+    }
+
+    #[test]
     fn nanos_and_back_lose_nothing(nanos in 0..=Nanos::FAR_FUTURE.0) {
         let duration = Duration::from_nanos(nanos);
         prop_assert_eq!(Nanos::from_duration(duration), Nanos(nanos));

@@ -86,7 +86,15 @@ impl TickDuration {
         Tick(deadline.0.div_ceil(self.0.get()))
     }
 
+    /// Whether `tick` is no later than [`deadline_tick`](TickDuration::deadline_tick) of `deadline`. A product is cheaper than that
+    /// quotient. At the end of time, where it would overflow, this says `false`.
+    #[inline]
+    pub(crate) fn is_due_by(self, tick: Tick, deadline: Nanos) -> bool {
+        self.start_of(tick) < deadline.saturating_add(self.nanos())
+    }
+
     /// When `tick` begins.
+    #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Nanos {
         Nanos(tick.0.saturating_mul(self.0.get()))
     }

@@ -69,6 +69,14 @@ pub(super) struct Candidate {
     pub(super) waker: WakerId,
 }
 
+impl Candidate {
+    /// Whether it leaves the wheel no later than a timer for `deadline` would.
+    #[inline]
+    pub(super) fn is_due_by(&self, deadline: Nanos, tick: TickDuration) -> bool {
+        tick.is_due_by(self.until.tick(), deadline)
+    }
+}
+
 /// What a thread knows of its slot.
 struct Local {
     shard: u64,
@@ -152,12 +160,17 @@ impl Reuse {
         }
     }
 
-    /// Takes what this thread keeps, if it is this task's and has a deadline, one no later than `until`.
+    /// Takes what this thread keeps, if it is this task's and has a deadline, one no later than `deadline`.
     #[inline]
-    pub(super) fn take_by(&self, waker: &Waker, until: Generation) -> Option<(Key, Candidate)> {
+    pub(super) fn take_by(
+        &self,
+        waker: &Waker,
+        deadline: Nanos,
+        tick: TickDuration,
+    ) -> Option<(Key, Candidate)> {
         self.with_candidate_for(waker, |local| {
             let candidate = local.candidate;
-            if candidate.delay != Nanos::ZERO || candidate.until > until {
+            if candidate.delay != Nanos::ZERO || !candidate.is_due_by(deadline, tick) {
                 return None;
             }
             local.take(Slot::take).map(|key| (key, candidate))

@@ -7,7 +7,7 @@ use redis::aio::ConnectionManager;
 use support::{
     connect,
     proxy::{Network, Proxy},
-    server::Server,
+    server::{Server, keep_busy},
     soon, until,
 };
 use tickwheel::Wheel;
@@ -386,21 +386,7 @@ async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
     let mut worker = worker(&jobs);
     jobs.schedule("before", Duration::ZERO, b"").await.unwrap();
     let before = next(&mut worker).await;
-    let client = server.client();
-    let busy = std::thread::spawn(move || {
-        let mut connection = client.get_connection().unwrap();
-        redis::cmd("EVAL")
-            .arg("while true do end")
-            .arg(0)
-            .exec(&mut connection)
-    });
-    // BUSY is the answer from now on.
-    until(|| async {
-        let mut connection = server.client().get_connection().unwrap();
-        let answer: redis::RedisResult<String> = redis::cmd("GET").arg("x").query(&mut connection);
-        answer.is_err_and(|error| error.code() == Some("BUSY"))
-    })
-    .await;
+    let busy = keep_busy(&server);
     let asked = tokio::spawn({
         let jobs = jobs.clone();
         async move {
@@ -410,8 +396,7 @@ async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
     });
     sleep(300 * MS).await;
     assert!(!asked.is_finished());
-    let _: String = server.command(&["SCRIPT", "KILL"]);
-    assert!(busy.join().unwrap().is_err());
+    busy.end();
     let (done, scheduled) = soon(asked).await.unwrap();
     assert!(done.unwrap() && scheduled.unwrap());
     assert_eq!(next(&mut worker).await.id(), "after");

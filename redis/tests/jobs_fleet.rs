@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
+    hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -165,9 +166,10 @@ impl Fleet {
         until(|| async { *self.log.ready.lock().unwrap() >= workers }).await;
     }
 
-    /// `kill -9` of the worker that has been there longest, and another in its place.
+    /// `kill -9` of a worker, and another in its place.
     fn replace_worker(&mut self) {
-        signal("KILL", self.workers.remove(0));
+        let worker = random(self.workers.len() as u64);
+        signal("KILL", self.workers.remove(worker as usize));
         self.start_worker();
     }
 
@@ -196,6 +198,11 @@ impl Fleet {
             tokio::time::sleep(20 * MS).await;
         }
     }
+}
+
+/// A number at random, less than `below`.
+fn random(below: u64) -> u64 {
+    RandomState::new().hash_one(Instant::now()) % below
 }
 
 impl Drop for Fleet {
@@ -292,7 +299,7 @@ async fn with_workers_and_the_server_killed_every_acknowledged_job_is_delivered(
         async move { schedule(&jobs, "", count, 4000 * MS).await }
     });
     for round in 0..4 {
-        tokio::time::sleep(800 * MS).await;
+        tokio::time::sleep(Duration::from_millis(400 + random(800))).await;
         fleet.replace_worker();
         if round % 2 == 1 {
             server.restart();

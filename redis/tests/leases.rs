@@ -396,6 +396,32 @@ async fn a_key_of_another_type_is_a_clear_error() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
+    let server = Server::start_with(&["--busy-reply-threshold", "20"]);
+    let leases = leases(&server).await;
+    let ttl = Duration::from_secs(6);
+    let lease = leases.try_acquire("x", ttl).await.unwrap().unwrap();
+    let busy = support::server::keep_busy(&server);
+    let waiting = tokio::spawn({
+        let leases = leases.clone();
+        async move { leases.acquire("y", ttl).await }
+    });
+    // Its first renewal is refused.
+    sleep(ttl / 3 + Duration::from_millis(200)).await;
+    assert!(!waiting.is_finished());
+    let end = lease.valid_until();
+    busy.end();
+    assert!(
+        soon(soon(waiting).await.unwrap().unwrap().release())
+            .await
+            .unwrap()
+    );
+    until(|| async { lease.valid_until() > end }).await;
+    assert!(lease.lost().now_or_never().is_none());
+    assert!(lease.release().await.unwrap());
+}
+
+#[tokio::test]
 async fn out_of_memory() {
     let server = Server::start();
     let leases = leases(&server).await;

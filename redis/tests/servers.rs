@@ -79,10 +79,52 @@ fn a_test_that_panics_leaves_nothing() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let panicked = std::thread::spawn(move || {
         let server = Server::start();
-        sender.send(server.pid()).unwrap();
+        let folder: Vec<String> = server.command(&["CONFIG", "GET", "dir"]);
+        sender.send((server.pid(), folder[1].clone())).unwrap();
         panic!("on purpose");
     })
     .join();
     assert!(panicked.is_err());
-    assert!(!is_running(&receiver.recv().unwrap().to_string()));
+    let (pid, folder) = receiver.recv().unwrap();
+    assert!(!is_running(&pid.to_string()));
+    assert!(!Path::new(&folder).parent().unwrap().exists());
+}
+
+/// Starts what it is told to, and says why it does not start.
+#[test]
+#[ignore = "a role of another test"]
+fn beginner() {
+    let Some(what) = setting("WHAT") else { return };
+    let panicked = std::panic::catch_unwind(|| match &*what {
+        "server" => drop(Server::start()),
+        "server with its own clock" => drop(Server::start_with_own_clock()),
+        "cluster" => drop(Cluster::start()),
+        _ => unreachable!(),
+    })
+    .unwrap_err();
+    let text = panicked.downcast_ref::<String>().expect("a message");
+    say(&text.replace('\n', " "));
+}
+
+#[test]
+fn a_missing_program_is_named_with_its_package() {
+    let find = |name: &str| {
+        let path = std::env::var("PATH").unwrap();
+        let mut folders = path.split(':').map(|folder| Path::new(folder).join(name));
+        folders.find(|program| program.exists()).unwrap()
+    };
+    for (what, there, missing, package) in [
+        ("server", &[][..], "redis-server", "Debian's redis-server"),
+        ("server with its own clock", &[], "cc", "Debian's gcc"),
+        ("cluster", &["redis-server"], "redis-cli", "Debian's redis-tools"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["sh", "cat", "rm", "kill", "sleep"].iter().chain(there) {
+            std::os::unix::fs::symlink(find(name), folder.path().join(name)).unwrap();
+        }
+        let path = folder.path().to_str().unwrap();
+        let mut beginner = Process::start_in(&[("PATH", path)], "beginner", &[("WHAT", what)]);
+        let said = beginner.line().expect("a message");
+        assert!(said.contains(missing) && said.contains(package), "{what}: {said}");
+    }
 }

@@ -81,7 +81,9 @@ impl Cluster {
             )
             .args(["--cluster-replicas", "1", "--cluster-yes"])
             .output()
-            .expect("redis-cli cannot be started: install Debian's redis-tools, version 7");
+            .unwrap_or_else(|error| {
+                panic!("redis-cli cannot be started ({error}): install Debian's redis-tools, version 7")
+            });
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stdout));
             return None;

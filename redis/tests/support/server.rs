@@ -174,6 +174,44 @@ pub fn command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> T {
         .unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
+/// A script that keeps a server busy, which was started with a low `busy-reply-threshold`.
+pub struct Busy {
+    client: Client,
+    script: thread::JoinHandle<redis::RedisResult<()>>,
+}
+
+/// When it returns, the server answers BUSY to all.
+pub fn keep_busy(server: &Server) -> Busy {
+    let client = server.client();
+    let script = thread::spawn({
+        let client = client.clone();
+        move || {
+            let mut connection = client.get_connection()?;
+            redis::cmd("EVAL")
+                .arg("while true do end")
+                .arg(0)
+                .exec(&mut connection)
+        }
+    });
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut connection = client.get_connection().unwrap();
+        let answer: redis::RedisResult<Option<String>> = redis::cmd("GET").arg("x").query(&mut connection);
+        if answer.is_err_and(|error| error.code() == Some("BUSY")) {
+            return Busy { client, script };
+        }
+        assert!(Instant::now() < deadline, "the server is not busy");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Busy {
+    pub fn end(self) {
+        let _: String = command(&self.client, &["SCRIPT", "KILL"]);
+        assert!(self.script.join().unwrap().is_err());
+    }
+}
+
 /// `kill -SIGNAL`, to a process that the test started.
 pub fn signal(name: &str, pid: u32) {
     let status = Command::new("kill")

@@ -1,0 +1,105 @@
+//! A Redis that has gone back to what it was a moment ago, as a failover to a replica that lags, or a restart from an old file: what
+//! was acknowledged in that moment is lost. docs/guarantees.md says so; what is left has to be in order.
+
+mod support;
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use support::{connect, server::Server, soon, until};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Job, Leases, Notifications, Worker};
+use tokio::time::Instant;
+
+const SHORT: Duration = Duration::from_secs(3);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// From now on the server goes back to what it is now.
+fn remember(server: &Server) {
+    let _: String = server.command(&["SAVE"]);
+}
+
+fn go_back(server: &mut Server) {
+    server.restart();
+}
+
+async fn next(worker: &mut Worker) -> Job {
+    soon(async {
+        loop {
+            // Redis is away for a moment.
+            if let Ok(job) = worker.next().await.expect("a stream without an end") {
+                return job;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_lease_that_was_forgotten_is_lost_and_the_next_token_is_greater() {
+    let mut server = Server::start();
+    let leases = || async { Leases::new(&Wheel::new(), connect(&server.url()).await) };
+    let (first, second) = (leases().await, leases().await);
+    drop(soon(first.acquire("x", MINUTE)).await.unwrap());
+    until(|| async { !server.command::<bool>(&["EXISTS", "tickwheel:lease:{x}:holder"]) }).await;
+    remember(&server);
+    let held = soon(first.acquire("x", 10 * SHORT)).await.unwrap();
+    go_back(&mut server);
+
+    let next = soon(second.acquire("x", MINUTE)).await.unwrap();
+    assert!(next.token() > held.token());
+    let end = held.valid_until();
+    soon(held.lost()).await;
+    assert!(Instant::now() < end, "it was not told by its renewal");
+    assert!(!soon(held.release()).await.unwrap());
+    assert!(soon(next.release()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_release_that_was_forgotten_runs_out() {
+    let mut server = Server::start();
+    let leases = Leases::new(&Wheel::new(), connect(&server.url()).await);
+    let held = soon(leases.acquire("x", SHORT)).await.unwrap();
+    remember(&server);
+    let token = held.token();
+    assert!(held.release().await.unwrap());
+    go_back(&mut server);
+    let next = soon(leases.acquire("x", SHORT)).await.unwrap();
+    assert!(next.token() > token);
+}
+
+#[tokio::test]
+async fn jobs_are_what_they_were_and_each_is_delivered() {
+    let mut server = Server::start();
+    let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    for id in ["done", "running", "cancelled"] {
+        assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap());
+    }
+    let mut worker = jobs.worker().lease(SHORT).prefetch(3).start();
+    let done = next(&mut worker).await;
+    // One runs, two are claimed.
+    remember(&server);
+    assert!(done.done().await.unwrap());
+    let running = next(&mut worker).await;
+    assert!(jobs.cancel("cancelled").await.unwrap());
+    assert!(jobs.schedule("forgotten", Duration::ZERO, b"").await.unwrap());
+    go_back(&mut server);
+
+    // Its start was forgotten.
+    assert!(!soon(running.done()).await.unwrap());
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        let job = next(&mut worker).await;
+        seen.push((job.id().to_owned(), job.attempt()));
+        assert!(soon(job.done()).await.unwrap());
+    }
+    seen.sort();
+    let expected = [("cancelled", 1), ("done", 2), ("running", 1)];
+    assert_eq!(seen, expected.map(|(id, attempt)| (id.to_owned(), attempt)));
+    let counts = jobs.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
+    // An id that was forgotten is free.
+    assert!(jobs.schedule("forgotten", Duration::ZERO, b"").await.unwrap());
+    assert_eq!(next(&mut worker).await.id(), "forgotten");
+}

@@ -416,7 +416,7 @@ async fn a_lease_is_renewed_for_as_long_as_the_job_lives() {
 }
 
 #[tokio::test]
-async fn settling_a_lost_job_is_false_and_changes_nothing() {
+async fn finishing_a_lost_job_is_false_and_changes_nothing() {
     let server = Server::start();
     let jobs = queue(&server, "q").await;
     for id in ["a", "b", "c"] {

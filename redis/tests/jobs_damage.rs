@@ -90,6 +90,10 @@ async fn a_queue_that_has_lost_a_key_goes_on_with_what_is_left() {
         until(|| async { jobs.counts().await.unwrap().waiting == 0 }).await;
         let counts = jobs.counts().await.unwrap();
         assert_eq!((counts.running, counts.dead), (0, dead), "without {lost}");
+        if lost == "due" {
+            // Its payload is still there.
+            assert!(!jobs.schedule("due", Duration::ZERO, b"").await.unwrap());
+        }
         let listed = jobs.dead(10).await.unwrap();
         assert_eq!(listed.len() as u64, dead, "without {lost}");
         if dead == 1 {

@@ -8,24 +8,18 @@
 //!
 //! Ask for no more than 7,999 jobs: a worker of apalis-redis ends when more are due at once.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use measure::{Used, rate, runtime, spread};
+use monitor::Monitor;
 use support::server::Server;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use systems::{Apalis, Rsmq, System, Tickwheel};
 
 mod measure;
+mod monitor;
 mod scale;
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -279,44 +273,4 @@ async fn lateness<S: System>(server: &Server, jobs: u64, spread: Duration) -> Ve
     }
     late.sort();
     late
-}
-
-/// What Redis is sent, from here on.
-struct Monitor {
-    child: Child,
-    count: Arc<AtomicU64>,
-}
-
-impl Monitor {
-    fn start(server: &Server) -> Monitor {
-        let mut child = Command::new("redis-cli")
-            .args(["-p", &server.port().to_string(), "MONITOR"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-cli: install Debian's redis-tools");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        lines.next();
-        let count = Arc::new(AtomicU64::new(0));
-        let counter = count.clone();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if !line.contains(" lua] ") {
-                    counter.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
-        Monitor { child, count }
-    }
-
-    fn commands(self) -> u64 {
-        std::thread::sleep(Duration::from_millis(200));
-        self.count.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Said {
         late: Duration,
     },
     /// With whether `done` was true; an error says why it is not known.
-    Settled {
+    Finished {
         id: String,
         attempt: u32,
         outcome: Outcome,
@@ -44,14 +44,14 @@ pub(crate) enum Outcome {
 impl Said {
     pub(crate) fn id(&self) -> &str {
         match self {
-            Said::Got { id, .. } | Said::Settled { id, .. } => id,
+            Said::Got { id, .. } | Said::Finished { id, .. } => id,
         }
     }
 
     pub(crate) fn is_done(&self) -> bool {
         matches!(
             self,
-            Said::Settled {
+            Said::Finished {
                 outcome: Outcome::Done,
                 ..
             }
@@ -81,7 +81,7 @@ impl Said {
             },
             _ => return None,
         };
-        Some(Said::Settled { id, attempt, outcome })
+        Some(Said::Finished { id, attempt, outcome })
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn print(
                     late,
                     ..
                 } => Some((*attempt, *worker, *late)),
-                Said::Settled { .. } => None,
+                Said::Finished { .. } => None,
             })
             .collect();
         deliveries.sort();
@@ -90,7 +90,7 @@ pub(crate) fn print(
         for pair in deliveries.windows(2) {
             let (attempt, worker, _) = pair[0];
             let outcome = said.iter().find_map(|said| match said {
-                Said::Settled {
+                Said::Finished {
                     attempt: finished,
                     outcome,
                     ..

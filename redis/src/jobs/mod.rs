@@ -86,7 +86,7 @@ impl<C: Connection> DelayedJobs<C> {
         }
     }
 
-    /// Spreads the queue over so many parts, 1 to 1024, each with keys in one slot of a cluster. TakeRequest by due time is kept within
+    /// Spreads the queue over so many parts, 1 to 1024, each with keys in one slot of a cluster. Order of due time is kept within
     /// each.
     ///
     /// The number is stored with the queue at first use; another one is an error from then on.

@@ -8,7 +8,7 @@ use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 use super::{
     Lease, Leases,
     calls::{Acquired, Calls},
-    keeper::{Held, Releasing, Told},
+    keeper::{Held, LoseOnDrop, Releasing},
     release::{Ending, OnConnection},
     state::{State, Terms},
 };
@@ -127,7 +127,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             token,
             state,
             entry,
-            told: Told(validity.clone()),
+            validity: LoseOnDrop(validity.clone()),
             given_up,
             releasing: self.releasing(),
         };

@@ -1,12 +1,11 @@
 //! `Keeper`: the one task that renews all leases of a [`Leases`](super::Leases), and releases those that were dropped.
 
 use std::{
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tickwheel::Sleep;
 use tokio::{
     runtime::Handle,
@@ -21,51 +20,49 @@ use super::{
 };
 use crate::{connection::Connection, error::Error, lost::Validity, nonce::random_part, script::Call};
 
-pub(super) type Charge = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Its task runs while there is a lease to look after, and each lease is a future in it, with one entry in the wheel.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
-    charges: Mutex<Option<mpsc::UnboundedSender<Charge>>>,
+    futures: Mutex<Option<mpsc::UnboundedSender<BoxFuture<'static, ()>>>>,
 }
 
 impl Keeper {
     pub(super) fn adopt(
         self: &Arc<Keeper>,
         runtime: &Handle,
-        charge: impl Future<Output = ()> + Send + 'static,
+        future: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.adopt_boxed(runtime, Box::pin(charge));
+        self.adopt_boxed(runtime, Box::pin(future));
     }
 
-    pub(super) fn adopt_boxed(self: &Arc<Keeper>, runtime: &Handle, mut charge: Charge) {
-        let mut charges = self.charges.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = &*charges {
-            match sender.send(charge) {
+    pub(super) fn adopt_boxed(self: &Arc<Keeper>, runtime: &Handle, mut future: BoxFuture<'static, ()>) {
+        let mut open = self.futures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*open {
+            match sender.send(future) {
                 Ok(()) => return,
                 // The runtime of the task has gone.
-                Err(refused) => charge = refused.0,
+                Err(refused) => future = refused.0,
             }
         }
         let (sender, receiver) = mpsc::unbounded_channel();
-        let _ = sender.send(charge);
-        *charges = Some(sender);
+        let _ = sender.send(future);
+        *open = Some(sender);
         runtime.spawn(run(self.clone(), receiver));
     }
 }
 
-async fn run(keeper: Arc<Keeper>, mut new: mpsc::UnboundedReceiver<Charge>) {
-    let mut charges = FuturesUnordered::new();
+async fn run(keeper: Arc<Keeper>, mut new: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) {
+    let mut futures = FuturesUnordered::new();
     loop {
         tokio::select! {
-            Some(charge) = new.recv() => charges.push(charge),
-            Some(()) = charges.next(), if !charges.is_empty() => {}
+            Some(future) = new.recv() => futures.push(future),
+            Some(()) = futures.next(), if !futures.is_empty() => {}
         }
-        if charges.is_empty() {
+        if futures.is_empty() {
             // Nobody can hand over another while this is locked.
-            let mut open = keeper.charges.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = keeper.futures.lock().unwrap_or_else(PoisonError::into_inner);
             match new.try_recv() {
-                Ok(charge) => charges.push(charge),
+                Ok(future) => futures.push(future),
                 Err(_) => {
                     *open = None;
                     return;
@@ -82,16 +79,16 @@ pub(super) struct Held<C> {
     pub(super) state: State,
     /// Its place in the wheel.
     pub(super) entry: Sleep,
-    pub(super) told: Told,
+    pub(super) validity: LoseOnDrop,
     /// Told when the holder releases it by itself; closed when it was dropped.
     pub(super) given_up: oneshot::Receiver<()>,
     pub(super) releasing: Releasing<C>,
 }
 
 /// Whatever ends the keeping, the holder hears: also when the runtime goes before it began.
-pub(super) struct Told(pub(super) Validity);
+pub(super) struct LoseOnDrop(pub(super) Validity);
 
-impl Drop for Told {
+impl Drop for LoseOnDrop {
     fn drop(&mut self) {
         self.0.lose();
     }
@@ -105,7 +102,7 @@ impl<C: Connection> Held<C> {
             token,
             mut state,
             mut entry,
-            told,
+            validity,
             mut given_up,
             releasing,
         } = self;
@@ -119,9 +116,9 @@ impl<C: Connection> Held<C> {
                         drop(entry);
                         drop(request);
                         if state.has_run_out(Instant::now()) {
-                            told.0.run_out();
+                            validity.0.run_out();
                         } else {
-                            told.0.lose();
+                            validity.0.lose();
                         }
                         break given_up.await;
                     }
@@ -144,7 +141,7 @@ impl<C: Connection> Held<C> {
                                     }
                                 };
                                 state.answered(Instant::now(), answer, random_part);
-                                if answer == Answer::Renewed && !told.0.extend(state.valid_until()) {
+                                if answer == Answer::Renewed && !validity.0.extend(state.valid_until()) {
                                     state.lose();
                                 }
                             }
@@ -159,7 +156,7 @@ impl<C: Connection> Held<C> {
             }
         };
         state.release();
-        drop(told);
+        drop(validity);
         // Whoever releases waits for the answer, and so sends the request; nobody waits where the lease was dropped.
         if given_up.is_err() {
             releasing.run(calls.release(), None).await;

@@ -6,15 +6,16 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures_util::future::BoxFuture;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use super::keeper::{Asked, Charge, Keeper, Releasing};
+use super::keeper::{Asked, Keeper, Releasing};
 use crate::{connection::Connection, error::Error, script::Call};
 
 /// What a holder needs to release its lease, whatever its connection is.
 pub(super) trait Release: Send + Sync {
     /// The release, sent by whoever polls it. It answers before it has ended where it has to go on.
-    fn run(self: Box<Self>, asked: Asked) -> Charge;
+    fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()>;
 }
 
 /// The lease of a keeper.
@@ -24,7 +25,7 @@ pub(super) struct OnConnection<C> {
 }
 
 impl<C: Connection> Release for OnConnection<C> {
-    fn run(self: Box<Self>, asked: Asked) -> Charge {
+    fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()> {
         Box::pin(self.releasing.run(self.call, Some(asked)))
     }
 }
@@ -62,7 +63,7 @@ impl Ending {
 
 /// A release, which goes on in the background when nobody waits for it any more.
 struct UnderWay {
-    run: Option<Charge>,
+    run: Option<BoxFuture<'static, ()>>,
     keeper: Arc<Keeper>,
     runtime: Handle,
 }

@@ -4,9 +4,8 @@
 //! them deliveries, and the stream yields what was started.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -14,7 +13,6 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     claim::{Claim, JobLease},
-    demand::Demand,
     job::Job,
     queue::Queue,
     worker::Settings,
@@ -23,8 +21,11 @@ use crate::error::Error;
 
 mod held;
 mod start;
+mod state;
 
-use held::HeldLeases;
+use state::{Ready, State};
+
+pub(super) use state::{NotifyEngine, Status};
 
 /// How far apart errors are yielded.
 const ERRORS_APART: Duration = Duration::from_secs(1);
@@ -37,92 +38,6 @@ pub(super) struct Inbox {
     state: Mutex<State>,
     /// Notified when there is something for the engine to do.
     pub(super) engine: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    /// Claims that have come due, by due time and then in the order in which they were added.
-    due: BTreeMap<(u64, u64), Ready>,
-    added: u64,
-    starting: usize,
-    started: VecDeque<Ready>,
-    /// Everything that is renewed: claims and jobs.
-    held: HeldLeases,
-    demand: Demand,
-    /// Whether the consumer waits for a job.
-    asked: bool,
-    notify_engine: NotifyEngine,
-    waker: Option<Waker>,
-    error: Option<Error>,
-    last_error: Option<Instant>,
-    /// The stream was dropped.
-    closed: bool,
-    /// The wheel was shut down.
-    ended: bool,
-}
-
-/// A claim that has come due, or been started, and since when.
-struct Ready {
-    claim: Claim,
-    since: Instant,
-}
-
-/// When the engine is notified: it need not hear of every job.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NotifyEngine {
-    /// As soon as the consumer asks.
-    pub(super) asked: bool,
-    /// As soon as no more is ready than this.
-    pub(super) low: Option<usize>,
-    /// As soon as the consumer asks and nothing is ready.
-    pub(super) starving: bool,
-}
-
-/// What the engine has to know.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Status {
-    /// Whether the consumer waits for a job.
-    pub(super) asked: bool,
-    pub(super) closed: bool,
-    /// Claims that have come due and are not at the consumer's.
-    pub(super) ready: usize,
-    /// Jobs at the consumer's.
-    pub(super) out: usize,
-    /// Since when the first of the due claims has been there, and the first of the started ones has been started.
-    pub(super) due_since: Option<Instant>,
-    pub(super) started_since: Option<Instant>,
-    /// Whether anything is left to renew.
-    pub(super) holds: bool,
-}
-
-impl State {
-    fn ready(&self) -> usize {
-        self.due.len() + self.starting + self.started.len()
-    }
-
-    fn status(&self) -> Status {
-        Status {
-            asked: self.asked,
-            closed: self.closed,
-            ready: self.ready(),
-            out: self.demand.out(),
-            due_since: self.due.values().next().map(|due| due.since),
-            started_since: self.started.front().map(|started| started.since),
-            holds: !self.held.is_empty(),
-        }
-    }
-
-    /// Whether to notify the engine, which then says anew what it wants to hear of.
-    fn engine_wants_to_know(&mut self) -> bool {
-        let ready = self.ready();
-        let wanted = (self.notify_engine.asked && self.asked)
-            || self.notify_engine.low.is_some_and(|low| ready <= low)
-            || (self.notify_engine.starving && self.asked && ready == 0);
-        if wanted {
-            self.notify_engine = NotifyEngine::default();
-        }
-        wanted
-    }
 }
 
 impl Inbox {

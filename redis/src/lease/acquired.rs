@@ -1,0 +1,166 @@
+//! `Lease`: what a holder has.
+
+use std::{fmt, time::Duration};
+
+use tokio::time::Instant;
+
+use super::release::Ending;
+use crate::{
+    error::Error,
+    lost::{Lost, Validity},
+};
+
+/// A lease that is held until it is [released](Lease::release), dropped, or [lost](Lease::lost).
+///
+/// It is renewed in the background for as long as it exists. Dropping it releases it in the background, also when the holder
+/// panics.
+#[must_use = "a lease that is dropped is released"]
+pub struct Lease {
+    pub(super) name: Box<str>,
+    pub(super) token: u64,
+    pub(super) ttl: Duration,
+    pub(super) validity: Validity,
+    /// Until it is released or dropped.
+    pub(super) ending: Option<Ending>,
+}
+
+impl Lease {
+    /// Returns the fencing token: greater than that of every earlier holder of this lease.
+    ///
+    /// What the lease protects should be given it with every write, and refuse one that is smaller than the greatest it has
+    /// seen: a holder that was stopped for longer than its ttl cannot know in time that it lost the lease.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// let token = lease.token();
+    /// println!("update reports set body = 'new', fence = {token} where fence <= {token}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Returns the name.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// assert_eq!(lease.name(), "reports");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the ttl that it was acquired with.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// assert_eq!(lease.ttl().as_secs(), 30);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Returns the instant from which the holder must not believe that it holds, unless the lease is renewed before; in the
+    /// past once it is lost.
+    ///
+    /// It is when the last request that succeeded was sent, plus ttl, less a margin: two ticks and 10 ms, or a hundredth of ttl
+    /// if that is more. The local monotonic clock counts. On Linux it stands still while a machine is suspended; for that there
+    /// is the [token](Lease::token).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// use tokio::time::Instant;
+    ///
+    /// if Instant::now() < lease.valid_until() {
+    ///     println!("still ours, for {:?} at least", lease.valid_until() - Instant::now());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> Instant {
+        self.validity.until()
+    }
+
+    /// Returns a future that completes when the lease is held no longer: by [`valid_until`](Lease::valid_until) at the latest,
+    /// whatever Redis says, as soon as Redis says so, and also when it was released or the wheel was shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// tokio::select! {
+    ///     () = lease.lost() => println!("stop: somebody else may have it now"),
+    ///     () = async { /* the work */ } => println!("done"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> Lost {
+        self.validity.lost()
+    }
+
+    /// Releases the lease. True when it was held until now; false when it had run out or been lost before, and may have had
+    /// another holder since.
+    ///
+    /// From the call on, it is not renewed any more. It works also on a wheel that was shut down. What fails is tried again in
+    /// the background, until the lease must have run out by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped midway leaves the release to go on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Redis`] when Redis has been away for a second, [`Error::NoAnswer`] when it has not answered by the end of the
+    /// lease (or within a second, if that is more), and [`Error::NoRuntime`] when the runtime on which the lease was acquired has gone.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tickwheel_redis::Lease) -> Result<(), tickwheel_redis::Error> {
+    /// if !lease.release().await? {
+    ///     println!("it was lost before: the work may have been done twice");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(mut self) -> Result<bool, Error> {
+        let valid_until = self.validity.granted();
+        self.validity.lose();
+        match self.ending.take() {
+            Some(ending) => ending.release(valid_until).await,
+            None => Err(Error::NoRuntime),
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // The keeper hears of it when `ending` is dropped.
+        self.validity.lose();
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .field("ttl", &self.ttl)
+            .field("validity", &self.validity)
+            .finish_non_exhaustive()
+    }
+}

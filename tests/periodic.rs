@@ -153,40 +153,35 @@ async fn runs_never_overlap_however_long_they_take() {
     }
 }
 
+/// The second run lasts from 200 to 550, beyond those of 300, 400 and 500.
 #[tokio::test(start_paused = true)]
-async fn what_an_overrun_missed_is_made_up_by_one_late_run() {
+async fn what_an_overrun_missed_is_one_late_run_or_what_the_behavior_says() {
     let wheel = Wheel::new();
-    let log = Log::new();
-    let _series = wheel
-        .periodic(ms(100))
-        .spawn_at_fixed_rate(runs_that_last(&log, |run| if run == 2 { 350 } else { 0 }));
-    tokio::time::sleep(ms(855)).await;
-    // The second run lasts from 200 to 550: those of 300, 400 and 500 are one at 550, and the grid goes on.
-    assert_eq!(log.starts(), [100, 200, 550, 600, 700, 800]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn burst_makes_up_for_every_missed_run_at_once() {
-    let wheel = Wheel::new();
-    let log = Log::new();
-    let _series = wheel
-        .periodic(ms(100))
-        .missed_tick_behavior(MissedTickBehavior::Burst)
-        .spawn_at_fixed_rate(runs_that_last(&log, |run| if run == 2 { 350 } else { 0 }));
-    tokio::time::sleep(ms(755)).await;
-    assert_eq!(log.starts(), [100, 200, 550, 550, 550, 600, 700]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn delay_moves_the_grid_to_the_late_run() {
-    let wheel = Wheel::new();
-    let log = Log::new();
-    let _series = wheel
-        .periodic(ms(100))
-        .missed_tick_behavior(MissedTickBehavior::Delay)
-        .spawn_at_fixed_rate(runs_that_last(&log, |run| if run == 2 { 350 } else { 0 }));
-    tokio::time::sleep(ms(955)).await;
-    assert_eq!(log.starts(), [100, 200, 550, 650, 750, 850, 950]);
+    for (behavior, expected) in [
+        // One for all three, at once. The grid goes on.
+        (None, vec![100, 200, 550, 600, 700, 800]),
+        (Some(MissedTickBehavior::Skip), vec![100, 200, 550, 600, 700, 800]),
+        (
+            Some(MissedTickBehavior::Burst),
+            vec![100, 200, 550, 550, 550, 600, 700, 800],
+        ),
+        // The grid moves to the late run.
+        (
+            Some(MissedTickBehavior::Delay),
+            vec![100, 200, 550, 650, 750, 850],
+        ),
+    ] {
+        let log = Log::new();
+        let mut series = wheel.periodic(ms(100));
+        if let Some(behavior) = behavior {
+            series = series.missed_tick_behavior(behavior);
+        }
+        let series = series.spawn_at_fixed_rate(runs_that_last(&log, |run| if run == 2 { 350 } else { 0 }));
+        // Whole ticks, so that the next series begins with one.
+        tokio::time::sleep(ms(890)).await;
+        assert_eq!(log.starts(), expected, "{behavior:?}");
+        series.stop();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! How late a wheel's driver came, each time: a histogram.
+//! A histogram of how late a wheel's driver came.
 
 use std::{
     array,
@@ -10,13 +10,14 @@ use std::{
 const EIGHTHS: u64 = 8;
 /// Nanoseconds in the unit of the finest buckets.
 const UNIT: u64 = 1_000;
-/// Up to an hour and more; what is later counts in the last.
+/// They reach beyond an hour. A longer lateness counts in the last one.
 const BUCKETS: usize = 240;
 
-/// How late the driver of a wheel came: each time that it came to a deadline or a tick it had meant to come to.
+/// How late the driver of a wheel came. It counts each time that the driver came to a deadline or a tick.
 ///
-/// Lateness is counted in buckets that are a microsecond wide up to 16, and an eighth of what they begin at from there on, up to
-/// an hour and more. It is counted since the wheel was made; [`since`](LagHistogram::since) shows what came between two snapshots.
+/// Lateness is counted in buckets. Up to 16 microseconds, a bucket is one microsecond wide. From there on, its width is an eighth of
+/// where it begins. The last bucket begins after more than an hour. Counts are since the wheel was made.
+/// [`since`](LagHistogram::since) returns what came between two snapshots.
 ///
 /// # Examples
 ///
@@ -37,7 +38,7 @@ const BUCKETS: usize = 240;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LagHistogram {
-    /// None beyond the last that is in use.
+    /// It ends with the last bucket in use.
     counts: Vec<u64>,
     max: Duration,
 }
@@ -54,8 +55,10 @@ impl LagHistogram {
         self.counts.iter().sum()
     }
 
-    /// Returns the lateness that so large a part of the times did not pass: the end of its bucket, and no more than the maximum.
-    /// Zero, when the driver has not come yet. A `quantile` outside of 0 to 1 is taken as the nearer of the two.
+    /// Returns the lateness that this part of the times did not pass. A `quantile` of 0.99 is the 99th percentile.
+    ///
+    /// It is the end of a bucket, but no more than the maximum. It is zero if the driver has not come yet. A `quantile` below 0 counts
+    /// as 0, and one above 1 as 1.
     ///
     /// # Examples
     ///
@@ -74,7 +77,7 @@ impl LagHistogram {
             .map_or(Duration::ZERO, |(end, _)| end)
     }
 
-    /// Returns the latest that the driver came; in what [`since`](LagHistogram::since) returns, to the end of its bucket.
+    /// Returns the greatest lateness. In what [`since`](LagHistogram::since) returns, it is exact to the end of a bucket.
     ///
     /// # Examples
     ///
@@ -86,8 +89,8 @@ impl LagHistogram {
         self.max
     }
 
-    /// Returns the used buckets, in order: the lateness at which each ends, no more than the maximum, and how often the driver came
-    /// so late.
+    /// Returns the used buckets, in order. Each has the lateness at which it ends, but no more than the maximum, and how often the
+    /// driver came so late.
     ///
     /// # Examples
     ///
@@ -100,7 +103,7 @@ impl LagHistogram {
         used.map(|(bucket, count)| (end_of(bucket).min(self.max), *count))
     }
 
-    /// Returns what was added after `earlier`, which is of the same wheel.
+    /// Returns what was added after `earlier`, a histogram of the same wheel.
     ///
     /// # Examples
     ///
@@ -171,7 +174,7 @@ fn bucket_of(nanos: u64) -> usize {
     (bucket as usize).min(BUCKETS - 1)
 }
 
-/// Where a bucket ends, exclusive; the last one has no end.
+/// Where a bucket ends, exclusive. The last one has no end.
 fn end_of(bucket: usize) -> Duration {
     let next = bucket as u64 + 1;
     if bucket == BUCKETS - 1 {

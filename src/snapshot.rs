@@ -10,9 +10,8 @@ use crate::{
 
 /// A wheel as it stands: what waits in it and until when, how late its driver came, and what became of labelled timeouts.
 ///
-/// The shards are read one after another. At a quiet point, when no call to the wheel is under way, all of it is exact: the sums
-/// over `horizon`, `levels` and `shards` are each `pending`. While timers come and go, each number is true of some moment
-/// of the reading.
+/// The shards are read one after another. If no call to the wheel is under way, all of it is exact: the sums over `horizon`, `levels`
+/// and `shards` are each `pending`. While timers come and go, each number was true at some moment of the reading.
 ///
 /// # Examples
 ///
@@ -39,9 +38,9 @@ pub struct Snapshot {
     /// Timers that wait in the wheel.
     pub pending: usize,
     /// How many of them are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each is counted once, in the
-    /// first that holds the deadline of its entry. A timer that was reset to a later instant has its old one until that comes.
+    /// first that its entry's deadline is within. A timer that was reset to a later instant keeps its old deadline until that comes.
     pub horizon: [usize; 9],
-    /// What hangs on each level of the wheel, the finest first, summed over the shards.
+    /// The timers on each level of the wheel, the finest level first, summed over the shards.
     pub levels: Vec<LevelSnapshot>,
     /// Each shard.
     pub shards: Vec<ShardSnapshot>,
@@ -49,15 +48,15 @@ pub struct Snapshot {
     pub lag: LagHistogram,
     /// What became of the timeouts of each label, in the order in which the labels were made.
     pub labels: Vec<LabelStats>,
-    /// The tick in progress, counted from the wheel's first. On level k, counted from 0, the hand stands at bucket
-    /// `tick / n.pow(k) % n`, for `n` ticks per wheel.
+    /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel, the hand of level k is at bucket
+    /// `tick / n.pow(k) % n`. Levels count from 0.
     pub tick: u64,
 }
 
-/// What hangs on one level of a wheel.
+/// The timers on one level of a wheel.
 ///
-/// A timeout whose deadline is still to be worked out, by the driver's next visit, is counted where it would hang by now. One that
-/// is overdue is counted in the finest level, where the hand stands.
+/// The driver's next visit gives a new timeout its deadline. Until then it is counted in the bucket that it would have by now. A timer
+/// that is overdue is counted on the finest level, in the bucket of the hand.
 ///
 /// # Examples
 ///
@@ -70,9 +69,9 @@ pub struct Snapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelSnapshot {
-    /// Timers that hang here.
+    /// How many timers are on it.
     pub pending: usize,
-    /// The used buckets, in order, each by its index, and how many timers hang in it.
+    /// The used buckets, in order. Each has its index, and how many timers are in it.
     pub buckets: Vec<(usize, usize)>,
 }
 
@@ -91,7 +90,7 @@ pub struct LevelSnapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ShardSnapshot {
-    /// Timers that wait here.
+    /// How many timers wait in it.
     pub pending: usize,
     /// How the shard is driven.
     pub mode: Mode,
@@ -112,7 +111,7 @@ pub struct ShardSnapshot {
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Mode {
-    /// Nobody drives it: it had no timer yet, or its driver's runtime has gone.
+    /// Nobody drives it. It had no timer yet, or its driver's runtime has gone.
     Driverless,
     /// The driver comes at the next deadline, if there is one.
     Dozing,
@@ -133,7 +132,7 @@ const HORIZON: [Duration; 7] = [
     Duration::from_secs(3600),
 ];
 
-/// Counts what hangs where, shard by shard.
+/// Counts which timers are where, shard by shard.
 pub(crate) struct Census {
     tick: TickDuration,
     ticks_per_wheel: usize,

@@ -18,11 +18,11 @@ use crate::{console::Resource, error::TimeoutError, labels::Label, wheel::Wheel}
 use timer::LabelledTimer;
 
 impl Wheel {
-    /// Makes a handle whose timeouts are counted under a label: [`snapshot`](Wheel::snapshot) tells how many there were, what became
-    /// of them, and how much of their time was left when they completed.
+    /// Makes a handle whose timeouts are counted under a label.
     ///
-    /// Equal names are one label. A wheel keeps 1,000 names apart; all further ones are one label, «other». So a name is that of
-    /// an operation, such as `"orders: insert"`, and never holds what comes from outside.
+    /// [`snapshot`](Wheel::snapshot) tells how many there were, what became of them, and how much of their time was left when they
+    /// completed. Equal names are one label. A wheel keeps 1,000 names apart. All further ones are one label, «other». So name an
+    /// operation, such as `"orders: insert"`, and never use what comes from outside.
     ///
     /// # Examples
     ///
@@ -79,7 +79,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Returns the name that the timeouts are counted under: the one given, or «other» after so many.
+    /// Returns the name that the timeouts are counted under. It is the one given or, after 1,000 others, «other».
     ///
     /// # Examples
     ///
@@ -131,7 +131,7 @@ impl Labelled {
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts what comes of it.
     ///
-    /// The time that it has is counted from its first poll.
+    /// Its time counts from its first poll.
     ///
     /// # Cancellation
     ///

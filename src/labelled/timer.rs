@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) struct LabelledTimer {
     pub(super) timer: Timer,
-    /// Its time, once that has begun.
+    /// The time that it has, once it has begun.
     total: Nanos,
     label: Label,
     progress: Progress,
@@ -151,7 +151,7 @@ impl LabelledTimer {
         }
     }
 
-    /// It is dropped before anything has come of it.
+    /// It is dropped before it has ended.
     ///
     /// Nothing here is the user's, and nothing here panics. That the function cannot unwind, as those of this kind cannot, is said to the
     /// compiler: otherwise it calls the drop of every timer, which costs 15 instructions. Inlined, that of one that has ended is two

@@ -1,6 +1,6 @@
 //! The labels of a wheel, and what became of the timeouts under each.
 //!
-//! Each thread counts for itself, so that no worker waits for another: see [`tally`]. Whoever wants to know adds them up.
+//! Each thread has tallies of its own, so that no worker waits for another: see [`tally`]. A snapshot adds them up.
 
 mod tally;
 
@@ -16,11 +16,11 @@ pub(crate) use tally::Count;
 
 use tally::{Tally, Totals};
 
-/// Names that a wheel keeps apart.
+/// How many names a wheel keeps apart.
 const NAMES: usize = 1_000;
 /// Bits of a label's number that tell it from the others of its wheel.
 const INDEX_BITS: u32 = 10;
-/// What counts for all further names.
+/// The label of all further names.
 const OTHER: &str = "other";
 
 /// What became of the timeouts of one label.
@@ -57,14 +57,15 @@ pub struct LabelStats {
     pub completed: u64,
     /// Timeouts whose time ran out.
     pub elapsed: u64,
-    /// Timeouts that the wheel refused, because it was full or shut down, and those that were pending as it was shut down.
+    /// Timeouts that the wheel refused, because it was full or shut down. Those that a shutdown found pending count too.
     pub refused: u64,
     /// Timeouts that were dropped before any of this.
     pub cancelled: u64,
     /// Timeouts that wait.
     pub pending: u64,
-    /// How many completed with so many tenths of their time left, rounded down; those with all of it left are in the last. Many in
-    /// the first: the timeout is too tight. All in the last: it protects from nothing.
+    /// How many completed with so many tenths of their time left, rounded down. Those with all of it left are in the last.
+    ///
+    /// If many are in the first, the timeout is too tight. If all are in the last, it protects from nothing.
     pub headroom: [u64; 10],
 }
 
@@ -95,7 +96,7 @@ impl LabelStats {
 
 /// The labels of one wheel.
 pub(crate) struct Labels {
-    /// Tells apart all wheels that a process ever has.
+    /// No other wheel of the process ever has this number.
     number: u64,
     names: Mutex<Names>,
     tallies: Mutex<Vec<Arc<Tally>>>,
@@ -109,7 +110,7 @@ struct Names {
     in_order: Vec<Arc<str>>,
 }
 
-/// A label, as whoever counts under it knows it.
+/// What a labelled timeout knows of its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The wheel's number above an index.
@@ -127,7 +128,7 @@ impl Labels {
         }
     }
 
-    /// The label with this name, or the one for all names beyond so many, and the name that it goes by.
+    /// The label with this name, and the name that it has. After so many names, it is the one for all others.
     pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
         let mut names = lock(&self.names);
         let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
@@ -148,7 +149,7 @@ impl Labels {
         }
     }
 
-    /// What became of the timeouts of each label; of those pending, once the wheel is shut down, that they were refused.
+    /// What became of the timeouts of each label. Once the wheel is shut down, those that were pending count as refused.
     pub(crate) fn stats(&self, shutdown: bool) -> Vec<LabelStats> {
         let names = lock(&self.names).in_order.clone();
         let tallies = lock(&self.tallies).clone();
@@ -156,7 +157,7 @@ impl Labels {
         let stats = |(index, name)| {
             let label = self.label(index);
             let mut totals = Totals::default();
-            // All that has ended first: what began it is seen then.
+            // First what has ended. Then it is certain that its beginning is seen too.
             for ends in [true, false] {
                 for tally in tallies.iter().map(|tally| &**tally).chain(strays.values()) {
                     tally.add_to(&mut totals, label, ends);
@@ -167,7 +168,7 @@ impl Labels {
         (0..).zip(names).map(stats).collect()
     }
 
-    /// A tally for a thread that has none: one that another has left, if there is one.
+    /// A tally for a thread that has none. If another thread has left one, it is that.
     fn open(&self, first: u64) -> Arc<Tally> {
         let mut tallies = lock(&self.tallies);
         for tally in tallies.iter_mut() {

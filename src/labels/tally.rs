@@ -1,7 +1,7 @@
 //! What one thread has counted, under some labels of one wheel.
 //!
-//! Only that thread writes: a count costs a load and a store, and no other worker's cache line. A tally outlives its thread; the next
-//! one that comes takes it over, and goes on from there.
+//! Only that thread writes. So a count costs a load and a store, and no cache line of another worker. A tally outlives its thread. The
+//! next thread takes it over and goes on from there.
 
 use std::{
     array,
@@ -15,16 +15,16 @@ use std::{
 
 use super::{Label, Labels, lock};
 
-/// Labels that one tally counts: a power of two.
+/// How many labels one tally counts. A power of two.
 const LABELS: usize = 64;
-/// Counters of a label, the last one unused.
+/// How many counters a label has. The last one is unused.
 const COUNTERS: usize = 16;
 
 thread_local! {
     /// The tally that this thread used last. It has no destructor, for then every count would ask whether that has run: [`OTHERS`]
     /// gives it back.
     static LAST: Cell<Last> = const { Cell::new(NO_TALLY) };
-    /// Those that it used before.
+    /// The tallies that it used before.
     static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
 
@@ -34,7 +34,7 @@ const NO_TALLY: Last = ManuallyDrop::new(None);
 
 struct Others(Vec<Arc<Tally>>);
 
-/// What a timeout counts: which of the counters of its label.
+/// What happened to a timeout. Each has a counter of the label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(usize);
 
@@ -71,7 +71,7 @@ impl Totals {
         self.0[count.0]
     }
 
-    /// Completed, with so many tenths left; of those that were pending before.
+    /// How many completed with so many tenths left, of those that were pending before.
     pub(super) fn headroom(&self) -> [u64; 10] {
         array::from_fn(|tenths| self.0[tenths])
     }
@@ -101,7 +101,7 @@ impl Label {
             others.keep(LAST.replace(ManuallyDrop::new(Some(tally))));
         });
         if counted.is_err() {
-            // The thread's locals are gone. What is shared by such threads is behind a lock.
+            // The thread's locals are gone. Such threads share a tally, behind a lock.
             let mut strays = lock(&labels.strays);
             let stray = strays
                 .entry(self.first())
@@ -114,7 +114,7 @@ impl Label {
 impl Others {
     /// Finds the tally of a label, which is not the one used last.
     fn bring(&mut self, label: Label, labels: &Labels) -> Arc<Tally> {
-        // Those of wheels that have gone are of no use.
+        // Tallies of wheels that have gone are of no use.
         self.0.retain(|tally| Arc::strong_count(tally) > 1);
         match self.0.iter().position(|tally| tally.first == label.first()) {
             Some(known) => self.0.swap_remove(known),
@@ -150,7 +150,7 @@ impl Tally {
         self.counters.get((label.number ^ self.first) as usize)
     }
 
-    /// Counts, if this is the label's tally. Only one thread may, at a time.
+    /// Counts, if this is the label's tally. Only one thread may do so at a time.
     #[inline]
     fn count(&self, label: Label, count: Count) -> bool {
         let Some(counters) = self.counters(label) else {
@@ -162,7 +162,7 @@ impl Tally {
         true
     }
 
-    /// Adds what has been counted under a label, if this is its tally: what has ended, or else what has begun.
+    /// Adds what has been counted under a label, if this is its tally. That is what has ended, or else what has begun.
     pub(super) fn add_to(&self, totals: &mut Totals, label: Label, ends: bool) {
         let Some(counters) = self.counters(label) else {
             return;

@@ -29,7 +29,7 @@ thread_local! {
 }
 
 impl Timer {
-    /// The delay of a timer that counts from its registration, as far as is known; zero of one that has a deadline.
+    /// The delay of a timer that counts from its registration, as far as is known. Zero if it has a deadline.
     #[inline]
     pub(crate) fn delay(&self) -> Nanos {
         self.claim.incoming_delay()
@@ -54,7 +54,7 @@ impl Timer {
         passed <= total.0 / 10 && self.shard.status_is_of(self.claim.epoch)
     }
 
-    /// How many tenths of `total`, its time, a pending timer has left; `None` where it was pending at a shutdown.
+    /// How many tenths of `total`, its time, a pending timer has left. `None` if it was pending at a shutdown.
     #[inline]
     pub(crate) fn tenths_left(&self, total: Nanos) -> Option<usize> {
         let shard = &*self.shard;
@@ -131,7 +131,7 @@ impl Timer {
         due.saturating_sub(state.clock.nanos_at(now))
     }
 
-    /// The moment by the shard's own clock, and by a reading while it has none.
+    /// The moment by the shard's own clock or, if it has none, by a reading.
     fn glance(&self) -> (Moment, Epoch) {
         let shard = &self.shard;
         match (shard.status(), shard.reuse.generation()) {
@@ -173,10 +173,10 @@ impl Shard {
     }
 }
 
-/// How many tenths of `total` are `left`: 9 also of all.
+/// How many tenths of `total` are `left`. All of it counts as 9.
 #[inline]
 fn tenths(left: Nanos, total: Nanos) -> usize {
-    // Mostly, next to nothing of it has passed.
+    // Mostly, next to nothing has passed.
     match total.saturating_sub(left).0.checked_mul(10) {
         Some(passed) if passed <= total.0 && total.0 > 0 => 9,
         _ => tenths_by_division(left, total),

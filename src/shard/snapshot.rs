@@ -1,4 +1,4 @@
-//! A shard as it stands, for those who look on.
+//! What a snapshot reads of a shard.
 
 use super::{Mode, Shard, State};
 use crate::{
@@ -25,7 +25,7 @@ impl Shard {
         let mut pending = 0;
         let mut mode = snapshot::Mode::Driverless;
         while self.walk_on(&mut walk, &mut mode) {
-            // With the lock released: so others come in between.
+            // The lock is released, so that others come in between.
             for site in &walk.sites {
                 census.count(site, walk.now);
             }
@@ -49,7 +49,7 @@ impl Shard {
         }
     }
 
-    /// Looks at the next batch of cells; false after the last.
+    /// Looks at the next batch of cells. Returns `false` after the last.
     fn walk_on(&self, walk: &mut Walk, mode: &mut snapshot::Mode) -> bool {
         walk.sites.clear();
         let mut kept = Vec::with_capacity(8);

@@ -1247,3 +1247,19 @@ async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
     drop(sleeps);
     assert_at_rest(&wheel);
 }
+
+/// The reset moves the alarm to an instant that has passed already, and nobody polls the sleep.
+#[tokio::test(start_paused = true)]
+async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(DAY);
+    let (waker, woken) = counting_waker();
+    register_for(&waker, &mut sleep);
+    settle().await;
+    advance(TICK * 2 + ms(5)).await;
+    let start = Instant::now();
+    sleep.reset(start - TICK);
+    settle().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+}

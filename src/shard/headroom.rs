@@ -168,8 +168,10 @@ impl Shard {
 
     /// The visit that was asked for has come, or never will.
     pub(super) fn end_asking(&self, state: &mut State) {
-        state.asked = NEVER;
-        self.asked.store(UNASKED.0, Ordering::Relaxed);
+        if state.asked != NEVER {
+            state.asked = NEVER;
+            self.asked.store(UNASKED.0, Ordering::Relaxed);
+        }
     }
 }
 

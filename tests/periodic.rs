@@ -184,6 +184,28 @@ async fn what_an_overrun_missed_is_one_late_run_or_what_the_behavior_says() {
     }
 }
 
+/// To abort a task does not end the poll that it is in.
+#[tokio::test(start_paused = true)]
+async fn aborted_by_its_own_run_it_starts_no_run_that_was_missed() {
+    let wheel = Wheel::new();
+    let log = Log::new();
+    let handle = Arc::new(Mutex::new(None));
+    let (runs, dropped) = (log.clone(), handle.clone());
+    let series = wheel
+        .periodic(ms(10))
+        .missed_tick_behavior(MissedTickBehavior::Burst)
+        .spawn_at_fixed_rate(move || {
+            runs.record();
+            drop(dropped.lock().unwrap().take());
+            async {}
+        })
+        .abort_on_drop();
+    *handle.lock().unwrap() = Some(series);
+    settle().await;
+    advance(ms(100)).await;
+    assert_eq!(log.starts(), [100]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stalled_process_makes_one_late_run_and_no_burst() {
     let wheel = Wheel::new();

@@ -27,7 +27,9 @@ use crate::{
 
 /// What the shards know of their driver, and what a driver knows of the last one.
 pub(crate) struct Shared {
+    /// Set once, as the wheel is assembled. A shard has a reference to this.
     shards: OnceLock<Box<[Weak<Shard>]>>,
+    /// On which the driver sleeps.
     pub(super) alarm: Alarm,
     pub(crate) name: String,
     pub(super) tick: Duration,
@@ -35,6 +37,7 @@ pub(crate) struct Shared {
     handle: Mutex<Option<Handle>>,
     /// That runtime has been shut down, as a driver found.
     handle_has_ended: AtomicBool,
+    /// Who drives, and by which clock.
     pub(super) slot: Mutex<DriverSlot>,
     /// The runtime that drives now: whose clock counts.
     pub(super) runtime: Mutex<Option<Handle>>,
@@ -50,8 +53,11 @@ pub(crate) struct Shared {
 pub(super) struct DriverSlot {
     /// Counts drivers. A driver that goes empties the slot only if no other has come since.
     pub(super) driver: u64,
+    /// Whether there is a driver.
     pub(super) taken: bool,
+    /// The epoch of the clock below.
     pub(super) epoch: Epoch,
+    /// The clock of this driver, or of the last one.
     pub(super) clock: Clock,
     /// Wheel time when the last driver went.
     pub(super) stopped_at: Nanos,

@@ -67,12 +67,17 @@ pub(crate) struct Shard {
     ticks: AtomicBool,
     /// The moment of the visit that was asked for, for those without the lock.
     asked: AtomicU64,
+    /// Timers kept for reuse, and the generation.
     reuse: Reuse,
+    /// What makes a [`Moment`] an instant again.
     base: Base,
+    /// How long a tick is.
     tick: TickDuration,
     /// Every handle of the wheel is gone.
     handles_gone: AtomicBool,
+    /// `max_pending`, which all shards share.
     limit: Option<Arc<Limit>>,
+    /// The driver, whether it runs now or not.
     driver: Arc<dyn Drive>,
     /// Its index among the shards of the wheel, and the number of shards less one.
     number: usize,

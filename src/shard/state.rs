@@ -9,13 +9,17 @@ use crate::{
 };
 
 pub(super) struct State {
+    /// The timers. Each has the waker of the task that polled it last.
     pub(super) wheel: TimingWheel<Waker>,
+    /// Whether there is a driver, and how often it comes.
     pub(super) mode: Mode,
     /// The tick at which the driver visits next. [`NEVER`] if it need not.
     pub(super) wake_at: Tick,
     /// The tick of a visit that somebody wants, whatever is due then. [`NEVER`] if nobody does.
     pub(super) asked: Tick,
+    /// The driver's clock or, while there is none, that of the last driver.
     pub(super) clock: Clock,
+    /// Instants of this epoch are of that clock.
     pub(super) epoch: Epoch,
     /// The clocks of epochs 1 to `epoch`, exclusive.
     pub(super) former: Vec<Clock>,
@@ -24,10 +28,11 @@ pub(super) struct State {
     /// How many drivers the shard has had.
     pub(super) driver: u32,
     pub(super) counters: Counters,
+    /// Which slots have timers of this shard, kept for reuse.
     pub(super) ledger: Ledger,
 }
 
-/// What a shard has done so far.
+/// What a shard has done so far: the fields of [`Metrics`](crate::metrics::Metrics) of the same names, without what the ledger counts.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) registered: u64,

@@ -83,11 +83,15 @@ pub(crate) use tick::{Nanos, Tick, TickDuration};
 pub(crate) struct TimingWheel<T> {
     /// Every deadline up to and including this tick has expired.
     now: Tick,
+    /// The arena. A key is an index into it.
     entries: Slab<Entry<T>>,
+    /// How many entries have a value.
     len: usize,
+    /// Entries whose deadline is not known yet.
     incoming: Bucket,
     /// The last incoming entry that is to be transferred. [`NIL`] if there is none.
     marked: u32,
+    /// Entries whose deadline has passed.
     overdue: Bucket,
     /// Finest first.
     levels: Box<[Level]>,

@@ -356,3 +356,17 @@ async fn an_advance_wakes_thousands() {
     let woken = sleeps.iter().filter(|sleep| sleep.is_woken()).count();
     assert_eq!(woken, sleeps.len());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
+    Wheel::current().shutdown();
+    let greedy = poll_fn(|cx| {
+        while std::pin::pin!(tokio::task::coop::consume_budget())
+            .poll(cx)
+            .is_ready()
+        {}
+        Poll::<()>::Pending
+    });
+    let mut timeout = task::spawn(time::timeout(Duration::ZERO, greedy));
+    tokio_test::assert_ready!(timeout.poll()).unwrap_err();
+}

@@ -119,9 +119,9 @@ async fn a_step_forward_brings_jobs_at_once_and_loses_none() {
 async fn a_step_back_delays_jobs_and_loses_none() {
     let server = Server::start_with_own_clock();
     let jobs = queue(&server).await;
-    jobs.schedule("before", SECOND, b"").await.unwrap();
+    jobs.schedule("before", 6 * SECOND, b"").await.unwrap();
     jobs.schedule("running", Duration::ZERO, b"").await.unwrap();
-    let mut worker = jobs.worker().lease(3 * SECOND).start();
+    let mut worker = jobs.worker().lease(6 * SECOND).start();
     let running = next(&mut worker).await;
     assert_eq!(running.id(), "running");
     server.set_clock(-HOUR);
@@ -131,11 +131,11 @@ async fn a_step_back_delays_jobs_and_loses_none() {
     let after = next(&mut worker).await;
     assert_eq!(after.id(), "after");
     assert!(after.done().await.unwrap());
-    // It is renewed by the clock that is there.
+    // It is renewed by the clock that is there, by which the first one is not due yet.
     tokio::select! {
         job = worker.next() => panic!("{job:?}"),
         () = running.lost() => panic!("lost"),
-        () = sleep(5 * SECOND) => {}
+        () = sleep(8 * SECOND) => {}
     }
     assert!(running.done().await.unwrap());
     let counts = jobs.counts().await.unwrap();

@@ -11,7 +11,7 @@ use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Job, Leases, Notifications, Worker};
 use tokio::time::Instant;
 
-const SHORT: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// From now on the server goes back to what it is now.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt, future::join_all};
+use redis::aio::ConnectionManager;
 use support::{connect, server::Server, soon, until};
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Job, Notifications, Worker};
@@ -13,6 +14,12 @@ mod support;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// A queue whose workers are notified.
+async fn queue(server: &Server, wheel: &Wheel) -> DelayedJobs<ConnectionManager> {
+    DelayedJobs::new(wheel, connect(&server.url()).await, "q")
+        .notifications(&Notifications::of(server.client()))
+}
 
 async fn next(worker: &mut Worker) -> Job {
     soon(worker.next())
@@ -41,8 +48,7 @@ fn claimed(server: &Server) -> u64 {
 async fn an_idle_worker_sends_less_than_a_command_a_second() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, &wheel).await;
     // Something to wait for makes no difference.
     jobs.schedule("later", HOUR, b"").await.unwrap();
     let mut worker = jobs.worker().look_ahead(SECOND).start();
@@ -62,8 +68,7 @@ async fn an_idle_worker_sends_less_than_a_command_a_second() {
 async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_it_is_due() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, &wheel).await;
     let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
     sleep(300 * MS).await;
@@ -87,11 +92,51 @@ async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_i
 }
 
 #[tokio::test]
+async fn what_is_due_at_one_tick_is_started_by_one_command() {
+    const JOBS: u64 = 40;
+    let server = Server::start();
+    let jobs = queue(&server, &Wheel::new()).await;
+    let mut worker = jobs.worker().lease(HOUR).prefetch(256).look_ahead(HOUR).start();
+    // It is seen to work on many at once.
+    let mut held = Vec::new();
+    join_all((0..JOBS).map(|n| {
+        let jobs = jobs.clone();
+        async move {
+            jobs.schedule(&format!("first-{n}"), Duration::ZERO, b"")
+                .await
+                .unwrap()
+        }
+    }))
+    .await;
+    while held.len() < JOBS as usize {
+        held.push(next(&mut worker).await);
+    }
+    for job in held.drain(..) {
+        assert!(job.done().await.unwrap());
+    }
+    let due = server.time() + 4 * SECOND;
+    join_all((0..JOBS).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule_at(&format!("second-{n}"), due, b"").await.unwrap() }
+    }))
+    .await;
+    assert!(worker.next().now_or_never().is_none());
+    until(|| async { claimed(&server) == JOBS }).await;
+    let (before, began) = (scripts(&server), Instant::now());
+    while held.len() < JOBS as usize {
+        held.push(next(&mut worker).await);
+    }
+    // One, where the wheel wakes all before the first goes; a second, where not; and sweeps.
+    let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
+    let sent = scripts(&server) - before;
+    assert!(sent <= 2 + sweeps, "{sent} commands to start {JOBS} jobs");
+}
+
+#[tokio::test]
 async fn without_look_ahead_the_next_due_time_is_waited_for_on_the_wheel() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, &wheel).await;
     let mut worker = jobs.worker().lease(HOUR).start();
     for n in 0..5 {
         jobs.schedule(&format!("{n}"), 300 * MS * (n + 1), b"")
@@ -119,8 +164,7 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
     let lease = 3 * SECOND;
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, &wheel).await;
     join_all((0..JOBS).map(|n| {
         let jobs = jobs.clone();
         async move { jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap() }
@@ -152,8 +196,7 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
 async fn many_jobs_at_once_cost_less_than_a_command_each() {
     const JOBS: u64 = 1000;
     let server = Server::start();
-    let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, &Wheel::new()).await;
     let before = scripts(&server);
     join_all((0..JOBS).map(|n| {
         let jobs = jobs.clone();
@@ -197,8 +240,7 @@ async fn a_lost_notification_delays_by_no_more_than_the_sweep() {
 async fn a_notification_is_not_waited_for() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, &wheel).await;
     let mut worker = jobs.worker().lease(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
     sleep(SECOND).await;

@@ -123,6 +123,14 @@ pub(crate) fn print(
     println!();
     row("scheduled", acknowledged.len().to_string());
     row("done", done.to_string());
+    let unsaid = acknowledged.len() - done - missing;
+    if unsaid > 0 {
+        // The queue is empty, so these are done too.
+        row(
+            "  done, as their worker could not say any more",
+            unsaid.to_string(),
+        );
+    }
     row("never delivered", missing.to_string());
     row(
         "delivered twice",

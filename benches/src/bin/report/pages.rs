@@ -2,14 +2,15 @@
 
 use crate::{measured::Measured, tables};
 
-/// Replaces what stands between `<!-- table: NAME -->` and `<!-- end -->`.
+/// Replaces what stands between `<!-- table: NAME -->` and `<!-- end -->`. `NAME on 16 cores` is the table of the machine with many.
 ///
 /// # Panics
 ///
 /// When a marker names no table, or has no end.
-pub fn fill(page: &str, measured: &Measured) -> String {
+pub fn fill(page: &str, measured: &Measured, many_cores: &Measured) -> String {
     const BEGIN: &str = "<!-- table: ";
     const CLOSE: &str = " -->\n";
+    const MANY: &str = " on 16 cores";
     const END: &str = "<!-- end -->";
     let mut filled = String::new();
     let mut rest = page;
@@ -18,7 +19,11 @@ pub fn fill(page: &str, measured: &Measured) -> String {
         let (_, after) = after
             .split_once(END)
             .unwrap_or_else(|| panic!("table {name} has no end"));
-        let table = tables::table(name, measured).unwrap_or_else(|| panic!("there is no table {name}"));
+        let table = match name.strip_suffix(MANY) {
+            Some(name) => tables::table(name, many_cores),
+            None => tables::table(name, measured),
+        };
+        let table = table.unwrap_or_else(|| panic!("there is no table {name}"));
         filled += &format!("{before}{BEGIN}{name}{CLOSE}\n{}\n\n{END}", table.trim_end());
         rest = after;
     }

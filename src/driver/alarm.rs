@@ -1,63 +1,132 @@
-//! When the driver comes, and who wakes it.
+//! When the driver comes, and who has it work.
 //!
-//! The driver sleeps on Tokio's timer alone. A thread that registers an earlier deadline moves that timer. It does not wake the driver.
-//! Tokio's time driver does, from a worker that has nothing else to do. So a worker that registers a timer and then blocks delays
-//! nobody.
+//! Tokio's time driver does. The timer on which the driver waits wakes no task. It wakes a [`Bell`], and that has the driver work there
+//! and then: in the place where Tokio would wake the task of a sleep of its own. So a sleep of the wheel's is woken when and where Tokio's
+//! would be, however many tasks are ready, in whichever queue they stand, and whatever worker is blocked. A thread that registers an
+//! earlier deadline moves Tokio's timer.
 //!
-//! If the worker itself woke the driver, the driver would go into the worker's LIFO slot. Tokio lets no other worker steal from there.
-//! Sometimes such a wake-up cannot be avoided. Then an empty task is spawned after it and takes the slot. That moves the driver into
-//! the worker's queue, from which any worker can take it.
+//! The driver's task works only when it starts, when it is to end, and where Tokio's timer would come too late.
 
 use std::{
-    future::{Future, poll_fn},
+    future::poll_fn,
     mem,
     pin::pin,
-    task::{Context, Poll, Waker},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
 };
 
 use tokio::{
-    runtime::{Handle, RuntimeFlavor},
+    runtime::Handle,
     task,
     time::{Instant, Interval},
 };
 
-use super::overtaking::Overtaking;
+use super::{
+    shared::Shared,
+    task::{Begin, Driver, Rest},
+};
 use crate::sync::{Mutex, lock};
+
+/// How long the driver lets others run, where it has more to do.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What the driver waits for. Its lock is the last in the crate's order. Only Tokio's own locks are taken under it.
 #[derive(Default)]
 pub(super) struct Alarm(Mutex<Plan>);
 
+/// When a driver is to come. The default one is nobody's.
 #[derive(Default)]
-struct Plan {
-    /// Tokio's timer. None while there is no driver.
-    interval: Option<Interval>,
-    /// The driver task's waker, once it has waited.
-    waker: Option<Waker>,
+pub(super) struct Plan {
+    /// Whose plan it is.
+    number: u64,
+    timer: Option<Timer>,
+    /// The waker of the driver's task, once that has been polled.
+    task: Option<Waker>,
+    /// The driver itself, while it does not work. Whoever takes it has it to himself, and works with no lock held.
+    driver: Option<Box<Driver>>,
     /// When the driver means to come. None while nothing waits for it.
     at: Option<Instant>,
-    /// The driver is to come at once, whatever `at` says.
-    notified: bool,
-    /// Whether the driver waits. If it does not, it looks at the plan before it waits.
+    /// The driver is done with its turn, and waits. If not, it looks at the plan before it waits.
     waiting: bool,
+    /// The driver is to look again at once, whatever `at` says.
+    notified: bool,
+    /// The driver has nothing left to do: its task is to end.
+    over: bool,
+}
+
+/// Tokio's timer, and what that wakes.
+struct Timer {
+    interval: Interval,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+/// Has the driver work when it is woken.
+struct Bell {
+    shared: Weak<Shared>,
+    driver: u64,
+    runtime: Handle,
+    /// Tokio's timer is being set. If that has come already, Tokio wakes the bell there and then. Whoever sets it is told otherwise too.
+    silent: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.silent.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(shared) = self.shared.upgrade() {
+            let _entered = self.runtime.enter();
+            let goes_on = shared.work(self.driver);
+            shared
+                .alarm
+                .wake_task_if(self.driver, goes_on || shared.may_retire());
+        }
+    }
 }
 
 impl Alarm {
-    /// A driver is about to start, and is to wait on this timer.
-    pub(super) fn set_up(&self, interval: Interval) {
+    /// A driver is about to start, and is to wait on this timer. Returns the plan of the last one, to be dropped with no lock held.
+    pub(super) fn set_up(&self, driver: Driver, interval: Interval, runtime: Handle) -> Plan {
+        let bell = Arc::new(Bell {
+            shared: Arc::downgrade(driver.shared()),
+            driver: driver.number(),
+            runtime,
+            silent: AtomicBool::new(false),
+        });
         let plan = Plan {
-            interval: Some(interval),
+            number: driver.number(),
+            timer: Some(Timer {
+                interval,
+                waker: Waker::from(bell.clone()),
+                bell,
+            }),
+            driver: Some(Box::new(driver)),
             ..Plan::default()
         };
-        // The lock is released first: a timer takes Tokio's locks when it is dropped.
-        let former = mem::replace(&mut *lock(&self.0), plan);
-        drop(former);
+        mem::replace(&mut *lock(&self.0), plan)
     }
 
-    /// The driver has gone. Nobody uses Tokio's timer after this, because its runtime may be shutting down.
-    pub(super) fn take_down(&self) {
-        let former = mem::take(&mut *lock(&self.0));
-        drop(former);
+    /// The driver's task has been spawned. If it stands behind many others, the driver works before it is polled.
+    pub(super) fn begin(&self, driver: u64) {
+        let mut plan = lock(&self.0);
+        if plan.number == driver && plan.driver.is_some() && !plan.waiting {
+            plan.come_soon();
+        }
+    }
+
+    /// The driver has gone. Nobody uses Tokio's timer after this, because its runtime may be shutting down. Returns the plan, to be dropped
+    /// with no lock held.
+    pub(super) fn take_down(&self) -> Plan {
+        mem::take(&mut *lock(&self.0))
     }
 
     /// Makes the driver come at `at`, unless it comes earlier anyway.
@@ -67,74 +136,145 @@ impl Alarm {
             return;
         }
         plan.at = Some(at);
-        let late = plan.waiting && plan.arm().is_ready();
-        plan.notified |= late;
-        let waker = plan.waker.clone().filter(|_| late);
-        drop(plan);
-        wake_for_any_worker(waker);
+        if plan.waiting && plan.has_come() {
+            plan.come_soon();
+            let task = plan.task.clone();
+            drop(plan);
+            wake(task);
+        }
     }
 
     /// Makes the driver come at once.
     pub(super) fn wake_now(&self) {
         let mut plan = lock(&self.0);
         plan.notified = true;
-        let waker = plan.waker.clone().filter(|_| plan.waiting);
+        let task = plan.task.clone();
         drop(plan);
-        wake_for_any_worker(waker);
+        wake(task);
     }
 
-    /// Waits until `at`, until an earlier instant given to `wake_by`, or until `wake_now`. Returns when the driver meant to come, if it had
-    /// a plan.
-    pub(super) async fn wait(&self, at: Option<Instant>, overtaking: &Overtaking) -> Option<Instant> {
-        let mut starts = true;
-        poll_fn(|cx| {
-            let mut plan = lock(&self.0);
-            if mem::take(&mut starts) {
-                plan.at = at.into_iter().chain(plan.at).min();
-                plan.waker = Some(overtaking.waker(cx.waker()));
-                plan.waiting = true;
-                if plan.at.is_some() && plan.arm().is_ready() {
-                    plan.notified = true;
-                }
-            }
-            let came = mem::take(&mut plan.notified) || plan.at.is_some() && plan.poll().is_ready();
-            if !came {
-                return Poll::Pending;
-            }
-            plan.waiting = false;
-            Poll::Ready(plan.at.take())
-        })
-        .await
+    /// The driver's task is polled: this is its waker.
+    pub(super) fn task_is(&self, driver: u64, waker: &Waker) {
+        let mut plan = lock(&self.0);
+        if plan.number == driver && !plan.task.as_ref().is_some_and(|task| task.will_wake(waker)) {
+            // It is the waker of the driver's own task: no user code runs when it is dropped.
+            plan.task = Some(waker.clone());
+        }
     }
+
+    /// Whether the driver has gone, or has nothing left to do.
+    pub(super) fn is_over(&self, driver: u64) -> bool {
+        let plan = lock(&self.0);
+        plan.number != driver || plan.over
+    }
+
+    /// The driver's task is to end. It does so, with the driver, when it is polled.
+    pub(super) fn end(&self, driver: u64) {
+        let mut plan = lock(&self.0);
+        plan.over |= plan.number == driver;
+    }
+
+    /// Wakes the driver's task, if the driver is over or the caller says so.
+    fn wake_task_if(&self, driver: u64, needed: bool) {
+        let plan = lock(&self.0);
+        let needed = plan.number == driver && (plan.over || needed);
+        let task = plan.task.clone().filter(|_| needed);
+        drop(plan);
+        wake(task);
+    }
+
+    /// Takes the driver, to have it work, unless somebody else does.
+    pub(super) fn take(&self, driver: u64) -> Option<(Box<Driver>, Begin)> {
+        let mut plan = lock(&self.0);
+        if plan.number != driver || plan.over {
+            return None;
+        }
+        let driver = plan.driver.take()?;
+        plan.notified = false;
+        Some((driver, plan.begin()))
+    }
+
+    /// Gives the driver back.
+    pub(super) fn give_back(&self, driver: Box<Driver>, rest: Rest) -> Given {
+        let mut plan = lock(&self.0);
+        if plan.number != driver.number() {
+            // The driver goes with no lock held, and shards may go with it.
+            drop(plan);
+            return Given::Waits;
+        }
+        let mut goes_on = true;
+        if let Rest::Until(at) = rest {
+            plan.at = at.into_iter().chain(plan.at).min();
+            plan.waiting = true;
+            goes_on = mem::take(&mut plan.notified) | plan.has_come();
+            if goes_on && !driver.has_worked_enough() {
+                return Given::Again(driver, plan.begin());
+            }
+        }
+        plan.driver = Some(driver);
+        if !goes_on {
+            return Given::Waits;
+        }
+        plan.come_soon();
+        Given::Pauses
+    }
+}
+
+/// What becomes of a driver that is given back.
+pub(super) enum Given {
+    /// It waits, or has gone.
+    Waits,
+    /// It has more to do, and comes again once others have run: its task is to be polled.
+    Pauses,
+    /// It is to work again at once.
+    Again(Box<Driver>, Begin),
 }
 
 impl Plan {
-    /// Moves Tokio's timer to the planned instant. Ready if that has come already.
-    fn arm(&mut self) -> Poll<Instant> {
-        if let (Some(interval), Some(at)) = (&mut self.interval, self.at) {
-            interval.reset_at(at);
+    /// The driver works from here on.
+    fn begin(&mut self) -> Begin {
+        match mem::take(&mut self.waiting) {
+            true => Begin::Turn {
+                planned: self.at.take(),
+            },
+            false => Begin::Rest,
         }
-        self.poll()
     }
 
-    /// Polls Tokio's timer for the driver, whoever calls.
-    fn poll(&mut self) -> Poll<Instant> {
-        let (Some(interval), Some(waker)) = (&mut self.interval, &self.waker) else {
+    /// Sets Tokio's timer to the planned instant. Tells whether that has come already.
+    fn has_come(&mut self) -> bool {
+        self.at.is_some_and(|at| self.set(at).is_ready())
+    }
+
+    /// The driver has more to do, but lets others run first. It goes on when its task is polled. Where that stands behind many others,
+    /// Tokio's timer comes first.
+    fn come_soon(&mut self) {
+        // If this has come too, the thread was kept from running meanwhile. The task goes on all the same.
+        let _ = self.set(Instant::now() + PAUSE);
+    }
+
+    /// Sets Tokio's timer, and polls it for the bell, whoever calls.
+    fn set(&mut self, at: Instant) -> Poll<Instant> {
+        let Some(Timer {
+            interval,
+            bell,
+            waker,
+        }) = &mut self.timer
+        else {
             return Poll::Pending;
         };
+        bell.silent.store(true, Ordering::Relaxed);
+        interval.reset_at(at);
         // This ignores the calling task's budget: without budget, the timer would not be registered.
         let tick = pin!(task::unconstrained(poll_fn(|cx| interval.poll_tick(cx))));
-        tick.poll(&mut Context::from_waker(waker))
+        let came = tick.poll(&mut Context::from_waker(waker));
+        bell.silent.store(false, Ordering::Relaxed);
+        came
     }
 }
 
-/// Wakes the driver so that any worker can take it, whatever the current one does next.
-fn wake_for_any_worker(driver: Option<Waker>) {
-    let Some(driver) = driver else { return };
-    driver.wake();
-    if let Ok(runtime) = Handle::try_current() {
-        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-            drop(runtime.spawn(async {}));
-        }
+fn wake(task: Option<Waker>) {
+    if let Some(task) = task {
+        task.wake();
     }
 }

@@ -10,12 +10,15 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{shared::Shared, task::Driver};
+use super::{
+    shared::Shared,
+    task::{Driver, Guard},
+};
 use crate::{
     clock::{Clock, Epoch, Source},
     error::Refusal,
     events,
-    shard::{Shard, Wakers},
+    shard::Wakers,
     sync::lock,
     timing_wheel::TickDuration,
 };
@@ -31,7 +34,7 @@ impl Shared {
             (find(), slot.retired_from.clone(), slot.driver)
         };
         let comes_back = retired_from.is_some_and(|former| is_same(&former, &runtime));
-        let (driver, _former) = {
+        let (number, _former) = {
             let mut slot = lock(&self.slot);
             if slot.taken {
                 return Ok(());
@@ -52,20 +55,18 @@ impl Shared {
             slot.taken = true;
             slot.driver += 1;
             *lock(&self.runtime) = Some(runtime.clone());
-            self.alarm.set_up(interval);
             let shards: Box<[_]> = self.shards().collect();
+            let driver = Driver::new(self.clone(), slot.driver, shards.clone(), slot.clock, slot.epoch);
+            let former = self.alarm.set_up(driver, interval, runtime.clone());
             for shard in &shards {
                 shard.attach(slot.clock, slot.epoch);
             }
-            (
-                Driver::new(self.clone(), slot.driver, shards, slot.clock),
-                slot.retired_from.take(),
-            )
+            (slot.driver, (former, slot.retired_from.take()))
         };
-        let number = driver.number();
         events::driver_started(&self.name, number);
-        // With no lock held: a runtime that has been shut down drops the driver here and now.
-        drop(runtime.spawn(driver.run()));
+        // With no lock held: a runtime that has been shut down drops the task here and now.
+        drop(runtime.spawn(Guard::new(self.clone(), number).run()));
+        self.alarm.begin(number);
         match self.never_ran.load(Ordering::Relaxed) == number {
             true => Err(Refusal::Shutdown),
             false => Ok(()),
@@ -78,18 +79,21 @@ impl Shared {
     }
 
     /// Ends the driver's work, if no shard has a pending timer. A timer of a future not yet polled then starts another driver.
-    pub(super) fn retire(&self, shards: &[Arc<Shard>], wakers: &mut Wakers) -> bool {
-        if !self.handles_gone.load(Ordering::Relaxed) {
+    pub(super) fn retire(&self) -> bool {
+        if !self.may_retire() {
             return false;
         }
+        let mut wakers = Wakers::default();
+        let shards: Box<[_]> = self.shards().collect();
+        let mut former = None;
         let mut slot = lock(&self.slot);
-        if shards.iter().all(|shard| shard.detach_if_empty(wakers)) {
+        if shards.iter().all(|shard| shard.detach_if_empty(&mut wakers)) {
             slot.taken = false;
             // Later than whatever the last visit went by, which may have read the clock after the turn began.
             slot.stopped_at = slot.clock.nanos_of(Instant::now()).max(slot.stopped_at);
             let runtime = lock(&self.runtime).take();
             slot.retired_from = runtime.filter(|_| slot.clock.source != Source::Machine);
-            self.alarm.take_down();
+            former = Some(self.alarm.take_down());
         } else {
             shards
                 .iter()
@@ -97,8 +101,14 @@ impl Shared {
         }
         let retired = !slot.taken;
         drop(slot);
-        self.wake(wakers);
+        drop(former);
+        self.wake(&mut wakers);
         retired
+    }
+
+    /// Every handle is gone: the driver ends after the last timer.
+    pub(super) fn may_retire(&self) -> bool {
+        self.handles_gone.load(Ordering::Relaxed)
     }
 
     /// Driver number `driver` was dropped before it ran.
@@ -109,13 +119,13 @@ impl Shared {
     /// Driver number `driver` has gone: unless another has come since, every pending future is to look for a new one.
     pub(super) fn driver_has_gone(&self, driver: u64) {
         let mut wakers = Wakers::default();
-        {
+        let _former = {
             let mut slot = lock(&self.slot);
             if !slot.taken || slot.driver != driver {
                 return;
             }
             slot.taken = false;
-            self.alarm.take_down();
+            let former = self.alarm.take_down();
             let last_turn = self.stats.last_turn();
             let runtime = lock(&self.runtime).take();
             // In a thread whose locals are gone no clock can be read but the machine's.
@@ -135,7 +145,8 @@ impl Shared {
             for shard in self.shards() {
                 shard.detach(slot.stopped_at, &mut wakers);
             }
-        }
+            former
+        };
         self.wake(&mut wakers);
     }
 }

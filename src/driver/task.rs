@@ -1,35 +1,30 @@
-//! The task: it waits, visits the shards by turns, and wakes what expired with no lock held.
+//! The driver's work: it visits the shards by turns, and wakes what expired with no lock held. And the task that stands for it.
 
 use std::{
     collections::VecDeque,
     future::{Future, poll_fn},
-    mem,
     pin::pin,
     sync::Arc,
     task::Poll,
     time::{Duration, Instant as MachineInstant},
 };
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::time::Instant;
 
-use super::{overtaking::Overtaking, shared::Shared, waking};
+use super::{alarm::Given, shared::Shared, waking};
 use crate::{
-    clock::{Clock, ROUNDING},
+    clock::{Clock, Epoch, ROUNDING},
     events,
-    shard::{NEVER, Shard, Visited, Wakers},
+    shard::{NEVER, Reading, Shard, Visited, Wakers},
     timing_wheel::{Nanos, Tick},
 };
 
 /// Timers that are dealt with under one lock.
 const BATCH: usize = 256;
 
-/// How long the driver works before it lets other tasks run. Only a burst, a cascade or a storm lasts so long. Each pause puts the driver
-/// behind every ready task. With a pause after every thousand wake-ups, the last timer of a storm would wait many times for all the
-/// tasks woken before it. Tokio's own timer makes no pause at all.
+/// How long the driver works before it lets other tasks run. Only a burst, a cascade or a storm lasts so long. Tokio's own timer makes no
+/// pause at all.
 const SLICE: Duration = Duration::from_millis(5);
-
-/// How long it then waits, at the least, where every worker is busy.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// [`SLICE`] on a test's clock, in wake-ups: time does not pass there.
 const WAKES: usize = 1024;
@@ -39,16 +34,28 @@ const LATE_TICKS: u32 = 4;
 
 /// The driver.
 pub(super) struct Driver {
-    guard: Guard,
+    shared: Arc<Shared>,
+    number: u64,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    /// Shards that the turn has not done with, by index.
-    unfinished: VecDeque<usize>,
+    epoch: Epoch,
+    turn: Turn,
     /// The tick that the driver has come before: see [`Clock::approach`].
     approached: Option<Tick>,
     wakers: Wakers,
     slice: Slice,
-    overtaking: Overtaking,
+}
+
+/// How far the driver is with a turn.
+struct Turn {
+    /// The reading of the clock by which the turn goes.
+    now: Nanos,
+    /// Shards that the turn has not done with, by index.
+    unfinished: VecDeque<usize>,
+    /// So many of them have not been visited at all. They are the first.
+    not_begun: usize,
+    /// When those want to be visited again that it has done with. None of them does, if all are shut down.
+    wake_at: Option<Tick>,
 }
 
 /// What the driver has done since it last let other tasks run.
@@ -74,8 +81,24 @@ impl Slice {
     }
 }
 
+/// What the driver works on.
+pub(super) enum Begin {
+    /// It has waited, until an instant if it had a plan, and begins a turn.
+    Turn { planned: Option<Instant> },
+    /// It goes on with its turn, or begins its first.
+    Rest,
+}
+
+/// How long the driver does not work, once it has done so.
+pub(super) enum Rest {
+    /// It waits for an instant, or for nothing at all.
+    Until(Option<Instant>),
+    /// It goes on with its turn once others have run.
+    Pause,
+}
+
 /// Tells the wheel that its driver goes, whatever the reason.
-struct Guard {
+pub(super) struct Guard {
     shared: Arc<Shared>,
     number: u64,
     ran: bool,
@@ -91,68 +114,144 @@ impl Drop for Guard {
     }
 }
 
+impl Guard {
+    pub(super) fn new(shared: Arc<Shared>, number: u64) -> Guard {
+        Guard {
+            shared,
+            number,
+            ran: false,
+        }
+    }
+
+    /// The driver's task. It lives as long as the driver, which works without it nearly always.
+    pub(super) async fn run(mut self) {
+        self.ran = true;
+        poll_fn(|cx| {
+            let (shared, number) = (&self.shared, self.number);
+            shared.alarm.task_is(number, cx.waker());
+            let goes_on = shared.work(number);
+            if shared.alarm.is_over(number) || shared.retire() {
+                return Poll::Ready(());
+            }
+            if goes_on {
+                // Others run first, and the driver's woken tasks too.
+                let _ = pin!(tokio::task::yield_now()).poll(cx);
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Shared {
+    /// Has driver number `number` work now, unless it is at work. Must be called in its runtime. Returns whether the driver wants to go on
+    /// when others have run.
+    pub(super) fn work(&self, number: u64) -> bool {
+        let Some((mut driver, mut begin)) = self.alarm.take(number) else {
+            return false;
+        };
+        let mut goes_on = false;
+        // Tokio's time driver, which may have called, is not to hear of a panic.
+        let panicked = waking::panics(|| {
+            driver.slice = Slice::begin();
+            while let Some(rest) = driver.work(begin) {
+                match self.alarm.give_back(driver, rest) {
+                    Given::Again(again, anew) => (driver, begin) = (again, anew),
+                    given => {
+                        goes_on = matches!(given, Given::Pauses);
+                        return;
+                    }
+                }
+            }
+            self.alarm.end(number);
+        });
+        if panicked {
+            self.alarm.end(number);
+        }
+        goes_on
+    }
+}
+
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, number: u64, shards: Box<[Arc<Shard>]>, clock: Clock) -> Driver {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        shards: Box<[Arc<Shard>]>,
+        clock: Clock,
+        epoch: Epoch,
+    ) -> Driver {
         Driver {
-            guard: Guard {
-                shared,
-                number,
-                ran: false,
+            shared,
+            number,
+            turn: Turn {
+                now: Nanos::ZERO,
+                unfinished: VecDeque::with_capacity(shards.len()),
+                not_begun: 0,
+                wake_at: None,
             },
-            unfinished: VecDeque::with_capacity(shards.len()),
             shards,
             clock,
+            epoch,
             approached: None,
             wakers: Wakers::default(),
             slice: Slice::begin(),
-            overtaking: Overtaking::default(),
         }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.guard.number
+        self.number
     }
 
-    pub(super) async fn run(mut self) {
-        self.guard.ran = true;
-        self.overtaking = Overtaking::new();
-        let mut planned = None;
-        while let Some(wake_at) = self.turn(planned).await {
-            planned = self.wait(wake_at).await;
-        }
+    pub(super) fn has_worked_enough(&self) -> bool {
+        self.slice.is_over(self.clock.source.is_real())
     }
 
-    /// Visits every shard and wakes what is due. Returns when to come back; `None` when there is nothing left to drive for.
+    /// Visits every shard and wakes what is due, for a slice at most. `None` when there is nothing left to drive for.
     ///
     /// A turn is bounded: it goes by one reading of the clock and transfers what was incoming when it began. Shards take turns by
     /// the batch, so that none waits for another's storm.
-    async fn turn(&mut self, planned: Option<Instant>) -> Option<Tick> {
-        let now = self.begin_turn(planned);
-        let source = self.clock.source;
-        let mut wake_at = None;
-        let mut not_begun = self.shards.len();
-        self.unfinished.extend(0..not_begun);
-        while let Some(index) = self.unfinished.pop_front() {
-            let begins = not_begun > 0;
-            not_begun -= usize::from(begins);
-            match self.shards[index].visit(now, source, begins, BATCH, &mut self.wakers) {
-                Visited::Unfinished => self.unfinished.push_back(index),
-                Visited::Finished { next } => wake_at = Some(next.min(wake_at.unwrap_or(NEVER))),
+    fn work(&mut self, begin: Begin) -> Option<Rest> {
+        if self.turn.unfinished.is_empty() {
+            self.begin_turn(begin);
+        }
+        let reading = Reading {
+            now: self.turn.now,
+            source: self.clock.source,
+            epoch: self.epoch,
+        };
+        while let Some(index) = self.turn.unfinished.pop_front() {
+            let begins = self.turn.not_begun > 0;
+            self.turn.not_begun -= usize::from(begins);
+            match self.shards[index].visit(reading, begins, BATCH, &mut self.wakers) {
+                Visited::Unfinished => self.turn.unfinished.push_back(index),
+                Visited::Finished { next } => {
+                    self.turn.wake_at = Some(next.min(self.turn.wake_at.unwrap_or(NEVER)));
+                }
                 Visited::Shutdown => {}
             }
             self.slice.wakes += self.wakers.due.len();
-            waking::share(&self.guard.shared, &mut self.wakers.due);
-            self.guard.shared.wake(&mut self.wakers);
-            if self.slice.is_over(source.is_real()) {
-                self.yield_to_others().await;
+            self.shared.wake(&mut self.wakers);
+            if self.has_worked_enough() && !self.turn.unfinished.is_empty() {
+                return Some(Rest::Pause);
             }
         }
-        wake_at.filter(|_| !self.guard.shared.retire(&self.shards, &mut self.wakers))
+        self.turn.wake_at.map(|tick| Rest::Until(self.instant_for(tick)))
     }
 
     /// Reads the clock, for the whole turn, and tells how late the driver came.
-    fn begin_turn(&mut self, planned: Option<Instant>) -> Nanos {
-        let shared = &self.guard.shared;
+    fn begin_turn(&mut self, begin: Begin) {
+        let shared = &self.shared;
+        let planned = match begin {
+            Begin::Turn { planned } => {
+                shared.stats.driver_woke();
+                planned
+            }
+            Begin::Rest => None,
+        };
         let source = self.clock.source.recheck();
         if source != self.clock.source {
             self.clock.source = source;
@@ -163,10 +262,7 @@ impl Driver {
             true => Duration::ZERO,
             false => ROUNDING,
         };
-        let lag = planned.and_then(|planned| instant.checked_duration_since(planned + rounding));
-        self.overtaking
-            .came(lag.filter(|_| source.is_real()), shared.tick);
-        if let Some(lag) = lag {
+        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned + rounding)) {
             shared.stats.driver_was_late(lag);
             if lag > shared.tick * LATE_TICKS {
                 events::driver_late(&shared.name, lag);
@@ -174,64 +270,18 @@ impl Driver {
         }
         let now = self.clock.nanos_of(instant);
         shared.stats.turned_to(now, &self.clock);
-        now
+        let all = self.shards.len();
+        self.turn.now = now;
+        self.turn.unfinished.extend(0..all);
+        self.turn.not_begun = all;
+        self.turn.wake_at = None;
     }
 
-    /// Waits for the beginning of tick `wake_at`, or for a shard that wants to be visited earlier.
-    async fn wait(&mut self, wake_at: Tick) -> Option<Instant> {
-        if self.slice.is_over(self.clock.source.is_real()) {
-            self.yield_to_others().await;
-        }
-        self.look_ahead();
-        let at = (wake_at != NEVER).then(|| match self.approached.replace(wake_at) == Some(wake_at) {
+    /// For which instant to set Tokio's timer, to come at tick `wake_at`.
+    fn instant_for(&mut self, wake_at: Tick) -> Option<Instant> {
+        (wake_at != NEVER).then(|| match self.approached.replace(wake_at) == Some(wake_at) {
             true => self.clock.instant_of(wake_at),
             false => self.clock.approach(wake_at),
-        });
-        let mut slept = false;
-        let mut wait = pin!(self.guard.shared.alarm.wait(at, &self.overtaking));
-        let planned = poll_fn(|cx| {
-            let came = wait.as_mut().poll(cx);
-            slept |= came.is_pending();
-            came
         })
-        .await;
-        if slept {
-            self.slice = Slice::begin();
-        }
-        self.guard.shared.stats.driver_woke();
-        planned
-    }
-
-    /// Lets other tasks run.
-    ///
-    /// Tokio's own `yield_now` keeps a task on its worker, where a task that blocks would hold up the driver. A task that wakes
-    /// itself goes to the end of the worker's queue, from which an idle worker takes it. If none is idle, that end may be very far
-    /// away, but Tokio's timer nearly always wakes a task ahead of the queue. Where there is one worker only, `yield_now` comes back
-    /// soonest, unless the driver overtakes.
-    async fn yield_to_others(&mut self) {
-        self.look_ahead();
-        if self.overtaking.is_needed() || waking::a_worker_is_idle() {
-            let mut yielded = false;
-            poll_fn(|cx| {
-                if mem::replace(&mut yielded, true) {
-                    return Poll::Ready(());
-                }
-                self.overtaking.waker(cx.waker()).wake();
-                Poll::Pending
-            })
-            .await;
-        } else if Handle::current().metrics().num_workers() == 1 {
-            tokio::task::yield_now().await;
-        } else {
-            tokio::time::sleep(PAUSE).await;
-        }
-        self.slice = Slice::begin();
-    }
-
-    /// Before the driver stops: will it have to overtake the tasks that it has woken?
-    fn look_ahead(&mut self) {
-        if self.clock.source.is_real() {
-            self.overtaking.woke(self.slice.wakes);
-        }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) use drive::Drive;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
 pub(crate) use timer::Timer;
-pub(crate) use visit::{Visited, Wakers};
+pub(crate) use visit::{Reading, Visited, Wakers};
 
 use mode::Mode;
 use reuse::{Ledger, Reuse};

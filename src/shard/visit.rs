@@ -18,6 +18,15 @@ pub(crate) struct Wakers {
     pub(crate) spent: Vec<Waker>,
 }
 
+/// What a driver's turn goes by: one reading of its clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) now: Nanos,
+    pub(crate) source: Source,
+    /// The epoch of that clock.
+    pub(crate) epoch: Epoch,
+}
+
 /// How a visit ended.
 pub(crate) enum Visited {
     /// The batch was full. Come back at once.
@@ -135,12 +144,12 @@ impl Shard {
         }
     }
 
-    /// Moves the shard on to `now`, this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers,
-    /// those that are due first. `begins` says that it is the turn's first visit here.
+    /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers, those that
+    /// are due first. `begins` says that it is the turn's first visit here. Leaves the shard alone if its driver goes by another clock: the
+    /// last one may be at work still when its runtime drops its task.
     pub(crate) fn visit(
         &self,
-        now: Nanos,
-        source: Source,
+        Reading { now, source, epoch }: Reading,
         begins: bool,
         batch: usize,
         wakers: &mut Wakers,
@@ -154,6 +163,7 @@ impl Shard {
                 return Visited::Shutdown;
             }
             Mode::Driverless => return Visited::Finished { next: NEVER },
+            _ if state.epoch != epoch => return Visited::Finished { next: NEVER },
             Mode::Dozing { .. } | Mode::Ticking { .. } => {}
         }
         if state.clock.source != source {

@@ -124,11 +124,11 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
         let world = World::new(Source::Pausable, None);
         let timers = [(); 3].map(|()| world.count_down(1, Waker::noop()).unwrap());
         world.model.tick.store(1, Ordering::SeqCst);
-        let began = world.clock.nanos_of(world.model.now());
+        let began = world.reading();
         world.model.tick.store(2, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
-            let visited = world.shard.visit(began, world.clock.source, true, 1, &mut wakers);
+            let visited = world.shard.visit(began, true, 1, &mut wakers);
             assert!(matches!(visited, Visited::Unfinished), "some are incoming still");
         }
         for timer in timers {

@@ -12,7 +12,7 @@ use loom::{
 };
 use tokio::time::Instant;
 
-use super::super::{Drive, Limit, NEVER, Shard, Timer, Visited, Wakers};
+use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Visited, Wakers};
 use crate::{
     clock::{Clock, Epoch, EpochInstant, Source},
     error::Refusal,
@@ -207,12 +207,20 @@ impl World {
         assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
 
+    pub(super) fn reading(&self) -> Reading {
+        Reading {
+            now: self.clock.nanos_of(self.model.now()),
+            source: self.clock.source,
+            epoch: Epoch(1),
+        }
+    }
+
     /// A turn of the driver, by one reading of the clock, a timer at a time.
     pub(super) fn turn(&self, wakers: &mut Wakers) -> Visited {
-        let now = self.clock.nanos_of(self.model.now());
+        let reading = self.reading();
         let mut begins = true;
         loop {
-            let visited = self.shard.visit(now, self.clock.source, begins, 1, wakers);
+            let visited = self.shard.visit(reading, begins, 1, wakers);
             wakers.spent.clear();
             wakers.due.drain(..).for_each(Waker::wake);
             match visited {

@@ -72,81 +72,251 @@ impl Flag {
     }
 }
 
-/// Twenty thousand tasks of one thread that are always ready: the driver does not stand behind all of them each time.
-#[test]
-fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
-    const READY: usize = 20_000;
-    let median = polls_while_tasks_keep_sleeps_waiting(READY, Duration::from_micros(5), 0);
-    assert!(
-        median < READY / 2,
-        "a sleep waited through {median} polls of other tasks"
-    );
+/// Tasks that are always ready, and work for a while each time that they are polled.
+#[derive(Clone)]
+struct Crowd {
+    tasks: usize,
+    work: Duration,
+    /// Whether they go through `yield_now`, or wake themselves.
+    yields: bool,
+    polls: Arc<AtomicUsize>,
+    over: Flag,
 }
 
-/// A hundred such tasks, and five hundred that another thread spawns: the runtime takes one of these after every 31 polls, and the
-/// driver does not stand behind them.
-#[test]
-fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
-    let median = polls_while_tasks_keep_sleeps_waiting(100, Duration::from_micros(200), 500);
-    assert!(
-        median < 500 * 31 / 4,
-        "a sleep waited through {median} polls of other tasks"
-    );
+impl Crowd {
+    fn new(tasks: usize, work: Duration, yields: bool) -> Crowd {
+        Crowd {
+            tasks,
+            work,
+            yields,
+            polls: Arc::default(),
+            over: Flag::default(),
+        }
+    }
+
+    fn polls(&self) -> usize {
+        self.polls.load(Ordering::SeqCst)
+    }
+
+    /// Spawns them. Outside of the runtime's own threads they come by its global queue.
+    fn spawn(&self) {
+        for _ in 0..self.tasks {
+            let crowd = self.clone();
+            tokio::spawn(async move {
+                while !crowd.over.is_raised() {
+                    crowd.polls.fetch_add(1, Ordering::SeqCst);
+                    work_for(crowd.work);
+                    if crowd.yields {
+                        tokio::task::yield_now().await;
+                    } else {
+                        wake_oneself().await;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Waits until the queues are long. Of the global queue one task is taken after every 31 others.
+    fn gather(&self, from_outside: bool) {
+        let polls = if from_outside { 16 * self.tasks } else { self.tasks };
+        while self.polls() < polls {
+            thread::sleep(ms(1));
+        }
+    }
+
+    /// Registers a sleep, with any thread, and tells how many polls go by until it is woken.
+    fn polls_while_it_waits(&self, wheel: &Wheel, duration: Duration) -> usize {
+        let (sender, woken) = mpsc::channel();
+        let polls = self.polls.clone();
+        // Noted by whoever wakes: it may take long until this thread runs again.
+        let waker = waker_of(move || sender.send(polls.load(Ordering::SeqCst)).unwrap());
+        let mut sleep = wheel.sleep(duration);
+        register_for(&waker, &mut sleep);
+        let registered = self.polls();
+        let woken = woken.recv_timeout(20 * SECOND).expect("the sleep comes");
+        woken.saturating_sub(registered)
+    }
 }
 
-/// How many polls of tasks that are always ready a sleep of another thread lets pass, which spawns so many tasks before it.
-fn polls_while_tasks_keep_sleeps_waiting(ready: usize, work: Duration, spawned: usize) -> usize {
+/// Becomes ready again at once, as the last one of its worker's queue.
+async fn wake_oneself() {
+    let mut woken = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut woken, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Sleeps of another thread, while tasks crowd the runtime that drives the wheel: how many polls of those each lets pass. Before each,
+/// that thread spawns so many empty tasks.
+fn polls_while_sleeps_wait(
+    runtime: tokio::runtime::Runtime,
+    crowd: Crowd,
+    from_outside: bool,
+    spawned: usize,
+) -> Vec<usize> {
     const SLEEPS: usize = 20;
 
-    let runtime = real_runtime();
     let wheel = Wheel::new();
-    let driven = wheel.clone();
-    let (polls, over) = (Arc::new(AtomicUsize::new(0)), Flag::default());
+    runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+    match from_outside {
+        true => {
+            let _entered = runtime.enter();
+            crowd.spawn();
+        }
+        false => runtime.block_on(async { crowd.spawn() }),
+    }
     let sleeper = {
-        let (polls, over, runtime) = (polls.clone(), over.clone(), runtime.handle().clone());
+        let (crowd, runtime) = (crowd.clone(), runtime.handle().clone());
         thread::spawn(move || {
-            while polls.load(Ordering::SeqCst) < ready {
-                thread::sleep(ms(1));
-            }
-            let waited: Result<Vec<_>, _> = (0..SLEEPS)
-                .map(|_| {
-                    for _ in 0..spawned {
-                        runtime.spawn(async {});
-                    }
-                    let before = polls.load(Ordering::SeqCst);
-                    futures::executor::block_on(wheel.sleep(ms(1)))?;
-                    Ok::<_, tickwheel::SleepError>(polls.load(Ordering::SeqCst) - before)
-                })
-                .collect();
-            over.raise();
+            crowd.gather(from_outside);
+            let waited = (0..SLEEPS).map(|_| {
+                for _ in 0..spawned {
+                    runtime.spawn(async {});
+                }
+                crowd.polls_while_it_waits(&wheel, ms(1))
+            });
+            let waited = waited.collect();
+            crowd.over.raise();
             waited
         })
     };
-    runtime.block_on(async {
-        // The driver is this runtime's.
-        driven.sleep(ms(1)).await.unwrap();
-        let tasks: Vec<_> = (0..ready)
-            .map(|_| {
-                let (polls, over) = (polls.clone(), over.clone());
-                tokio::spawn(poll_fn(move |cx| {
-                    polls.fetch_add(1, Ordering::SeqCst);
-                    if over.is_raised() {
-                        return Poll::Ready(());
-                    }
-                    work_for(work);
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
-                }))
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
+    // The tasks of a current-thread runtime run meanwhile.
+    runtime.block_on(join(sleeper))
+}
+
+/// However many tasks are ready, and in whichever queue they stand: a timer comes where Tokio's would, and not behind all of them.
+#[track_caller]
+fn assert_no_sleep_waits_for_the_crowd(
+    runtime: tokio::runtime::Runtime,
+    yields: bool,
+    from_outside: bool,
+    most: usize,
+) {
+    let crowd = Crowd::new(20_000, Duration::from_micros(5), yields);
+    let waited = within(60 * SECOND, move || {
+        polls_while_sleeps_wait(runtime, crowd, from_outside, 0)
     });
-    let mut waited = sleeper.join().unwrap().unwrap();
-    // The first comes late, and tells that the queue is long.
-    waited.sort_unstable();
-    waited[SLEEPS / 2]
+    assert!(
+        waited.iter().all(|waited| *waited < most),
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// A tick is 2,000 polls of one thread. There are 20,000 tasks.
+const OF_ONE_THREAD: usize = 8_000;
+
+#[test]
+fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
+    assert_no_sleep_waits_for_the_crowd(real_runtime(), false, false, OF_ONE_THREAD);
+}
+
+#[test]
+fn a_queue_of_tasks_that_yield_keeps_no_timer_waiting_for_all_of_it() {
+    assert_no_sleep_waits_for_the_crowd(real_runtime(), true, false, OF_ONE_THREAD);
+}
+
+/// Tasks that another thread spawns stand in the runtime's global queue, of which one is taken after every 31 others.
+#[test]
+fn a_global_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
+    assert_no_sleep_waits_for_the_crowd(real_runtime(), false, true, OF_ONE_THREAD);
+}
+
+#[test]
+fn a_runtime_that_hardly_looks_at_its_global_queue_keeps_no_timer_waiting() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().global_queue_interval(100_000).build();
+    assert_no_sleep_waits_for_the_crowd(runtime.unwrap(), false, false, OF_ONE_THREAD);
+}
+
+/// Each of two workers has a queue of its own, and one that is preempted lets the other go on.
+#[test]
+fn two_workers_queues_of_tasks_that_yield_keep_no_timer_waiting_for_all_of_them() {
+    assert_no_sleep_waits_for_the_crowd(threaded_runtime(2), true, false, 10 * OF_ONE_THREAD);
+}
+
+/// A hundred such tasks, and five hundred that another thread spawns before each sleep.
+#[test]
+fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
+    let crowd = Crowd::new(100, Duration::from_micros(200), false);
+    let waited = within(60 * SECOND, || {
+        polls_while_sleeps_wait(real_runtime(), crowd, false, 500)
+    });
+    assert!(
+        waited.iter().all(|waited| *waited < 500),
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// The first sleep of all starts the driver, and its task stands behind all others.
+#[test]
+fn a_driver_that_is_started_in_a_storm_keeps_no_timer_waiting() {
+    let waited = within(60 * SECOND, || {
+        let runtime = real_runtime();
+        let crowd = Crowd::new(20_000, Duration::from_micros(5), false);
+        runtime.block_on(async {
+            crowd.spawn();
+            tokio::task::yield_now().await;
+            let (registering, crowd) = (Wheel::new(), crowd.clone());
+            let (sender, woken) = tokio::sync::oneshot::channel();
+            let (polls, sender) = (crowd.polls.clone(), Mutex::new(Some(sender)));
+            let waker = waker_of(move || {
+                let polls = polls.load(Ordering::SeqCst);
+                let _ = sender.lock().unwrap().take().map(|sender| sender.send(polls));
+            });
+            let (sleep, registered) = tokio::spawn(async move {
+                let mut sleep = registering.sleep(ms(1));
+                register_for(&waker, &mut sleep);
+                (sleep, crowd.polls())
+            })
+            .await
+            .unwrap();
+            let woken = woken.await.unwrap();
+            drop(sleep);
+            woken.saturating_sub(registered)
+        })
+    });
+    assert!(
+        waited < OF_ONE_THREAD,
+        "the first sleep waited through {waited} polls of other tasks"
+    );
+}
+
+/// Many tasks have just been woken, a timer is due, and a test pauses the clock: the timer comes though the clock stands.
+#[test]
+fn a_timer_that_is_due_when_a_test_pauses_the_clock_is_not_left_waiting() {
+    for _ in 0..5 {
+        real_runtime().block_on(async {
+            let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+            let due = Instant::now() + ms(30);
+            let woken: Vec<_> = (0..400)
+                .map(|_| {
+                    let wheel = wheel.clone();
+                    tokio::spawn(async move { wheel.sleep_until(due).await.unwrap() })
+                })
+                .collect();
+            for task in woken {
+                task.await.unwrap();
+            }
+            settle().await;
+            let came = Flag::default();
+            let (sleep, raised) = (wheel.sleep(ms(3)), came.clone());
+            tokio::spawn(async move {
+                sleep.await.unwrap();
+                raised.raise();
+            });
+            settle().await;
+            thread::sleep(ms(8));
+            tokio::task::yield_now().await;
+            tokio::time::pause();
+            tokio::time::sleep(SECOND).await;
+            assert!(came.is_raised(), "the sleep did not come");
+        });
+    }
 }
 
 /// Two thousand tasks that the driver itself has woken, on one thread: it does not stand behind all of them.

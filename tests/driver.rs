@@ -30,6 +30,8 @@ use support::{
     paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waker_of,
 };
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
 /// Blocks the thread until the real clock says so.
 fn block_until(deadline: Instant) {
     while std::time::Instant::now() < deadline.into_std() {
@@ -1262,4 +1264,52 @@ async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
     settle().await;
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(woken.load(Ordering::SeqCst), 1);
+}
+
+/// The driver wakes a timer of one shard and is kept from the other. Meanwhile its runtime shuts down, and a driver with another clock
+/// starts: it is that one's wheel now.
+#[test]
+fn a_runtime_that_goes_while_its_driver_is_at_work_leaves_the_wheel_to_the_next() {
+    let wheel = Wheel::builder().shards(2).build().unwrap();
+    let runtime = threaded_runtime(2);
+    let (at_work, working) = mpsc::channel();
+    let (go_on, going_on) = mpsc::channel::<()>();
+    let (went_on, gone_on) = mpsc::channel();
+    let going_on = Mutex::new(going_on);
+    let waker = waker_of(move || {
+        at_work.send(()).unwrap();
+        going_on.lock().unwrap().recv().unwrap();
+        went_on.send(()).unwrap();
+    });
+    let mut sleep = wheel.sleep(ms(20));
+    runtime.block_on(async { register_for(&waker, &mut sleep) });
+    working.recv().unwrap();
+    runtime.shutdown_background();
+    let mut pending = wheel.sleep(HOUR);
+    let other = paused_runtime();
+    other.block_on(async {
+        // The other worker drops the driver's task.
+        let _driven = loop {
+            let start = Instant::now();
+            let mut sleep = wheel.sleep(ms(50));
+            register(&mut sleep);
+            settle().await;
+            if alive_tasks() > 0 {
+                break (start, sleep);
+            }
+            thread::sleep(ms(1));
+        };
+        let start = Instant::now();
+        register(&mut pending);
+        go_on.send(()).unwrap();
+        gone_on.recv().unwrap();
+        // What that driver does beside is over by then, or nearly.
+        thread::sleep(ms(20));
+        pending.await.unwrap();
+        let took = start.elapsed();
+        assert!(HOUR <= took && took <= HOUR + TICK, "an hour took {took:?}");
+    });
+    drop(sleep);
+    drop(other);
+    assert_at_rest(&wheel);
 }

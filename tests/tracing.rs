@@ -140,6 +140,26 @@ impl io::Write for Fragile {
     }
 }
 
+/// Its panic ends the driver, wherever that was at work. Another one starts, and Tokio's time driver has not heard of it.
+#[test]
+fn a_subscriber_that_panics_over_a_late_driver_costs_nobody_a_timer() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(|| Fragile)
+        .finish();
+    let _panicking = tracing::subscriber::set_default(subscriber);
+    let wheel = Wheel::new();
+    support::real_runtime().block_on(async {
+        for _ in 0..3 {
+            let mut sleep = wheel.sleep(Duration::from_millis(30));
+            support::register(&mut sleep);
+            support::settle().await;
+            std::thread::sleep(Duration::from_millis(100));
+            sleep.await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_subscriber_that_panics_over_a_panicking_waker_keeps_nobody_from_being_woken() {
     let subscriber = tracing_subscriber::fmt()

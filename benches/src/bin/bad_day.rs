@@ -4,13 +4,14 @@
 //! The scenes are those of `tests/bad_day.rs`; here each is played on Tokio's timer too.
 
 use std::{
-    future::{Future, pending},
+    future::{Future, pending, poll_fn},
     hint::spin_loop,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -29,9 +30,11 @@ use tokio::{
     time::Instant,
 };
 
-const SCENES: [&str; 9] = [
+const SCENES: [&str; 11] = [
     "storm",
     "storm-two",
+    "crowd",
+    "crowd-two",
     "schedule",
     "timeout",
     "reset",
@@ -106,6 +109,8 @@ fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
     match scene {
         "storm" => storm(&timers, &lateness, current_thread()),
         "storm-two" => storm(&timers, &lateness, multi_thread(2)),
+        "crowd" => crowd(&timers, &lateness, current_thread(), false),
+        "crowd-two" => crowd(&timers, &lateness, multi_thread(2), true),
         "schedule" => blocked(&timers, &lateness, |timers| {
             timers.schedule(ms(20));
             thread::sleep(BLOCKS);
@@ -217,25 +222,78 @@ async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
+/// Four threads that sleep on the runtime's timers, again and again, from half a second after the start on.
+fn sleepers<T: Timers>(
+    timers: &T,
+    lateness: &Lateness,
+    runtime: &Runtime,
+    over: &Arc<AtomicBool>,
+) -> Vec<thread::JoinHandle<()>> {
+    let sleeper = |()| {
+        let (handle, timers) = (runtime.handle().clone(), timers.clone());
+        let (lateness, over) = (lateness.clone(), over.clone());
+        thread::spawn(move || {
+            thread::sleep(ms(500));
+            while !over.load(Ordering::Relaxed) {
+                let due = Instant::now() + ms(50);
+                handle.block_on(async { timers.sleep_until(due).await });
+                lateness.record(due);
+            }
+        })
+    };
+    [(); 4].map(sleeper).into()
+}
+
+/// Waits for threads, while the runtime goes on.
+async fn join_threads(threads: Vec<thread::JoinHandle<()>>) {
+    let joined = tokio::task::spawn_blocking(|| threads.into_iter().try_for_each(thread::JoinHandle::join));
+    joined.await.expect("it ends").expect("no thread panics");
+}
+
+/// 20,000 tasks that are always ready. They are spawned from outside, so those of one thread come by the runtime's global queue.
+/// Sleeps of other threads meanwhile.
+fn crowd<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime, yields: bool) {
+    let over = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async { timers.sleep(ms(1)).await });
+    let task = |over: Arc<AtomicBool>| async move {
+        while !over.load(Ordering::Relaxed) {
+            work_for(Duration::from_micros(5));
+            let mut woken = yields;
+            poll_fn(|cx| {
+                if mem::replace(&mut woken, true) {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            if yields {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..20_000).map(|_| runtime.spawn(task(over.clone()))).collect();
+    let others = sleepers(timers, lateness, &runtime, &over);
+    let ends = {
+        let over = over.clone();
+        thread::spawn(move || {
+            thread::sleep(ms(4_500));
+            over.store(true, Ordering::Relaxed);
+        })
+    };
+    runtime.block_on(async {
+        join_threads(others).await;
+        join(tasks).await;
+    });
+    ends.join().expect("it does not panic");
+}
+
 /// 20,000 tasks of one thread, or of two workers, whose timeouts elapse all the time; sleeps of other threads meanwhile.
 fn storm<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime) {
     const STORMING: usize = 20_000;
     let over = Arc::new(AtomicBool::new(false));
     let begun = Instant::now();
-    let others: Vec<_> = (0..4)
-        .map(|_| {
-            let (handle, timers) = (runtime.handle().clone(), timers.clone());
-            let (lateness, over) = (lateness.clone(), over.clone());
-            thread::spawn(move || {
-                thread::sleep(ms(500));
-                while !over.load(Ordering::Relaxed) {
-                    let due = Instant::now() + ms(50);
-                    handle.block_on(async { timers.sleep_until(due).await });
-                    lateness.record(due);
-                }
-            })
-        })
-        .collect();
+    let others = sleepers(timers, lateness, &runtime, &over);
     runtime.block_on(async {
         let storm = (0..STORMING).map(|_| {
             let (timers, over) = (timers.clone(), over.clone());
@@ -248,9 +306,7 @@ fn storm<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime) {
             })
         });
         join(storm.collect::<Vec<_>>()).await;
-        let joined =
-            tokio::task::spawn_blocking(|| others.into_iter().try_for_each(thread::JoinHandle::join));
-        joined.await.expect("it ends").expect("no thread panics");
+        join_threads(others).await;
     });
 }
 

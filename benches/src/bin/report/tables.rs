@@ -43,9 +43,14 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 
 /// The scenes of a bad day, by their names in `bad-day`.
-const SCENES: [(&str, &str); 9] = [
+const SCENES: [(&str, &str); 11] = [
     ("storm", "20,000 timeouts of one thread elapse all the time"),
     ("storm-two", "the same on two workers"),
+    (
+        "crowd",
+        "20,000 tasks of one thread are always ready, most in the global queue",
+    ),
+    ("crowd-two", "20,000 tasks of two workers yield all the time"),
     ("schedule", "a worker that schedules a task and blocks"),
     ("timeout", "a worker that starts a timeout and blocks"),
     ("reset", "a worker that resets a sleep to earlier and blocks"),

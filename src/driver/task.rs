@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{alarm::Given, shared::Shared, waking};
 use crate::{
-    clock::{Clock, Epoch, ROUNDING},
+    clock::{Clock, Epoch, ROUNDING, Source},
     events,
     shard::{NEVER, Reading, Shard, Visited, Wakers},
     timing_wheel::{Nanos, Tick},
@@ -204,6 +204,10 @@ impl Driver {
 
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(super) fn source(&self) -> Source {
+        self.clock.source
     }
 
     pub(super) fn has_worked_enough(&self) -> bool {

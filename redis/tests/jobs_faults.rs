@@ -353,6 +353,37 @@ async fn scripts_that_redis_has_forgotten_are_sent_again() {
     }
 }
 
+#[test]
+fn a_worker_that_outlives_its_runtime_yields_an_error() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut worker = runtime.block_on(async {
+        let jobs = queue(&server.url(), &server).await;
+        for n in 0..300 {
+            assert!(jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap());
+        }
+        let mut worker = jobs.worker().lease(HOUR).prefetch(200).start();
+        let _first = next(&mut worker).await;
+        until(async || places(&server)[1] > 100).await;
+        worker
+    });
+    let handle = runtime.handle().clone();
+    runtime.shutdown_timeout(SECOND);
+    let (ends, end) = std::sync::mpsc::channel();
+    // Nothing interrupts a thread that hangs, but a test can go on without it.
+    std::thread::spawn(move || {
+        // The worker asks for the next start as it is polled, and the runtime drops that there and then.
+        let _entered = handle.enter();
+        let mut polls = (0..400).map(|_| worker.next().now_or_never());
+        ends.send(polls.any(|polled| matches!(polled, Some(Some(Err(_))))))
+            .unwrap();
+    });
+    let yielded = end
+        .recv_timeout(30 * SECOND)
+        .expect("it hangs, or it has panicked");
+    assert!(yielded, "no error");
+}
+
 #[tokio::test]
 async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.

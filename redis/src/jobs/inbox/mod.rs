@@ -82,10 +82,11 @@ impl Inbox {
         state.asked = true;
         let on_their_way = state.starting + state.started.len();
         state.demand.asked(on_their_way);
-        self.start(&mut state);
+        let starts = self.start(&mut state);
         let notify = state.engine_wants_to_know();
         drop(state);
         drop(old);
+        self.queue.update_all(starts);
         if notify {
             self.engine.notify_one();
         }
@@ -164,7 +165,9 @@ impl Inbox {
             let place = (claim.due, state.added);
             state.due.insert(place, Ready { claim, since });
         }
-        self.start(&mut state);
+        let starts = self.start(&mut state);
+        drop(state);
+        self.queue.update_all(starts);
     }
 
     /// Yields an error, unless another has just been.

@@ -16,9 +16,9 @@ use crate::{
 
 impl Inbox {
     /// Starts as many claims that are due as the consumer has room for, if it waits.
-    pub(super) fn start(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn start(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
         if !state.asked || state.ended || state.closed {
-            return;
+            return Vec::new();
         }
         let duration = self.settings.lease;
         let mut starts = Vec::new();
@@ -38,7 +38,7 @@ impl Inbox {
             let start = Operation::new(arguments, deadline, move |answer| inbox.answered(claim, answer));
             starts.push((partition, start));
         }
-        self.queue.update_all(starts);
+        starts
     }
 
     fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
@@ -55,15 +55,17 @@ impl Inbox {
         state.starting -= 1;
         if !granted {
             state.held.remove(&claim.lease);
-            if error.is_none() {
-                self.start(&mut state);
-            }
+            let starts = match error {
+                None => self.start(&mut state),
+                Some(_) => Vec::new(),
+            };
             // The engine may take others in its place, or be waiting for the last one.
             if state.engine_wants_to_know() || state.closed {
                 self.engine.notify_one();
             }
+            drop(state);
+            self.queue.update_all(starts);
             if let Some(error) = error {
-                drop(state);
                 self.report(error);
                 // Nothing is started from here: it may be a runtime's end that brought the error. The next poll will.
                 wake(self.lock());

@@ -344,6 +344,46 @@ fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
 }
 
 /// The second clock is a day behind the first.
+/// The driver has not come for a while. What begins to wait before its next visit has not waited since its last one.
+#[test]
+fn headroom_after_a_quiet_time_counts_from_the_first_poll() {
+    const QUIET: Duration = ms(300);
+    let total = 2 * QUIET;
+    let runtime = real_runtime();
+    runtime
+        .block_on(runtime.spawn(async move {
+            let wheel = Wheel::builder().shards(1).build().unwrap();
+            wheel.sleep(ms(1)).await.unwrap();
+            tokio::time::sleep(QUIET).await;
+            let labelled = wheel.labelled("burst");
+            let start = Instant::now();
+            let mut burst: Vec<_> = (0..300)
+                .map(|_| {
+                    let (done, waits) = oneshot::channel::<()>();
+                    let mut timeout = Box::pin(labelled.timeout(total, waits));
+                    register(&mut timeout);
+                    (done, timeout)
+                })
+                .collect();
+            assert_eq!(wheel.snapshot().shards[0].mode, Mode::Ticking);
+            // The driver has come meanwhile.
+            wheel.sleep(2 * TICK).await.unwrap();
+            for (done, timeout) in burst.drain(..) {
+                done.send(()).unwrap();
+                timeout.await.unwrap().unwrap();
+            }
+            let within = start.elapsed() + 2 * TICK;
+            let least = (total.saturating_sub(within).as_nanos() * 10 / total.as_nanos()).min(9) as usize;
+            let headroom = stats(&wheel, "burst").headroom;
+            assert_eq!(
+                headroom[least..].iter().sum::<u64>(),
+                300,
+                "{headroom:?} within {within:?}"
+            );
+        }))
+        .unwrap();
+}
+
 #[test]
 fn headroom_counts_what_is_left_by_the_clock_of_another_driver() {
     for second in [paused_runtime, real_runtime] {

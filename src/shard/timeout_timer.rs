@@ -98,13 +98,19 @@ impl Timer {
         let tick = state.clock.deadline_tick(state.clock.nanos_at(due));
         let (until, epoch) = (state.until(tick), state.epoch);
         let key = state.wheel.insert(tick, waker);
-        let wake_at = state
-            .count_registration(wheel_now, shard.reuse.were_many())
-            .unwrap_or(tick);
+        let dozed = !state.mode.is_ticking();
+        let ticks_by = state.count_registration(wheel_now, shard.reuse.were_many());
+        let mut emptied = Vec::new();
+        if dozed && ticks_by.is_some() {
+            // The last visit may be long ago. The clock of a shard that ticks is its generation, and begins here.
+            let begins = shard.generation_at(&state, state.clock.tick_at(wheel_now));
+            shard.end_generation(&mut state, begins, &mut emptied);
+        }
+        let wake_at = ticks_by.unwrap_or(tick);
         shard.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         let spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
-        drop(spent);
+        drop((spent, emptied));
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(due, epoch);
         Poll::Pending

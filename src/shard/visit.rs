@@ -135,7 +135,7 @@ impl Shard {
     }
 
     /// The generation to publish before timers up to `tick` expire.
-    fn generation_at(&self, state: &State, tick: Tick) -> Generation {
+    pub(super) fn generation_at(&self, state: &State, tick: Tick) -> Generation {
         let next = Generation::of(state.driver, tick);
         match self.reuse.generation() {
             _ if !state.clock.source.is_real() => Generation::ENDED,

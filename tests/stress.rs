@@ -5,6 +5,7 @@ mod support;
 use std::{
     future::{Future, pending},
     pin::Pin,
+    sync::atomic::Ordering,
     task::{Context, Waker},
     thread,
     time::Duration,
@@ -14,7 +15,8 @@ use tickwheel::{Sleep, TimeoutError, Wheel};
 use tokio::time::Instant;
 
 use support::{
-    SECOND, assert_arena_given_back, assert_at_rest, ms, random::Random, real_runtime, threaded_runtime,
+    SECOND, assert_arena_given_back, assert_at_rest, counting_waker, ms, random::Random, real_runtime,
+    threaded_runtime,
 };
 
 /// Durations at random.
@@ -348,4 +350,33 @@ fn a_sleep_polled_by_two_tasks_in_turn_wakes_at_least_the_last() {
         }
     });
     assert_at_rest(&wheel);
+}
+
+/// The deadline that a thread has just told Tokio's timer may come in that very moment, on another thread.
+#[test]
+fn no_deadline_is_missed_that_comes_as_the_timer_is_set() {
+    let runtime = threaded_runtime(2);
+    let wheels: Vec<_> = (0..100)
+        .map(|_| {
+            let builder = Wheel::builder().tick_duration(ms(1)).shards(1);
+            builder.handle(runtime.handle().clone()).build().unwrap()
+        })
+        .collect();
+    let (waker, woken) = counting_waker();
+    let mut waiting = 0;
+    for round in 0..300 {
+        let start = |wheel: &Wheel| {
+            let mut sleep = wheel.sleep(ms(1));
+            let polled = Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker));
+            polled.is_pending().then_some(sleep)
+        };
+        let sleeps: Vec<_> = wheels.iter().filter_map(start).collect();
+        waiting += sleeps.len();
+        let given_up = Instant::now() + 20 * SECOND;
+        while woken.load(Ordering::SeqCst) < waiting {
+            assert!(Instant::now() < given_up, "one is never woken, in round {round}");
+            thread::yield_now();
+        }
+    }
+    assert!(waiting > 0);
 }

@@ -9,13 +9,11 @@
 //! else comes at the same instant of that comes first, a value before the timeout around it.
 
 use std::{
+    cell::Cell,
     future::poll_fn,
     mem,
     pin::pin,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak},
     task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
@@ -65,8 +63,7 @@ pub(super) struct Plan {
 /// Tokio's timer, and what that wakes.
 struct Timer {
     interval: Interval,
-    bell: Arc<Bell>,
-    waker: Waker,
+    bell: Waker,
 }
 
 /// Has the driver work when it is woken.
@@ -75,8 +72,28 @@ struct Bell {
     driver: u64,
     runtime: Handle,
     source: Source,
-    /// Tokio's timer is being set. If that has come already, Tokio wakes the bell there and then. Whoever sets it is told otherwise too.
-    silent: AtomicBool,
+}
+
+thread_local! {
+    /// This thread is setting Tokio's timer, under the alarm's lock. If the new instant has come already, Tokio wakes the bell there and
+    /// then, and the thread learns of it otherwise too. What another thread wakes meanwhile is not to be missed.
+    static SETS_TIMER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends it, also if Tokio panics because its runtime is shutting down.
+struct SetsTimer;
+
+impl SetsTimer {
+    fn begin() -> SetsTimer {
+        SETS_TIMER.set(true);
+        SetsTimer
+    }
+}
+
+impl Drop for SetsTimer {
+    fn drop(&mut self) {
+        SETS_TIMER.set(false);
+    }
 }
 
 impl Wake for Bell {
@@ -85,7 +102,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.silent.load(Ordering::Relaxed) {
+        if SETS_TIMER.get() {
             return;
         }
         if let Some(shared) = self.shared.upgrade() {
@@ -102,19 +119,17 @@ impl Wake for Bell {
 impl Alarm {
     /// A driver is about to start, and is to wait on this timer. Returns the plan of the last one, to be dropped with no lock held.
     pub(super) fn set_up(&self, driver: Driver, interval: Interval, runtime: Handle) -> Plan {
-        let bell = Arc::new(Bell {
+        let bell = Bell {
             shared: Arc::downgrade(driver.shared()),
             driver: driver.number(),
             runtime,
             source: driver.source(),
-            silent: AtomicBool::new(false),
-        });
+        };
         let plan = Plan {
             number: driver.number(),
             timer: Some(Timer {
                 interval,
-                waker: Waker::from(bell.clone()),
-                bell,
+                bell: Waker::from(Arc::new(bell)),
             }),
             driver: Some(Box::new(driver)),
             ..Plan::default()
@@ -262,21 +277,14 @@ impl Plan {
 
     /// Sets Tokio's timer, and polls it for the bell, whoever calls.
     fn set(&mut self, at: Instant) -> Poll<Instant> {
-        let Some(Timer {
-            interval,
-            bell,
-            waker,
-        }) = &mut self.timer
-        else {
+        let Some(Timer { interval, bell }) = &mut self.timer else {
             return Poll::Pending;
         };
-        bell.silent.store(true, Ordering::Relaxed);
+        let _setting = SetsTimer::begin();
         interval.reset_at(at);
         // This ignores the calling task's budget: without budget, the timer would not be registered.
         let tick = pin!(task::unconstrained(poll_fn(|cx| interval.poll_tick(cx))));
-        let came = tick.poll(&mut Context::from_waker(waker));
-        bell.silent.store(false, Ordering::Relaxed);
-        came
+        tick.poll(&mut Context::from_waker(bell))
     }
 }
 

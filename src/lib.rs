@@ -2,7 +2,7 @@
 //!
 //! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection,
 //! a heartbeat to each peer. Nearly all of them are cancelled or pushed back. Few ever expire. A [`Wheel`] is made for that.
-//! Time moves in ticks of 10 ms, unless you say otherwise. Each timer is in the bucket of its tick, and one Tokio task wakes
+//! Time moves in ticks of 10 ms, unless you say otherwise. Each timer is in the bucket of its tick, and one driver wakes
 //! what is due. Starting and cancelling a timer is O(1) and touches only one shard. A busy wheel does not even read the clock
 //! for a [`timeout`](Wheel::timeout).
 //!

@@ -1,6 +1,6 @@
 //! When the driver comes, and who has it work.
 //!
-//! Tokio's time driver does. The timer on which the driver waits wakes no task. It wakes a [`Bell`], and that has the driver work there
+//! Tokio's time driver does. The timer on which the driver waits wakes no task. It wakes a [`DriverWaker`], and that has the driver work there
 //! and then: in the place where Tokio would wake the task of a sleep of its own. So a sleep of the wheel's is woken when and where Tokio's
 //! would be, however many tasks are ready, in whichever queue they stand, and whatever worker is blocked. A thread that registers an
 //! earlier deadline moves Tokio's timer.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     timer: Option<Timer>,
     /// The waker of the driver's task, once that has been polled.
     task: Option<Waker>,
-    /// The driver itself, while it does not work. Whoever takes it has it to himself, and works with no lock held.
+    /// The driver itself, while it does not work. Whoever takes it has it alone, and works with no lock held.
     driver: Option<Box<Driver>>,
     /// When the driver means to come. None while nothing waits for it.
     at: Option<Instant>,
@@ -63,11 +63,11 @@ pub(super) struct Plan {
 /// Tokio's timer, and what that wakes.
 struct Timer {
     interval: Interval,
-    bell: Waker,
+    waker: Waker,
 }
 
 /// Has the driver work when it is woken.
-struct Bell {
+struct DriverWaker {
     shared: Weak<Shared>,
     driver: u64,
     runtime: Handle,
@@ -75,12 +75,12 @@ struct Bell {
 }
 
 thread_local! {
-    /// This thread is setting Tokio's timer, under the alarm's lock. If the new instant has come already, Tokio wakes the bell there and
+    /// This thread is setting Tokio's timer, under the alarm's lock. If the new instant has come already, Tokio calls the waker there and
     /// then, and the thread learns of it otherwise too. What another thread wakes meanwhile is not to be missed.
     static SETS_TIMER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends it, also if Tokio panics because its runtime is shutting down.
+/// While this lives, [`SETS_TIMER`] holds: also if Tokio panics, because its runtime is shutting down.
 struct SetsTimer;
 
 impl SetsTimer {
@@ -96,7 +96,7 @@ impl Drop for SetsTimer {
     }
 }
 
-impl Wake for Bell {
+impl Wake for DriverWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -119,7 +119,7 @@ impl Wake for Bell {
 impl Alarm {
     /// A driver is about to start, and is to wait on this timer. Returns the plan of the last one, to be dropped with no lock held.
     pub(super) fn set_up(&self, driver: Driver, interval: Interval, runtime: Handle) -> Plan {
-        let bell = Bell {
+        let waker = DriverWaker {
             shared: Arc::downgrade(driver.shared()),
             driver: driver.number(),
             runtime,
@@ -129,7 +129,7 @@ impl Alarm {
             number: driver.number(),
             timer: Some(Timer {
                 interval,
-                bell: Waker::from(Arc::new(bell)),
+                waker: Waker::from(Arc::new(waker)),
             }),
             driver: Some(Box::new(driver)),
             ..Plan::default()
@@ -275,16 +275,16 @@ impl Plan {
         let _ = self.set(Instant::now() + PAUSE);
     }
 
-    /// Sets Tokio's timer, and polls it for the bell, whoever calls.
+    /// Sets Tokio's timer, and polls it with the driver's waker, whoever calls.
     fn set(&mut self, at: Instant) -> Poll<Instant> {
-        let Some(Timer { interval, bell }) = &mut self.timer else {
+        let Some(Timer { interval, waker }) = &mut self.timer else {
             return Poll::Pending;
         };
         let _setting = SetsTimer::begin();
         interval.reset_at(at);
         // This ignores the calling task's budget: without budget, the timer would not be registered.
         let tick = pin!(task::unconstrained(poll_fn(|cx| interval.poll_tick(cx))));
-        tick.poll(&mut Context::from_waker(bell))
+        tick.poll(&mut Context::from_waker(waker))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The driver: the one Tokio task that turns a wheel, and what the shards need to reach it.
+//! The driver: it turns a wheel, and one Tokio task stands for it. And what the shards need to reach it.
 //!
 //! [`task`] is the task and its work, [`alarm`] says when it works and who has it do so, [`start`] how it is started and replaced,
 //! [`waking`] how it wakes many tasks, and [`shared`] is what it has in common with the shards.

@@ -15,17 +15,19 @@ use crate::{
     timing_wheel::{Nanos, Tick},
 };
 
-/// After so many readings a thread asks for a visit, if at that rate [`WORTH`] times as many would come before it. So many readings cost
+/// After so many readings a thread asks for a visit, if at that rate [`WORTH`] times as many would come before it. Twice as many cost
 /// about as much as to wake a quiet runtime twice: once to be asked, and once to come.
-const MANY: u32 = 256;
-const WORTH: u64 = 4;
+const MANY: u32 = 128;
+const WORTH: u64 = 8;
 
 /// The visit that nobody has asked for.
 pub(super) const UNASKED: Moment = Moment(u64::MAX);
 
 thread_local! {
-    /// How often this thread has read the clock for headroom, and since when.
-    static READINGS: Cell<(u32, Moment)> = const { Cell::new((0, Moment(0))) };
+    /// How often this thread has read the clock for headroom, of [`MANY`] times.
+    static READINGS: Cell<u32> = const { Cell::new(0) };
+    /// When it had last read it so many times.
+    static SINCE: Cell<Moment> = const { Cell::new(Moment(0)) };
 }
 
 impl Timer {
@@ -80,15 +82,20 @@ impl Timer {
     }
 
     /// The clock was read because no visit is asked for in this timer's first tenth. If that is so often, one is.
-    #[inline]
+    #[inline(always)]
     fn count_reading(&self, now: Moment, total: Nanos) {
-        let (readings, since) = match READINGS.get() {
-            (0, _) => (1, now),
-            (readings, since) => (readings + 1, since),
-        };
-        READINGS.set((readings % MANY, since));
+        let readings = READINGS.get() + 1;
+        READINGS.set(readings % MANY);
+        if readings == MANY {
+            self.count_many_readings(now, total);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_many_readings(&self, now: Moment, total: Nanos) {
         let tenth = Nanos(total.0 / 10);
-        if readings == MANY && since.nanos_until(now) < Nanos(tenth.0 / WORTH) {
+        if SINCE.replace(now).nanos_until(now) < Nanos(tenth.0 / WORTH) {
             self.shard.ask_for_visit(now.after(tenth));
         }
     }

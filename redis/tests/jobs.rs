@@ -7,15 +7,17 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::join_all};
-use redis::aio::ConnectionManager;
-use support::{connect, server::Server, soon, until};
+use support::{
+    connect,
+    jobs::{Jobs, next, queue},
+    server::Server,
+    soon, until,
+};
 use tickwheel::Wheel;
-use tickwheel_redis::{Counts, DelayedJobs, Error, Job, Notifications, Worker};
+use tickwheel_redis::{Counts, DelayedJobs, Error, Notifications, Worker};
 use tokio::time::sleep;
 
 mod support;
-
-type Jobs = DelayedJobs<ConnectionManager>;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,21 +27,8 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Short enough to be waited for.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// A queue of that name, whose workers are notified.
-async fn queue(server: &Server, name: &str) -> Jobs {
-    DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, name)
-        .notifications(&Notifications::of(server.client()))
-}
-
 fn worker(jobs: &Jobs) -> Worker {
     jobs.worker().lease(LEASE).start()
-}
-
-async fn next(worker: &mut Worker) -> Job {
-    soon(worker.next())
-        .await
-        .expect("a stream without an end")
-        .unwrap()
 }
 
 async fn assert_counts(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {

@@ -5,15 +5,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use futures::StreamExt;
 use support::{
     connect,
+    jobs::next,
     process::{Process, faketime, say, setting},
     server::Server,
     soon,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Job, Notifications, Worker};
+use tickwheel_redis::{DelayedJobs, Notifications};
 
 mod support;
 
@@ -24,13 +24,6 @@ const DELAY: Duration = Duration::from_millis(700);
 async fn queue(url: &str, name: &str) -> DelayedJobs<redis::aio::ConnectionManager> {
     DelayedJobs::new(&Wheel::new(), connect(url).await, name)
         .notifications(&Notifications::of(redis::Client::open(url).unwrap()))
-}
-
-async fn next(worker: &mut Worker) -> Job {
-    soon(worker.next())
-        .await
-        .expect("a stream without an end")
-        .unwrap()
 }
 
 fn micros(time: SystemTime) -> u128 {

@@ -1,12 +1,14 @@
 //! Delayed jobs of which Redis has lost a key, or at whose keys something else is: evicted, deleted, restored from an old backup.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::StreamExt;
-use redis::aio::ConnectionManager;
-use support::{connect, server::Server, soon, until};
-use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Job, Notifications, Worker};
+use support::{
+    jobs::{next, queue},
+    server::Server,
+    soon, until,
+};
+use tickwheel_redis::Error;
 
 mod support;
 
@@ -14,22 +16,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Short enough to be waited for.
 const SHORT: Duration = Duration::from_secs(1);
 
-type Jobs = DelayedJobs<ConnectionManager>;
-
-async fn queue(server: &Server) -> Jobs {
-    DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()))
-}
-
 fn key(what: &str) -> String {
     format!("tickwheel:jobs:{{q:0}}:{what}")
-}
-
-async fn next(worker: &mut Worker) -> Job {
-    soon(worker.next())
-        .await
-        .expect("a stream without an end")
-        .unwrap()
 }
 
 /// Puts a job in each place: `running` and `claimed` under leases that have run out, of a worker whose runtime has gone.
@@ -39,7 +27,7 @@ fn put_a_job_in_each_place(server: &Server) {
         .build()
         .unwrap();
     let left = runtime.block_on(async {
-        let jobs = queue(server).await;
+        let jobs = queue(server, "q").await;
         for id in ["dead", "running", "claimed"] {
             assert!(jobs.schedule(id, Duration::ZERO, b"kept").await.unwrap());
         }
@@ -72,12 +60,12 @@ async fn a_queue_that_has_lost_a_key_goes_on_with_what_is_left() {
     ] {
         let server = Server::start();
         std::thread::scope(|scope| scope.spawn(|| put_a_job_in_each_place(&server)).join().unwrap());
-        let jobs = queue(&server).await;
+        let jobs = queue(&server, "q").await;
         assert_eq!(server.command::<u64>(&["DEL", &key(lost)]), 1);
         assert!(jobs.schedule("new", Duration::ZERO, b"kept").await.unwrap());
         let _ = jobs.reschedule("due", Duration::ZERO).await.unwrap();
 
-        let mut worker = queue(&server).await.worker().lease(HOUR).start();
+        let mut worker = queue(&server, "q").await.worker().lease(HOUR).start();
         let mut seen = Vec::new();
         while seen.len() < left.len() {
             let job = next(&mut worker).await;
@@ -108,14 +96,14 @@ async fn something_else_at_a_key_moves_no_job_to_nowhere() {
     for place in ["due", "claimed", "running", "dead"] {
         let server = Server::start();
         std::thread::scope(|scope| scope.spawn(|| put_a_job_in_each_place(&server)).join().unwrap());
-        let jobs = queue(&server).await;
+        let jobs = queue(&server, "q").await;
         assert!(jobs.schedule("other", Duration::ZERO, b"kept").await.unwrap());
         assert!(server.command::<bool>(&["COPY", &key(place), "saved"]));
         let _: u64 = server.command(&["DEL", &key(place)]);
         let _: String = server.command(&["SET", &key(place), "not ours"]);
 
         // The only attempt of `running` has been made: it is to be buried.
-        let mut worker = queue(&server)
+        let mut worker = queue(&server, "q")
             .await
             .worker()
             .attempts(1)
@@ -147,4 +135,71 @@ async fn something_else_at_a_key_moves_no_job_to_nowhere() {
             );
         }
     }
+}
+
+/// What is stored of a queue goes with all else. Who was there goes on, and who comes may bring another number of partitions: they
+/// share the partitions that both have. docs/guarantees.md says so.
+#[tokio::test]
+async fn after_flushall_a_running_program_goes_on_and_a_new_one_may_bring_another_number() {
+    let server = Server::start();
+    let old = queue(&server, "q").await.partitions(2);
+    assert!(old.schedule("forgotten", HOUR, b"").await.unwrap());
+    let mut worker = old.worker().lease(HOUR).start();
+    assert!(old.schedule("before", Duration::ZERO, b"").await.unwrap());
+    let held = next(&mut worker).await;
+
+    let _: String = server.command(&["FLUSHALL"]);
+    assert!(!held.done().await.unwrap());
+    let new = queue(&server, "q").await.partitions(3);
+    assert_eq!(new.counts().await.unwrap().waiting, 0);
+    assert!(new.schedule("forgotten", HOUR, b"").await.unwrap());
+    assert!(new.cancel("forgotten").await.unwrap());
+    // A program that starts with the number of before is refused.
+    let refused = queue(&server, "q").await.partitions(2);
+    let error = refused
+        .schedule("refused", Duration::ZERO, b"")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Partitions {
+                given: 2,
+                stored: 3,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = soon(refused.worker().start().next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Partitions { .. }), "{error}");
+
+    let ids: BTreeSet<String> = (0..60).map(|n| format!("{n}")).collect();
+    for (n, id) in ids.iter().enumerate() {
+        let handle = if n % 2 == 0 { &old } else { &new };
+        assert!(handle.schedule(id, Duration::ZERO, b"").await.unwrap());
+    }
+    // The old worker is given what lies in the partitions that it knows.
+    let mut seen = BTreeSet::new();
+    let of_others = server.command::<usize>(&["HLEN", "tickwheel:jobs:{q:2}:payload"]);
+    assert!(of_others > 0, "every job lies in the first two partitions");
+    while seen.len() < ids.len() - of_others {
+        let job = next(&mut worker).await;
+        assert!(seen.insert(job.id().to_owned()), "{job:?}");
+        assert!(job.done().await.unwrap());
+    }
+    assert_eq!(
+        server.command::<usize>(&["HLEN", "tickwheel:jobs:{q:2}:payload"]),
+        of_others
+    );
+    // The rest waits for one that knows them all.
+    let mut worker = new.worker().lease(HOUR).start();
+    while seen.len() < ids.len() {
+        let job = next(&mut worker).await;
+        assert!(seen.insert(job.id().to_owned()), "{job:?}");
+        assert!(job.done().await.unwrap());
+    }
+    assert_eq!(seen, ids);
+    let counts = new.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
 }

@@ -3,20 +3,18 @@
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
-use redis::aio::ConnectionManager;
 use support::{
     connect,
+    jobs::{Jobs, next_after_errors},
     proxy::{Network, Proxy},
     server::{Server, keep_busy},
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Job, Notifications, Worker};
+use tickwheel_redis::{DelayedJobs, Error, Notifications, Worker};
 use tokio::time::sleep;
 
 mod support;
-
-type Jobs = DelayedJobs<ConnectionManager>;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,23 +32,11 @@ fn worker(jobs: &Jobs) -> Worker {
     jobs.worker().lease(HOUR).start()
 }
 
-async fn next(worker: &mut Worker) -> Job {
-    soon(async {
-        loop {
-            match worker.next().await.expect("a stream without an end") {
-                Ok(job) => return job,
-                Err(error) => eprintln!("yielded: {error}"),
-            }
-        }
-    })
-    .await
-}
-
 /// Lets Redis know the scripts: it cannot carry out what it has to ask for first.
 async fn warm(jobs: &Jobs) {
     jobs.schedule("warm", Duration::ZERO, b"").await.unwrap();
     let mut worker = worker(jobs);
-    assert!(next(&mut worker).await.done().await.unwrap());
+    assert!(next_after_errors(&mut worker).await.done().await.unwrap());
 }
 
 /// How many jobs are due, claimed, running and dead.
@@ -104,13 +90,13 @@ async fn what_is_repeated_after_a_lost_reply_answers_as_the_first_did() {
     lose_reply!([0, 0, 0, 0], |jobs: Jobs| async move { jobs.cancel("a").await });
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
     let mut worker = worker(&jobs);
-    let job = next(&mut worker).await;
+    let job = next_after_errors(&mut worker).await;
     lose_reply!([0, 0, 0, 0], |_: Jobs| job.done());
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-    let job = next(&mut worker).await;
+    let job = next_after_errors(&mut worker).await;
     lose_reply!([1, 0, 0, 0], |_: Jobs| job.retry_after(HOUR));
     jobs.reschedule("a", Duration::ZERO).await.unwrap();
-    let job = next(&mut worker).await;
+    let job = next_after_errors(&mut worker).await;
     assert_eq!(job.attempt(), 2);
     lose_reply!([0, 0, 0, 1], |_: Jobs| job.bury());
     drop(worker);
@@ -133,13 +119,13 @@ async fn a_take_whose_reply_was_lost_is_repeated() {
     // The claims of the lost reply would stay for an hour.
     let mut worker = worker(&jobs);
     let (mut worker, job) = lose_reply(&jobs, &proxy, &server, [0, 5, 0, 0], async move {
-        let job = next(&mut worker).await;
+        let job = next_after_errors(&mut worker).await;
         (worker, job)
     })
     .await;
     assert_eq!((job.id(), job.attempt()), ("0", 1));
     for n in 1..5 {
-        let job = next(&mut worker).await;
+        let job = next_after_errors(&mut worker).await;
         assert_eq!(
             (job.id(), job.payload(), job.attempt()),
             (&*format!("{n}"), &b"x"[..], 1)
@@ -156,9 +142,9 @@ async fn a_start_whose_reply_was_lost_is_repeated() {
         jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
     }
     let mut worker = worker(&jobs);
-    let _first = next(&mut worker).await;
+    let _first = next_after_errors(&mut worker).await;
     let job = lose_reply(&jobs, &proxy, &server, [0, 3, 2, 0], async move {
-        next(&mut worker).await
+        next_after_errors(&mut worker).await
     })
     .await;
     assert_eq!((job.id(), job.attempt()), ("1", 1));
@@ -184,7 +170,7 @@ async fn a_take_that_was_dropped_midway_is_given_back() {
     proxy.set(Network::Up);
     until(|| async { places(&server) == [5, 0, 0, 0] }).await;
     let mut worker = worker(&jobs);
-    assert_eq!(next(&mut worker).await.attempt(), 1);
+    assert_eq!(next_after_errors(&mut worker).await.attempt(), 1);
 }
 
 #[tokio::test]
@@ -195,7 +181,7 @@ async fn redis_away_is_an_error_and_work_goes_on_when_it_is_back() {
     let mut worker = worker(&jobs);
     assert!(worker.next().now_or_never().is_none());
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
-    next(&mut worker).await.done().await.unwrap();
+    next_after_errors(&mut worker).await.done().await.unwrap();
 
     for network in [Network::Down, Network::Silent] {
         proxy.set(network);
@@ -214,7 +200,7 @@ async fn redis_away_is_an_error_and_work_goes_on_when_it_is_back() {
         sleep(50 * MS).await;
         proxy.set(Network::Up);
         jobs.schedule("b", Duration::ZERO, b"").await.unwrap();
-        let job = next(&mut worker).await;
+        let job = next_after_errors(&mut worker).await;
         assert_eq!(job.id(), "b");
         assert!(soon(job.done()).await.unwrap());
     }
@@ -227,7 +213,10 @@ async fn a_job_is_lost_when_redis_does_not_answer_for_its_lease() {
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
     jobs.schedule("b", Duration::ZERO, b"").await.unwrap();
     let mut worker = jobs.worker().lease(SHORT).start();
-    let (a, b) = (next(&mut worker).await, next(&mut worker).await);
+    let (a, b) = (
+        next_after_errors(&mut worker).await,
+        next_after_errors(&mut worker).await,
+    );
     let asked = Instant::now();
     server.stop();
     soon(a.lost()).await;
@@ -238,7 +227,7 @@ async fn a_job_is_lost_when_redis_does_not_answer_for_its_lease() {
     server.cont();
     assert!(!b.done().await.unwrap());
     for _ in 0..2 {
-        let again = next(&mut worker).await;
+        let again = next_after_errors(&mut worker).await;
         assert_eq!(again.attempt(), 2);
         assert!(again.done().await.unwrap());
     }
@@ -254,12 +243,12 @@ async fn a_server_that_is_killed_and_restarted_has_every_job() {
             .unwrap();
     }
     let mut worker = jobs.worker().lease(HOUR).prefetch(5).start();
-    let first = next(&mut worker).await;
+    let first = next_after_errors(&mut worker).await;
     server.restart();
     // Claims and running jobs are where they were.
     assert!(soon(first.done()).await.unwrap());
     for n in 1..20 {
-        let job = next(&mut worker).await;
+        let job = next_after_errors(&mut worker).await;
         assert_eq!((job.id(), job.attempt()), (&*format!("{n:02}"), 1));
         assert!(soon(job.done()).await.unwrap());
     }
@@ -274,16 +263,22 @@ async fn out_of_memory_nothing_is_scheduled_and_everything_is_finished() {
         jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
     }
     let mut worker = jobs.worker().lease(SHORT).prefetch(1).start();
-    let held = next(&mut worker).await;
+    let held = next_after_errors(&mut worker).await;
     let _: String = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = jobs.schedule("more", Duration::ZERO, b"").await.unwrap_err();
     assert!(error.to_string().contains("out of memory"), "{error}");
 
     assert!(jobs.cancel("5").await.unwrap());
     assert!(jobs.reschedule("4", HOUR).await.unwrap());
-    assert!(next(&mut worker).await.done().await.unwrap());
-    assert!(next(&mut worker).await.retry_after(HOUR).await.unwrap());
-    assert!(next(&mut worker).await.bury().await.unwrap());
+    assert!(next_after_errors(&mut worker).await.done().await.unwrap());
+    assert!(
+        next_after_errors(&mut worker)
+            .await
+            .retry_after(HOUR)
+            .await
+            .unwrap()
+    );
+    assert!(next_after_errors(&mut worker).await.bury().await.unwrap());
     assert_eq!(jobs.dead(1).await.unwrap().len(), 1);
     tokio::select! {
         () = held.lost() => panic!("not renewed"),
@@ -309,7 +304,7 @@ async fn a_server_that_evicts_is_refused() {
     // Jobs have no time to live.
     let _: String = server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
     assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
-    assert_eq!(next(&mut worker).await.id(), "a");
+    assert_eq!(next_after_errors(&mut worker).await.id(), "a");
 }
 
 #[tokio::test]
@@ -336,7 +331,7 @@ async fn something_else_at_a_key_is_an_error_until_it_has_gone() {
     let _: i64 = server.command(&["DEL", key]);
     // A job that was refused has left nothing behind.
     assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
-    assert_eq!(next(&mut worker).await.id(), "a");
+    assert_eq!(next_after_errors(&mut worker).await.id(), "a");
 }
 
 #[tokio::test]
@@ -347,7 +342,7 @@ async fn scripts_that_redis_has_forgotten_are_sent_again() {
     for _ in 0..3 {
         let _: String = server.command(&["SCRIPT", "FLUSH"]);
         assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
-        let job = next(&mut worker).await;
+        let job = next_after_errors(&mut worker).await;
         let _: String = server.command(&["SCRIPT", "FLUSH"]);
         assert!(job.done().await.unwrap());
     }
@@ -363,7 +358,7 @@ fn a_worker_that_outlives_its_runtime_yields_an_error() {
             assert!(jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap());
         }
         let mut worker = jobs.worker().lease(HOUR).prefetch(200).start();
-        let _first = next(&mut worker).await;
+        let _first = next_after_errors(&mut worker).await;
         until(async || places(&server)[1] > 100).await;
         worker
     });
@@ -416,7 +411,7 @@ async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
     warm(&jobs).await;
     let mut worker = worker(&jobs);
     jobs.schedule("before", Duration::ZERO, b"").await.unwrap();
-    let before = next(&mut worker).await;
+    let before = next_after_errors(&mut worker).await;
     let busy = keep_busy(&server);
     let asked = tokio::spawn({
         let jobs = jobs.clone();
@@ -430,5 +425,5 @@ async fn a_server_that_is_busy_with_somebodys_script_is_waited_for() {
     busy.end();
     let (done, scheduled) = soon(asked).await.unwrap();
     assert!(done.unwrap() && scheduled.unwrap());
-    assert_eq!(next(&mut worker).await.id(), "after");
+    assert_eq!(next_after_errors(&mut worker).await.id(), "after");
 }

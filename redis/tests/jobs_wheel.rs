@@ -3,10 +3,14 @@
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt, future::join_all};
-use redis::aio::ConnectionManager;
-use support::{connect, server::Server, soon, until};
+use support::{
+    connect,
+    jobs::{next, queue, queue_on},
+    server::Server,
+    soon, until,
+};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Job, Notifications, Worker};
+use tickwheel_redis::DelayedJobs;
 use tokio::{runtime::Handle, time::sleep};
 
 mod support;
@@ -14,31 +18,6 @@ mod support;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// A queue whose workers are notified.
-async fn queue(server: &Server, wheel: &Wheel) -> DelayedJobs<ConnectionManager> {
-    DelayedJobs::new(wheel, connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()))
-}
-
-async fn next(worker: &mut Worker) -> Job {
-    soon(worker.next())
-        .await
-        .expect("a stream without an end")
-        .unwrap()
-}
-
-/// How many scripts have been run.
-fn scripts(server: &Server) -> u64 {
-    let stats: String = server.command(&["INFO", "commandstats"]);
-    let calls = |name: &str| -> u64 {
-        stats
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")))
-            .map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
-    };
-    calls("evalsha") + calls("eval")
-}
 
 fn claimed(server: &Server) -> u64 {
     server.command(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"])
@@ -48,16 +27,16 @@ fn claimed(server: &Server) -> u64 {
 async fn an_idle_worker_sends_less_than_a_command_a_second() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = queue(&server, &wheel).await;
+    let jobs = queue_on(&wheel, &server, "q").await;
     // Something to wait for makes no difference.
     jobs.schedule("later", HOUR, b"").await.unwrap();
     let mut worker = jobs.worker().look_ahead(SECOND).start();
     assert!(worker.next().now_or_never().is_none());
     // The queue is opened, the subscription made, and the first look had.
     sleep(SECOND).await;
-    let (before, began) = (scripts(&server), Instant::now());
+    let (before, began) = (server.scripts_run(), Instant::now());
     sleep(7 * SECOND).await;
-    let (sent, passed) = (scripts(&server) - before, began.elapsed().as_secs_f64());
+    let (sent, passed) = (server.scripts_run() - before, began.elapsed().as_secs_f64());
     // One in five seconds, and one at the edge of the time that was watched.
     assert!(sent as f64 <= passed / 4.9 + 1.0, "{sent} commands in {passed} s");
     assert!(sent >= 1, "no sweep: {sent} commands in {passed} s");
@@ -68,7 +47,7 @@ async fn an_idle_worker_sends_less_than_a_command_a_second() {
 async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_it_is_due() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = queue(&server, &wheel).await;
+    let jobs = queue_on(&wheel, &server, "q").await;
     let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
     sleep(300 * MS).await;
@@ -77,13 +56,13 @@ async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_i
     jobs.schedule("a", delay, b"").await.unwrap();
     jobs.schedule("b", HOUR / 2, b"").await.unwrap();
     until(|| async { claimed(&server) == 2 && wheel.pending() >= idle + 2 }).await;
-    let before = scripts(&server);
+    let before = server.scripts_run();
     let began = Instant::now();
     let job = next(&mut worker).await;
     assert_eq!(job.id(), "a");
     // The start, and where this took long, sweeps.
     let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
-    assert!(scripts(&server) - before <= 1 + sweeps);
+    assert!(server.scripts_run() - before <= 1 + sweeps);
 
     // What is held counts as waiting, and can be taken away.
     assert_eq!(jobs.counts().await.unwrap().waiting, 1);
@@ -95,7 +74,7 @@ async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_i
 async fn what_is_due_at_one_tick_is_started_by_one_command() {
     const JOBS: u64 = 40;
     let server = Server::start();
-    let jobs = queue(&server, &Wheel::new()).await;
+    let jobs = queue(&server, "q").await;
     let mut worker = jobs.worker().lease(HOUR).prefetch(256).look_ahead(HOUR).start();
     // It is seen to work on many at once.
     let mut held = Vec::new();
@@ -122,13 +101,13 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
     .await;
     assert!(worker.next().now_or_never().is_none());
     until(|| async { claimed(&server) == JOBS }).await;
-    let (before, began) = (scripts(&server), Instant::now());
+    let (before, began) = (server.scripts_run(), Instant::now());
     while held.len() < JOBS as usize {
         held.push(next(&mut worker).await);
     }
     // One, where the wheel wakes all before the first goes; a second, where not; and sweeps.
     let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
-    let sent = scripts(&server) - before;
+    let sent = server.scripts_run() - before;
     assert!(sent <= 2 + sweeps, "{sent} commands to start {JOBS} jobs");
 }
 
@@ -136,14 +115,14 @@ async fn what_is_due_at_one_tick_is_started_by_one_command() {
 async fn without_look_ahead_the_next_due_time_is_waited_for_on_the_wheel() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = queue(&server, &wheel).await;
+    let jobs = queue_on(&wheel, &server, "q").await;
     let mut worker = jobs.worker().lease(HOUR).start();
     for n in 0..5 {
         jobs.schedule(&format!("{n}"), 300 * MS * (n + 1), b"")
             .await
             .unwrap();
     }
-    let before = scripts(&server);
+    let before = server.scripts_run();
     let mut polls = 0;
     let began = Instant::now();
     for n in 0..5 {
@@ -154,7 +133,7 @@ async fn without_look_ahead_the_next_due_time_is_waited_for_on_the_wheel() {
     }
     // A take, a start and a done for each; the first look, the subscription's, and sweeps.
     let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
-    let sent = scripts(&server) - before;
+    let sent = server.scripts_run() - before;
     assert!(sent <= polls + 4 + sweeps, "{sent} commands");
 }
 
@@ -164,7 +143,7 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
     let lease = 3 * SECOND;
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = queue(&server, &wheel).await;
+    let jobs = queue_on(&wheel, &server, "q").await;
     join_all((0..JOBS).map(|n| {
         let jobs = jobs.clone();
         async move { jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap() }
@@ -176,9 +155,9 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
         held.push(next(&mut worker).await);
     }
     assert_eq!(jobs.counts().await.unwrap().running, JOBS);
-    let (before, began) = (scripts(&server), Instant::now());
+    let (before, began) = (server.scripts_run(), Instant::now());
     sleep(2 * lease).await;
-    let sent = scripts(&server) - before;
+    let sent = server.scripts_run() - before;
     // Three rounds in a lease, a quarter sooner at most, of a command for each hundred jobs.
     let rounds = began.elapsed().as_secs_f64() / (lease.as_secs_f64() / 3.0 * 0.75) + 1.0;
     let most = rounds * (JOBS as f64 / 100.0 + 1.0) + began.elapsed().as_secs_f64();
@@ -196,8 +175,8 @@ async fn running_jobs_are_renewed_in_batches_by_one_timer_and_no_task_each() {
 async fn many_jobs_at_once_cost_less_than_a_command_each() {
     const JOBS: u64 = 1000;
     let server = Server::start();
-    let jobs = queue(&server, &Wheel::new()).await;
-    let before = scripts(&server);
+    let jobs = queue(&server, "q").await;
+    let before = server.scripts_run();
     join_all((0..JOBS).map(|n| {
         let jobs = jobs.clone();
         async move { jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap() }
@@ -211,7 +190,7 @@ async fn many_jobs_at_once_cost_less_than_a_command_each() {
     )
     .await;
     // A schedule, a start and a done for each, and takes.
-    let sent = scripts(&server) - before;
+    let sent = server.scripts_run() - before;
     println!("{sent} commands for {JOBS} jobs");
     assert!(sent < JOBS / 2, "{sent} commands for {JOBS} jobs");
 }
@@ -240,7 +219,7 @@ async fn a_lost_notification_delays_by_no_more_than_the_sweep() {
 async fn a_notification_is_not_waited_for() {
     let server = Server::start();
     let wheel = Wheel::new();
-    let jobs = queue(&server, &wheel).await;
+    let jobs = queue_on(&wheel, &server, "q").await;
     let mut worker = jobs.worker().lease(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
     sleep(SECOND).await;

@@ -32,23 +32,6 @@ async fn try_acquire(leases: &Leases<ConnectionManager>, name: &str) -> Option<L
     leases.try_acquire(name, MINUTE).await.unwrap()
 }
 
-/// What scripts the server has run so far.
-fn scripts_run(server: &Server) -> u64 {
-    let stats: String = server.command(&["INFO", "commandstats"]);
-    stats
-        .lines()
-        .filter(|line| line.starts_with("cmdstat_eval"))
-        .filter_map(|line| {
-            line.split("calls=")
-                .nth(1)?
-                .split(',')
-                .next()?
-                .parse::<u64>()
-                .ok()
-        })
-        .sum()
-}
-
 #[tokio::test]
 async fn one_holder_at_a_time() {
     let server = Server::start();
@@ -139,7 +122,7 @@ async fn bad_input_is_refused() {
     }
     let error = leases.try_acquire("", MINUTE).await.unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
-    assert_eq!(scripts_run(&server), 0, "Redis was not asked");
+    assert_eq!(server.scripts_run(), 0, "Redis was not asked");
     for ttl in [Duration::from_millis(200), Duration::from_secs(24 * 60 * 60)] {
         drop(soon(leases.acquire("x", ttl)).await);
     }
@@ -151,7 +134,7 @@ async fn a_full_wheel_refuses_before_redis_is_asked() {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
     let leases = Leases::new(&wheel, connect(&server.url()).await);
     let lease = leases.try_acquire("x", MINUTE).await.unwrap().unwrap();
-    let asked = scripts_run(&server);
+    let asked = server.scripts_run();
     for error in [
         leases.try_acquire("y", MINUTE).await.unwrap_err(),
         leases.acquire("y", MINUTE).await.unwrap_err(),
@@ -161,7 +144,7 @@ async fn a_full_wheel_refuses_before_redis_is_asked() {
             "{error}"
         );
     }
-    assert_eq!(scripts_run(&server), asked);
+    assert_eq!(server.scripts_run(), asked);
     lease.release().await.unwrap();
     assert!(leases.try_acquire("y", MINUTE).await.unwrap().is_some());
 }
@@ -251,9 +234,9 @@ async fn it_is_renewed_while_the_holder_lives_and_not_after() {
     for how in ["release", "drop", "panic", "shutdown"] {
         until(|| async { !server.command::<bool>(&["EXISTS", &holder(how)]) }).await;
     }
-    let calls = scripts_run(&server);
+    let calls = server.scripts_run();
     sleep(ttl).await;
-    assert_eq!(scripts_run(&server), calls, "somebody still renews");
+    assert_eq!(server.scripts_run(), calls, "somebody still renews");
 }
 
 #[tokio::test]
@@ -649,9 +632,9 @@ async fn of_those_who_wait_in_a_process_one_asks() {
             tokio::spawn(async move { leases.acquire("x", MINUTE).await.unwrap().token() })
         })
         .collect();
-    let before = scripts_run(&server);
+    let before = server.scripts_run();
     sleep(Duration::from_secs(3)).await;
-    let asked = scripts_run(&server) - before;
+    let asked = server.scripts_run() - before;
     assert!(asked < 20, "{asked} requests in 3 seconds");
     held.release().await.unwrap();
     // Each releases as it goes; of their own process they are woken without a message.
@@ -669,7 +652,7 @@ async fn a_lease_that_goes_round_in_a_process_costs_two_requests_each_time() {
     let leases = leases(&server)
         .await
         .notifications(&Notifications::of(server.client()));
-    let (before, began) = (scripts_run(&server), Instant::now());
+    let (before, began) = (server.scripts_run(), Instant::now());
     let tasks = (0..8).map(|_| {
         let leases = leases.clone();
         tokio::spawn(async move {
@@ -683,7 +666,7 @@ async fn a_lease_that_goes_round_in_a_process_costs_two_requests_each_time() {
     soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
     // The text of each script is sent once, and who waits asks every second.
     let more = 2 + began.elapsed().as_secs();
-    let asked = scripts_run(&server) - before;
+    let asked = server.scripts_run() - before;
     assert!(asked <= 2 * 8 * 25 + more, "{asked} requests for 200 leases");
     let subscriptions: String = server.command(&["INFO", "commandstats"]);
     assert!(!subscriptions.contains("cmdstat_subscribe"), "{subscriptions}");

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use redis::aio::ConnectionManager;
-use support::{connect, server::Server, soon, until};
+use support::{
+    connect,
+    jobs::{next, queue},
+    server::Server,
+    soon, until,
+};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Job, Leases, Notifications, Worker};
+use tickwheel_redis::Leases;
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,18 +22,6 @@ const HOUR: i64 = 3600;
 
 async fn leases(server: &Server) -> Leases<ConnectionManager> {
     Leases::new(&Wheel::new(), connect(&server.url()).await)
-}
-
-async fn queue(server: &Server) -> DelayedJobs<ConnectionManager> {
-    DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()))
-}
-
-async fn next(worker: &mut Worker) -> Job {
-    soon(worker.next())
-        .await
-        .expect("a stream without an end")
-        .unwrap()
 }
 
 /// The machine's clock and the server's, apart by no more than a loaded machine makes them.
@@ -87,7 +80,7 @@ async fn a_step_back_keeps_leases_and_tokens_grow_all_the_same() {
 #[tokio::test]
 async fn a_step_forward_brings_jobs_at_once_and_loses_none() {
     let server = Server::start_with_own_clock();
-    let jobs = queue(&server).await;
+    let jobs = queue(&server, "q").await;
     for id in ["a", "b"] {
         jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
     }
@@ -99,7 +92,7 @@ async fn a_step_forward_brings_jobs_at_once_and_loses_none() {
     server.set_clock(2 * HOUR);
     assert_off_by(&server, 2 * HOUR);
 
-    let other = queue(&server).await;
+    let other = queue(&server, "q").await;
     let mut second = other.worker().lease(MINUTE).start();
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -118,7 +111,7 @@ async fn a_step_forward_brings_jobs_at_once_and_loses_none() {
 #[tokio::test]
 async fn a_step_back_delays_jobs_and_loses_none() {
     let server = Server::start_with_own_clock();
-    let jobs = queue(&server).await;
+    let jobs = queue(&server, "q").await;
     jobs.schedule("before", 6 * SECOND, b"").await.unwrap();
     jobs.schedule("running", Duration::ZERO, b"").await.unwrap();
     let mut worker = jobs.worker().lease(6 * SECOND).start();

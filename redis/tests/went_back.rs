@@ -5,10 +5,14 @@ mod support;
 
 use std::time::Duration;
 
-use futures::StreamExt;
-use support::{connect, server::Server, soon, until};
+use support::{
+    connect,
+    jobs::{next_after_errors, queue},
+    server::Server,
+    soon, until,
+};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Job, Leases, Notifications, Worker};
+use tickwheel_redis::Leases;
 use tokio::time::Instant;
 
 const SHORT: Duration = Duration::from_secs(5);
@@ -21,18 +25,6 @@ fn remember(server: &Server) {
 
 fn go_back(server: &mut Server) {
     server.restart();
-}
-
-async fn next(worker: &mut Worker) -> Job {
-    soon(async {
-        loop {
-            // Redis is away for a moment.
-            if let Ok(job) = worker.next().await.expect("a stream without an end") {
-                return job;
-            }
-        }
-    })
-    .await
 }
 
 #[tokio::test]
@@ -71,17 +63,16 @@ async fn a_release_that_was_forgotten_runs_out() {
 #[tokio::test]
 async fn jobs_are_what_they_were_and_each_is_delivered() {
     let mut server = Server::start();
-    let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q")
-        .notifications(&Notifications::of(server.client()));
+    let jobs = queue(&server, "q").await;
     for id in ["done", "running", "cancelled"] {
         assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap());
     }
     let mut worker = jobs.worker().lease(SHORT).prefetch(3).start();
-    let done = next(&mut worker).await;
+    let done = next_after_errors(&mut worker).await;
     // One runs, two are claimed.
     remember(&server);
     assert!(done.done().await.unwrap());
-    let running = next(&mut worker).await;
+    let running = next_after_errors(&mut worker).await;
     assert!(jobs.cancel("cancelled").await.unwrap());
     assert!(jobs.schedule("forgotten", Duration::ZERO, b"").await.unwrap());
     go_back(&mut server);
@@ -90,7 +81,7 @@ async fn jobs_are_what_they_were_and_each_is_delivered() {
     assert!(!soon(running.done()).await.unwrap());
     let mut seen = Vec::new();
     while seen.len() < 3 {
-        let job = next(&mut worker).await;
+        let job = next_after_errors(&mut worker).await;
         seen.push((job.id().to_owned(), job.attempt()));
         assert!(soon(job.done()).await.unwrap());
     }
@@ -101,5 +92,5 @@ async fn jobs_are_what_they_were_and_each_is_delivered() {
     assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
     // An id that was forgotten is free.
     assert!(jobs.schedule("forgotten", Duration::ZERO, b"").await.unwrap());
-    assert_eq!(next(&mut worker).await.id(), "forgotten");
+    assert_eq!(next_after_errors(&mut worker).await.id(), "forgotten");
 }

@@ -1,6 +1,7 @@
 //! `Cluster`: three masters with a replica each.
 
 use std::{
+    ops::RangeInclusive,
     process::{Child, Command},
     thread,
     time::{Duration, Instant},
@@ -11,12 +12,12 @@ use redis::{Client, ProtocolVersion, Value, cluster::ClusterClient, cluster_asyn
 use super::{
     PATIENCE,
     folder::Folder,
-    server::{command, free_port, redis_server, start, wait_for_answer},
+    server::{command, free_port, redis_server, signal, start, wait_for_answer},
 };
 
 pub struct Cluster {
     nodes: Vec<Node>,
-    _folder: Folder,
+    folder: Folder,
 }
 
 struct Node {
@@ -67,10 +68,7 @@ impl Cluster {
                 return None;
             }
         }
-        let cluster = Cluster {
-            nodes,
-            _folder: folder,
-        };
+        let cluster = Cluster { nodes, folder };
         let output = Command::new("redis-cli")
             .args(["--cluster", "create"])
             .args(
@@ -134,28 +132,117 @@ impl Cluster {
 
     /// The port of the master of a key's slot, as the first node that lives says.
     pub fn master_of(&self, key: &str) -> u16 {
+        let slot: i64 = command(&self.any(), &["CLUSTER", "KEYSLOT", key]);
+        let owned = |range: &Range| range.slots.contains(&slot);
+        self.ranges().into_iter().find(owned).expect("an owner").master
+    }
+
+    fn replica_of(&self, master: u16) -> u16 {
+        let its = |range: &Range| range.master == master;
+        self.ranges().into_iter().find(its).expect("a master").replica
+    }
+
+    fn ranges(&self) -> Vec<Range> {
+        let slots: Vec<Value> = command(&self.any(), &["CLUSTER", "SLOTS"]);
+        let port = |node: &Value| match node {
+            Value::Array(parts) => match parts[1] {
+                Value::Int(port) => u16::try_from(port).ok(),
+                _ => None,
+            },
+            _ => None,
+        };
+        let range = |range: &Value| match range {
+            Value::Array(parts) => match &parts[..] {
+                [Value::Int(from), Value::Int(to), master, replica] => Some(Range {
+                    slots: *from..=*to,
+                    master: port(master)?,
+                    replica: port(replica)?,
+                }),
+                _ => None,
+            },
+            _ => None,
+        };
+        slots.iter().filter_map(range).collect()
+    }
+
+    fn any(&self) -> Client {
         let node = self.nodes.iter().find(|node| node.child.is_some()).unwrap();
-        let slot: i64 = command(&node.client(), &["CLUSTER", "KEYSLOT", key]);
-        let slots: Vec<Value> = command(&node.client(), &["CLUSTER", "SLOTS"]);
-        for range in slots {
-            let Value::Array(parts) = range else { continue };
-            let [Value::Int(from), Value::Int(to), Value::Array(master), ..] = &parts[..] else {
-                continue;
-            };
-            if (*from..=*to).contains(&slot)
-                && let Some(Value::Int(port)) = master.get(1)
-            {
-                return u16::try_from(*port).unwrap();
-            }
-        }
-        panic!("nobody has slot {slot}");
+        node.client()
+    }
+
+    pub fn node(&self, port: u16) -> Client {
+        self.nodes.iter().find(|node| node.port == port).unwrap().client()
+    }
+
+    fn node_mut(&mut self, port: u16) -> &mut Node {
+        self.nodes.iter_mut().find(|node| node.port == port).unwrap()
     }
 
     /// `kill -9` of a node; its replica takes over after the node timeout.
     pub fn kill(&mut self, port: u16) {
-        let node = self.nodes.iter_mut().find(|node| node.port == port).unwrap();
-        node.end();
+        self.node_mut(port).end();
     }
+
+    /// A master hands over to its replica when that has everything. Returns when it has.
+    pub fn hand_over(&self, master: u16) {
+        let replica = self.node(self.replica_of(master));
+        let _: String = command(&replica, &["CLUSTER", "FAILOVER"]);
+        let deadline = Instant::now() + PATIENCE;
+        while !command::<String>(&replica, &["INFO", "replication"]).contains("role:master") {
+            assert!(Instant::now() < deadline, "the replica does not take over");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// From now on a master's replica hears nothing of it any more, until [`cont`](Cluster::cont). Returns the replica's port.
+    pub fn cut_off_replica(&self, master: u16) -> u16 {
+        let replica = self.replica_of(master);
+        signal("STOP", self.pid(replica));
+        // What the master wrote to this connection would be read later.
+        let cut: i64 = command(&self.node(master), &["CLIENT", "KILL", "TYPE", "replica"]);
+        assert_eq!(cut, 1);
+        replica
+    }
+
+    pub fn cont(&self, port: u16) {
+        signal("CONT", self.pid(port));
+    }
+
+    fn pid(&self, port: u16) -> u32 {
+        let node = self.nodes.iter().find(|node| node.port == port).unwrap();
+        node.child.as_ref().expect("a running node").id()
+    }
+
+    /// What a node that was killed had written to its file, read by a server that is no part of the cluster.
+    pub fn data_of_killed(&mut self, port: u16) -> Client {
+        let place = self.nodes.iter().position(|node| node.port == port).unwrap();
+        let arguments = ["--appendonly", "yes"].map(str::to_owned);
+        for _ in 0..20 {
+            let port = free_port();
+            let mut child = start(redis_server(
+                port,
+                &self.folder,
+                &format!("node{place}"),
+                &arguments,
+            ));
+            let answers = wait_for_answer(port, &mut child);
+            self.nodes[place] = Node {
+                port,
+                child: Some(child),
+            };
+            if answers {
+                return self.nodes[place].client();
+            }
+        }
+        panic!("redis-server does not start");
+    }
+}
+
+/// Slots, and the ports of those who have them.
+struct Range {
+    slots: RangeInclusive<i64>,
+    master: u16,
+    replica: u16,
 }
 
 impl Node {

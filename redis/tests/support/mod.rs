@@ -4,6 +4,7 @@
 pub mod cluster;
 pub mod faulty;
 pub mod folder;
+pub mod jobs;
 pub mod process;
 pub mod proxy;
 pub mod server;

@@ -110,6 +110,18 @@ impl Server {
         command(&self.client(), words)
     }
 
+    /// How many scripts it was asked to run.
+    pub fn scripts_run(&self) -> u64 {
+        let stats: String = self.command(&["INFO", "commandstats"]);
+        let calls = |name: &str| -> u64 {
+            stats
+                .lines()
+                .find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")))
+                .map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        };
+        calls("evalsha") + calls("eval")
+    }
+
     /// Its clock.
     pub fn time(&self) -> SystemTime {
         let [seconds, micros]: [u64; 2] = self.command(&["TIME"]);

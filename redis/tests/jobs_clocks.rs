@@ -5,12 +5,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use futures::StreamExt;
 use support::{
     connect,
     jobs::next,
     process::{Process, faketime, say, setting},
     server::Server,
-    soon,
 };
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Notifications};

@@ -50,12 +50,11 @@ async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_i
     let jobs = queue_on(&wheel, &server, "q").await;
     let mut worker = jobs.worker().lease(HOUR).look_ahead(HOUR).start();
     assert!(worker.next().now_or_never().is_none());
-    sleep(300 * MS).await;
-    let idle = wheel.pending();
-    let delay = 3 * SECOND;
-    jobs.schedule("a", delay, b"").await.unwrap();
+    // It has looked, and waits for its next sweep.
+    until(|| async { server.scripts_run() >= 2 && wheel.pending() == 1 }).await;
+    jobs.schedule("a", 8 * SECOND, b"").await.unwrap();
     jobs.schedule("b", HOUR / 2, b"").await.unwrap();
-    until(|| async { claimed(&server) == 2 && wheel.pending() >= idle + 2 }).await;
+    until(|| async { claimed(&server) == 2 && wheel.pending() == 3 }).await;
     let before = server.scripts_run();
     let began = Instant::now();
     let job = next(&mut worker).await;

@@ -343,7 +343,6 @@ fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
         .unwrap();
 }
 
-/// The second clock is a day behind the first.
 /// The driver has not come for a while. What begins to wait before its next visit has not waited since its last one.
 #[test]
 fn headroom_after_a_quiet_time_counts_from_the_first_poll() {
@@ -384,6 +383,7 @@ fn headroom_after_a_quiet_time_counts_from_the_first_poll() {
         .unwrap();
 }
 
+/// The second clock is a day behind the first.
 #[test]
 fn headroom_counts_what_is_left_by_the_clock_of_another_driver() {
     for second in [paused_runtime, real_runtime] {

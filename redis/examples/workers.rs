@@ -8,8 +8,9 @@
 
 use std::{
     collections::HashMap,
-    env,
+    env, mem,
     process::{ExitCode, exit},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -141,6 +142,10 @@ async fn manage(options: Options) -> ExitCode {
             ),
             Err(error) => println!("{:5.1} s   {error}", began.elapsed().as_secs_f64()),
         }
+        let (again, error) = mem::take(&mut *AGAIN.lock().unwrap());
+        if again > 0 {
+            println!("          {again} jobs are scheduled again: {error}");
+        }
         if !disturbed && began.elapsed() >= half {
             disturbed = true;
             println!("          a worker is killed");
@@ -169,14 +174,11 @@ async fn manage(options: Options) -> ExitCode {
         .await
         .expect("a wheel that turns");
     let dead = jobs.counts().await.map_or(0, |counts| counts.dead);
-    report::print(
-        &fleet.said(),
-        &fleet.killed(),
-        &acknowledged,
-        dead,
-        commands.sum(),
-    )
+    report::print(&fleet, &acknowledged, dead, commands.sum())
 }
+
+/// How many calls of `schedule` have failed and are made again since that was last shown, and how the last one failed.
+static AGAIN: Mutex<(u64, String)> = Mutex::new((0, String::new()));
 
 /// Schedules evenly over the time, each job due up to two seconds later. Returns the ids that were acknowledged.
 async fn schedule<C: tickwheel_redis::Connection>(
@@ -199,7 +201,10 @@ async fn schedule<C: tickwheel_redis::Connection>(
                     match jobs.schedule(&id, delay, b"work").await {
                         // False: an earlier try, whose answer never came, was carried out.
                         Ok(_) => return id,
-                        Err(error) => eprintln!("scheduling again: {error}"),
+                        Err(error) => {
+                            let mut again = AGAIN.lock().unwrap();
+                            *again = (again.0 + 1, error.to_string());
+                        }
                     }
                 }
             }

@@ -74,6 +74,14 @@ impl Error {
         }
     }
 
+    /// The error of the last of several attempts, as that of all of them.
+    pub(crate) fn after(self, waited: Duration) -> Error {
+        match self {
+            Error::NoAnswer { .. } => Error::NoAnswer { waited },
+            error => error,
+        }
+    }
+
     /// Whether the connection ended; another may be there by now.
     pub(crate) fn is_broken_connection(&self) -> bool {
         matches!(self, Error::Redis(error) if error.is_connection_dropped() && !error.is_connection_refusal())

@@ -186,8 +186,10 @@ async fn redis_away_is_an_error_and_work_goes_on_when_it_is_back() {
     for network in [Network::Down, Network::Silent] {
         proxy.set(network);
         let error = soon(jobs.schedule("b", Duration::ZERO, b"")).await.unwrap_err();
+        // All of the attempts took so long, and not the last one.
         assert!(
-            matches!(error, Error::Redis(_) | Error::NoAnswer { .. }),
+            matches!(error, Error::Redis(_))
+                || matches!(error, Error::NoAnswer { waited } if waited > 4 * SECOND),
             "{network:?}: {error}"
         );
         // A worker finds out at its next sweep.

@@ -59,9 +59,10 @@ async fn what_is_claimed_ahead_is_held_on_the_wheel_and_costs_one_command_when_i
     let began = Instant::now();
     let job = next(&mut worker).await;
     assert_eq!(job.id(), "a");
-    // The start, and where this took long, sweeps.
+    // The start, and sweeps; and a look that the message of "b" still brought.
     let sweeps = (began.elapsed().as_secs_f64() / 4.9) as u64 + 1;
-    assert!(server.scripts_run() - before <= 1 + sweeps);
+    let sent = server.scripts_run() - before;
+    assert!(sent <= 1 + sweeps + 1, "{sent} commands");
 
     // What is held counts as waiting, and can be taken away.
     assert_eq!(jobs.counts().await.unwrap().waiting, 1);

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, ExitCode, Stdio},
     sync::{Arc, Mutex},
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use futures::StreamExt;
@@ -25,6 +25,8 @@ pub(crate) enum Said {
         id: String,
         attempt: u32,
         late: Duration,
+        /// When it was due, as near as can be told here.
+        due: Instant,
     },
     /// With whether `done` was true; an error says why it is not known.
     Finished {
@@ -67,11 +69,13 @@ impl Said {
         let outcome = match verb {
             "got" => {
                 let late = Duration::from_micros(last.parse().ok()?);
+                let now = Instant::now();
                 return Some(Said::Got {
                     worker,
                     id,
                     attempt,
                     late,
+                    due: now.checked_sub(late).unwrap_or(now),
                 });
             }
             "finished" => match last {
@@ -89,6 +93,7 @@ pub(crate) struct Fleet {
     workers: Vec<Child>,
     said: Arc<Mutex<Vec<Said>>>,
     killed: HashSet<usize>,
+    killed_at: Option<Instant>,
 }
 
 impl Fleet {
@@ -116,6 +121,7 @@ impl Fleet {
             workers,
             said,
             killed: HashSet::new(),
+            killed_at: None,
         }
     }
 
@@ -124,6 +130,14 @@ impl Fleet {
         let _ = self.workers[0].kill();
         let _ = self.workers[0].wait();
         self.killed.insert(0);
+        self.killed_at = Some(Instant::now());
+    }
+
+    /// Whether the kill may have delayed a job that was due then: its worker had it, or was to have it, or the server was away.
+    pub(crate) fn disturbed(&self, due: Instant) -> bool {
+        self.killed_at.is_some_and(|killed| {
+            due + Duration::from_secs(1) >= killed && due <= killed + LEASE + Duration::from_secs(1)
+        })
     }
 
     pub(crate) fn killed(&self) -> HashSet<usize> {

@@ -1,16 +1,16 @@
 //! The table.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use redis::Client;
 
 use crate::{
     by_id,
-    fleet::{Outcome, Said},
+    fleet::{Fleet, Outcome, Said},
 };
 
 /// How many commands Redis was sent, restarts included.
@@ -54,41 +54,40 @@ fn scripts(client: &Client) -> u64 {
     calls.sum()
 }
 
-pub(crate) fn print(
-    said: &[Said],
-    killed: &HashSet<usize>,
-    acknowledged: &[String],
-    dead: u64,
-    commands: u64,
-) -> ExitCode {
-    let by_id = by_id(said);
-    let mut lateness = Vec::new();
+pub(crate) fn print(fleet: &Fleet, acknowledged: &[String], dead: u64, commands: u64) -> ExitCode {
+    let (said, killed) = (fleet.said(), fleet.killed());
+    let by_id = by_id(&said);
+    let (mut lateness, mut undisturbed) = (Vec::new(), Vec::new());
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut done, mut missing, mut unexplained) = (0, 0, 0);
     for id in acknowledged {
         let said = by_id.get(&**id).map_or(&[][..], |said| said);
-        let mut deliveries: Vec<(u32, usize, Duration)> = said
+        let mut deliveries: Vec<(u32, usize, Duration, Instant)> = said
             .iter()
             .filter_map(|said| match said {
                 Said::Got {
                     worker,
                     attempt,
                     late,
+                    due,
                     ..
-                } => Some((*attempt, *worker, *late)),
+                } => Some((*attempt, *worker, *late, *due)),
                 Said::Finished { .. } => None,
             })
             .collect();
         deliveries.sort();
-        let Some((_, _, late)) = deliveries.first() else {
+        let Some((_, _, late, due)) = deliveries.first() else {
             missing += 1;
             continue;
         };
         lateness.push(*late);
+        if !fleet.disturbed(*due) {
+            undisturbed.push(*late);
+        }
         done += usize::from(said.iter().any(|said| said.is_done()));
         // Why each delivery but the last was not enough.
         for pair in deliveries.windows(2) {
-            let (attempt, worker, _) = pair[0];
+            let (attempt, worker, ..) = pair[0];
             let outcome = said.iter().find_map(|said| match said {
                 Said::Finished {
                     attempt: finished,
@@ -111,14 +110,6 @@ pub(crate) fn print(
             }
         }
     }
-    lateness.sort();
-    let late = |part: f64| match lateness.len() {
-        0 => "-".to_owned(),
-        count => format!(
-            "{:.1} ms",
-            lateness[((count - 1) as f64 * part) as usize].as_secs_f64() * 1e3
-        ),
-    };
     let row = |name: &str, value: String| println!("{name:<48}{value:>12}");
     println!();
     row("scheduled", acknowledged.len().to_string());
@@ -141,9 +132,22 @@ pub(crate) fn print(
     }
     row("  for no reason", unexplained.to_string());
     row("dead", dead.to_string());
-    row("lateness of first deliveries, p50", late(0.5));
-    row("lateness of first deliveries, p99", late(0.99));
-    row("lateness of first deliveries, max", late(1.0));
+    for (of, mut lateness) in [
+        ("lateness of first deliveries", lateness),
+        ("  of those due outside 5 s around the kill", undisturbed),
+    ] {
+        lateness.sort();
+        for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+            let late = match lateness.len() {
+                0 => "-".to_owned(),
+                count => {
+                    let late = lateness[((count - 1) as f64 * part) as usize];
+                    format!("{:.1} ms", late.as_secs_f64() * 1e3)
+                }
+            };
+            row(&format!("{of}, {name}"), late);
+        }
+    }
     row(
         "commands per job",
         format!("{:.2}", commands as f64 / acknowledged.len().max(1) as f64),

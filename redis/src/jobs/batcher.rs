@@ -61,6 +61,7 @@ type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 /// What is to be done to one job.
 pub(super) struct Operation {
     arguments: Vec<Vec<u8>>,
+    asked: Instant,
     /// When nobody is interested any more.
     deadline: Instant,
     /// Until it has been given.
@@ -76,6 +77,7 @@ impl Operation {
     ) -> Operation {
         Operation {
             arguments,
+            asked: Instant::now(),
             deadline,
             answer: Some(Box::new(answer)),
         }
@@ -194,7 +196,8 @@ impl BatchTask {
             }
             for operation in late {
                 // Never sent, because what stood in front of it got no answer either.
-                operation.answer(Err(Error::NoAnswer { waited: ATTEMPT }));
+                let waited = operation.asked.elapsed();
+                operation.answer(Err(Error::NoAnswer { waited }));
             }
             if !batch.is_empty() {
                 self.send_batch(number, batch).await;
@@ -235,6 +238,7 @@ impl BatchTask {
     /// Sends the call until there is an answer, or nobody is interested any more.
     async fn ask(&self, call: &Arc<Call>, operations: usize, last: Instant) -> Result<Vec<bool>, Error> {
         let batcher = &self.batcher;
+        let began = Instant::now();
         let mut rest = PAUSE;
         loop {
             let left = last.saturating_duration_since(Instant::now()).min(ATTEMPT);
@@ -244,7 +248,7 @@ impl BatchTask {
                 Err(error) => error,
             };
             if !is_passing(&error) || Instant::now() + rest >= last {
-                return Err(error);
+                return Err(error.after(began.elapsed()));
             }
             pause(&batcher.wheel, rest / 2 + random_part(rest / 2)).await;
             rest = (rest * 2).min(LONGEST_PAUSE);

@@ -104,7 +104,8 @@ impl Queue {
     /// Sends a call that may be carried out twice, until it is answered or `PATIENCE` runs out.
     pub(super) async fn ask(&self, call: Call) -> Result<Value, Error> {
         let call = Arc::new(call);
-        let last = Instant::now() + PATIENCE;
+        let began = Instant::now();
+        let last = began + PATIENCE;
         let mut rest = Duration::from_millis(20);
         loop {
             let left = last.saturating_duration_since(Instant::now());
@@ -113,7 +114,7 @@ impl Queue {
                     pause(&self.wheel, rest / 2 + random_part(rest / 2)).await;
                     rest = (rest * 2).min(Duration::from_millis(500));
                 }
-                answer => return answer,
+                answer => return answer.map_err(|error| error.after(began.elapsed())),
             }
         }
     }

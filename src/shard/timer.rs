@@ -170,12 +170,27 @@ impl Timer {
 
     fn bring_forward(&mut self) {
         let Some(key) = &self.claim.key else { return };
+        if self.hangs_early_enough() {
+            return;
+        }
         let mut state = lock(&self.shard.state);
         let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
         if state.wheel.bring_forward(key, tick) {
             self.claim.until = self.claim.until.min(state.until(tick));
             self.shard.wake_driver_by(state, tick);
         }
+    }
+
+    /// Whether the entry is known to expire no later than the timer is due: it was left where it is by a reset to a later deadline, and
+    /// this one lies between. Whatever takes the entry out before that wakes its task, as after any lazy reset.
+    #[inline]
+    fn hangs_early_enough(&self) -> bool {
+        let Claim {
+            until, nanos, epoch, ..
+        } = self.claim;
+        let deadline = self.shard.wheel_time(Moment(nanos), epoch);
+        until.outlasts(self.shard.reuse.generation())
+            && deadline.is_some_and(|deadline| self.shard.tick.is_due_by(until.tick(), deadline))
     }
 
     /// Waits until the timer is due.

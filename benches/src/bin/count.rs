@@ -35,7 +35,7 @@ const QUIET: u64 = 50;
 const RARE: Duration = Duration::from_secs(1);
 
 const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|unequal|quiet|quiet-rare|labelled|labelled-ready|labelled-quiet|labelled-quiet-rare|sleep|select|reset|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+    ready|timeout|unequal|quiet|quiet-rare|labelled|labelled-ready|labelled-quiet|labelled-quiet-rare|sleep|select|reset|reset-back|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
 
 fn main() {
     let arguments = Arguments::read();
@@ -139,6 +139,14 @@ async fn in_common<T: Timers>(
             repeat(times, |_| {
                 deadline += Duration::from_micros(1);
                 reset(black_box(&mut *first), deadline);
+            })
+            .await;
+        }
+        "reset-back" => {
+            let deadline = Instant::now();
+            repeat(times, |_| {
+                reset(black_box(&mut *first), deadline + 3 * DURATION);
+                reset(black_box(&mut *first), deadline + 2 * DURATION);
             })
             .await;
         }

@@ -13,7 +13,7 @@ use crate::{
     clock::{Epoch, Source},
     error::Refusal,
     sync::Ordering,
-    timing_wheel::Nanos,
+    timing_wheel::{Nanos, Tick},
 };
 
 /// Two threads with one timer each, beside the driver.
@@ -91,6 +91,51 @@ fn a_timer_brought_forward_is_not_slept_through() {
         });
         world.drive(|| sleepers.are_done());
         assert_eq!(world.metrics().expired, 1);
+    });
+}
+
+#[test]
+fn an_entry_moves_only_to_expire_earlier_than_it_would() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let mut timer = world.start(world.at(1_000), Waker::noop()).unwrap();
+        for (tick, expires) in [(5, 5), (9, 5), (7, 5), (3, 3)] {
+            let Due::At(deadline) = world.at(tick) else {
+                unreachable!()
+            };
+            timer.reset(deadline);
+            let visited = world.turn(&mut Wakers::default());
+            assert!(matches!(visited, Visited::Finished { next } if next == Tick(expires)));
+        }
+        drop(timer);
+    });
+}
+
+/// To later, and then to an instant between: the second takes no lock, for the entry hangs early enough.
+#[test]
+fn a_timer_brought_half_way_back_is_not_slept_through() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let sleepers = Sleepers::new(&world, 1);
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let mut timer = world.start(world.at(1), &waker).unwrap();
+        let other = (world.clone(), sleepers.clone());
+        thread::spawn(move || {
+            let (world, sleepers) = other;
+            for tick in [5, 3] {
+                let Due::At(deadline) = world.at(tick) else {
+                    unreachable!()
+                };
+                timer.reset(deadline);
+            }
+            assert_eq!(finish(&mut timer, &task), Ok(()));
+            let tick = world.model.tick.load(Ordering::SeqCst);
+            assert_eq!(tick, 3, "never early, and not as late as it was to be before");
+            sleepers.one_is_done();
+        });
+        world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
     });
 }
 

@@ -142,29 +142,21 @@ impl IdleTimer {
     /// Polls without regard to the task's budget.
     pub(crate) fn poll_idle(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         self.push_back();
-        loop {
-            ready!(self.sleep.poll_elapsed(waker))?;
-            // A touch may have come meanwhile, before the deadline.
-            if !self.push_back() {
-                return Poll::Ready(Ok(()));
-            }
-        }
+        self.sleep.poll_elapsed(waker)
     }
 
-    /// Moves the sleep to one duration after the last touch. Returns `true` if that is later than before.
-    fn push_back(&mut self) -> bool {
+    /// Moves the sleep to one duration after the last touch.
+    fn push_back(&mut self) {
         if self.activity.touched_since.swap(false, Ordering::Relaxed) {
             let now = self.activity.shard.read_clock();
             self.sleep.reset_to(now.after(self.duration));
-            return true;
+            return;
         }
         let deadline = self.activity.last_touch().after(self.duration);
         // Deadlines of different clocks do not compare: then the sleep was pushed back by the other clock already.
-        let later = deadline > self.sleep.due();
-        if later {
+        if deadline > self.sleep.due() {
             self.sleep.reset_to(deadline);
         }
-        later
     }
 }
 

@@ -326,16 +326,7 @@ impl Interval {
         self.missed_tick_behavior
     }
 
-    /// Sets when the ticks after a missed one come.
-    ///
-    /// Here a tick is due every 10 ms, and the one of 20 is taken only at 45. The rows say when ticks are taken:
-    ///
-    /// ```text
-    ///   due     0     10     20     30     40     50     60     70     80
-    ///   Burst   0     10                      45,45,45   50     60     70     80
-    ///   Delay   0     10                      45     55     65     75
-    ///   Skip    0     10                      45  50     60     70     80
-    /// ```
+    /// Sets when the ticks after a missed one come. [`Interval`] shows what each behaviour does.
     ///
     /// # Examples
     ///

@@ -1,6 +1,5 @@
 //! A queue of values, each of which comes out when its time has come.
 
-mod alarm;
 mod entries;
 mod expired;
 mod key;
@@ -8,6 +7,7 @@ mod look;
 mod memory;
 mod polling;
 mod reset;
+mod timer;
 mod waiter;
 
 use std::{fmt, time::Duration};
@@ -19,8 +19,8 @@ use crate::{clock::saturating_add, timing_wheel::Tick, wheel::Wheel};
 pub use expired::Expired;
 pub use key::Key;
 
-use alarm::Alarm;
 use entries::Entries;
+use timer::QueueTimer;
 use waiter::Waiter;
 
 /// A queue of values, each of which comes out when its time has come.
@@ -99,8 +99,8 @@ pub struct DelayQueue<T> {
     /// None until it is known which is the current one.
     wheel: Option<Wheel>,
     /// Set for no later than the first entry, while somebody waits for that.
-    alarm: Alarm,
-    /// The alarm is set as the entries would have it.
+    timer: QueueTimer,
+    /// The timer is set as the entries would have it.
     planned: bool,
     /// The first entry is due by then, so an earlier one comes before all others. None until somebody asks, and after the entry that
     /// may have been the first has gone.
@@ -122,7 +122,7 @@ impl<T> DelayQueue<T> {
             entries: Entries::new(),
             reached: Tick::ZERO,
             wheel: None,
-            alarm: Alarm::default(),
+            timer: QueueTimer::default(),
             planned: false,
             first_by: None,
             waiter: Waiter::default(),
@@ -300,7 +300,7 @@ impl<T> DelayQueue<T> {
         };
         if is_first {
             self.first_by = Some(tick);
-            self.alarm.bring_forward(tick, || self.entries.instant_of(tick));
+            self.timer.bring_forward(tick, || self.entries.instant_of(tick));
         }
         if is_first || was_first {
             self.waiter.wake();
@@ -334,7 +334,7 @@ impl<T> DelayQueue<T> {
     /// The last entry has gone, or is about to.
     #[cold]
     fn emptied(&mut self) {
-        self.alarm.unset();
+        self.timer.unset();
         self.first_has_gone();
         self.waiter.wake();
     }

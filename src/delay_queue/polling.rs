@@ -11,7 +11,7 @@ use tokio::{task::coop, time::Instant};
 use super::{DelayQueue, Expired};
 use crate::wheel::Wheel;
 
-/// How many entries a poll looks at to find the first. If a bucket has more, the alarm is set for the bucket's beginning.
+/// How many entries a poll looks at to find the first. If a bucket has more, the timer is set for the bucket's beginning.
 const LOOKS: usize = 64;
 
 impl<T> DelayQueue<T> {
@@ -55,34 +55,34 @@ impl<T> DelayQueue<T> {
                 }
                 continue;
             }
-            let Poll::Ready(tick) = self.alarm.poll(cx) else {
+            let Poll::Ready(tick) = self.timer.poll(cx) else {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             };
-            // The alarm's word counts, whatever the clock here says: it may go by another one.
+            // The timer's word counts, whatever the clock here says: it may go by another one.
             let now = self.entries.tick_of(Instant::now());
             self.reached = self.reached.max(tick).max(now);
             self.first_has_gone();
         }
     }
 
-    /// Sets the alarm for the first entry. False when there is nothing to wait for: that is due, or there is none.
+    /// Sets the timer for the first entry. False when there is nothing to wait for: that is due, or there is none.
     fn plan(&mut self) -> bool {
         let Some(first) = self.entries.first(LOOKS) else {
-            self.alarm.unset();
+            self.timer.unset();
             return false;
         };
-        if self.alarm.tick() != Some(first.at_least) {
-            // What is due needs no alarm.
+        if self.timer.tick() != Some(first.at_least) {
+            // What is due needs no timer.
             let now = self.entries.tick_of(Instant::now());
             if first.at_least <= now {
-                self.alarm.unset();
+                self.timer.unset();
                 self.reached = self.reached.max(now);
                 return false;
             }
             let instant = self.entries.instant_of(first.at_least);
             let wheel = self.wheel.get_or_insert_with(Wheel::current);
-            self.alarm.set(wheel, first.at_least, instant);
+            self.timer.set(wheel, first.at_least, instant);
         }
         self.planned = true;
         self.first_by = Some(first.at_most);

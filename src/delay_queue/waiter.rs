@@ -25,7 +25,7 @@ impl Waiter {
         self.waiting = true;
     }
 
-    /// A task has been given an entry: it waits no more. If it was another that waited, that has to look again, for the alarm
+    /// A task has been given an entry: it waits no more. If it was another that waited, that has to look again, for the timer
     /// that would have woken it may have gone.
     pub(super) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {

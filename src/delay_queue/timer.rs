@@ -21,7 +21,7 @@ use crate::{
 /// clock a timer of Tokio's runs beside it, and decides. So a test that sleeps to the very same instant on Tokio's timer finds the
 /// queue woken. It need not wait for the wheel's driver.
 #[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Set>);
+pub(super) struct QueueTimer(Option<Set>);
 
 #[derive(Debug)]
 struct Set {
@@ -30,7 +30,7 @@ struct Set {
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
-impl Alarm {
+impl QueueTimer {
     /// The tick for which it is set.
     #[inline]
     pub(super) fn tick(&self) -> Option<Tick> {

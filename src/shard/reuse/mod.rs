@@ -242,8 +242,7 @@ impl Reuse {
                     counters.cancelled += 1;
                     return Some(waker);
                 }
-                // Nobody else has the slot of a shard that is gone.
-                if local.elsewhere < ELSEWHERE && Arc::get_mut(&mut local.slot).is_none() {
+                if local.elsewhere < ELSEWHERE {
                     local.elsewhere += 1;
                     return None;
                 }

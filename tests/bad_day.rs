@@ -23,23 +23,8 @@ use tokio::time::Instant;
 
 use support::{
     DAY, SECOND, alive_tasks, ms, paused_runtime, real_runtime, register, register_for, settle,
-    threaded_runtime, waker_of,
+    threaded_runtime, waker_of, within,
 };
-
-/// Runs a scene that may hang on a thread of its own, and waits no longer than `limit` for it.
-#[track_caller]
-fn within<R: Send + 'static>(limit: Duration, scene: impl FnOnce() -> R + Send + 'static) -> R {
-    let (sender, receiver) = mpsc::channel();
-    let playing = thread::spawn(move || sender.send(scene()));
-    match receiver.recv_timeout(limit) {
-        Ok(outcome) => outcome,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it was not over after {limit:?}"),
-        Err(mpsc::RecvTimeoutError::Disconnected) => match playing.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(_) => unreachable!("it ends by sending or by panicking"),
-        },
-    }
-}
 
 /// Keeps the thread from anything else for so long.
 fn work_for(duration: Duration) {

@@ -9,8 +9,10 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     task::{Context, Wake, Waker},
+    thread,
     time::Duration,
 };
 
@@ -80,6 +82,19 @@ pub(crate) fn register_for(waker: &Waker, future: &mut (impl Future + Unpin)) {
     assert!(Pin::new(future).poll(&mut cx).is_pending());
 }
 
+/// A sleep that waits for `waker`. On a busy machine one may be over before it is polled.
+pub(crate) fn waiting(waker: &Waker, sleep: impl Fn() -> Sleep) -> Sleep {
+    loop {
+        let mut sleep = sleep();
+        if Pin::new(&mut sleep)
+            .poll(&mut Context::from_waker(waker))
+            .is_pending()
+        {
+            return sleep;
+        }
+    }
+}
+
 /// Timers for as long as they are kept, so many at once that this thread's shard ticks: there registrations wait on its
 /// `incoming` list.
 pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
@@ -115,6 +130,21 @@ pub(crate) fn full_wheel() -> (Wheel, Sleep) {
     let mut occupant = wheel.sleep(DAY);
     register(&mut occupant);
     (wheel, occupant)
+}
+
+/// Runs a scene that may hang on a thread of its own, and waits no longer than `limit` for it.
+#[track_caller]
+pub(crate) fn within<R: Send + 'static>(limit: Duration, scene: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, receiver) = mpsc::channel();
+    let playing = thread::spawn(move || sender.send(scene()));
+    match receiver.recv_timeout(limit) {
+        Ok(outcome) => outcome,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it was not over after {limit:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match playing.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(_) => unreachable!("it ends by sending or by panicking"),
+        },
+    }
 }
 
 /// `duration` has passed since `start`, to within a tick of `Wheel::new()`, and not early.

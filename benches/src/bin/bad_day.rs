@@ -1,12 +1,15 @@
 //! The day on which a server is in trouble: how late timers come while its tasks storm, block and stall:
 //! `bad-day [--scene NAME] [--rounds N]`.
 //!
-//! The scenes are those of `tests/bad_day.rs`; here each is played on Tokio's timer too.
+//! The scenes are those of `tests/bad_day.rs`; here each is played on Tokio's timer too. The scenes `io` and `io-two` are played only by
+//! name. They tell how long an echo takes over TCP while timers come due: `--timers N`, or 100,000.
 
 use std::{
     future::{Future, pending, poll_fn},
     hint::spin_loop,
+    io::{Read, Write},
     mem,
+    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -43,6 +46,9 @@ const SCENES: [&str; 11] = [
     "stall",
     "busy",
 ];
+
+/// Those that are played only by name.
+const APART: [&str; 2] = ["io", "io-two"];
 
 /// How long a task keeps its worker that does nothing else.
 const BLOCKS: Duration = Duration::from_millis(600);
@@ -83,8 +89,10 @@ fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
         let only = arguments.text("scene");
+        let by_name = APART.into_iter().filter(|_| only.is_some());
         for scene in SCENES
             .into_iter()
+            .chain(by_name)
             .filter(|scene| only.is_none_or(|only| only == *scene))
         {
             in_turn_at(&arguments, Some(("scene", scene)), &["tickwheel", "tokio"]);
@@ -92,19 +100,25 @@ fn main() {
         return;
     };
     let scene = arguments.text("scene").expect("--scene");
+    let due = arguments.number("timers", 100_000) as usize;
     match peer.as_str() {
         // A cascade is one of a single shard, and of a level that comes down in a second and not in five.
         "tickwheel" if scene == "cascade" => {
             let builder = Wheel::builder().shards(1).ticks_per_wheel(128);
-            play(peer, scene, builder.build().expect("the settings are allowed"));
+            play(
+                peer,
+                scene,
+                due,
+                builder.build().expect("the settings are allowed"),
+            );
         }
-        "tickwheel" => play(peer, scene, Wheel::new()),
-        "tokio" => play(peer, scene, timers::Tokio),
+        "tickwheel" => play(peer, scene, due, Wheel::new()),
+        "tokio" => play(peer, scene, due, timers::Tokio),
         peer => panic!("there is no {peer}"),
     }
 }
 
-fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
+fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
     let lateness = Lateness::default();
     match scene {
         "storm" => storm(&timers, &lateness, current_thread()),
@@ -130,7 +144,9 @@ fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
         "cascade" => cascade(&timers, &lateness),
         "stall" => stall(&timers, &lateness),
         "busy" => busy(&timers, &lateness),
-        scene => panic!("there is no scene {scene}: there are {SCENES:?}"),
+        "io" => io(&timers, &lateness, current_thread(), due),
+        "io-two" => io(&timers, &lateness, multi_thread(2), due),
+        scene => panic!("there is no scene {scene}: there are {SCENES:?} and {APART:?}"),
     }
     let line = Line::new("bad-day").with("peer", peer).with("scene", scene);
     let mut line = lateness.report(line);
@@ -148,7 +164,11 @@ impl Lateness {
     fn record(&self, due: Instant) {
         let now = Instant::now();
         assert!(now >= due, "a timer was early");
-        self.0.lock().expect("nobody panics").push(now - due);
+        self.note(now - due);
+    }
+
+    fn note(&self, late: Duration) {
+        self.0.lock().expect("nobody panics").push(late);
     }
 
     /// A task that waits until `due`.
@@ -174,13 +194,13 @@ impl Lateness {
 }
 
 fn current_thread() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_time().build();
+    let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("the runtime starts")
 }
 
 fn multi_thread(workers: usize) -> Runtime {
     let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(workers).enable_time().build();
+    let runtime = builder.worker_threads(workers).enable_all().build();
     runtime.expect("the runtime starts")
 }
 
@@ -408,5 +428,50 @@ fn busy<T: Timers>(timers: &T, lateness: &Lateness) {
         let others = Others::start();
         join(sleeping).await;
         others.stop().await;
+    });
+}
+
+/// So many tasks sleep until one instant; another thread sends single bytes, which the runtime echoes. How long an echo takes from then
+/// until the last task has woken.
+fn io<T: Timers>(timers: &T, echoes: &Lateness, runtime: Runtime, tasks: usize) {
+    let over = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("the client connects");
+            let (mut read, mut write) = stream.split();
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+        });
+        // A microsecond to start one, on a slow machine two.
+        let due = Instant::now() + ms(500) + Duration::from_micros(3) * tasks as u32;
+        let client = {
+            let (over, echoes) = (over.clone(), echoes.clone());
+            thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).expect("the server listens");
+                stream.set_nodelay(true).expect("it is a socket");
+                let mut byte = [0];
+                while !over.load(Ordering::Relaxed) {
+                    let sent = Instant::now();
+                    stream.write_all(&byte).expect("the server reads");
+                    stream.read_exact(&mut byte).expect("the server answers");
+                    if Instant::now() >= due {
+                        echoes.note(sent.elapsed());
+                    }
+                    thread::sleep(Duration::from_micros(100));
+                }
+            })
+        };
+        let task = |timers: T| async move {
+            timers.sleep_until(due).await;
+        };
+        let sleeping: Vec<_> = (0..tasks).map(|_| tokio::spawn(task(timers.clone()))).collect();
+        tokio::task::yield_now().await;
+        assert!(Instant::now() < due, "they are to be there in time");
+        join(sleeping).await;
+        over.store(true, Ordering::Relaxed);
+        join_threads(vec![client]).await;
     });
 }

@@ -18,12 +18,12 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::Wheel;
+use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
 
 use support::{
     DAY, SECOND, alive_tasks, ms, paused_runtime, real_runtime, register, register_for, settle,
-    threaded_runtime, waker_of, within,
+    threaded_runtime, waiting, waker_of, within,
 };
 
 /// Keeps the thread from anything else for so long.
@@ -110,13 +110,12 @@ impl Crowd {
     }
 
     /// Registers a sleep, with any thread, and tells how many polls go by until it is woken.
-    fn polls_while_it_waits(&self, wheel: &Wheel, duration: Duration) -> usize {
+    fn polls_while_it_waits(&self, sleep: impl Fn() -> Sleep) -> usize {
         let (sender, woken) = mpsc::channel();
         let polls = self.polls.clone();
         // Noted by whoever wakes: it may take long until this thread runs again.
         let waker = waker_of(move || sender.send(polls.load(Ordering::SeqCst)).unwrap());
-        let mut sleep = wheel.sleep(duration);
-        register_for(&waker, &mut sleep);
+        let _sleep = waiting(&waker, sleep);
         let registered = self.polls();
         let woken = woken.recv_timeout(20 * SECOND).expect("the sleep comes");
         woken.saturating_sub(registered)
@@ -163,7 +162,7 @@ fn polls_while_sleeps_wait(
                 for _ in 0..spawned {
                     runtime.spawn(async {});
                 }
-                crowd.polls_while_it_waits(&wheel, ms(1))
+                crowd.polls_while_it_waits(|| wheel.sleep(ms(1)))
             });
             let waited = waited.collect();
             crowd.over.raise();
@@ -233,6 +232,39 @@ fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
     });
     assert!(
         waited.iter().all(|waited| *waited < 500),
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// A thread of another runtime, whose clock is a day ahead, registers what has come already: that is to be looked after in a millisecond by
+/// the driver's clock.
+#[test]
+fn a_thread_of_another_clock_keeps_no_timer_waiting() {
+    let waited = within(60 * SECOND, || {
+        let (wheel, runtime) = (Wheel::new(), real_runtime());
+        runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+        let crowd = Crowd::new(20_000, Duration::from_micros(5), false);
+        let _entered = runtime.enter();
+        crowd.spawn();
+        let sleeper = thread::spawn(move || {
+            let ahead = paused_runtime();
+            ahead.block_on(tokio::time::advance(DAY));
+            let _entered = ahead.enter();
+            crowd.gather(true);
+            let waited = (0..5).map(|_| {
+                // The driver has nothing to come for meanwhile.
+                thread::sleep(ms(30));
+                let past = || Instant::from_std(std::time::Instant::now() - ms(12));
+                crowd.polls_while_it_waits(|| wheel.sleep_until(past()))
+            });
+            let waited: Vec<_> = waited.collect();
+            crowd.over.raise();
+            waited
+        });
+        runtime.block_on(join(sleeper))
+    });
+    assert!(
+        waited.iter().all(|waited| *waited < OF_ONE_THREAD),
         "sleeps waited through {waited:?} polls of other tasks"
     );
 }

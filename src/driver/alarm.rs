@@ -63,6 +63,7 @@ pub(super) struct Plan {
 /// Tokio's timer, and what that wakes.
 struct Timer {
     interval: Interval,
+    runtime: Handle,
     waker: Waker,
 }
 
@@ -122,13 +123,14 @@ impl Alarm {
         let waker = DriverWaker {
             shared: Arc::downgrade(driver.shared()),
             driver: driver.number(),
-            runtime,
+            runtime: runtime.clone(),
             source: driver.source(),
         };
         let plan = Plan {
             number: driver.number(),
             timer: Some(Timer {
                 interval,
+                runtime,
                 waker: Waker::from(Arc::new(waker)),
             }),
             driver: Some(Box::new(driver)),
@@ -271,13 +273,18 @@ impl Plan {
     /// The driver has more to do, but lets others run first. It goes on when its task is polled. Where that stands behind many others,
     /// Tokio's timer comes first.
     fn come_soon(&mut self) {
+        let Some(timer) = &self.timer else { return };
+        // The caller may be in a runtime with another clock.
+        let entered = timer.runtime.enter();
+        let now = Instant::now();
+        drop(entered);
         // If this has come too, the thread was kept from running meanwhile. The task goes on all the same.
-        let _ = self.set(Instant::now() + PAUSE);
+        let _ = self.set(now + PAUSE);
     }
 
     /// Sets Tokio's timer, and polls it with the driver's waker, whoever calls.
     fn set(&mut self, at: Instant) -> Poll<Instant> {
-        let Some(Timer { interval, waker }) = &mut self.timer else {
+        let Some(Timer { interval, waker, .. }) = &mut self.timer else {
             return Poll::Pending;
         };
         let _setting = SetsTimer::begin();

@@ -15,7 +15,7 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 
 use crate::{sleep::Sleep, wheel::Wheel};
 
-/// A runtime for a QUIC endpoint: timers are on a wheel, sockets and tasks are left to another runtime.
+/// Gives a QUIC endpoint a wheel for its timers, and leaves sockets and tasks to another runtime.
 ///
 /// Each connection has one timer. It is set for the earliest of its deadlines: loss detection, pacing, delayed
 /// acknowledgements, keep-alive, idle timeout. Nearly every packet moves it, nearly always to a later instant. On a wheel that
@@ -66,7 +66,7 @@ pub struct WheelRuntime {
 }
 
 impl WheelRuntime {
-    /// Takes timers from `wheel`, and all else from `runtime`: `quinn::TokioRuntime`, or one of your own.
+    /// Creates a runtime that takes timers from `wheel`, and all else from `runtime`: `quinn::TokioRuntime`, or one of your own.
     ///
     /// # Examples
     ///
@@ -120,6 +120,7 @@ struct WheelTimer {
 enum Fallback {
     /// The wheel has not refused.
     Unused,
+    /// The wheel has refused, and this timer of the other runtime waits instead.
     Runtime(Pin<Box<dyn AsyncTimer>>),
     /// The wheel has refused, and the other runtime has no timer.
     Unavailable,

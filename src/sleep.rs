@@ -56,8 +56,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        let shard = self.shard();
-        Sleep::from_now(shard, duration)
+        Sleep::from_now(self.shard(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -148,7 +147,7 @@ impl Sleep {
         }
     }
 
-    /// One that is due `duration` from now; at the first poll, when that is zero.
+    /// A sleep that is due `duration` from now. If the duration is zero, it completes at the first poll.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn from_now(shard: &Arc<Shard>, duration: Duration) -> Sleep {
@@ -278,7 +277,7 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Sleep { timer, resource } = &mut *self;
         resource.poll(|| {
-            // What only goes on waiting needs no budget.
+            // A sleep that only goes on waiting spends no budget.
             match timer.waits(cx.waker()) {
                 true => Poll::Pending,
                 false => poll_slowly(timer, cx),

@@ -207,7 +207,7 @@ impl<F: Future> Future for Timeout<F> {
 /// Polls the timer, after the future has been polled. This part does not depend on the type of the future.
 #[inline(never)]
 pub(crate) fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-    // What only goes on waiting needs no budget.
+    // A timer that only goes on waiting spends no budget.
     match timer.waits(cx.waker()) || timer.takes_over(cx.waker()) {
         true => Poll::Pending,
         false => poll_timer_slowly(timer, had_budget, cx),

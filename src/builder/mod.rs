@@ -81,7 +81,7 @@ pub struct Builder {
     max_pending: Option<usize>,
     handle: Option<Handle>,
     name: Option<String>,
-    /// Whether the wheel counts among those of which there may be too many.
+    /// Whether the wheel counts towards the warning that there are too many wheels.
     counted: bool,
 }
 
@@ -264,33 +264,8 @@ impl Builder {
     /// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
     /// ```
     pub fn build(self) -> Result<Wheel, BuildError> {
-        if !TICK_DURATION.contains(&self.tick_duration) {
-            return Err(BuildError::TickDuration {
-                given: self.tick_duration,
-            });
-        }
-        if !TICKS_PER_WHEEL.contains(&self.ticks_per_wheel) {
-            return Err(BuildError::TicksPerWheel {
-                given: self.ticks_per_wheel,
-            });
-        }
-        if !LEVELS.contains(&self.levels) {
-            return Err(BuildError::Levels { given: self.levels });
-        }
         let shards = self.shards.unwrap_or_else(|| cores().min(*SHARDS.end()));
-        if !SHARDS.contains(&shards) {
-            return Err(BuildError::Shards { given: shards });
-        }
-        if let Some(given) = self
-            .max_pending
-            .filter(|max_pending| !TIMERS.contains(max_pending))
-        {
-            return Err(BuildError::MaxPending { given });
-        }
-        if let Some(given) = self.capacity.filter(|capacity| !TIMERS.contains(capacity)) {
-            return Err(BuildError::Capacity { given });
-        }
-
+        self.check_limits(shards)?;
         let shards = shards.next_power_of_two();
         let driver = Arc::new(driver::Shared::new(
             self.name.unwrap_or_default(),
@@ -302,7 +277,7 @@ impl Builder {
         let capacity = given.div_ceil(shards);
         let buckets = shards * TimingWheel::<Waker>::bucket_bytes(self.ticks_per_wheel, self.levels);
         let out_of_buckets = |_| BuildError::Memory { given: buckets };
-        // All at once first: if it is asked for them one by one, a machine may promise more memory than it has.
+        // Ask for all of the memory at once first. Asked for it piece by piece, a machine may promise more than it has.
         Vec::<u8>::new()
             .try_reserve_exact(buckets)
             .map_err(out_of_buckets)?;
@@ -335,11 +310,39 @@ impl Builder {
         Ok(Wheel::assemble(shards, driver, settings))
     }
 
+    /// Returns the first setting that is out of its limits, as an error.
+    fn check_limits(&self, shards: usize) -> Result<(), BuildError> {
+        let tick_duration = self.tick_duration;
+        if !TICK_DURATION.contains(&tick_duration) {
+            return Err(BuildError::TickDuration { given: tick_duration });
+        }
+        let ticks_per_wheel = self.ticks_per_wheel;
+        if !TICKS_PER_WHEEL.contains(&ticks_per_wheel) {
+            return Err(BuildError::TicksPerWheel {
+                given: ticks_per_wheel,
+            });
+        }
+        if !LEVELS.contains(&self.levels) {
+            return Err(BuildError::Levels { given: self.levels });
+        }
+        if !SHARDS.contains(&shards) {
+            return Err(BuildError::Shards { given: shards });
+        }
+        let out_of_limits = |timers: &usize| !TIMERS.contains(timers);
+        if let Some(given) = self.max_pending.filter(out_of_limits) {
+            return Err(BuildError::MaxPending { given });
+        }
+        if let Some(given) = self.capacity.filter(out_of_limits) {
+            return Err(BuildError::Capacity { given });
+        }
+        Ok(())
+    }
+
     pub(crate) fn has_handle(&self) -> bool {
         self.handle.is_some()
     }
 
-    /// Checks the settings, as [`build`](Builder::build) does.
+    /// Checks the settings, as [`build`](Builder::build) does. There must be enough memory too, so a wheel is built and dropped.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let builder = self.clone();
         Builder {

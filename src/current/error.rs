@@ -47,9 +47,9 @@ impl Error for NoRuntime {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetDefaultError {
-    /// The settings of current wheels have been given before; they are given once for a process.
+    /// The settings of current wheels have been given before. They are given once for a process.
     AlreadySet,
-    /// A `handle` was given; the wheel of each runtime is driven by that runtime.
+    /// A `handle` was given. But the wheel of each runtime is driven by that runtime.
     Handle,
     /// A setting is out of its limits.
     Build(BuildError),

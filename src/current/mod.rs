@@ -35,12 +35,13 @@ static SETTINGS: OnceLock<Builder> = OnceLock::new();
 static REGISTRY: LazyLock<Mutex<HashMap<Id, Arc<Current>>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// What this thread found last.
+    /// The wheel that this thread found last, and the runtime that it is of.
     static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
 }
 
 /// A runtime's wheel.
 struct Current {
+    /// [`GONE`], [`ALIVE`] or [`TIMED`], which are in order: each allows more than the one before.
     stage: AtomicU8,
     /// Made by whoever asks first.
     wheel: OnceLock<Wheel>,
@@ -48,9 +49,9 @@ struct Current {
 
 /// The runtime has ended, or is about to.
 const GONE: u8 = 0;
-/// The runtime lives.
+/// The runtime lives. Whether it has timers is not known.
 const ALIVE: u8 = 1;
-/// It lives, and has timers, without which nothing of [`time`](crate::time) can be made.
+/// The runtime lives, and is known to have timers. Without them nothing of [`time`](crate::time) can be made.
 const TIMED: u8 = 2;
 
 impl Wheel {
@@ -80,14 +81,14 @@ impl Wheel {
     #[track_caller]
     pub fn current() -> Wheel {
         let runtime = Handle::current();
-        with(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
+        with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
     }
 
-    /// Returns the wheel of the runtime that one is in, if one is in any.
+    /// Returns the wheel of the runtime that one is in, as [`current`](Wheel::current) does, or an error.
     ///
     /// # Errors
     ///
-    /// [`NoRuntime`] outside a Tokio runtime.
+    /// Returns [`NoRuntime`] outside a Tokio runtime.
     ///
     /// # Examples
     ///
@@ -96,32 +97,32 @@ impl Wheel {
     /// ```
     pub fn try_current() -> Result<Wheel, NoRuntime> {
         let runtime = Handle::try_current().map_err(NoRuntime)?;
-        Ok(with(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
+        Ok(with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
     }
 }
 
-/// Calls `act` with the wheel of the current runtime, which has timers.
+/// Calls `act` with the wheel of the current runtime, once that is known to have timers.
 ///
 /// # Panics
 ///
-/// Outside a runtime, and on one without timers, in Tokio's words.
+/// Panics outside a runtime, and on one without timers, in Tokio's words.
 #[track_caller]
 #[inline]
 pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
-    // The clone is given back at once: the sooner, the less two workers meet over it.
+    // The handle is dropped at once. Its count is shared by all workers, and the sooner it is given back, the less they meet there.
     let runtime = Handle::current().id();
     let mut act = Some(act);
-    let made = with(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
+    let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
     match (made, act) {
         (Some(made), _) => made,
         (None, Some(act)) => act(&timed(&Handle::current())),
-        (None, None) => unreachable!("what is called returns"),
+        (None, None) => unreachable!("`act` is taken only to be called"),
     }
 }
 
-/// Calls `act` with the wheel that the thread keeps, if it is this runtime's and that is at `stage` at least.
+/// Calls `act` with the wheel that the thread found last, if that is the runtime's, and the runtime is at `stage` or beyond.
 #[inline]
-fn with<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
+fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
         Some((id, current)) if *id == runtime && current.stage.load(Ordering::Acquire) >= stage => {
             current.wheel.get().map(act)
@@ -132,14 +133,14 @@ fn with<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     .flatten()
 }
 
-/// The wheel of a runtime that is made sure to have timers.
+/// Finds the wheel of a runtime, after a check that the runtime has timers.
 #[track_caller]
 #[cold]
 fn timed(runtime: &Handle) -> Wheel {
-    // Panics, in Tokio's own words, where there are none.
+    // This panics in Tokio's own words if there are none.
     drop(tokio::time::sleep(Duration::ZERO));
     let current = find(runtime);
-    // Not once it has gone.
+    // If the runtime has gone meanwhile, it stays gone.
     let _ = current
         .stage
         .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
@@ -158,17 +159,17 @@ fn find(runtime: &Handle) -> Arc<Current> {
         current.stage.load(Ordering::Relaxed) == GONE
     };
     if is_gone {
-        // The keeper may have gone before there was a wheel to leave.
+        // The keeper may have been dropped before the wheel was made, and could not tell it then.
         current.runtime_has_gone();
         return current;
     }
-    // What was kept before is dropped with the cell left.
+    // What was kept before is dropped outside the borrow: its drop may run other code, which may come here.
     let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
     drop(former);
     current
 }
 
-/// Puts down a wheel to be made for a runtime; whoever comes second finds the one of who came first.
+/// Registers a wheel for a runtime, to be made later. If another thread was first, this returns the one of that thread.
 fn register(id: Id, runtime: &Handle) -> Arc<Current> {
     let current = Arc::new(Current {
         stage: AtomicU8::new(ALIVE),
@@ -178,7 +179,7 @@ fn register(id: Id, runtime: &Handle) -> Arc<Current> {
         id,
         current: current.clone(),
     };
-    // With no lock held: a runtime that has been shut down drops the keeper here and now.
+    // No lock is held here: a runtime that has been shut down drops the keeper at once, and that takes the lock.
     let task = runtime.spawn(keeper.keep());
     let first = {
         let mut registry = lock(&REGISTRY);
@@ -202,7 +203,7 @@ impl Current {
         self.wheel.get().expect("it has been made by whoever found it")
     }
 
-    /// The runtime has gone: whoever polls what is left on the wheel is to drive it, and only as long as something is left.
+    /// Tells the wheel that its runtime has gone. Whoever polls what is left on it then drives it, until nothing is left.
     fn runtime_has_gone(&self) {
         if let Some(wheel) = self.wheel.get() {
             wheel.runtime_has_gone();
@@ -234,7 +235,7 @@ impl Drop for Keeper {
                 }
                 _ => None,
             };
-            // Many at once are not paid for ever.
+            // The memory for many runtimes at once is not kept when all have ended.
             let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
             (removed, emptied)
         };

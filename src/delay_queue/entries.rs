@@ -10,7 +10,7 @@ use crate::timing_wheel::{First, Nanos, Tick, TimingWheel};
 /// With 256, a level is a byte of a tick.
 const TICKS_PER_WHEEL: usize = 256;
 
-/// The tick from which all are counted: what lies within 292 years of it, before or after, has a tick.
+/// The tick from which all are counted. An instant within 292 years of it, before or after, has a tick.
 const ORIGIN: Tick = Tick(1 << 63);
 
 /// The entries. A tick is a nanosecond here: no deadline is rounded, and the wheel keeps it for us.
@@ -18,10 +18,10 @@ pub(super) struct Entries<T> {
     wheel: TimingWheel<Entry<T>>,
     /// The instant of [`ORIGIN`].
     origin: Option<Instant>,
-    /// Whether something overdue came after something later.
+    /// An overdue entry was put after one with a later deadline. They are sorted before the next is taken.
     disordered: bool,
     sequence: Sequence,
-    /// The cells of entries that are not where their keys say, since a compaction.
+    /// The cells of entries that a compaction has moved. Their keys name the cells in which they were before.
     moved: HashMap<NonZeroU64, u32>,
     /// Deadlines too far away to have a tick.
     beyond: HashMap<NonZeroU64, Instant>,
@@ -88,14 +88,14 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Counts from now on. The wheel is there before anything is put into it.
+    /// Counts ticks from now. The wheel is advanced to [`ORIGIN`] before anything is put into it.
     #[cold]
     fn begin(&mut self) -> Instant {
         self.wheel.take_due(ORIGIN);
         *self.origin.insert(Instant::now())
     }
 
-    /// The instant of a tick; for one that is beyond all others, one that far away.
+    /// The instant of a tick. For a tick that stands for all beyond it, this is an instant as far away as that tick.
     pub(super) fn instant_of(&mut self, tick: Tick) -> Instant {
         instant_of(tick, self.origin())
     }
@@ -120,7 +120,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// The cell of a key's entry, as long as that is here.
+    /// The cell of a key's entry, if that is still in the queue.
     #[inline]
     pub(super) fn find(&self, key: &Key) -> Option<u32> {
         if self.is_in(key.cell, key.sequence) {
@@ -145,7 +145,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Moves what is in a cell to another deadline, and gives back the tick it had.
+    /// Gives what is in a cell another deadline, and returns the tick it had.
     #[inline]
     pub(super) fn reset(
         &mut self,
@@ -163,7 +163,7 @@ impl<T> Entries<T> {
         Some(from)
     }
 
-    /// Takes out what is in a cell, which was found.
+    /// Takes out what is in a cell, which [`find`](Entries::find) has returned.
     #[inline]
     pub(super) fn remove(&mut self, cell: u32) -> Option<Expired<T>> {
         let (tick, entry) = self.wheel.take_cell(cell)?;
@@ -190,7 +190,7 @@ impl<T> Entries<T> {
             true => (ORIGIN, self.beyond.remove(&sequence)?),
             false => (tick, self.origin?),
         };
-        // Its cell no longer matters: the key has no entry.
+        // The entry has gone, so no cell is right.
         let key = Key { sequence, cell: 0 };
         Some(Expired {
             value,

@@ -30,7 +30,7 @@ use crate::timing_wheel::Tick;
 pub struct Expired<T> {
     pub(super) value: T,
     pub(super) key: Key,
-    /// The deadline, told by where ticks are counted from: few ask for it.
+    /// The deadline, and the instant from which ticks are counted. The deadline is worked out only for those who ask for it.
     pub(super) tick: Tick,
     pub(super) origin: Instant,
 }
@@ -51,7 +51,7 @@ impl<T> Expired<T> {
         self.value
     }
 
-    /// Returns the instant for which the entry was last set, exactly.
+    /// Returns the deadline of the entry: the very instant for which it was last set, not rounded.
     pub fn deadline(&self) -> Instant {
         instant_of(self.tick, self.origin)
     }

@@ -33,9 +33,9 @@ use std::{
 /// ```
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// One for each entry of a process: 64 bits are not used up.
+    /// Each entry of the process has its own. A process does not use up 64 bits.
     pub(super) sequence: NonZeroU64,
-    /// Where the entry was put; compaction may have moved it since.
+    /// The cell in which the entry was put. Compaction may have moved it since.
     pub(super) cell: u32,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// As many sequence numbers a queue takes at a time, so that queues hardly ever meet over them.
+/// How many sequence numbers a queue takes at a time. With so many, queues hardly ever meet over [`NEXT_BLOCK`].
 const BLOCK: u64 = 1024;
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
 

@@ -27,11 +27,11 @@ impl<T> DelayQueue<T> {
         self.entries.peek()
     }
 
-    /// Returns the instant for which the value of a key was last set, exactly.
+    /// Returns the deadline of the value of a key: the very instant for which it was last set, not rounded.
     ///
     /// # Panics
     ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
     ///
     /// # Examples
     ///
@@ -74,7 +74,7 @@ impl<T> DelayQueue<T> {
         self.entries.len()
     }
 
-    /// Tells whether no value is in the queue, due or not.
+    /// Returns `true` if no value is in the queue, due or not.
     ///
     /// # Examples
     ///

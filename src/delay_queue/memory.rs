@@ -7,7 +7,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// When memory for so many cannot be addressed.
+    /// Panics if memory for so many values cannot be addressed.
     ///
     /// # Examples
     ///
@@ -38,7 +38,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// When memory for so many cannot be addressed.
+    /// Panics if memory for so many values cannot be addressed.
     ///
     /// # Examples
     ///
@@ -72,7 +72,9 @@ impl<T> DelayQueue<T> {
         self.entries.shrink_to_fit();
     }
 
-    /// Gives back all the memory that the values in the queue do not need, in O(n). Keys stay valid.
+    /// Gives back all the memory that the values in the queue do not need. Keys stay valid.
+    ///
+    /// It takes time in proportion to the capacity.
     ///
     /// # Examples
     ///

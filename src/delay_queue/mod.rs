@@ -94,16 +94,16 @@ use waiter::Waiter;
 /// ```
 pub struct DelayQueue<T> {
     entries: Entries<T>,
-    /// What is due by then comes without a look at the clock.
+    /// The clock has reached this tick. What is due by then comes without a reading of the clock.
     reached: Tick,
-    /// None until it is known which is the current one.
+    /// `None` until the first use in a runtime, which finds the current wheel.
     wheel: Option<Wheel>,
-    /// Set for no later than the first entry, while somebody waits for that.
+    /// While somebody waits, it is set for the first entry, or for an earlier tick.
     timer: QueueTimer,
-    /// The timer is set as the entries would have it.
+    /// The timer is set for the entries that are in the queue now.
     planned: bool,
-    /// The first entry is due by then, so an earlier one comes before all others. None until somebody asks, and after the entry that
-    /// may have been the first has gone.
+    /// The first entry is due by this tick. So an entry that is due before it comes before all others. `None` until somebody asks, and
+    /// after the entry that may have been the first has gone.
     first_by: Option<Tick>,
     waiter: Waiter,
 }
@@ -163,7 +163,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// When the queue holds `u32::MAX` values.
+    /// Panics if the queue holds `u32::MAX` values.
     ///
     /// # Examples
     ///
@@ -187,11 +187,11 @@ impl<T> DelayQueue<T> {
 
     /// Inserts a value that is due at `when`.
     ///
-    /// One that is due already comes at the next poll.
+    /// A value that is due already comes at the next poll.
     ///
     /// # Panics
     ///
-    /// When the queue holds `u32::MAX` values.
+    /// Panics if the queue holds `u32::MAX` values.
     ///
     /// # Examples
     ///
@@ -220,15 +220,15 @@ impl<T> DelayQueue<T> {
             self.wheel = Wheel::try_current().ok();
         }
         let key = self.entries.insert(value, tick, deadline);
-        self.set(tick, false);
+        self.deadline_was_set(tick, false);
         key
     }
 
-    /// Removes the value of a key, due or not.
+    /// Removes the value of a key, due or not, and returns it.
     ///
     /// # Panics
     ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
     ///
     /// # Examples
     ///
@@ -248,7 +248,7 @@ impl<T> DelayQueue<T> {
         self.try_remove(key).unwrap_or_else(|| invalid(key))
     }
 
-    /// Removes the value of a key, due or not; `None` when the key has none in this queue.
+    /// Removes the value of a key, due or not, and returns it. Returns `None` if the key has no value in this queue.
     ///
     /// # Examples
     ///
@@ -282,17 +282,17 @@ impl<T> DelayQueue<T> {
         self.planned = false;
     }
 
-    /// An entry is due at `tick` now. Whoever waits hears of it if that is the first, or was until now.
+    /// An entry is due at `tick` from now on. Whoever waits is woken if this entry is the first, or was the first until now.
     #[inline]
-    fn set(&mut self, tick: Tick, was_first: bool) {
+    fn deadline_was_set(&mut self, tick: Tick, was_first: bool) {
         if !self.waiter.is_waiting() {
-            // The next poll sees for itself.
+            // Nobody is to be woken. The next poll finds the first entry.
             self.first_has_gone();
             return;
         }
         let is_first = match self.first_by {
             Some(first) => tick < first,
-            // This one among them.
+            // This entry is already among those that are looked at.
             None => self.entries.first_by().is_none_or(|first| {
                 self.first_by = Some(first);
                 tick <= first
@@ -326,7 +326,7 @@ impl<T> DelayQueue<T> {
     pub fn clear(&mut self) {
         if !self.is_empty() {
             self.emptied();
-            // Last, for it drops the values, and one of them may panic.
+            // This comes last, because it drops the values, and one of them may panic.
             self.entries.clear();
         }
     }

@@ -15,14 +15,14 @@ use crate::wheel::Wheel;
 const LOOKS: usize = 64;
 
 impl<T> DelayQueue<T> {
-    /// Waits for the next value: that whose time has come first. `None` when the queue is empty.
+    /// Polls for the next value that is due. Returns `None` if the queue is empty.
     ///
-    /// It is never early. The waiting task is woken less than one tick of the wheel late, plus what the runtime adds. Only the task
+    /// No value is early. The waiting task is woken less than one tick of the wheel late, plus what the runtime adds. Only the task
     /// that polled last is woken. If another task then takes a value, the one that had waited is woken too, and looks again.
     ///
     /// # Panics
     ///
-    /// It panics outside a Tokio runtime when it has to wait, unless the queue's wheel is driven already or was given a
+    /// Panics outside a Tokio runtime if it has to wait, unless the queue's wheel is driven already or was given a
     /// [`handle`](crate::Builder::handle).
     ///
     /// # Examples
@@ -59,14 +59,14 @@ impl<T> DelayQueue<T> {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             };
-            // The timer's word counts, whatever the clock here says: it may go by another one.
+            // What the timer says counts, even if the clock here says less: the timer may go by another clock.
             let now = self.entries.tick_of(Instant::now());
             self.reached = self.reached.max(tick).max(now);
             self.first_has_gone();
         }
     }
 
-    /// Sets the timer for the first entry. False when there is nothing to wait for: that is due, or there is none.
+    /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for: that entry is due, or there is none.
     fn plan(&mut self) -> bool {
         let Some(first) = self.entries.first(LOOKS) else {
             self.timer.unset();
@@ -89,9 +89,9 @@ impl<T> DelayQueue<T> {
         true
     }
 
-    /// Appends the values whose time has come to `expired`, in their order, `limit` at most; returns how many.
+    /// Appends the values that are due to `expired`, in their order, and returns how many there were. It takes `limit` at most.
     ///
-    /// It reads the clock once, and waits for nothing.
+    /// It reads the clock once, and does not wait.
     ///
     /// # Examples
     ///

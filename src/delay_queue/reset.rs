@@ -8,11 +8,11 @@ use super::{DelayQueue, Key, invalid};
 use crate::{clock::saturating_add, timing_wheel::Tick};
 
 impl<T> DelayQueue<T> {
-    /// Moves the value of a key: it is due when `timeout` has elapsed from now.
+    /// Gives the value of a key another deadline: it is due when `timeout` has elapsed from now.
     ///
     /// # Panics
     ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
     ///
     /// # Examples
     ///
@@ -34,11 +34,11 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Moves the value of a key: it is due at `when`.
+    /// Gives the value of a key another deadline: it is due at `when`.
     ///
     /// # Panics
     ///
-    /// When the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
     ///
     /// # Examples
     ///
@@ -60,7 +60,7 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Moves the value of a key: it is due when `timeout` has elapsed from now; false when the key has none in this queue.
+    /// Does what [`reset`](DelayQueue::reset) does. Returns `false` if the key has no value in this queue.
     ///
     /// # Examples
     ///
@@ -83,7 +83,7 @@ impl<T> DelayQueue<T> {
         self.reset_to(key, tick, || saturating_add(now, timeout))
     }
 
-    /// Moves the value of a key: it is due at `when`; false when the key has none in this queue.
+    /// Does what [`reset_at`](DelayQueue::reset_at) does. Returns `false` if the key has no value in this queue.
     ///
     /// # Examples
     ///
@@ -118,7 +118,7 @@ impl<T> DelayQueue<T> {
         if was_first {
             self.first_has_gone();
         }
-        self.set(to, was_first);
+        self.deadline_was_set(to, was_first);
         true
     }
 }

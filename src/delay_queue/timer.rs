@@ -37,7 +37,7 @@ impl QueueTimer {
         self.0.as_ref().map(|set| set.tick)
     }
 
-    /// Sets it anew. A sleep that is moved to a later deadline wakes at the old one, so this one is not moved.
+    /// Sets the timer by a new sleep. The old one is not moved, because a sleep that is moved to a later deadline wakes at the old one.
     pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, instant: Instant) {
         // A place in the wheel is given back before the next is asked for.
         self.unset();
@@ -69,7 +69,7 @@ impl QueueTimer {
         }
     }
 
-    /// Waits for it: the tick that it was set for. Then it is set no more.
+    /// Polls the timer. Once it has come, this returns the tick for which it was set, and it is no longer set.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
         let Some(set) = &mut self.0 else {
             return Poll::Pending;

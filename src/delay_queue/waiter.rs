@@ -25,8 +25,8 @@ impl Waiter {
         self.waiting = true;
     }
 
-    /// A task has been given an entry: it waits no more. If it was another that waited, that has to look again, for the timer
-    /// that would have woken it may have gone.
+    /// A task has been given an entry, so it no longer waits. If another task waited, that one is woken to look again: the timer that
+    /// would have woken it may have gone.
     pub(super) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {
             Some(waker) if waker.will_wake(cx.waker()) => self.waiting = false,

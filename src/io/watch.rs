@@ -37,7 +37,7 @@ pub(super) enum Operation {
     Shutdown,
 }
 
-/// Reading, or writing. Only one operation of a direction is polled at a time.
+/// Reading, or writing. Only one operation of a direction is polled at a time, so one timer is enough for it.
 #[derive(Debug, Default)]
 struct Direction {
     timeout: Timeout,
@@ -56,8 +56,8 @@ struct Timeout {
 }
 
 impl Operation {
-    /// The direction that it is an operation of.
-    fn of<'a>(self, read: &'a mut Direction, write: &'a mut Direction) -> &'a mut Direction {
+    /// The direction to which the operation belongs.
+    fn direction<'a>(self, read: &'a mut Direction, write: &'a mut Direction) -> &'a mut Direction {
         match self {
             Operation::Read => read,
             Operation::Write | Operation::Flush | Operation::Shutdown => write,
@@ -125,12 +125,12 @@ impl Watch {
     #[inline]
     fn ended(&mut self, operation: Operation, bytes: usize) {
         self.waits[operation as usize] = None;
-        operation.of(&mut self.read, &mut self.write).waiting = false;
+        operation.direction(&mut self.read, &mut self.write).waiting = false;
         if bytes == 0 {
             return;
         }
         if operation == Operation::Write {
-            // A byte written is progress for these too.
+            // A byte written is progress for a flush and a shutdown too.
             self.waits[Operation::Flush as usize] = None;
             self.waits[Operation::Shutdown as usize] = None;
         }
@@ -140,7 +140,7 @@ impl Watch {
         }
     }
 
-    /// The operation has to wait. Ready once it has waited too long.
+    /// Polls the timer of an operation that has to wait. It is ready once the operation has waited too long.
     fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Watch {
             wheel,
@@ -149,7 +149,7 @@ impl Watch {
             write,
             idle,
         } = self;
-        let direction = operation.of(read, write);
+        let direction = operation.direction(read, write);
         direction.wait(cx.waker());
 
         let wait = &mut waits[operation as usize];
@@ -181,7 +181,7 @@ impl Direction {
         self.waiting = true;
         match &mut self.waiter {
             Some(waiter) => waiter.clone_from(waker),
-            none => *none = Some(waker.clone()),
+            None => self.waiter = Some(waker.clone()),
         }
     }
 

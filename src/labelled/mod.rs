@@ -21,8 +21,8 @@ impl Wheel {
     /// Makes a handle whose timeouts are counted under a label.
     ///
     /// [`snapshot`](Wheel::snapshot) tells how many there were, what became of them, and how much of their time was left when they
-    /// completed. Equal names are one label. A wheel keeps 1,000 names apart. All further ones are one label, «other». So name an
-    /// operation, such as `"orders: insert"`, and never use what comes from outside.
+    /// completed. Equal names are one label. A wheel keeps 1,000 names apart. All further ones are one label, «other». So use the
+    /// name of an operation, such as `"orders: insert"`, and never text that comes from outside.
     ///
     /// # Examples
     ///
@@ -79,7 +79,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Returns the name that the timeouts are counted under. It is the one given or, after 1,000 others, «other».
+    /// Returns the name under which the timeouts are counted: the one given or, if the wheel has 1,000 others, «other».
     ///
     /// # Examples
     ///
@@ -92,8 +92,9 @@ impl Labelled {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts what comes of it.
     ///
-    /// How much time was left is known exactly, or to two ticks where a thread completes many: a hundred in a tick, or a thousand in a
-    /// tenth of their time. There a driver that is late adds its lag.
+    /// It is as precise as [`Wheel::timeout`]. How much time was left is known exactly, as long as a thread completes few timeouts. A
+    /// thread that completes many knows it to two ticks, plus the lag of the driver. Many are a hundred in a tick, or a thousand in a
+    /// tenth of their time.
     ///
     /// # Cancellation
     ///
@@ -131,7 +132,8 @@ impl Labelled {
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts what comes of it.
     ///
-    /// Its time counts from its first poll.
+    /// It is as precise as [`Wheel::timeout_at`]. How much time was left is told in tenths of the time from its first poll to
+    /// `deadline`.
     ///
     /// # Cancellation
     ///
@@ -194,7 +196,7 @@ impl fmt::Debug for Labelled {
 pin_project! {
     /// The future returned by [`Labelled::timeout`] and [`Labelled::timeout_at`].
     ///
-    /// It is `Unpin` where the future inside is, and cancelled by dropping.
+    /// It is `Unpin` if the future inside is, and dropping it cancels it.
     ///
     /// # Examples
     ///
@@ -244,7 +246,7 @@ impl<F> LabelledTimeout<F> {
         &mut self.future
     }
 
-    /// Gives back the future inside, and cancels the timer.
+    /// Returns the future inside, and cancels the timer.
     ///
     /// # Examples
     ///

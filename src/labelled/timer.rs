@@ -18,19 +18,20 @@ use crate::{
 
 pub(super) struct LabelledTimer {
     pub(super) timer: Timer,
-    /// The time that it has, once it has begun.
+    /// The time that it has. It is known from the first poll on, or before if the timer counts from there.
     total: Nanos,
     label: Label,
     progress: Progress,
-    /// Its first poll has begun, which counts also if the future panics.
+    /// Its first poll has begun. It is set before the future is polled, because that may panic.
     polled: bool,
 }
 
 /// What has been counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
+    /// Nothing.
     New,
-    /// The same of one whose time is not known yet: it is what is left until its deadline.
+    /// Nothing. The timer has a deadline, so its time becomes known at the first poll.
     NewWithDeadline,
     /// That it has begun.
     Begun,
@@ -52,7 +53,7 @@ impl LabelledTimer {
         }
     }
 
-    /// One that is due at `deadline`.
+    /// A timer that is due at `deadline`.
     pub(super) fn at(shard: &Arc<Shard>, deadline: Instant, label: Label) -> LabelledTimer {
         LabelledTimer {
             total: Nanos::ZERO,
@@ -73,7 +74,7 @@ impl LabelledTimer {
     #[cold]
     #[inline(never)]
     fn count_elsewhere(&self, count: Count) {
-        // Without labels nobody could read the count.
+        // If there are no labels any more, nobody could read the count.
         if let Some(labels) = self.timer.shard().labels() {
             self.label.count_elsewhere(count, labels);
         }
@@ -87,17 +88,17 @@ impl LabelledTimer {
     /// The future was ready.
     #[inline(always)]
     pub(super) fn complete(&mut self) {
-        // Then it has begun, and not ended.
+        // A fresh timer is registered. So its beginning has been counted, and its end has not.
         if self.timer.is_fresh(self.total) {
             self.end(Count::completed(9));
         } else {
-            self.complete_late();
+            self.complete_slowly();
         }
         self.timer.cancel();
     }
 
     #[inline(never)]
-    fn complete_late(&mut self) {
+    fn complete_slowly(&mut self) {
         match self.progress {
             Progress::New | Progress::NewWithDeadline => self.end(Count::AT_ONCE),
             Progress::Begun => self.end(
@@ -118,7 +119,7 @@ impl LabelledTimer {
     /// The future is pending.
     #[inline(always)]
     pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-        // Two comparisons in the order of what is likely, which takes fewer instructions than a match.
+        // Two comparisons, the likelier one first, take fewer instructions than a match.
         if self.progress == Progress::New {
             self.progress = Progress::Begun;
             self.count(Count::BEGUN);
@@ -153,9 +154,8 @@ impl LabelledTimer {
 
     /// It is dropped before it has ended.
     ///
-    /// Nothing here is the user's, and nothing here panics. That the function cannot unwind, as those of this kind cannot, is said to the
-    /// compiler: otherwise it calls the drop of every timer, which costs 15 instructions. Inlined, that of one that has ended is two
-    /// comparisons.
+    /// It is `extern "C"` because such a function cannot unwind, and no user code runs in it that could. So the compiler inlines the
+    /// drop: for a timer that has ended it is two comparisons. Otherwise the drop of every timer is a call, of 15 instructions.
     #[cold]
     #[inline(never)]
     extern "C" fn end_unfinished(&mut self) {

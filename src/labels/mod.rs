@@ -18,7 +18,7 @@ use tally::{Tally, Totals};
 
 /// How many names a wheel keeps apart.
 const NAMES: usize = 1_000;
-/// Bits of a label's number that tell it from the others of its wheel.
+/// Bits of a label's number that tell it from the others of its wheel. There are up to [`NAMES`] and one for the rest.
 const INDEX_BITS: u32 = 10;
 /// The label of all further names.
 const OTHER: &str = "other";
@@ -75,6 +75,7 @@ impl LabelStats {
         let [elapsed, refused, cancelled] =
             [Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals.of(count));
         let ended = headroom.iter().sum::<u64>() + elapsed + refused + cancelled;
+        // Those that were ready at once were never counted as begun, so they are not subtracted from what has begun.
         headroom[9] += totals.of(Count::AT_ONCE);
         let mut stats = LabelStats {
             name,
@@ -96,16 +97,17 @@ impl LabelStats {
 
 /// The labels of one wheel.
 pub(crate) struct Labels {
-    /// No other wheel of the process ever has this number.
+    /// The number of the wheel. No other wheel of the process ever has it.
     number: u64,
     names: Mutex<Names>,
     tallies: Mutex<Vec<Arc<Tally>>>,
-    /// Those of threads whose locals are gone, by the first label of each.
+    /// The tallies that threads share after their thread locals are gone, by the first label of each.
     strays: Mutex<HashMap<u64, Tally>>,
 }
 
 #[derive(Default)]
 struct Names {
+    /// The index of each name in `in_order`.
     by_name: HashMap<Arc<str>, u16>,
     in_order: Vec<Arc<str>>,
 }
@@ -113,7 +115,7 @@ struct Names {
 /// What a labelled timeout knows of its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// The wheel's number above an index.
+    /// The wheel's number in the upper bits, the label's index in the lower [`INDEX_BITS`].
     number: u64,
 }
 
@@ -128,7 +130,7 @@ impl Labels {
         }
     }
 
-    /// The label with this name, and the name that it has. After so many names, it is the one for all others.
+    /// Finds or makes the label with this name. Returns it and its name, which is [`OTHER`] once there are [`NAMES`] others.
     pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
         let mut names = lock(&self.names);
         let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
@@ -149,7 +151,7 @@ impl Labels {
         }
     }
 
-    /// What became of the timeouts of each label. Once the wheel is shut down, those that were pending count as refused.
+    /// Adds up what became of the timeouts of each label. Once the wheel is shut down, those that were pending count as refused.
     pub(crate) fn stats(&self, shutdown: bool) -> Vec<LabelStats> {
         let names = lock(&self.names).in_order.clone();
         let tallies = lock(&self.tallies).clone();
@@ -157,7 +159,7 @@ impl Labels {
         let stats = |(index, name)| {
             let label = self.label(index);
             let mut totals = Totals::default();
-            // First what has ended. Then it is certain that its beginning is seen too.
+            // First what has ended, so that no end is counted without its beginning.
             for ends in [true, false] {
                 for tally in tallies.iter().map(|tally| &**tally).chain(strays.values()) {
                     tally.add_to(&mut totals, label, ends);
@@ -168,11 +170,11 @@ impl Labels {
         (0..).zip(names).map(stats).collect()
     }
 
-    /// A tally for a thread that has none. If another thread has left one, it is that.
+    /// Returns a tally for a thread that has none: one that another thread has left, or a new one.
     fn open(&self, first: u64) -> Arc<Tally> {
         let mut tallies = lock(&self.tallies);
         for tally in tallies.iter_mut() {
-            // What the other thread did is seen after this.
+            // `get_mut` also makes visible here what the other thread has counted.
             if tally.first() == first && Arc::get_mut(tally).is_some() {
                 return tally.clone();
             }
@@ -183,7 +185,7 @@ impl Labels {
     }
 }
 
-/// What is behind these locks is whole at every point that can panic.
+/// Ignores poisoning: what is behind these locks is whole at every point that can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,14 +17,14 @@ use super::{Label, Labels, lock};
 
 /// How many labels one tally counts. A power of two.
 const LABELS: usize = 64;
-/// How many counters a label has. The last one is unused.
+/// How many counters a label has: a power of two, so that the last one is unused.
 const COUNTERS: usize = 16;
 
 thread_local! {
-    /// The tally that this thread used last. It has no destructor, for then every count would ask whether that has run: [`OTHERS`]
-    /// gives it back.
+    /// The tally that this thread used last. It has no destructor: with one, every count would ask whether that has run. [`OTHERS`]
+    /// gives this tally back.
     static LAST: Cell<Last> = const { Cell::new(NO_TALLY) };
-    /// The tallies that it used before.
+    /// The tallies that this thread used before.
     static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
 
@@ -34,7 +34,7 @@ const NO_TALLY: Last = ManuallyDrop::new(None);
 
 struct Others(Vec<Arc<Tally>>);
 
-/// What happened to a timeout. Each has a counter of the label.
+/// What happened to a timeout, as an index into its label's counters. The first ten are completions, by the tenths that were left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(usize);
 
@@ -47,7 +47,7 @@ impl Count {
     pub(crate) const REFUSED: Count = Count(13);
     pub(crate) const CANCELLED: Count = Count(14);
 
-    /// It completed, with so many tenths of its time left, 9 at most.
+    /// It was pending, and completed with so many tenths of its time left, 9 at most.
     #[inline]
     pub(crate) fn completed(tenths: usize) -> Count {
         debug_assert!(tenths <= 9);
@@ -55,6 +55,7 @@ impl Count {
     }
 }
 
+/// The counters of one thread for some labels. It is aligned to two cache lines, since processors fetch them in pairs.
 #[repr(align(128))]
 pub(super) struct Tally {
     /// The first of the labels that it counts, as [`Label::number`].
@@ -71,7 +72,7 @@ impl Totals {
         self.0[count.0]
     }
 
-    /// How many completed with so many tenths left, of those that were pending before.
+    /// How many completed with so many tenths left. Those that were ready at once are not among them.
     pub(super) fn headroom(&self) -> [u64; 10] {
         array::from_fn(|tenths| self.0[tenths])
     }
@@ -83,16 +84,17 @@ impl Label {
         self.number & !(LABELS as u64 - 1)
     }
 
-    /// Counts in the tally that this thread used last, if that counts this label.
+    /// Counts in the tally that this thread used last. Returns `false` if that tally is not the one of this label.
     #[inline]
     pub(crate) fn count(self, count: Count) -> bool {
+        // It is taken out and put back, which costs less than a `RefCell`, and touches no reference count.
         let last = LAST.replace(NO_TALLY);
         let counted = last.as_ref().is_some_and(|tally| tally.count(self, count));
         LAST.set(last);
         counted
     }
 
-    /// Counts in another tally than that.
+    /// Counts where [`count`](Label::count) could not: in a tally that the thread used before, or in a new one.
     pub(crate) fn count_elsewhere(self, count: Count, labels: &Labels) {
         let counted = OTHERS.try_with(|others| {
             let mut others = others.borrow_mut();
@@ -101,7 +103,7 @@ impl Label {
             others.keep(LAST.replace(ManuallyDrop::new(Some(tally))));
         });
         if counted.is_err() {
-            // The thread's locals are gone. Such threads share a tally, behind a lock.
+            // The thread is ending, and its thread locals are gone. Such threads share a tally, behind a lock.
             let mut strays = lock(&labels.strays);
             let stray = strays
                 .entry(self.first())
@@ -112,7 +114,7 @@ impl Label {
 }
 
 impl Others {
-    /// Finds the tally of a label, which is not the one used last.
+    /// Takes out the tally of a label, or opens one. It is not the one used last.
     fn bring(&mut self, label: Label, labels: &Labels) -> Arc<Tally> {
         // Tallies of wheels that have gone are of no use.
         self.0.retain(|tally| Arc::strong_count(tally) > 1);
@@ -146,23 +148,24 @@ impl Tally {
     }
 
     fn counters(&self, label: Label) -> Option<&[AtomicU64; COUNTERS]> {
-        // The first is a multiple of how many there are.
+        // `first` is a multiple of `LABELS`. So this is an index if the label is one of these, and too large otherwise.
         self.counters.get((label.number ^ self.first) as usize)
     }
 
-    /// Counts, if this is the label's tally. Only one thread may do so at a time.
+    /// Counts, if this is the label's tally. Only the thread that has the tally may call this.
     #[inline]
     fn count(&self, label: Label, count: Count) -> bool {
         let Some(counters) = self.counters(label) else {
             return false;
         };
+        // The remainder spares a check of the index.
         let counter = &counters[count.0 % COUNTERS];
-        // Whoever reads that a timeout has ended is to read that it had begun.
+        // A release: whoever reads that a timeout has ended also reads that it had begun.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
         true
     }
 
-    /// Adds what has been counted under a label, if this is its tally. That is what has ended, or else what has begun.
+    /// Adds what has been counted under a label, if this is its tally: all `ends`, or else what has begun.
     pub(super) fn add_to(&self, totals: &mut Totals, label: Label, ends: bool) {
         let Some(counters) = self.counters(label) else {
             return;

@@ -18,7 +18,7 @@ use crate::{
     wheel::Wheel,
 };
 
-/// A series of runs to be started; made by [`Wheel::periodic`].
+/// The settings of a series of runs to be started. It is made by [`Wheel::periodic`].
 ///
 /// # Examples
 ///
@@ -191,7 +191,7 @@ impl PeriodicBuilder {
         )
     }
 
-    /// When the series runs first.
+    /// When the series runs first, jitter included.
     fn first(&self) -> Instant {
         let first = clock::saturating_add(self.wheel.shard().now(), self.first_after);
         // This is the standard library's only source of randomness. It is good enough for jitter.
@@ -210,15 +210,15 @@ impl PeriodicBuilder {
         R: Future + Send + 'static,
     {
         let runtime = self.wheel.driver().runtime();
-        let series = Arc::new(Series::default());
-        let stopped = series.clone();
+        let handle = Arc::new(Series::default());
+        let series = handle.clone();
         let task = runtime.spawn(async move {
-            while stopped.wait(&mut pace).await? {
+            while series.wait(&mut pace).await? {
                 run().await;
-                stopped.finish_run();
+                series.finish_run();
             }
             Ok(())
         });
-        Periodic::new(series, task)
+        Periodic::new(handle, task)
     }
 }

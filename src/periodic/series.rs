@@ -22,6 +22,7 @@ pub(super) enum Pace {
     Delay {
         sleep: Sleep,
         period: Duration,
+        /// The first run has come. Until then the sleep waits for that, and not for a period.
         started: bool,
     },
 }
@@ -48,20 +49,24 @@ impl Pace {
 #[derive(Default)]
 pub(super) struct Series {
     state: Mutex<State>,
-    stopped: Notify,
+    /// Wakes the task when the series is stopped.
+    notify_stop: Notify,
     runs: AtomicU64,
 }
 
+/// Both are behind one lock, so that a stop is either before a run or in it.
 #[derive(Clone, Copy, Default)]
 struct State {
+    /// A run is in progress.
     running: bool,
+    /// No other run starts.
     stopped: bool,
 }
 
 impl Series {
     /// Waits for the next run. Returns `false` if there is to be none.
     pub(super) async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
-        let mut stopped = pin!(self.stopped.notified());
+        let mut stopped = pin!(self.notify_stop.notified());
         let mut next = pin!(pace.next());
         poll_fn(|cx| match stopped.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
@@ -81,7 +86,7 @@ impl Series {
     /// Stops the series. A run in progress is the last one.
     pub(super) fn stop(&self) {
         lock(&self.state).stopped = true;
-        self.stopped.notify_one();
+        self.notify_stop.notify_one();
     }
 
     /// Whether the series was stopped and its last run has finished.

@@ -30,6 +30,7 @@ pin_project! {
         stream: S,
         sleep: FallbackSleep,
         duration: Duration,
+        // An item has been taken, and the pause after it is not over.
         pausing: bool,
     }
 }

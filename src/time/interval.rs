@@ -12,14 +12,13 @@ use futures_core::Stream;
 use super::{Duration, Instant, MissedTickBehavior};
 use crate::{current, interval};
 
-/// Creates an interval that ticks every `period`, on the wheel of the runtime that this is called in: the first tick completes
-/// at once.
+/// Creates an interval that ticks every `period`, on the wheel of the runtime in which it is made.
 ///
-/// As `tokio::time::interval`, but a tick completes at the first tick of the wheel that begins at or after its instant: never
-/// early, and less than one tick of the wheel late plus what the runtime adds. It counts as missed when it is later than 5 ms
-/// and than one tick of the wheel.
+/// The first tick completes at once. Each later one completes at the first tick of the wheel that begins at or after its instant:
+/// never early, and less than one tick of the wheel late plus what the runtime adds. It counts as missed if it is later than both
+/// 5 ms and one tick of the wheel. All else is as in `tokio::time::interval`.
 ///
-/// It cannot fail: where the wheel is full or has been shut down, it ticks by Tokio's timer.
+/// It cannot fail. If the wheel is full or has been shut down, the interval ticks by Tokio's timer.
 ///
 /// # Cancellation
 ///
@@ -47,9 +46,9 @@ pub fn interval(period: Duration) -> Interval {
     Interval::new(current::with_wheel(|wheel| wheel.interval(period)))
 }
 
-/// Creates an interval that ticks first at `start` and then every `period`, on the wheel of the runtime that this is called in.
+/// Creates an interval that ticks first at `start` and then every `period`, on the wheel of the runtime in which it is made.
 ///
-/// Ticks are as precise as those of [`interval`]; where `start` is in the past, the first completes by the next tick of the
+/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first one completes by the next tick of the
 /// wheel.
 ///
 /// # Cancellation
@@ -78,9 +77,9 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(current::with_wheel(|wheel| wheel.interval_at(start, period)))
 }
 
-/// Ticks at a steady rate; made by [`interval`] and [`interval_at`].
+/// The interval returned by [`interval`] and [`interval_at`].
 ///
-/// It is used as Tokio's. As a [`Stream`], which Tokio's is not, it yields the instants of its ticks, and never ends.
+/// It is used as Tokio's. It is also a [`Stream`], which Tokio's is not: it yields the instants of its ticks, and never ends.
 ///
 /// # Examples
 ///
@@ -96,7 +95,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// ```
 pub struct Interval {
     interval: interval::Interval,
-    /// Waits for the next tick on Tokio's timer: the wheel has refused.
+    /// Waits for the next tick on Tokio's timer, if the wheel has refused it.
     tokio_sleep: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
@@ -112,7 +111,7 @@ impl Interval {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped before it completes, it has consumed no tick.
+    /// It is cancel safe: if it is dropped before it completes, no tick is lost.
     ///
     /// # Examples
     ///
@@ -129,7 +128,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick; while it is pending, the task that polled last is woken for it.
+    /// Polls for the next tick. If it is pending, the task that polled last is woken for it.
     ///
     /// # Examples
     ///
@@ -153,7 +152,7 @@ impl Interval {
             }
         };
         ready!(tokio_sleep.as_mut().poll(cx));
-        // For the next, the wheel may have room again.
+        // By the next tick, the wheel may have room again.
         self.tokio_sleep = None;
         Poll::Ready(self.interval.take_tick())
     }

@@ -10,12 +10,12 @@ use std::{
 use super::{Duration, Instant};
 use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 
-/// Waits until `duration` has elapsed, on the wheel of the runtime that this is called in.
+/// Waits until `duration` has elapsed, on the wheel of the runtime in which it is made.
 ///
-/// As `tokio::time::sleep`, but precise to one tick of the wheel: never early, and less than one tick late plus what the
-/// runtime adds. A zero duration completes at the first poll. A duration that overflows the clock is taken as 30 years.
+/// It is precise to one tick of the wheel: never early, and less than one tick late plus what the runtime adds. A zero duration
+/// completes at the first poll. A duration that overflows the clock is taken as 30 years. All else is as in `tokio::time::sleep`.
 ///
-/// It cannot fail: where the wheel is full or has been shut down, it waits on Tokio's timer.
+/// It cannot fail. If the wheel is full or has been shut down, the sleep waits on Tokio's timer.
 ///
 /// # Cancellation
 ///
@@ -43,10 +43,10 @@ pub fn sleep(duration: Duration) -> Sleep {
     Sleep(current::with_wheel(|wheel| wheel.sleep_or_tokio(duration)))
 }
 
-/// Waits until `deadline`, on the wheel of the runtime that this is called in.
+/// Waits until `deadline`, on the wheel of the runtime in which it is made.
 ///
-/// As `tokio::time::sleep_until`, but precise to one tick of the wheel: never early, and less than one tick late plus what the
-/// runtime adds. A deadline in the past completes at the first poll or the next tick.
+/// It is as precise as [`sleep`], and cannot fail either. If the deadline is in the past, it completes at the first poll or at the
+/// next tick. All else is as in `tokio::time::sleep_until`.
 ///
 /// # Cancellation
 ///
@@ -77,7 +77,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future returned by [`sleep`] and [`sleep_until`].
 ///
-/// It is used as Tokio's, down to `sleep.as_mut().reset(deadline)` on a pinned one, but is `Unpin`: `(&mut sleep).await` and
+/// It is used as Tokio's, with `sleep.as_mut().reset(deadline)` on a pinned one. But it is `Unpin`: `(&mut sleep).await` and
 /// `Pin::new(&mut sleep).reset(deadline)` need no pinning.
 ///
 /// # Examples
@@ -117,7 +117,7 @@ impl Sleep {
         self.0.deadline()
     }
 
-    /// Tells whether the sleep's deadline has come; one that was never polled nor reset has not elapsed.
+    /// Returns `true` if the sleep's deadline has come. As with Tokio's, a sleep that was neither polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -138,9 +138,9 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
     ///
-    /// A later deadline costs a store: the timer stays where it is, and re-arms when its old deadline comes. An earlier one
-    /// moves it at once. The task that polled the sleep last is woken for the new deadline. After completion, the sleep has
-    /// to be polled again to wait for the new one.
+    /// A later deadline costs one store: the timer stays in its bucket, and re-arms when its old deadline comes. An earlier
+    /// deadline moves the timer at once. The task that polled the sleep last is woken for the new deadline. If the sleep had
+    /// completed, it must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///

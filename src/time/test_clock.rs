@@ -5,12 +5,12 @@ use crate::wheel::Wheel;
 
 /// Advances a paused clock, and lets the current wheel wake what has come due.
 ///
-/// As `tokio::time::advance`. That one yields once, so that Tokio's timer can wake the tasks that wait for it; the wheel's driver
-/// is one of these, and is given its turn too: the tasks of timers that are due have been woken when this completes.
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of them is the wheel's driver,
+/// which this lets work too. When this completes, the tasks of all timers that are due have been woken.
 ///
 /// # Panics
 ///
-/// Panics where the clock is not paused, and outside a Tokio runtime, in Tokio's words.
+/// Panics if the clock is not paused, and outside a Tokio runtime, in Tokio's words.
 ///
 /// # Examples
 ///

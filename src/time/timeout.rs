@@ -13,14 +13,14 @@ use tokio::task::coop;
 use super::{Duration, Instant, error::Elapsed};
 use crate::{console::Caller, current, error::TimeoutError, timeout};
 
-/// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime that this is called in.
+/// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime in which it is made.
 ///
-/// As `tokio::time::timeout`: the future is polled first, and one that is ready succeeds whatever the duration. But the
-/// duration counts from the first poll that finds it pending, and the timeout elapses at a tick of the wheel: never early, and
-/// less than two ticks late plus what the runtime adds. A zero duration elapses at that first pending poll. A duration that
-/// overflows the clock is taken as 30 years.
+/// As in `tokio::time::timeout`, the future is polled first. If it is ready, it succeeds whatever the duration. Unlike there, the
+/// duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and less than two ticks
+/// late plus what the runtime adds. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken
+/// as 30 years.
 ///
-/// It cannot be refused: where the wheel is full or has been shut down, it waits on Tokio's timer.
+/// The wheel cannot refuse it. If the wheel is full or has been shut down, the timeout waits on Tokio's timer.
 ///
 /// # Cancellation
 ///
@@ -63,9 +63,9 @@ where
     }
 }
 
-/// Requires `future` to complete before `deadline`, on the wheel of the runtime that this is called in.
+/// Requires `future` to complete before `deadline`, on the wheel of the runtime in which it is made.
 ///
-/// As `tokio::time::timeout_at`: the future is polled first, and one that is ready succeeds even past the deadline. The timeout
+/// As in `tokio::time::timeout_at`, the future is polled first. If it is ready, it succeeds even past the deadline. The timeout
 /// elapses never early, and less than one tick late plus what the runtime adds.
 ///
 /// # Cancellation
@@ -108,7 +108,7 @@ where
 pin_project! {
     /// The future returned by [`timeout`] and [`timeout_at`].
     ///
-    /// It is `Unpin` where the future inside is, and cancelled by dropping.
+    /// It is `Unpin` if the future inside is, and dropping it cancels it.
     ///
     /// # Examples
     ///
@@ -126,7 +126,7 @@ pin_project! {
     pub struct Timeout<T> {
         #[pin]
         timeout: timeout::Timeout<T>,
-        // On Tokio's timer: the wheel has refused.
+        // Waits on Tokio's timer, if the wheel has refused the timeout.
         tokio_sleep: Option<Pin<Box<tokio::time::Sleep>>>,
     }
 }
@@ -167,7 +167,7 @@ impl<T> Timeout<T> {
         self.timeout.get_mut()
     }
 
-    /// Gives back the future inside, and cancels the timer.
+    /// Returns the future inside, and cancels the timer.
     ///
     /// # Examples
     ///
@@ -202,7 +202,7 @@ where
             Err(TimeoutError::Elapsed) => Poll::Ready(Err(Elapsed::new())),
             Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
                 let tokio_sleep = this.tokio_sleep.insert(tokio_sleep(this.timeout.refused_until()));
-                // The wheel is asked only by who had budget left.
+                // The wheel was asked, and has refused. So there was budget left.
                 poll_tokio_sleep(tokio_sleep.as_mut(), true, cx).map(Err)
             }
         }
@@ -227,7 +227,7 @@ fn tokio_sleep(deadline: Instant) -> Pin<Box<tokio::time::Sleep>> {
     Box::pin(tokio::time::sleep_until(deadline))
 }
 
-/// Polls the timer, outside the budget where the future has just used it up: it would otherwise never elapse.
+/// Polls the timer. If the future has just used up the budget, it is polled outside the budget: otherwise it would never elapse.
 #[cold]
 fn poll_tokio_sleep(
     tokio_sleep: Pin<&mut tokio::time::Sleep>,

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{BoxError, Respond, TimeoutFor, TimeoutLayer};
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
 
-/// A service whose responses have to come in time.
+/// A service that returns an error if a response comes too late.
 ///
 /// The response future of the service inside is polled first. The time counts from its first pending poll. A response that is
 /// ready at once costs neither a lock nor a clock reading. The timeout elapses never early, and less than two ticks late plus

@@ -40,7 +40,7 @@ mod tracked {
         }
     }
 
-    /// A timer's spans; none where nobody listens.
+    /// A timer's spans. There are none if nobody listens.
     pub(crate) struct Resource(Option<Box<Spans>>);
 
     struct Spans {

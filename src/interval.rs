@@ -98,7 +98,7 @@ impl Wheel {
     }
 }
 
-/// Ticks at a steady rate; made by [`Wheel::interval`] and [`Wheel::interval_at`].
+/// The interval returned by [`Wheel::interval`] and [`Wheel::interval_at`], which ticks at a steady rate.
 ///
 /// A tick was missed if it completes more than 5 ms, and more than one tick of the wheel, after its instant. The
 /// [`MissedTickBehavior`] says when the ticks after it come. Here the period is 100 ms, and the second tick is taken only at

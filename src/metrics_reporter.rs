@@ -205,7 +205,7 @@ impl MetricsReporter {
     ///
     /// # Panics
     ///
-    /// If `period` is zero, and outside a Tokio runtime.
+    /// Panics if `period` is zero, and outside a Tokio runtime.
     ///
     /// # Examples
     ///

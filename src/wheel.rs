@@ -239,7 +239,7 @@ impl Wheel {
     /// Returns the wheel as it stands: what waits and until when, how late the driver came, and what became of labelled timeouts.
     ///
     /// It walks the whole arena, and takes a shard's lock for 256 cells of it at a time: a registration waits for one of those batches
-    /// at most. It is meant for once a second or so; [`metrics`](Wheel::metrics) costs less.
+    /// at most. It is meant for once a second or so. [`metrics`](Wheel::metrics) costs less.
     ///
     /// # Examples
     ///

@@ -41,7 +41,7 @@ impl EpochInstant {
         }
     }
 
-    /// How long this is after `earlier`; zero if it is before that. `None` if they are of different clocks.
+    /// How long this is after `earlier`. Zero if it is before that. `None` if they are of different clocks.
     #[inline]
     pub(crate) fn since(self, earlier: EpochInstant) -> Option<Duration> {
         (self.epoch == earlier.epoch).then(|| self.instant.saturating_duration_since(earlier.instant))

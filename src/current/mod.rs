@@ -257,8 +257,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`SetDefaultError`] when settings have been given before, when they are out of their limits, or when they name a
-    /// [`handle`](Builder::handle): a current wheel is driven by its own runtime. A call that is refused uses nothing up.
+    /// Returns a [`SetDefaultError`] if settings have been given before, if they are out of their limits, or if they name a
+    /// [`handle`](Builder::handle): a current wheel is driven by its own runtime. After a refused call another one may succeed.
     ///
     /// # Examples
     ///

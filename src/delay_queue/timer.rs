@@ -1,4 +1,4 @@
-//! The one timer of a queue.
+//! The one timer of a queue, however many values that holds.
 
 use std::{
     future::Future,

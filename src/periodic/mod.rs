@@ -63,7 +63,7 @@ impl Wheel {
 ///
 /// # Panics
 ///
-/// It panics if it is polled again after it completed, as a `JoinHandle` does.
+/// Panics if it is polled again after it completed, as a `JoinHandle` does.
 ///
 /// # Errors
 ///

@@ -1,4 +1,7 @@
 //! The state that a series of runs shares with its handle, and when the next run starts.
+//!
+//! The task of the series waits, runs, and waits again. Stopped between two runs, it ends at once. Stopped in a
+//! run, it ends after that run.
 
 use std::{
     future::{Future, poll_fn},

@@ -110,7 +110,7 @@ impl Wheel {
 ///
 /// # Panics
 ///
-/// It panics if it is polled again after it returned the result of a started task.
+/// Panics if it is polled again after it returned the result of a started task.
 ///
 /// # Examples
 ///

@@ -1,4 +1,15 @@
 //! `Task`: a scheduled task, from its place in the wheel to its result.
+//!
+//! ```text
+//! Waiting --- it is due --> Starting --- spawned --> Started --- awaited --> Reported
+//!    |                          |
+//!    | cancelled, refused,      | aborted
+//!    | or handed back           |
+//!    +--------> Never <---------+
+//! ```
+//!
+//! Whoever takes the task out of `Waiting` has its future, and nobody else does. So a task that is cancelled while it comes due
+//! either runs, or was cancelled, and never both.
 
 use std::{
     future::Future,
@@ -26,7 +37,7 @@ pub(super) struct Task<F: Future> {
     runtime: Handle,
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
-    /// The waker of whoever awaits the handle.
+    /// The waker of whoever awaits the handle. Its lock may be taken under that of `state`, not the other way round.
     join_waker: Mutex<Option<Waker>>,
 }
 

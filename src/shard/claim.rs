@@ -178,7 +178,7 @@ impl Claim {
         let own = state.wheel.deadline(key);
         if !incoming {
             let deadline = self.tick(&state, own);
-            // The driver may be about to come; under a test's clock nobody should have to wait for that.
+            // The driver may be about to come. Under a test's clock nobody should have to wait for it.
             if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
                 self.expire(shard, state);
                 return Look::Done(Poll::Ready(Ok(())));
@@ -211,7 +211,7 @@ impl Claim {
         Look::Done(Poll::Pending)
     }
 
-    /// The tick at which the timer may expire; of one that counts from its registration, what its entry says.
+    /// The tick at which the timer may expire. For a timer that counts from its registration, it is what its entry says.
     fn tick(&self, state: &State, own: Tick) -> Tick {
         match self.progress {
             Progress::Counting => own,

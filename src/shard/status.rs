@@ -123,7 +123,7 @@ impl Shard {
         Status::epoch_of(self.status.load(Ordering::Relaxed)) == epoch
     }
 
-    /// Reads the driver's clock; with no driver, that of the runtime which would be asked for one.
+    /// Reads the driver's clock. If there is no driver, it reads that of the runtime which would be asked for one.
     ///
     /// A clock that a test may pause can have been paused without the driver knowing yet, and the current context may have
     /// another clock: there, only a reading that is the machine's is taken as it is.

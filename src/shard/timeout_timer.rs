@@ -126,7 +126,7 @@ impl Shard {
 }
 
 impl Claim {
-    /// The delay of an entry that is incoming as far as is known; zero for any other.
+    /// The delay of an entry that is incoming, as far as is known. Zero for any other.
     #[inline]
     pub(super) fn incoming_delay(&self) -> Nanos {
         match self.progress {

@@ -58,7 +58,7 @@ impl Timer {
         Timer::new(shard, moment.0, deadline.epoch, Progress::New)
     }
 
-    /// One that is due `duration` after `start`; at the first poll, when that is zero.
+    /// A timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
     #[inline]
     pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Timer {
         let mut timer = Timer::at(shard, start.after(duration));
@@ -106,7 +106,7 @@ impl Timer {
         }
     }
 
-    /// When a timer that was refused would have been due, by the clock here; one that was not even begun, from now on.
+    /// When a timer that was refused would have been due, by the clock here. If it was not even begun, its time counts from now.
     pub(crate) fn refused_until(&self) -> Instant {
         match self.claim.progress {
             Progress::Counting => {
@@ -126,7 +126,7 @@ impl Timer {
         self.claim.progress
     }
 
-    /// Whether the deadline has come, as [`Timer::poll`] sees it; not of one that was neither polled nor reset.
+    /// Whether the deadline has come, as [`Timer::poll`] sees it. It is `false` of a timer that was neither polled nor reset.
     pub(crate) fn is_elapsed(&self) -> bool {
         match self.claim.progress {
             Progress::New | Progress::Counting | Progress::Immediate => false,

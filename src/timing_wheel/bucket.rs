@@ -17,7 +17,7 @@ pub(crate) struct Key(NonZeroU32);
 impl Key {
     /// # Panics
     ///
-    /// If there are more than four billion entries in one arena.
+    /// Panics if there are more than four billion entries in one arena.
     #[inline]
     pub(super) fn new(index: usize) -> Key {
         let ordinal = u32::try_from(index)

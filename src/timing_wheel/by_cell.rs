@@ -34,7 +34,7 @@ impl<T> TimingWheel<T> {
     ///
     /// # Panics
     ///
-    /// If so much memory cannot be addressed.
+    /// Panics if so much memory cannot be addressed.
     #[track_caller]
     pub(crate) fn reserve(&mut self, additional: usize) {
         self.entries.reserve(additional);

@@ -107,7 +107,7 @@ impl<T> TimingWheel<T> {
     ///
     /// # Errors
     ///
-    /// If there is not enough memory for so many buckets.
+    /// Returns an error if there is not enough memory for so many buckets.
     pub(crate) fn try_new(ticks_per_wheel: usize, levels: usize) -> Result<TimingWheel<T>, TryReserveError> {
         let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
         let bits_per_level = ticks_per_wheel.trailing_zeros();

@@ -14,7 +14,7 @@ use tower_service::Service;
 use super::{Timeout, TimeoutFor, TimeoutLayer};
 use crate::{error::TimeoutError, timeout};
 
-/// Wraps services in a [`Respond`]; made by [`TimeoutLayer::respond_with`].
+/// Wraps services in a [`Respond`]. It is made by [`TimeoutLayer::respond_with`].
 ///
 /// # Examples
 ///

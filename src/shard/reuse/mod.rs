@@ -64,7 +64,7 @@ pub(super) struct Reuse {
 pub(super) struct Candidate {
     /// Its entry is pending while this outlasts the shard's generation.
     pub(super) until: Generation,
-    /// The delay of an incoming entry; zero for one that has a deadline.
+    /// The delay of an incoming entry. Zero for one that has a deadline.
     pub(super) delay: Nanos,
     pub(super) waker: WakerId,
 }
@@ -134,7 +134,7 @@ impl Reuse {
         ledger.empty(wheel, counters, spent);
     }
 
-    /// Keeps a cancelled timer; gives its key back where that cannot be.
+    /// Keeps a cancelled timer. Gives its key back if the timer cannot be kept.
     #[inline]
     pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
         let number = key.into_number();
@@ -177,7 +177,7 @@ impl Reuse {
         })
     }
 
-    /// Takes what this thread keeps, if it is this task's, incoming and of this delay; tells what that is, if it is this task's.
+    /// Takes what this thread keeps, if it is this task's, incoming and of this delay. Tells what is kept, if it is this task's.
     #[inline]
     pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Candidate, Option<Key>)> {
         self.with_candidate_for(waker, |local| {
@@ -208,7 +208,7 @@ impl Reuse {
         })
     }
 
-    /// Whether so many timers read the clock of late that the shard had better tick; says so once.
+    /// Whether so many timers have read the clock of late that the shard had better tick. It says so once.
     pub(super) fn were_many(&self) -> bool {
         self.with_local(|local| mem::take(&mut local.were_many).then_some(()))
             .is_some()

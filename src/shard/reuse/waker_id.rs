@@ -30,11 +30,11 @@ impl WakerId {
         }
     }
 
-    /// What [`Waker::will_wake`] says of a waker that is known; false of any other.
+    /// What [`Waker::will_wake`] says of a waker that is known. It is `false` of any other.
     #[inline]
     pub(in crate::shard) fn is(self, waker: &Waker) -> bool {
         let address = waker.data().addr() as u64;
-        // Where the addresses are equal, this is the kind; where they are not, it is larger than any.
+        // If the addresses are equal, this is the kind. If they are not, it is larger than any kind.
         let kind = (self.0 ^ address).rotate_left(u64::BITS - Self::ADDRESS_BITS);
         VTABLES
             .get(kind as usize)

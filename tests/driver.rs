@@ -27,7 +27,7 @@ use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
     DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms,
-    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waker_of,
+    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waiting, waker_of,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -1281,11 +1281,14 @@ fn a_runtime_that_goes_while_its_driver_is_at_work_leaves_the_wheel_to_the_next(
         going_on.lock().unwrap().recv().unwrap();
         went_on.send(()).unwrap();
     });
-    let mut sleep = wheel.sleep(ms(20));
-    runtime.block_on(async { register_for(&waker, &mut sleep) });
+    // The driver's task has been polled by then, so the turn is made without it.
+    runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let entered = runtime.enter();
+    let sleep = waiting(&waker, || wheel.sleep(ms(20)));
+    drop(entered);
     working.recv().unwrap();
     runtime.shutdown_background();
-    let mut pending = wheel.sleep(HOUR);
     let other = paused_runtime();
     other.block_on(async {
         // The other worker drops the driver's task.
@@ -1300,6 +1303,7 @@ fn a_runtime_that_goes_while_its_driver_is_at_work_leaves_the_wheel_to_the_next(
             thread::sleep(ms(1));
         };
         let start = Instant::now();
+        let mut pending = wheel.sleep(HOUR);
         register(&mut pending);
         go_on.send(()).unwrap();
         gone_on.recv().unwrap();

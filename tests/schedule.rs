@@ -3,14 +3,16 @@
 mod support;
 
 use std::{
-    future::pending,
+    future::{Future, pending},
     marker::PhantomPinned,
     pin::Pin,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
-    task::Poll,
+    task::{Context, Poll},
+    thread,
 };
 
 use tickwheel::{ScheduleError, Scheduled, ScheduledTask, Unprocessed, Wheel};
@@ -21,7 +23,10 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{TICK, advance, alive_tasks, counting_waker, register_for, settle, threaded_runtime};
+use support::{
+    DAY, SECOND, TICK, advance, alive_tasks, counting_waker, ms, register_for, settle, threaded_runtime,
+    waker_of, within,
+};
 
 /// A future's possession, and a way to see whether it still exists.
 fn possession() -> (Arc<()>, Weak<()>) {
@@ -377,7 +382,7 @@ fn a_reset_that_meets_the_start_says_which_of_the_two_came_first() {
         let task = wheel.schedule(Duration::from_millis(1), async { std::time::Instant::now() });
         let mut promised = task.deadline();
         // Up to two milliseconds, so that either may come first.
-        std::thread::sleep(Duration::from_micros(round % 20 * 100));
+        thread::sleep(Duration::from_micros(round % 20 * 100));
         let later = Instant::now() + Duration::from_millis(3);
         let moved = task.reset(later);
         if moved {
@@ -389,6 +394,48 @@ fn a_reset_that_meets_the_start_says_which_of_the_two_came_first() {
         assert!(started >= promised.into_std(), "round {round}: {moved}");
     }
     assert!(outcomes[1] > 0, "no reset was in time");
+}
+
+/// The driver has taken a task out that was reset since, and is kept from waking it. Meanwhile its runtime goes. The task looks for another
+/// driver on that runtime, finds none, and is given up.
+#[test]
+fn a_reset_task_that_is_woken_after_its_runtime_has_gone_is_given_up() {
+    let outcome = within(60 * SECOND, || {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let runtime = threaded_runtime(2);
+        let (at_work, working) = mpsc::channel();
+        let (go_on, going_on) = mpsc::channel::<()>();
+        let going_on = Mutex::new(going_on);
+        let waker = waker_of(move || {
+            at_work.send(()).unwrap();
+            going_on.lock().unwrap().recv().unwrap();
+        });
+        // The driver's task has been polled by then, so the turn is made without it.
+        runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+        let entered = runtime.enter();
+        let (_sleep, task) = loop {
+            let due = Instant::now() + ms(50);
+            let mut sleep = wheel.sleep_until(due);
+            let waits = Pin::new(&mut sleep)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending();
+            let task = wheel.schedule_at(due, async {});
+            if waits && task.reset(Instant::now() + DAY) {
+                break (sleep, task);
+            }
+        };
+        drop(entered);
+        working.recv().unwrap();
+        runtime.shutdown_background();
+        // The other worker drops the driver's task.
+        while wheel.metrics().driven {
+            thread::sleep(ms(1));
+        }
+        go_on.send(()).unwrap();
+        futures::executor::block_on(task)
+    });
+    assert_eq!(outcome, Err(ScheduleError::Shutdown));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,16 +4,18 @@ mod support;
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
+    task::Waker,
     time::Duration,
 };
 
 use tickwheel::Wheel;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 use tokio_test::{assert_pending, task};
 use tracing::subscriber::DefaultGuard;
 
-use support::{paused_runtime, register_for, waker_of};
+use support::{SECOND, assert_due, paused_runtime, register_for, waker_of};
 
 /// What was written, a line an event.
 #[derive(Clone, Default)]
@@ -82,6 +84,30 @@ fn a_driver_is_started_stopped_and_replaced() {
         assert!(line.contains(event) && line.contains("leases"), "{event}: {line}");
     }
     assert_eq!(told.len(), 4, "{told:?}");
+}
+
+/// The poll that starts a driver panics. The next one starts another.
+#[test]
+fn a_subscriber_that_panics_when_a_driver_starts_costs_the_wheel_nothing() {
+    let wheel = Wheel::new();
+    let runtime = paused_runtime();
+    {
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(|| -> io::Sink { panic!("as planned") })
+            .with_max_level(tracing::Level::DEBUG)
+            .finish();
+        let _panicking = tracing::subscriber::set_default(subscriber);
+        let _entered = runtime.enter();
+        let mut sleep = wheel.sleep(Duration::from_millis(30));
+        let poll = || register_for(Waker::noop(), &mut sleep);
+        assert!(catch_unwind(AssertUnwindSafe(poll)).is_err());
+    }
+    runtime.block_on(async {
+        let start = Instant::now();
+        let sleep = tokio::time::timeout(SECOND, wheel.sleep(Duration::from_millis(30)));
+        assert_eq!(sleep.await, Ok(Ok(())));
+        assert_due(start, Duration::from_millis(30));
+    });
 }
 
 /// The clock jumps over a sleep of 30 ms.

@@ -300,3 +300,26 @@ fn wake(task: Option<Waker>) {
         task.wake();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Wheel, shard::Drive};
+
+    /// A turn has done with a shard when the wheel is shut down. The driver's task, woken for that, finds the driver at work.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_wants_a_driver_that_is_at_work_has_it_look_again() {
+        let wheel = Wheel::new();
+        wheel.sleep(Duration::from_millis(1)).await.unwrap();
+        let shared = wheel.driver();
+        let (driver, _) = shared.alarm.take(1).expect("it waits");
+        shared.wake_now();
+        for _ in 0..32 {
+            task::yield_now().await;
+        }
+        assert!(matches!(
+            shared.alarm.give_back(driver, Rest::Until(None)),
+            Given::Again(..)
+        ));
+    }
+}

@@ -56,16 +56,18 @@ impl Shared {
             slot.driver += 1;
             *lock(&self.runtime) = Some(runtime.clone());
             let shards: Box<[_]> = self.shards().collect();
-            let driver = Driver::new(self.clone(), slot.driver, shards.clone(), slot.clock, slot.epoch);
+            let driver = Driver::new(self.clone(), slot.driver, shards.clone(), slot.clock);
             let former = self.alarm.set_up(driver, interval, runtime.clone());
             for shard in &shards {
-                shard.attach(slot.clock, slot.epoch);
+                shard.attach(slot.clock, slot.epoch, slot.driver);
             }
             (slot.driver, (former, slot.retired_from.take()))
         };
+        // From here on this tells the wheel if the driver goes, also if a subscriber panics.
+        let guard = Guard::new(self.clone(), number);
         events::driver_started(&self.name, number);
         // With no lock held: a runtime that has been shut down drops the task here and now.
-        drop(runtime.spawn(Guard::new(self.clone(), number).run()));
+        drop(runtime.spawn(guard.run()));
         self.alarm.begin(number);
         match self.never_ran.load(Ordering::Relaxed) == number {
             true => Err(Refusal::Shutdown),
@@ -97,7 +99,7 @@ impl Shared {
         } else {
             shards
                 .iter()
-                .for_each(|shard| shard.attach(slot.clock, slot.epoch));
+                .for_each(|shard| shard.attach(slot.clock, slot.epoch, slot.driver));
         }
         let retired = !slot.taken;
         drop(slot);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{alarm::Given, shared::Shared, waking};
 use crate::{
-    clock::{Clock, Epoch, ROUNDING, Source},
+    clock::{Clock, ROUNDING, Source},
     events,
     shard::{NEVER, Reading, Shard, Visited, Wakers},
     timing_wheel::{Nanos, Tick},
@@ -38,7 +38,6 @@ pub(super) struct Driver {
     number: u64,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    epoch: Epoch,
     turn: Turn,
     /// The tick that the driver has come before: see [`Clock::approach`].
     approached: Option<Tick>,
@@ -110,7 +109,8 @@ impl Drop for Guard {
             self.shared.never_ran(self.number);
         }
         self.shared.driver_has_gone(self.number);
-        events::driver_stopped(&self.shared.name, self.number);
+        // A subscriber may panic here while the panic of another one unwinds.
+        waking::panics(|| events::driver_stopped(&self.shared.name, self.number));
     }
 }
 
@@ -173,13 +173,7 @@ impl Shared {
 }
 
 impl Driver {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        number: u64,
-        shards: Box<[Arc<Shard>]>,
-        clock: Clock,
-        epoch: Epoch,
-    ) -> Driver {
+    pub(super) fn new(shared: Arc<Shared>, number: u64, shards: Box<[Arc<Shard>]>, clock: Clock) -> Driver {
         Driver {
             shared,
             number,
@@ -191,7 +185,6 @@ impl Driver {
             },
             shards,
             clock,
-            epoch,
             approached: None,
             wakers: Wakers::default(),
             slice: Slice::begin(),
@@ -225,7 +218,7 @@ impl Driver {
         let reading = Reading {
             now: self.turn.now,
             source: self.clock.source,
-            epoch: self.epoch,
+            driver: self.number,
         };
         while let Some(index) = self.turn.unfinished.pop_front() {
             let begins = self.turn.not_begun > 0;

@@ -137,6 +137,12 @@ impl Claim {
             self.expire(shard, state);
             return Look::Done(Poll::Ready(done));
         }
+        if state.mode == Mode::Driverless {
+            // A runtime that has ended drops the driver's task as it is spawned, and that wakes whatever waits here. So this waker
+            // must not be here yet: a scheduled task is locked meanwhile.
+            drop(state);
+            return self.look_for_driver(shard);
+        }
         let Some(waker) = cloned.take() else {
             return Look::WantsWaker;
         };
@@ -146,13 +152,8 @@ impl Claim {
         self.waker = WakerId::of(&waker);
         self.until = state.until(deadline);
         state.wheel.reinsert(key, deadline, waker);
-        let driven = state.mode != Mode::Driverless;
         shard.wake_driver_by(state, deadline);
-        match driven {
-            true => Look::Done(Poll::Pending),
-            // The next look starts a driver.
-            false => Look::Again,
-        }
+        Look::Done(Poll::Pending)
     }
 
     fn look_for_driver(&mut self, shard: &Shard) -> Look {

@@ -113,6 +113,7 @@ impl Shard {
                 former: Vec::new(),
                 incoming_from: Nanos::ZERO,
                 driver: 0,
+                attached: 0,
                 counters: Counters::default(),
                 ledger: Ledger::default(),
             }),

@@ -25,8 +25,10 @@ pub(super) struct State {
     pub(super) former: Vec<Clock>,
     /// The wheel time from which delays of incoming timers count in this turn.
     pub(super) incoming_from: Nanos,
-    /// How many drivers the shard has had.
-    pub(super) driver: u32,
+    /// The number of the driver or, while there is none, of the last one.
+    pub(super) driver: u64,
+    /// How often a driver has come. One may come back.
+    pub(super) attached: u32,
     pub(super) counters: Counters,
     /// Which slots have timers of this shard, kept for reuse.
     pub(super) ledger: Ledger,
@@ -57,7 +59,7 @@ impl State {
     #[inline]
     pub(super) fn until(&self, tick: Tick) -> Generation {
         match self.clock.source.is_real() {
-            true => Generation::of(self.driver, tick),
+            true => Generation::of(self.attached, tick),
             false => Generation::UNKNOWN,
         }
     }

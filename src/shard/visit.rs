@@ -23,8 +23,8 @@ pub(crate) struct Wakers {
 pub(crate) struct Reading {
     pub(crate) now: Nanos,
     pub(crate) source: Source,
-    /// The epoch of that clock.
-    pub(crate) epoch: Epoch,
+    /// The number of the driver.
+    pub(crate) driver: u64,
 }
 
 /// How a visit ended.
@@ -38,8 +38,8 @@ pub(crate) enum Visited {
 }
 
 impl Shard {
-    /// A driver has come. It brings its clock.
-    pub(crate) fn attach(&self, clock: Clock, epoch: Epoch) {
+    /// Driver number `driver` has come. It brings its clock.
+    pub(crate) fn attach(&self, clock: Clock, epoch: Epoch, driver: u64) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
             return;
@@ -50,7 +50,8 @@ impl Shard {
         }
         state.clock = clock;
         state.epoch = epoch;
-        state.driver += 1;
+        state.driver = driver;
+        state.attached += 1;
         self.end_asking(&mut state);
         state.doze();
         self.publish(&state);
@@ -136,7 +137,7 @@ impl Shard {
 
     /// The generation to publish before timers up to `tick` expire.
     pub(super) fn generation_at(&self, state: &State, tick: Tick) -> Generation {
-        let next = Generation::of(state.driver, tick);
+        let next = Generation::of(state.attached, tick);
         match self.reuse.generation() {
             _ if !state.clock.source.is_real() => Generation::ENDED,
             Generation::ENDED => next,
@@ -145,11 +146,11 @@ impl Shard {
     }
 
     /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers, those that
-    /// are due first. `begins` says that it is the turn's first visit here. Leaves the shard alone if its driver goes by another clock: the
-    /// last one may be at work still when its runtime drops its task.
+    /// are due first. `begins` says that it is the turn's first visit here. Leaves the shard alone if it has another driver by now: the last
+    /// one may be at work still when its runtime drops its task, and would move the visit that the next one has planned.
     pub(crate) fn visit(
         &self,
-        Reading { now, source, epoch }: Reading,
+        Reading { now, source, driver }: Reading,
         begins: bool,
         batch: usize,
         wakers: &mut Wakers,
@@ -163,7 +164,7 @@ impl Shard {
                 return Visited::Shutdown;
             }
             Mode::Driverless => return Visited::Finished { next: NEVER },
-            _ if state.epoch != epoch => return Visited::Finished { next: NEVER },
+            _ if state.driver != driver => return Visited::Finished { next: NEVER },
             Mode::Dozing { .. } | Mode::Ticking { .. } => {}
         }
         if state.clock.source != source {
@@ -211,5 +212,56 @@ impl State {
         let (clock, from) = (self.clock, self.incoming_from);
         self.wheel
             .transfer_incoming(limit, |delay| clock.deadline_tick(from.saturating_add(delay)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{Wheel, timing_wheel::TickDuration};
+
+    /// In the middle of its turn its runtime goes, and the next one comes, by the same clock. Where a bucket has to cascade before its
+    /// timer is due, a visit plans the next one for the cascade: nobody would come then.
+    #[test]
+    fn a_driver_that_has_been_replaced_leaves_the_next_ones_plan_alone() {
+        let wheel = Wheel::builder()
+            .ticks_per_wheel(2)
+            .levels(8)
+            .shards(1)
+            .build()
+            .unwrap();
+        let shard = wheel.shard();
+        let tick = TickDuration::new(wheel.tick_duration());
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
+        let visit = |driver, at, begins, batch| {
+            let reading = Reading {
+                now: tick.start_of(Tick(at)),
+                source: Source::Machine,
+                driver,
+            };
+            shard.visit(reading, begins, batch, &mut Wakers::default())
+        };
+        let register = |at| {
+            let mut state = lock(&shard.state);
+            // Its key is forgotten: nobody removes it.
+            let _ = state.wheel.insert(at, Waker::noop().clone());
+            state.wake_at = at;
+        };
+        shard.attach(clock, Epoch(1), 1);
+        register(Tick(1));
+        register(Tick(1));
+        assert!(matches!(visit(1, 1, true, 1), Visited::Unfinished));
+        shard.detach(Nanos::ZERO, &mut Wakers::default());
+        shard.attach(clock, Epoch(1), 2);
+        assert!(matches!(
+            visit(2, 1, true, 256),
+            Visited::Finished { next: NEVER }
+        ));
+        let due = Tick(1_000);
+        register(due);
+        visit(1, 1, false, 256);
+        assert_eq!(lock(&shard.state).wake_at, due);
     }
 }

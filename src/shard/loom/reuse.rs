@@ -155,7 +155,7 @@ fn a_timer_is_taken_over_while_the_driver_is_replaced() {
         let mut wakers = Wakers::default();
         world.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.attach(world.clock, Epoch(1));
+        world.shard.attach(world.clock, Epoch(1), 1);
     });
 }
 
@@ -251,7 +251,7 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_in_a_slot() {
             world.turn(&mut wakers);
             world.model.tick.fetch_add(1, Ordering::SeqCst);
             if world.shard.detach_if_empty(&mut wakers) {
-                world.shard.attach(world.clock, Epoch(1));
+                world.shard.attach(world.clock, Epoch(1), 1);
             }
         }
         canceller.join().unwrap();

@@ -134,7 +134,7 @@ impl World {
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
         let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone(), (0, 0));
-        shard.attach(clock, Epoch(1));
+        shard.attach(clock, Epoch(1), 1);
         World {
             model,
             shard: Arc::new(shard),
@@ -202,7 +202,7 @@ impl World {
         self.turn(&mut wakers);
         // What was put as the last visit began waits in its slot for the next, which nothing calls for: this ends that, too.
         if self.shard.detach_if_empty(&mut wakers) {
-            self.shard.attach(self.clock, Epoch(1));
+            self.shard.attach(self.clock, Epoch(1), 1);
         }
         assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
@@ -211,7 +211,7 @@ impl World {
         Reading {
             now: self.clock.nanos_of(self.model.now()),
             source: self.clock.source,
-            epoch: Epoch(1),
+            driver: 1,
         }
     }
 

@@ -59,7 +59,7 @@ impl Flag {
 
 /// Tasks that are always ready, and work for a while each time that they are polled.
 #[derive(Clone)]
-struct Crowd {
+struct ReadyTasks {
     tasks: usize,
     work: Duration,
     /// Whether they go through `yield_now`, or wake themselves.
@@ -68,9 +68,9 @@ struct Crowd {
     over: Flag,
 }
 
-impl Crowd {
-    fn new(tasks: usize, work: Duration, yields: bool) -> Crowd {
-        Crowd {
+impl ReadyTasks {
+    fn new(tasks: usize, work: Duration, yields: bool) -> ReadyTasks {
+        ReadyTasks {
             tasks,
             work,
             yields,
@@ -86,12 +86,12 @@ impl Crowd {
     /// Spawns them. Outside of the runtime's own threads they come by its global queue.
     fn spawn(&self) {
         for _ in 0..self.tasks {
-            let crowd = self.clone();
+            let ready_tasks = self.clone();
             tokio::spawn(async move {
-                while !crowd.over.is_raised() {
-                    crowd.polls.fetch_add(1, Ordering::SeqCst);
-                    work_for(crowd.work);
-                    if crowd.yields {
+                while !ready_tasks.over.is_raised() {
+                    ready_tasks.polls.fetch_add(1, Ordering::SeqCst);
+                    work_for(ready_tasks.work);
+                    if ready_tasks.yields {
                         tokio::task::yield_now().await;
                     } else {
                         wake_oneself().await;
@@ -135,11 +135,11 @@ async fn wake_oneself() {
     .await;
 }
 
-/// Sleeps of another thread, while tasks crowd the runtime that drives the wheel: how many polls of those each lets pass. Before each,
+/// Sleeps of another thread, while ready tasks fill the runtime that drives the wheel: how many polls of those each lets pass. Before each,
 /// that thread spawns so many empty tasks.
 fn polls_while_sleeps_wait(
     runtime: tokio::runtime::Runtime,
-    crowd: Crowd,
+    ready_tasks: ReadyTasks,
     from_outside: bool,
     spawned: usize,
 ) -> Vec<usize> {
@@ -150,22 +150,22 @@ fn polls_while_sleeps_wait(
     match from_outside {
         true => {
             let _entered = runtime.enter();
-            crowd.spawn();
+            ready_tasks.spawn();
         }
-        false => runtime.block_on(async { crowd.spawn() }),
+        false => runtime.block_on(async { ready_tasks.spawn() }),
     }
     let sleeper = {
-        let (crowd, runtime) = (crowd.clone(), runtime.handle().clone());
+        let (ready_tasks, runtime) = (ready_tasks.clone(), runtime.handle().clone());
         thread::spawn(move || {
-            crowd.gather(from_outside);
+            ready_tasks.gather(from_outside);
             let waited = (0..SLEEPS).map(|_| {
                 for _ in 0..spawned {
                     runtime.spawn(async {});
                 }
-                crowd.polls_while_it_waits(|| wheel.sleep(ms(1)))
+                ready_tasks.polls_while_it_waits(|| wheel.sleep(ms(1)))
             });
             let waited = waited.collect();
-            crowd.over.raise();
+            ready_tasks.over.raise();
             waited
         })
     };
@@ -175,15 +175,15 @@ fn polls_while_sleeps_wait(
 
 /// However many tasks are ready, and in whichever queue they stand: a timer comes where Tokio's would, and not behind all of them.
 #[track_caller]
-fn assert_no_sleep_waits_for_the_crowd(
+fn assert_no_sleep_waits_for_all_ready_tasks(
     runtime: tokio::runtime::Runtime,
     yields: bool,
     from_outside: bool,
     most: usize,
 ) {
-    let crowd = Crowd::new(20_000, Duration::from_micros(5), yields);
+    let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), yields);
     let waited = within(60 * SECOND, move || {
-        polls_while_sleeps_wait(runtime, crowd, from_outside, 0)
+        polls_while_sleeps_wait(runtime, ready_tasks, from_outside, 0)
     });
     assert!(
         waited.iter().all(|waited| *waited < most),
@@ -196,39 +196,39 @@ const OF_ONE_THREAD: usize = 8_000;
 
 #[test]
 fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
-    assert_no_sleep_waits_for_the_crowd(real_runtime(), false, false, OF_ONE_THREAD);
+    assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), false, false, OF_ONE_THREAD);
 }
 
 #[test]
 fn a_queue_of_tasks_that_yield_keeps_no_timer_waiting_for_all_of_it() {
-    assert_no_sleep_waits_for_the_crowd(real_runtime(), true, false, OF_ONE_THREAD);
+    assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), true, false, OF_ONE_THREAD);
 }
 
 /// Tasks that another thread spawns stand in the runtime's global queue, of which one is taken after every 31 others.
 #[test]
 fn a_global_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
-    assert_no_sleep_waits_for_the_crowd(real_runtime(), false, true, OF_ONE_THREAD);
+    assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), false, true, OF_ONE_THREAD);
 }
 
 #[test]
 fn a_runtime_that_hardly_looks_at_its_global_queue_keeps_no_timer_waiting() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().global_queue_interval(100_000).build();
-    assert_no_sleep_waits_for_the_crowd(runtime.unwrap(), false, false, OF_ONE_THREAD);
+    assert_no_sleep_waits_for_all_ready_tasks(runtime.unwrap(), false, false, OF_ONE_THREAD);
 }
 
 /// Each of two workers has a queue of its own, and one that is preempted lets the other go on.
 #[test]
 fn two_workers_queues_of_tasks_that_yield_keep_no_timer_waiting_for_all_of_them() {
-    assert_no_sleep_waits_for_the_crowd(threaded_runtime(2), true, false, 10 * OF_ONE_THREAD);
+    assert_no_sleep_waits_for_all_ready_tasks(threaded_runtime(2), true, false, 10 * OF_ONE_THREAD);
 }
 
 /// A hundred such tasks, and five hundred that another thread spawns before each sleep.
 #[test]
 fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
-    let crowd = Crowd::new(100, Duration::from_micros(200), false);
+    let ready_tasks = ReadyTasks::new(100, Duration::from_micros(200), false);
     let waited = within(60 * SECOND, || {
-        polls_while_sleeps_wait(real_runtime(), crowd, false, 500)
+        polls_while_sleeps_wait(real_runtime(), ready_tasks, false, 500)
     });
     assert!(
         waited.iter().all(|waited| *waited < 500),
@@ -243,22 +243,22 @@ fn a_thread_of_another_clock_keeps_no_timer_waiting() {
     let waited = within(60 * SECOND, || {
         let (wheel, runtime) = (Wheel::new(), real_runtime());
         runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
-        let crowd = Crowd::new(20_000, Duration::from_micros(5), false);
+        let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), false);
         let _entered = runtime.enter();
-        crowd.spawn();
+        ready_tasks.spawn();
         let sleeper = thread::spawn(move || {
             let ahead = paused_runtime();
             ahead.block_on(tokio::time::advance(DAY));
             let _entered = ahead.enter();
-            crowd.gather(true);
+            ready_tasks.gather(true);
             let waited = (0..5).map(|_| {
                 // The driver has nothing to come for meanwhile.
                 thread::sleep(ms(30));
                 let past = || Instant::from_std(std::time::Instant::now() - ms(12));
-                crowd.polls_while_it_waits(|| wheel.sleep_until(past()))
+                ready_tasks.polls_while_it_waits(|| wheel.sleep_until(past()))
             });
             let waited: Vec<_> = waited.collect();
-            crowd.over.raise();
+            ready_tasks.over.raise();
             waited
         });
         runtime.block_on(join(sleeper))
@@ -274,13 +274,13 @@ fn a_thread_of_another_clock_keeps_no_timer_waiting() {
 fn a_driver_that_is_started_in_a_storm_keeps_no_timer_waiting() {
     let waited = within(60 * SECOND, || {
         let runtime = real_runtime();
-        let crowd = Crowd::new(20_000, Duration::from_micros(5), false);
+        let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), false);
         runtime.block_on(async {
-            crowd.spawn();
+            ready_tasks.spawn();
             tokio::task::yield_now().await;
-            let (registering, crowd) = (Wheel::new(), crowd.clone());
+            let (registering, ready_tasks) = (Wheel::new(), ready_tasks.clone());
             let (sender, woken) = tokio::sync::oneshot::channel();
-            let (polls, sender) = (crowd.polls.clone(), Mutex::new(Some(sender)));
+            let (polls, sender) = (ready_tasks.polls.clone(), Mutex::new(Some(sender)));
             let waker = waker_of(move || {
                 let polls = polls.load(Ordering::SeqCst);
                 let _ = sender.lock().unwrap().take().map(|sender| sender.send(polls));
@@ -288,7 +288,7 @@ fn a_driver_that_is_started_in_a_storm_keeps_no_timer_waiting() {
             let (sleep, registered) = tokio::spawn(async move {
                 let mut sleep = registering.sleep(ms(1));
                 register_for(&waker, &mut sleep);
-                (sleep, crowd.polls())
+                (sleep, ready_tasks.polls())
             })
             .await
             .unwrap();

@@ -787,17 +787,17 @@ async fn a_waker_may_drop_its_own_sleep_and_all_others_of_the_tick() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_owns_a_sleep_may_be_dropped_by_the_wheel() {
-    struct Owner {
+    struct SleepInWaker {
         _sleep: Sleep,
     }
-    impl Wake for Owner {
+    impl Wake for SleepInWaker {
         fn wake(self: Arc<Self>) {}
     }
     let wheel = Wheel::new();
     let owner_of_a_sleep = || {
         let mut sleep = wheel.sleep(SECOND * 3600);
         register(&mut sleep);
-        Waker::from(Arc::new(Owner { _sleep: sleep }))
+        Waker::from(Arc::new(SleepInWaker { _sleep: sleep }))
     };
     // Dropped by a cancelled sleep, ...
     let mut primary = wheel.sleep(SECOND * 3600);

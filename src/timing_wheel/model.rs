@@ -98,7 +98,7 @@ impl Model {
                 let value = self.new_value();
                 let key = self.wheel.insert(deadline, value);
                 let state = self.place(deadline, value);
-                self.hold(Timer {
+                self.add(Timer {
                     key,
                     value,
                     deadline: Some(deadline),
@@ -110,7 +110,7 @@ impl Model {
                 let value = self.new_value();
                 let key = self.wheel.insert_incoming(delay, value);
                 self.incoming.push_back((delay, value, false));
-                self.hold(Timer {
+                self.add(Timer {
                     key,
                     value,
                     deadline: None,
@@ -346,7 +346,7 @@ impl Model {
         State::Due(deadline, placed)
     }
 
-    fn hold(&mut self, timer: Timer) {
+    fn add(&mut self, timer: Timer) {
         assert!(
             self.timers.iter().all(|other| other.key != timer.key),
             "{:?} names two timers",

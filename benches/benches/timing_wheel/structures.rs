@@ -63,9 +63,9 @@ impl Ours {
     /// Moves on by so many ticks at once.
     pub(crate) fn jump(&mut self, ticks: u64) -> usize {
         let now = Tick(self.wheel.now().0 + ticks);
-        let turn = self.wheel.advance(now, usize::MAX, &mut self.expired);
+        let advanced = self.wheel.advance(now, usize::MAX, &mut self.expired);
         self.expired.clear();
-        turn.expired
+        advanced.expired
     }
 }
 
@@ -100,9 +100,9 @@ impl Structure for Ours {
     }
 
     fn visit(&mut self) -> (usize, bool) {
-        let turn = self.wheel.advance(self.target, BATCH, &mut self.expired);
+        let advanced = self.wheel.advance(self.target, BATCH, &mut self.expired);
         self.expired.clear();
-        (turn.expired, turn.more)
+        (advanced.expired, advanced.more)
     }
 }
 

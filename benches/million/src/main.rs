@@ -42,7 +42,7 @@ mod traffic;
 
 /// In the environment of a child process: the name of the clock it is to work on.
 const ONLY: &str = "TICKWHEEL_MILLION_ONLY";
-const SETTLE: Duration = Duration::from_millis(300);
+const REST: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     let options = match Options::parse(env::args().skip(1)) {
@@ -126,13 +126,13 @@ fn work_alone<C: Clockwork>(options: Options, clock: C) -> io::Result<()> {
 
 async fn work<C: Clockwork>(options: Options, clock: C) -> io::Result<String> {
     // Whatever starts with the first timer starts before anything is measured.
-    clock.sleep_until(Instant::now() + SETTLE).await;
+    clock.sleep_until(Instant::now() + REST).await;
 
     progress::<C>(&format!("arming {} deadlines", grouped(options.timers as u64)));
     let (started, resident_before) = (Instant::now(), resident());
     let hoards = arm_all(&clock, options).await;
     let armed_in = started.elapsed();
-    clock.sleep_until(Instant::now() + SETTLE).await;
+    clock.sleep_until(Instant::now() + REST).await;
     let bytes = resident()
         .zip(resident_before)
         .map(|(after, before)| after.saturating_sub(before));

@@ -36,8 +36,8 @@ use tokio::{
 const SCENES: [&str; 11] = [
     "storm",
     "storm-two",
-    "crowd",
-    "crowd-two",
+    "ready-tasks",
+    "ready-tasks-two",
     "schedule",
     "timeout",
     "reset",
@@ -123,8 +123,8 @@ fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
     match scene {
         "storm" => storm(&timers, &lateness, current_thread()),
         "storm-two" => storm(&timers, &lateness, multi_thread(2)),
-        "crowd" => crowd(&timers, &lateness, current_thread(), false),
-        "crowd-two" => crowd(&timers, &lateness, multi_thread(2), true),
+        "ready-tasks" => ready_tasks(&timers, &lateness, current_thread(), false),
+        "ready-tasks-two" => ready_tasks(&timers, &lateness, multi_thread(2), true),
         "schedule" => blocked(&timers, &lateness, |timers| {
             timers.schedule(ms(20));
             thread::sleep(BLOCKS);
@@ -164,10 +164,10 @@ impl Lateness {
     fn record(&self, due: Instant) {
         let now = Instant::now();
         assert!(now >= due, "a timer was early");
-        self.note(now - due);
+        self.add(now - due);
     }
 
-    fn note(&self, late: Duration) {
+    fn add(&self, late: Duration) {
         self.0.lock().expect("nobody panics").push(late);
     }
 
@@ -272,7 +272,7 @@ async fn join_threads(threads: Vec<thread::JoinHandle<()>>) {
 
 /// 20,000 tasks that are always ready. They are spawned from outside, so those of one thread come by the runtime's global queue.
 /// Sleeps of other threads meanwhile.
-fn crowd<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime, yields: bool) {
+fn ready_tasks<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime, yields: bool) {
     let over = Arc::new(AtomicBool::new(false));
     runtime.block_on(async { timers.sleep(ms(1)).await });
     let task = |over: Arc<AtomicBool>| async move {
@@ -458,7 +458,7 @@ fn io<T: Timers>(timers: &T, echoes: &Lateness, runtime: Runtime, tasks: usize) 
                     stream.write_all(&byte).expect("the server reads");
                     stream.read_exact(&mut byte).expect("the server answers");
                     if Instant::now() >= due {
-                        echoes.note(sent.elapsed());
+                        echoes.add(sent.elapsed());
                     }
                     thread::sleep(Duration::from_micros(100));
                 }

@@ -145,7 +145,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         Releasing {
             connection: self.leases.connection.clone(),
             ttl: self.terms.ttl,
-            gates: self.leases.gates.clone(),
+            waiters: self.leases.waiters.clone(),
             key: self.tag.key(""),
         }
     }

@@ -15,8 +15,8 @@ use tokio::{
 
 use super::{
     calls::Calls,
-    gate::Gates,
     state::{Answer, State, Step},
+    waiters::Waiters,
 };
 use crate::{connection::Connection, error::Error, lost::Validity, nonce::random_part, script::Call};
 
@@ -169,7 +169,7 @@ impl<C: Connection> Held<C> {
 pub(super) struct Releasing<C> {
     pub(super) connection: C,
     pub(super) ttl: Duration,
-    pub(super) gates: Arc<Gates>,
+    pub(super) waiters: Arc<Waiters>,
     /// The key by which those wait who want it next.
     pub(super) key: String,
 }
@@ -204,7 +204,7 @@ impl<C: Connection> Releasing<C> {
             };
             match outcome {
                 Ok(was_held) => {
-                    self.gates.released(&self.key);
+                    self.waiters.released(&self.key);
                     if let Some(Asked { answer, .. }) = asked {
                         let _ = answer.send(Ok(was_held && held));
                     }

@@ -12,17 +12,17 @@ use crate::{
 mod acquired;
 mod asking;
 mod calls;
-mod gate;
 mod keeper;
 #[cfg(test)]
 mod model;
 mod release;
 mod state;
+mod waiters;
 
 use asking::{Asking, Attempt};
-use gate::Gates;
 use keeper::Keeper;
 use state::Terms;
+use waiters::Waiters;
 
 pub use acquired::Lease;
 
@@ -59,7 +59,7 @@ pub struct Leases<C> {
     prefix: Arc<str>,
     notifications: Option<Notifications>,
     policy: Arc<Policy>,
-    gates: Arc<Gates>,
+    waiters: Arc<Waiters>,
     keeper: Arc<Keeper>,
 }
 
@@ -88,7 +88,7 @@ impl<C: Connection> Leases<C> {
             prefix: "tickwheel:lease".into(),
             notifications: None,
             policy: Arc::default(),
-            gates: Arc::default(),
+            waiters: Arc::default(),
             keeper: Arc::default(),
         }
     }
@@ -202,8 +202,8 @@ impl<C: Connection> Leases<C> {
     /// ```
     pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
         let (tag, terms) = self.check(name, ttl)?;
-        let waiter = self.gates.waiter(tag.key(""));
-        let mut listener = waiter.turn().await;
+        let waiter = self.waiters.waiter(tag.key(""));
+        let mut listener = waiter.first().await;
         let mut asking = Asking::new(self, name, &tag, terms);
         let mut backoff = Duration::from_millis(50);
         // Redis would only say what is known here.

@@ -60,8 +60,8 @@ impl fmt::Display for Measured {
 }
 
 fn criterion_home() -> PathBuf {
-    let home = env::var_os("CRITERION_HOME").map(PathBuf::from);
-    home.unwrap_or_else(|| {
+    let folder = env::var_os("CRITERION_HOME").map(PathBuf::from);
+    folder.unwrap_or_else(|| {
         let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
         Path::new(&target).join("criterion")
     })

@@ -47,10 +47,13 @@ const SCENES: [(&str, &str); 11] = [
     ("storm", "20,000 timeouts of one thread elapse all the time"),
     ("storm-two", "the same on two workers"),
     (
-        "crowd",
+        "ready-tasks",
         "20,000 tasks of one thread are always ready, most in the global queue",
     ),
-    ("crowd-two", "20,000 tasks of two workers yield all the time"),
+    (
+        "ready-tasks-two",
+        "20,000 tasks of two workers yield all the time",
+    ),
     ("schedule", "a worker that schedules a task and blocks"),
     ("timeout", "a worker that starts a timeout and blocks"),
     ("reset", "a worker that resets a sleep to earlier and blocks"),

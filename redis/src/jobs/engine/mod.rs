@@ -43,7 +43,7 @@ pub(super) struct Engine {
     /// One for each partition.
     sweeps: Vec<Sweep>,
     /// The partition that is swept first, next time.
-    turn: usize,
+    first: usize,
     takes: FuturesUnordered<BoxFuture<'static, (TakeRequest, Result<Taken, Error>)>>,
     /// How many jobs the takes under way may bring.
     expected: usize,
@@ -77,7 +77,7 @@ impl Engine {
         Engine {
             worker: Nonce::new(),
             sweeps: inbox.queue.partitions.iter().map(|_| Sweep::new(now)).collect(),
-            turn: 0,
+            first: 0,
             takes: FuturesUnordered::new(),
             expected: 0,
             on_wheel: FuturesUnordered::new(),

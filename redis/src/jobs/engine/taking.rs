@@ -55,7 +55,7 @@ impl Engine {
         }
         let partitions = self.sweeps.len();
         for step in 0..partitions {
-            let partition = (self.turn + step) % partitions;
+            let partition = (self.first + step) % partitions;
             let free = self.room().saturating_sub(status.ready);
             let wants_more = self.wants_more(status);
             let sweep = &mut self.sweeps[partition];
@@ -75,7 +75,7 @@ impl Engine {
             self.takes
                 .push(take(self.inbox.queue.clone(), self.inbox.settings, request).boxed());
         }
-        self.turn = (self.turn + 1) % partitions;
+        self.first = (self.first + 1) % partitions;
     }
 
     pub(super) fn taken(&mut self, request: TakeRequest, taken: Result<Taken, Error>) {

@@ -1,4 +1,4 @@
-//! `Gates`: of those in a process who wait for one lease, one asks Redis.
+//! `Waiters`: of those in a process who wait for one lease, one asks Redis.
 
 use std::{
     collections::HashMap,
@@ -9,52 +9,52 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use tokio::sync::{MutexGuard as Turn, Notify};
+use tokio::sync::{MutexGuard as FirstGuard, Notify};
 
 use crate::notifications::Listener;
 
 /// The leases that somebody in this process waits for, by key.
 #[derive(Debug, Default)]
-pub(super) struct Gates {
-    gates: Mutex<HashMap<String, Arc<Gate>>>,
+pub(super) struct Waiters {
+    queues: Mutex<HashMap<String, Arc<Queue>>>,
 }
 
 #[derive(Debug, Default)]
-struct Gate {
-    /// Fair: who came first is first. With it goes what listens for the release by another process, once somebody has had to wait.
-    turn: tokio::sync::Mutex<Option<Listener>>,
-    /// Whether the last who had its turn holds the lease, as far as is known: it may also have lost it.
+struct Queue {
+    /// Locked by whoever is first in the queue. It is fair. With it goes what listens for the release by another process, once somebody has had to wait.
+    first: tokio::sync::Mutex<Option<Listener>>,
+    /// Whether the last who was first holds the lease, as far as is known: it may also have lost it.
     held: AtomicBool,
     released: Notify,
 }
 
-/// One who waits, whose turn it may be.
+/// One who waits in a queue.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
-    gates: &'a Gates,
+    waiters: &'a Waiters,
     key: String,
-    gate: Arc<Gate>,
+    queue: Arc<Queue>,
 }
 
-impl Gates {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Gate>>> {
-        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+impl Waiters {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn waiter(&self, key: String) -> Waiter<'_> {
-        let gate = self.lock().entry(key.clone()).or_default().clone();
+        let queue = self.lock().entry(key.clone()).or_default().clone();
         Waiter {
-            gates: self,
+            waiters: self,
             key,
-            gate,
+            queue,
         }
     }
 
     /// A lease of this process was released.
     pub(super) fn released(&self, key: &str) {
-        if let Some(gate) = self.lock().get(key) {
-            gate.held.store(false, Ordering::Release);
-            gate.released.notify_one();
+        if let Some(queue) = self.lock().get(key) {
+            queue.held.store(false, Ordering::Release);
+            queue.released.notify_one();
         }
     }
 
@@ -65,9 +65,9 @@ impl Gates {
 }
 
 impl Waiter<'_> {
-    /// Completes when it is this one's turn, which lasts until the guard is dropped.
-    pub(super) async fn turn(&self) -> Turn<'_, Option<Listener>> {
-        self.gate.turn.lock().await
+    /// Completes when this one is first in its queue. It stays first until the guard is dropped.
+    pub(super) async fn first(&self) -> FirstGuard<'_, Option<Listener>> {
+        self.queue.first.lock().await
     }
 
     /// Forgets the releases up to now: whoever asks after them need not be told.
@@ -80,26 +80,26 @@ impl Waiter<'_> {
 
     /// This one was given the lease.
     pub(super) fn holds(&self) {
-        self.gate.held.store(true, Ordering::Release);
+        self.queue.held.store(true, Ordering::Release);
     }
 
     /// Whether the one before was given the lease and has not released it.
     pub(super) fn is_held_here(&self) -> bool {
-        self.gate.held.load(Ordering::Acquire)
+        self.queue.held.load(Ordering::Acquire)
     }
 
     /// Completes when the lease was released by this process since it last completed.
     pub(super) async fn released(&self) {
-        self.gate.released.notified().await;
+        self.queue.released.notified().await;
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut gates = self.gates.lock();
+        let mut queues = self.waiters.lock();
         // The map's and this one's.
-        if Arc::strong_count(&self.gate) == 2 {
-            gates.remove(&self.key);
+        if Arc::strong_count(&self.queue) == 2 {
+            queues.remove(&self.key);
         }
     }
 }
@@ -111,48 +111,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_come_in_order_and_nothing_is_left() {
-        let gates = Gates::default();
-        let (first, second) = (gates.waiter("a".into()), gates.waiter("a".into()));
-        let turn = assert_ready!(task::spawn(first.turn()).poll());
-        let mut waiting = task::spawn(second.turn());
+    fn the_queue_moves_on_in_order_and_nothing_is_left() {
+        let waiters = Waiters::default();
+        let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
+        let guard = assert_ready!(task::spawn(first.first()).poll());
+        let mut waiting = task::spawn(second.first());
         assert_pending!(waiting.poll());
-        drop(turn);
+        drop(guard);
         drop(assert_ready!(waiting.poll()));
         drop(waiting);
         drop(first);
-        assert_eq!(gates.len(), 1);
+        assert_eq!(waiters.len(), 1);
         drop(second);
-        assert_eq!(gates.len(), 0);
+        assert_eq!(waiters.len(), 0);
     }
 
     #[test]
     fn a_release_before_the_question_is_forgotten() {
-        let gates = Gates::default();
-        let waiter = gates.waiter("a".into());
-        gates.released("a");
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a".into());
+        waiters.released("a");
         waiter.forget_releases(None);
         assert_pending!(task::spawn(waiter.released()).poll());
     }
 
     #[test]
     fn the_next_knows_that_the_one_before_holds() {
-        let gates = Gates::default();
-        let (first, second) = (gates.waiter("a".into()), gates.waiter("a".into()));
+        let waiters = Waiters::default();
+        let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
         assert!(!second.is_held_here());
         first.holds();
         drop(first);
         assert!(second.is_held_here());
-        gates.released("a");
+        waiters.released("a");
         assert!(!second.is_held_here());
     }
 
     #[test]
     fn a_release_is_heard_also_by_one_who_listens_later() {
-        let gates = Gates::default();
-        let waiter = gates.waiter("a".into());
-        gates.released("a");
-        gates.released("b");
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a".into());
+        waiters.released("a");
+        waiters.released("b");
         assert_ready!(task::spawn(waiter.released()).poll());
         assert_pending!(task::spawn(waiter.released()).poll());
     }

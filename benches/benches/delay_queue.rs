@@ -9,7 +9,8 @@ use std::{
 
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, measurement::WallTime};
 use criterion::{criterion_group, criterion_main};
-use tickwheel_benches::{Random, work::Durations};
+use fastrand::Rng;
+use tickwheel_benches::work::Durations;
 use tokio::runtime::{Builder, Runtime};
 
 const SIZES: [usize; 3] = [1_000, 30_000, 1_000_000];
@@ -63,7 +64,7 @@ queue!(
 struct Held<Q: Queue> {
     queue: Q,
     keys: Vec<Q::Key>,
-    random: Random,
+    random: Rng,
 }
 
 impl<Q: Queue> Held<Q> {
@@ -71,7 +72,7 @@ impl<Q: Queue> Held<Q> {
         let mut held = Held {
             queue: Q::default(),
             keys: Vec::with_capacity(values),
-            random: Random::default(),
+            random: Rng::with_seed(7),
         };
         for value in 0..values {
             let delay = held.delay();
@@ -98,7 +99,7 @@ impl<Q: Queue> Held<Q> {
     /// One of them, any, goes, and another comes.
     #[inline]
     fn replace(&mut self) {
-        let which = self.random.below(self.keys.len() as u64) as usize;
+        let which = self.random.usize(..self.keys.len());
         black_box(self.queue.remove(&self.keys[which]));
         let delay = self.delay();
         self.keys[which] = self.queue.insert(0, delay);
@@ -107,7 +108,7 @@ impl<Q: Queue> Held<Q> {
     /// One of them, any, is heard of.
     #[inline]
     fn reset(&mut self) {
-        let which = self.random.below(self.keys.len() as u64) as usize;
+        let which = self.random.usize(..self.keys.len());
         self.queue.reset(&self.keys[which], Duration::from_secs(900));
     }
 }
@@ -116,13 +117,13 @@ impl<Q: Queue> Held<Q> {
 fn insert_to_expiry<Q: Queue>(runtime: &Runtime, values: usize) -> Duration {
     const SPAN: Duration = Duration::from_millis(50);
     runtime.block_on(tokio::task::unconstrained(async {
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let mut queue = Q::default();
         let start = Instant::now();
         for value in 0..values as u64 {
             queue.insert(
                 value,
-                Duration::from_micros(1_000 + random.below(SPAN.as_micros() as u64)),
+                Duration::from_micros(1_000 + random.u64(..SPAN.as_micros() as u64)),
             );
         }
         let mut spent = start.elapsed();

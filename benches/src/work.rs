@@ -18,17 +18,18 @@ use std::{
 };
 
 use async_io::Timer;
+use fastrand::Rng;
 use futures_timer::Delay;
 use kestrel_timer::{TimerHandleWithCompletion, TimerTask, TimerWheel};
 use pingora_timeout::fast_timeout::{fast_sleep, fast_timeout};
 use tickwheel::{Labelled, Wheel};
 use tokio_util::time::{DelayQueue, delay_queue};
 
-pub use crate::random::Durations;
+pub use crate::durations::Durations;
 use crate::{
+    durations::between,
     peer::Peer,
     process,
-    random::Random,
     stage::{Stage, quiesce},
 };
 
@@ -204,7 +205,7 @@ impl Timers {
 
     /// Timeouts around a future that waits once; where there are none, a timer registered and cancelled.
     async fn churn(self, times: u64, durations: Durations) {
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let mut draw = || durations.draw(&mut random);
         match self {
             Timers::Tickwheel(wheel) => {
@@ -310,7 +311,7 @@ impl Timers {
 
     /// So many timers, started.
     async fn hold(&self, timers: usize, durations: Durations) -> Pending {
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let mut draw = || durations.draw(&mut random);
         match self {
             Timers::Tickwheel(wheel) => Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await),
@@ -408,7 +409,7 @@ impl Held<'_> {
 
     /// Moves pending timers to later instants: the first one over and over, or any at random.
     pub fn reset(&mut self, times: u64, at_random: bool) -> Duration {
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let runtime = self.stage.runtime(self.peer);
         let latest = &mut self.latest;
         let mut later = move || {
@@ -418,7 +419,7 @@ impl Held<'_> {
         let minutes = Duration::from_secs(840);
         runtime.block_on(async {
             let mut pick = |timers: usize| match at_random {
-                true => random.below(timers as u64) as usize,
+                true => random.usize(..timers),
                 false => 0,
             };
             let began = Instant::now();
@@ -473,10 +474,10 @@ impl Held<'_> {
     /// Moves pending timers, any at random, to 20 ms earlier than they were, which none of them is the first to be.
     pub fn reset_earlier(&mut self, times: u64) -> Duration {
         const BY: Duration = Duration::from_millis(20);
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let runtime = self.stage.runtime(self.peer);
         runtime.block_on(async {
-            let mut pick = |timers: usize| random.below(timers as u64) as usize;
+            let mut pick = |timers: usize| random.usize(..timers);
             let began = Instant::now();
             match &mut self.pending {
                 Pending::Tickwheel(sleeps) => {
@@ -599,9 +600,9 @@ impl Stage {
     pub fn expire(&self, peer: Peer, timers: usize, spread: Duration) -> Duration {
         let with = Timers::new(peer, self);
         let runtime = self.runtime(peer);
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let least = Duration::from_millis(50) + Duration::from_nanos(500) * timers as u32;
-        let mut draw = || random.between(least, least + spread);
+        let mut draw = || between(&mut random, least, least + spread);
         // Polled by hand, outside any task: no budget runs out.
         let _entered = runtime.enter();
         let before = process::cpu_time();

@@ -9,8 +9,8 @@ use criterion::{
     BatchSize, BenchmarkGroup, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
     measurement::WallTime,
 };
-use tickwheel_benches::Random;
 
+use fastrand::Rng;
 use structures::{Bit, Delays, Hierarchical, Nexus, Ours, Queue, Structure, paused};
 
 const TIMERS: usize = 100_000;
@@ -35,18 +35,18 @@ type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
 /// Timers, and their keys in random order.
 fn filled<S: Structure>(mut structure: S, delays: Delays) -> (S, Vec<S::Key>) {
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     let mut keys: Vec<S::Key> = (0..TIMERS)
         .map(|_| structure.insert(delays.draw(&mut random)))
         .collect();
     for last in (1..keys.len()).rev() {
-        keys.swap(last, random.below(last as u64 + 1) as usize);
+        keys.swap(last, random.usize(..=last));
     }
     (structure, keys)
 }
 
 fn filled_in_order<S: Structure>(mut structure: S, delays: Delays) -> S {
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     for _ in 0..TIMERS {
         // What a key owns, if it owns anything, stays with the structure.
         std::mem::forget(black_box(structure.insert(delays.draw(&mut random))));
@@ -58,7 +58,7 @@ fn filled_in_order<S: Structure>(mut structure: S, delays: Delays) -> S {
 fn churn<S: Structure>(new: &dyn Fn() -> S, group: &mut Group<'_>, name: &str) {
     let (mut structure, keys) = filled(new(), FAR);
     std::mem::forget(keys);
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     let mut count = 0;
     group.bench_function(name, |b| {
         b.iter(|| {
@@ -103,7 +103,7 @@ fn reset<S: Structure>(new: &dyn Fn() -> S, group: &mut Group<'_>, name: &str, (
         b.iter_batched(
             || filled(new(), from),
             |(mut structure, keys)| {
-                let mut random = Random::default();
+                let mut random = Rng::with_seed(7);
                 for key in keys {
                     std::mem::forget(black_box(structure.reset(key, to.draw(&mut random))));
                 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use bitwheel::timer::{BitWheel, Timer, TimerHandle as BitHandle};
+use fastrand::Rng;
 use hierarchical_hash_wheel_timer::{IdOnlyTimerEntry, wheels::cancellable::QuadWheelWithOverflow};
 use nexus_timer::{TimerHandle, Wheel as NexusWheel, WheelBuilder};
-use tickwheel_benches::Random;
 use tokio_util::time::{DelayQueue, delay_queue};
 
 // Checked where it belongs.
@@ -365,7 +365,7 @@ pub(crate) struct Delays {
 
 impl Delays {
     #[inline]
-    pub(crate) fn draw(self, random: &mut Random) -> u64 {
-        self.least + random.below(self.most - self.least + 1)
+    pub(crate) fn draw(self, random: &mut Rng) -> u64 {
+        self.least + random.u64(..=self.most - self.least)
     }
 }

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
 use tickwheel::Wheel;
 use tickwheel_benches::{
-    Random,
     children::{Arguments, Line, in_turn},
     process,
     work::Durations,
@@ -55,7 +55,7 @@ fn idle<F: Future>(
     mut make: impl FnMut(Duration) -> F,
     wakeups: impl Fn() -> u64,
 ) -> (Duration, u64, u64) {
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut sleeps = Vec::with_capacity(timers);
     for _ in 0..timers {

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
 use hdrhistogram::Histogram;
 use tickwheel::Wheel;
 use tickwheel_benches::{
-    Random,
     children::{Arguments, Line, in_turn},
     process,
 };
@@ -85,13 +85,13 @@ where
     S: Future<Output = ()> + Send + 'static,
 {
     let lateness: Arc<[AtomicU64]> = (0..tasks).map(|_| AtomicU64::new(0)).collect();
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     let before = process::cpu_time();
     // Late enough for all of them to be asleep by then.
     let first = Instant::now() + Duration::from_millis(500) + Duration::from_micros(5) * tasks as u32;
     let sleeping: Vec<_> = (0..tasks as usize)
         .map(|task| {
-            let deadline = first + Duration::from_nanos(random.below(spread.as_nanos() as u64 + 1));
+            let deadline = first + Duration::from_nanos(random.u64(..=spread.as_nanos() as u64));
             let sleep = sleep.clone();
             let lateness = lateness.clone();
             tokio::spawn(async move {

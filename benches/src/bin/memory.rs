@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
 use tickwheel::Wheel;
 use tickwheel_benches::{
-    Peer, Random,
+    Peer,
     children::{Arguments, Line, in_turn},
     process,
     stage::{Stage, quiesce},
@@ -43,7 +44,7 @@ fn main() {
 }
 
 fn resident<F: Future>(timers: usize, mut make: impl FnMut(Duration) -> F) -> u64 {
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut start = |duration| {
         let mut sleep = Box::pin(make(duration));

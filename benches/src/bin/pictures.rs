@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fastrand::Rng;
 use tickwheel::{LabelStats, Labelled, Wheel};
-use tickwheel_benches::Random;
 use tokio::runtime::{Builder, Runtime};
 
 /// Answers for each label, and how long they may take.
@@ -62,10 +62,10 @@ fn runtime() -> Runtime {
 
 /// What four kinds of answers make of the same timeout.
 fn answers() -> Vec<LabelStats> {
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     // In thousandths of the time: around `middle`, no further away than `spread`.
     let mut around = |middle: u64, spread: u64| {
-        let three: u64 = (0..3).map(|_| random.below(2 * spread)).sum();
+        let three: u64 = (0..3).map(|_| random.u64(..2 * spread)).sum();
         Some((middle + three / 3).saturating_sub(spread))
     };
     let kinds = ["too tight", "too lax", "hangs", "right"];

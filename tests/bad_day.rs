@@ -22,17 +22,10 @@ use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
 
 use support::{
-    DAY, SECOND, alive_tasks, ms, paused_runtime, real_runtime, register, register_for, settle,
-    threaded_runtime, waiting, waker_of, within,
+    DAY, SECOND, alive_tasks, ms, paused_runtime,
+    ready_tasks::{ReadyTasks, work_for},
+    real_runtime, register, register_for, settle, threaded_runtime, waiting, waker_of, within,
 };
-
-/// Keeps the thread from anything else for so long.
-fn work_for(duration: Duration) {
-    let start = std::time::Instant::now();
-    while start.elapsed() < duration {
-        std::hint::spin_loop();
-    }
-}
 
 /// Raised by a timer that has come; who blocks a worker looks at it.
 #[derive(Clone, Default)]
@@ -57,48 +50,9 @@ impl Flag {
     }
 }
 
-/// Tasks that are always ready, and work for a while each time that they are polled.
-#[derive(Clone)]
-struct ReadyTasks {
-    tasks: usize,
-    work: Duration,
-    /// Whether they go through `yield_now`, or wake themselves.
-    yields: bool,
-    polls: Arc<AtomicUsize>,
-    over: Flag,
-}
-
 impl ReadyTasks {
-    fn new(tasks: usize, work: Duration, yields: bool) -> ReadyTasks {
-        ReadyTasks {
-            tasks,
-            work,
-            yields,
-            polls: Arc::default(),
-            over: Flag::default(),
-        }
-    }
-
     fn polls(&self) -> usize {
         self.polls.load(Ordering::SeqCst)
-    }
-
-    /// Spawns them. Outside of the runtime's own threads they come by its global queue.
-    fn spawn(&self) {
-        for _ in 0..self.tasks {
-            let ready_tasks = self.clone();
-            tokio::spawn(async move {
-                while !ready_tasks.over.is_raised() {
-                    ready_tasks.polls.fetch_add(1, Ordering::SeqCst);
-                    work_for(ready_tasks.work);
-                    if ready_tasks.yields {
-                        tokio::task::yield_now().await;
-                    } else {
-                        wake_oneself().await;
-                    }
-                }
-            });
-        }
     }
 
     /// Waits until the queues are long. Of the global queue one task is taken after every 31 others.
@@ -122,19 +76,6 @@ impl ReadyTasks {
     }
 }
 
-/// Becomes ready again at once, as the last one of its worker's queue.
-async fn wake_oneself() {
-    let mut woken = false;
-    poll_fn(|cx| {
-        if mem::replace(&mut woken, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// Sleeps of another thread, while ready tasks fill the runtime that drives the wheel: how many polls of those each lets pass. Before each,
 /// that thread spawns so many empty tasks.
 fn polls_while_sleeps_wait(
@@ -147,13 +88,13 @@ fn polls_while_sleeps_wait(
 
     let wheel = Wheel::new();
     runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
-    match from_outside {
+    let _tasks = match from_outside {
         true => {
             let _entered = runtime.enter();
-            ready_tasks.spawn();
+            ready_tasks.spawn()
         }
         false => runtime.block_on(async { ready_tasks.spawn() }),
-    }
+    };
     let sleeper = {
         let (ready_tasks, runtime) = (ready_tasks.clone(), runtime.handle().clone());
         thread::spawn(move || {
@@ -165,7 +106,7 @@ fn polls_while_sleeps_wait(
                 ready_tasks.polls_while_it_waits(|| wheel.sleep(ms(1)))
             });
             let waited = waited.collect();
-            ready_tasks.over.raise();
+            ready_tasks.stop();
             waited
         })
     };
@@ -258,7 +199,7 @@ fn a_thread_of_another_clock_keeps_no_timer_waiting() {
                 ready_tasks.polls_while_it_waits(|| wheel.sleep_until(past()))
             });
             let waited: Vec<_> = waited.collect();
-            ready_tasks.over.raise();
+            ready_tasks.stop();
             waited
         });
         runtime.block_on(join(sleeper))

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod random;
+pub(crate) mod ready_tasks;
 
 use std::{
     future::{Future, Pending, pending},

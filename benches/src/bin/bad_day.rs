@@ -5,24 +5,22 @@
 //! name. They tell how long an echo takes over TCP while timers come due: `--timers N`, or 100,000.
 
 use std::{
-    future::{Future, pending, poll_fn},
-    hint::spin_loop,
+    future::{Future, pending},
     io::{Read, Write},
-    mem,
     net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
 
+use fastrand::Rng;
 use hdrhistogram::Histogram;
 use tickwheel::Wheel;
 use tickwheel_benches::{
-    Random,
     children::{Arguments, Line, in_turn_at},
     process,
     timers::{self, Timers},
@@ -32,6 +30,11 @@ use tokio::{
     task::JoinHandle,
     time::Instant,
 };
+
+#[path = "../../../tests/support/ready_tasks.rs"]
+mod ready_tasks;
+
+use ready_tasks::{ReadyTasks, work_for};
 
 const SCENES: [&str; 11] = [
     "storm",
@@ -123,8 +126,8 @@ fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
     match scene {
         "storm" => storm(&timers, &lateness, current_thread()),
         "storm-two" => storm(&timers, &lateness, multi_thread(2)),
-        "ready-tasks" => ready_tasks(&timers, &lateness, current_thread(), false),
-        "ready-tasks-two" => ready_tasks(&timers, &lateness, multi_thread(2), true),
+        "ready-tasks" => play_ready_tasks(&timers, &lateness, current_thread(), false),
+        "ready-tasks-two" => play_ready_tasks(&timers, &lateness, multi_thread(2), true),
         "schedule" => blocked(&timers, &lateness, |timers| {
             timers.schedule(ms(20));
             thread::sleep(BLOCKS);
@@ -204,36 +207,9 @@ fn multi_thread(workers: usize) -> Runtime {
     runtime.expect("the runtime starts")
 }
 
-fn work_for(duration: Duration) {
-    let start = std::time::Instant::now();
-    while start.elapsed() < duration {
-        spin_loop();
-    }
-}
-
 /// A hundred tasks that work for 20 us at a time, without end.
-struct Others {
-    tasks: Vec<JoinHandle<()>>,
-    over: Arc<AtomicBool>,
-}
-
-impl Others {
-    fn start() -> Others {
-        let over = Arc::new(AtomicBool::new(false));
-        let task = |over: Arc<AtomicBool>| async move {
-            while !over.load(Ordering::Relaxed) {
-                work_for(Duration::from_micros(20));
-                tokio::task::yield_now().await;
-            }
-        };
-        let tasks = (0..100).map(|_| tokio::spawn(task(over.clone()))).collect();
-        Others { tasks, over }
-    }
-
-    async fn stop(self) {
-        self.over.store(true, Ordering::Relaxed);
-        join(self.tasks).await;
-    }
+fn a_hundred() -> ReadyTasks {
+    ReadyTasks::new(100, Duration::from_micros(20), true)
 }
 
 async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
@@ -272,35 +248,18 @@ async fn join_threads(threads: Vec<thread::JoinHandle<()>>) {
 
 /// 20,000 tasks that are always ready. They are spawned from outside, so those of one thread come by the runtime's global queue.
 /// Sleeps of other threads meanwhile.
-fn ready_tasks<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime, yields: bool) {
-    let over = Arc::new(AtomicBool::new(false));
+fn play_ready_tasks<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime, yields: bool) {
     runtime.block_on(async { timers.sleep(ms(1)).await });
-    let task = |over: Arc<AtomicBool>| async move {
-        while !over.load(Ordering::Relaxed) {
-            work_for(Duration::from_micros(5));
-            let mut woken = yields;
-            poll_fn(|cx| {
-                if mem::replace(&mut woken, true) {
-                    return Poll::Ready(());
-                }
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            })
-            .await;
-            if yields {
-                tokio::task::yield_now().await;
-            }
-        }
+    let ready = ReadyTasks::new(20_000, Duration::from_micros(5), yields);
+    let tasks = {
+        let _entered = runtime.enter();
+        ready.spawn()
     };
-    let tasks: Vec<_> = (0..20_000).map(|_| runtime.spawn(task(over.clone()))).collect();
-    let others = sleepers(timers, lateness, &runtime, &over);
-    let ends = {
-        let over = over.clone();
-        thread::spawn(move || {
-            thread::sleep(ms(4_500));
-            over.store(true, Ordering::Relaxed);
-        })
-    };
+    let others = sleepers(timers, lateness, &runtime, &ready.over);
+    let ends = thread::spawn(move || {
+        thread::sleep(ms(4_500));
+        ready.stop();
+    });
     runtime.block_on(async {
         join_threads(others).await;
         join(tasks).await;
@@ -355,11 +314,11 @@ where
 /// 5,000 tasks wake at one time and three of them block three of four workers; ten sleeps come due meanwhile.
 fn mass_wake<T: Timers>(timers: &T, lateness: &Lateness) {
     let runtime = multi_thread(4);
-    let mut random = Random::default();
+    let mut random = Rng::with_seed(7);
     for _ in 0..10 {
         runtime.block_on(async {
             let due = Instant::now() + ms(100);
-            let blocking = [(); 3].map(|()| random.below(5_000));
+            let blocking = [(); 3].map(|()| random.u64(..5_000));
             let mut tasks: Vec<_> = (0..5_000)
                 .map(|n| {
                     let timers = timers.clone();
@@ -399,9 +358,11 @@ fn cascade<T: Timers>(timers: &T, lateness: &Lateness) {
         // They start before the others do.
         tokio::task::yield_now().await;
         assert!(origin.elapsed() < round - ms(50), "they are to be there in time");
-        let others = Others::start();
+        let others = a_hundred();
+        let tasks = others.spawn();
         join(victims).await;
-        others.stop().await;
+        others.stop();
+        join(tasks).await;
     })
 }
 
@@ -420,14 +381,16 @@ fn stall<T: Timers>(timers: &T, lateness: &Lateness) {
 fn busy<T: Timers>(timers: &T, lateness: &Lateness) {
     const SLEEPS: usize = 50_000;
     multi_thread(process::cores().max(2)).block_on(async {
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(7);
         let start = Instant::now() + ms(500);
         let sleeping: Vec<_> = (0..SLEEPS)
-            .map(|_| lateness.of(timers, start + Duration::from_micros(random.below(2_000_000))))
+            .map(|_| lateness.of(timers, start + Duration::from_micros(random.u64(..2_000_000))))
             .collect();
-        let others = Others::start();
+        let others = a_hundred();
+        let tasks = others.spawn();
         join(sleeping).await;
-        others.stop().await;
+        others.stop();
+        join(tasks).await;
     });
 }
 

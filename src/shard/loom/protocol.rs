@@ -71,26 +71,42 @@ fn a_timer_is_cancelled_or_expires_never_both() {
     });
 }
 
-#[test]
-fn a_timer_brought_forward_is_not_slept_through() {
-    model(|| {
-        let world = World::new(Source::Test, None);
+/// A thread moves its timer from tick `from` to each of `ticks`, beside the driver. `ended` looks at the world when the timer has ended.
+fn a_thread_moves_its_timer(source: Source, from: u32, ticks: &'static [u32], ended: fn(&World)) {
+    model(move || {
+        let world = World::new(source, None);
         let sleepers = Sleepers::new(&world, 1);
         let task = Task::new();
         let waker = Waker::from(task.clone());
-        let mut timer = world.start(world.at(1_000), &waker).unwrap();
+        let mut timer = world.start(world.at(from), &waker).unwrap();
         let other = (world.clone(), sleepers.clone());
         thread::spawn(move || {
             let (world, sleepers) = other;
-            let Due::At(deadline) = world.at(1) else {
-                unreachable!()
-            };
-            timer.reset(deadline);
+            for tick in ticks {
+                timer.reset(world.deadline(*tick));
+            }
             assert_eq!(finish(&mut timer, &task), Ok(()));
+            ended(&world);
             sleepers.one_is_done();
         });
         world.drive(|| sleepers.are_done());
+        assert_eq!(world.metrics().pending, 0);
+    });
+}
+
+#[test]
+fn a_timer_brought_forward_is_not_slept_through() {
+    a_thread_moves_its_timer(Source::Test, 1_000, &[1], |world| {
         assert_eq!(world.metrics().expired, 1);
+    });
+}
+
+/// To later, and then to an instant between: the second takes no lock, because the entry expires early enough.
+#[test]
+fn a_timer_brought_half_way_back_is_not_slept_through() {
+    a_thread_moves_its_timer(Source::Pausable, 1, &[5, 3], |world| {
+        let tick = world.model.tick.load(Ordering::SeqCst);
+        assert_eq!(tick, 3, "never early, and not as late as it was to be before");
     });
 }
 
@@ -100,10 +116,7 @@ fn an_entry_moves_only_to_expire_earlier_than_it_would() {
         let world = World::new(Source::Pausable, None);
         let mut timer = world.start(world.at(1_000), Waker::noop()).unwrap();
         for (tick, expires) in [(5, 5), (9, 5), (7, 5), (3, 3)] {
-            let Due::At(deadline) = world.at(tick) else {
-                unreachable!()
-            };
-            timer.reset(deadline);
+            timer.reset(world.deadline(tick));
             let visited = world.turn(&mut Wakers::default());
             assert!(matches!(visited, Visited::Finished { next } if next == Tick(expires)));
         }
@@ -111,55 +124,10 @@ fn an_entry_moves_only_to_expire_earlier_than_it_would() {
     });
 }
 
-/// To later, and then to an instant between: the second takes no lock, for the entry hangs early enough.
-#[test]
-fn a_timer_brought_half_way_back_is_not_slept_through() {
-    model(|| {
-        let world = World::new(Source::Pausable, None);
-        let sleepers = Sleepers::new(&world, 1);
-        let task = Task::new();
-        let waker = Waker::from(task.clone());
-        let mut timer = world.start(world.at(1), &waker).unwrap();
-        let other = (world.clone(), sleepers.clone());
-        thread::spawn(move || {
-            let (world, sleepers) = other;
-            for tick in [5, 3] {
-                let Due::At(deadline) = world.at(tick) else {
-                    unreachable!()
-                };
-                timer.reset(deadline);
-            }
-            assert_eq!(finish(&mut timer, &task), Ok(()));
-            let tick = world.model.tick.load(Ordering::SeqCst);
-            assert_eq!(tick, 3, "never early, and not as late as it was to be before");
-            sleepers.one_is_done();
-        });
-        world.drive(|| sleepers.are_done());
-        assert_eq!(world.metrics().pending, 0);
-    });
-}
-
 #[test]
 fn a_timer_that_moved_on_is_registered_anew_and_expires_once_more() {
-    model(|| {
-        let world = World::new(Source::Test, None);
-        let sleepers = Sleepers::new(&world, 1);
-        let task = Task::new();
-        let waker = Waker::from(task.clone());
-        let mut timer = world.start(world.at(1), &waker).unwrap();
-        let other = (world.clone(), sleepers.clone());
-        thread::spawn(move || {
-            let (world, sleepers) = other;
-            let Due::At(deadline) = world.at(3) else {
-                unreachable!()
-            };
-            timer.reset(deadline);
-            assert_eq!(finish(&mut timer, &task), Ok(()));
-            assert!(world.model.tick.load(Ordering::SeqCst) >= 3, "never early");
-            sleepers.one_is_done();
-        });
-        world.drive(|| sleepers.are_done());
-        assert_eq!(world.metrics().pending, 0);
+    a_thread_moves_its_timer(Source::Test, 1, &[3], |world| {
+        assert!(world.model.tick.load(Ordering::SeqCst) >= 3, "never early");
     });
 }
 

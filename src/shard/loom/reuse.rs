@@ -103,7 +103,8 @@ fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'st
     });
 }
 
-/// One thread gives up a timer for tick `first`, then one that has expired, and starts another of the same task for tick `then`, beside the driver.
+/// Beside the driver, one thread gives up a timer for tick `first`, and then one that has expired. It starts another of the same task for
+/// tick `then`.
 fn one_deadline_after_the_other(first: u32, then: u32) {
     model(move || {
         let world = World::new(Source::Pausable, None);

@@ -143,10 +143,14 @@ impl World {
     }
 
     pub(super) fn at(&self, tick: u32) -> Due {
-        Due::At(EpochInstant {
+        Due::At(self.deadline(tick))
+    }
+
+    pub(super) fn deadline(&self, tick: u32) -> EpochInstant {
+        EpochInstant {
             instant: self.model.start + TICK * tick,
             epoch: Epoch(1),
-        })
+        }
     }
 
     pub(super) fn metrics(&self) -> Metrics {

@@ -1,6 +1,7 @@
-//! A wheel to look at: its buckets as they fill and empty, what is due when, how late the driver comes, and how much of their
-//! time the timeouts of each label had left. The load is made up: one timeout is too tight, one too lax, one right; one waits for
-//! a peer that hangs; bursts of reports meet a full wheel; and half a minute apart, everything stalls.
+//! A wheel to look at: its buckets, what is due when, how late the driver comes, and how much time timeouts had left.
+//!
+//! The load is made up. One label's timeout is too tight, one too lax, one right. One waits for a peer that hangs. Bursts of
+//! reports meet a full wheel. Twice a minute everything stalls.
 //!
 //! ```text
 //! cargo run --release -p examples --bin dashboard -- --seconds 600
@@ -10,55 +11,83 @@
 //! --label NAME    one more label, with a timeout that is right
 //! ```
 
-#[path = "dashboard/load.rs"]
-mod load;
+use std::{collections::VecDeque, convert::Infallible, env, error::Error, ops::Range, thread};
 
-use std::{collections::VecDeque, convert::Infallible, env, error::Error, time::Duration};
-
-use axum::{
-    Router,
-    response::{Html, Sse, sse::Event},
-    routing::get,
-};
+use axum::response::{Html, Sse, sse::Event};
+use axum::{Router, routing::get};
 use futures::stream;
 use serde_json::json;
-use tickwheel::Wheel;
-use tokio::{net::TcpListener, sync::watch, time::Instant};
+use tickwheel::{Labelled, SleepError, Wheel};
+use tokio::time::{Duration, Instant, interval, interval_at, sleep, timeout};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
-const PAGE: &str = include_str!("dashboard/page.html");
-/// How often the page hears of the wheel.
-const PERIOD: Duration = Duration::from_millis(200);
+const CONNECTIONS: usize = 8_500;
 
 /// Takes a picture of the wheel five times a second, for all who look.
 async fn observe(wheel: Wheel, pictures: watch::Sender<String>) {
     let start = Instant::now();
-    let mut lags = VecDeque::from([wheel.snapshot().lag]);
-    let mut period = tokio::time::interval(PERIOD);
+    let mut lags = VecDeque::from(vec![wheel.snapshot().lag; 50]);
+    let mut period = interval(Duration::from_millis(200));
     loop {
         period.tick().await;
         let snapshot = wheel.snapshot();
-        // The lag of so many seconds, up to ten; nothing where the driver has not come.
+        // The lag of so many seconds, up to ten. There is none if the driver has not come.
         let lag = |seconds: usize, quantile| {
-            let earlier = &lags[lags.len().saturating_sub(seconds * 5)];
-            let lag = snapshot.lag.since(earlier);
+            let lag = snapshot.lag.since(&lags[50 - 5 * seconds]);
             (lag.count() > 0).then(|| lag.quantile(quantile).as_secs_f64() * 1e3)
         };
+        let tick_ms = wheel.tick_duration().as_secs_f64() * 1e3;
         let picture = json!({
             "at": start.elapsed().as_millis() as u64,
-            "wheel": {
-                "name": "dashboard",
-                "tick_ms": wheel.tick_duration().as_secs_f64() * 1e3,
-                "ticks_per_wheel": wheel.ticks_per_wheel(),
-            },
+            "wheel": { "name": "dashboard", "tick_ms": tick_ms, "ticks_per_wheel": wheel.ticks_per_wheel() },
             "metrics": wheel.metrics(),
             "lag_ms": { "max": lag(1, 1.0), "p99": lag(10, 0.99), "p50": lag(10, 0.5) },
             "snapshot": snapshot,
         });
+        lags.pop_front();
         lags.push_back(snapshot.lag);
-        if lags.len() > 50 {
-            lags.pop_front();
-        }
         pictures.send_replace(picture.to_string());
+    }
+}
+
+/// Every `period` some requests, each with a limit in time, whose answers take so long; in milliseconds.
+async fn requests(label: Labelled, period: u64, some: Range<usize>, limit: u64, answer: Range<u64>) {
+    let mut period = interval(Duration::from_millis(period));
+    loop {
+        period.tick().await;
+        for _ in 0..fastrand::usize(some.clone()) {
+            let label = label.clone();
+            // One of twenty of the geocoder's is never answered.
+            let hangs = label.name() == "geocoder" && fastrand::u8(0..20) == 0;
+            let answer = if hangs {
+                60_000
+            } else {
+                fastrand::u64(answer.clone())
+            };
+            let answer = async move { sleep(Duration::from_millis(answer)).await };
+            tokio::spawn(async move { label.timeout(Duration::from_millis(limit), answer).await });
+        }
+    }
+}
+
+/// A connection that is idle for a while, mostly short, and then says something.
+async fn connection(wheel: Wheel) -> Result<(), SleepError> {
+    loop {
+        let unlikely = fastrand::f64().max(1e-6);
+        let idle = if fastrand::u8(0..40) == 0 { 3_000.0 } else { 40.0 };
+        let idle = Duration::from_secs_f64(0.1 - idle * unlikely.ln());
+        wheel.sleep(idle).await?;
+    }
+}
+
+/// Blocks every worker of the runtime for a quarter of a second, twice a minute.
+async fn stalls() {
+    let mut period = interval_at(Instant::now() + Duration::from_secs(10), Duration::from_secs(30));
+    loop {
+        let end = period.tick().await + Duration::from_millis(250);
+        for _ in 0..Handle::current().metrics().num_workers() {
+            tokio::spawn(async move { thread::sleep(end.saturating_duration_since(Instant::now())) });
+        }
     }
 }
 
@@ -70,24 +99,32 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let value = arguments.next().ok_or(format!("{argument} needs a value"))?;
         let wrong = |error| format!("{argument} takes a whole number, not {value:?}: {error}");
         match argument.as_str() {
-            "--seconds" => seconds = value.parse::<u32>().map_err(wrong)?,
+            "--seconds" => seconds = value.parse::<u64>().map_err(wrong)?,
             "--port" => port = value.parse::<u16>().map_err(wrong)?,
             "--label" => more = Some(value),
-            _ => {
-                return Err(
-                    format!("unknown argument {argument}; there are --seconds, --port and --label").into(),
-                );
-            }
+            _ => Err(format!(
+                "unknown argument {argument}; there are --seconds, --port and --label"
+            ))?,
         }
     }
 
-    // Of 256 ticks, so that one sees it turn: a round of the finest level takes 2.56 s.
-    let wheel = Wheel::builder()
-        .ticks_per_wheel(256)
-        .levels(3)
-        .max_pending(load::ROOM)
-        .build()?;
-    load::start(&wheel, more.as_deref());
+    // Of 256 ticks, so that one sees it turn: a round of the finest level takes 2.56 s. Some of a burst of reports find no room.
+    let builder = Wheel::builder().ticks_per_wheel(256).levels(3);
+    let wheel = builder.max_pending(CONNECTIONS + 1_400).build()?;
+    for (label, period, some, limit, answer) in [
+        ("inventory", 20, 0..13, 100, 40..115),
+        ("search", 20, 0..17, 5_000, 20..120),
+        ("payments", 20, 0..11, 400, 60..330),
+        ("geocoder", 20, 0..5, 800, 90..300),
+        ("reports", 15_000, 1_800..1_801, 2_000, 10..1_600),
+    ] {
+        tokio::spawn(requests(wheel.labelled(label), period, some, limit, answer));
+    }
+    if let Some(label) = more {
+        tokio::spawn(requests(wheel.labelled(label), 20, 0..3, 300, 60..250));
+    }
+    (0..CONNECTIONS).for_each(|_| drop(tokio::spawn(connection(wheel.clone()))));
+    tokio::spawn(stalls());
 
     let (sender, pictures) = watch::channel(String::new());
     tokio::spawn(observe(wheel, sender));
@@ -98,14 +135,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Some((Ok::<_, Infallible>(Event::default().data(picture)), pictures))
         }))
     };
-    let app = Router::new()
-        .route("/", get(async || Html(PAGE)))
-        .route("/events", get(events));
+    let page = get(async || Html(include_str!("dashboard/page.html")));
+    let app = Router::new().route("/", page).route("/events", get(events));
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("http://{}/ for {seconds} seconds", listener.local_addr()?);
-    tokio::select! {
-        served = axum::serve(listener, app) => served?,
-        () = tokio::time::sleep(Duration::from_secs(seconds.into())) => {}
-    }
+    let serve = axum::serve(listener, app).into_future();
+    timeout(Duration::from_secs(seconds), serve)
+        .await
+        .unwrap_or(Ok(()))?;
     Ok(())
 }

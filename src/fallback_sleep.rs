@@ -21,7 +21,7 @@ impl Wheel {
     ///
     /// This is [`sleep`](Wheel::sleep) without a `Result`. Use it where the end of a sleep must mean that its time is over: in a
     /// `select!` arm, a retry, a backoff. On the wheel it is as precise as `sleep`. If the wheel is full or has been shut down,
-    /// before or during the wait, it waits for the same instant on Tokio's timer, to the millisecond.
+    /// it waits for the same instant on Tokio's timer, to the millisecond. The same happens if the wheel is shut down meanwhile.
     ///
     /// Another executor, or a Tokio runtime built without timers, has no such timer. If the wheel refuses a sleep there, it
     /// completes at its second poll, and its task is woken for that at once.

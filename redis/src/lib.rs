@@ -1,7 +1,7 @@
 //! Leases and delayed jobs across machines, on Redis and a [`tickwheel::Wheel`].
 //!
-//! - [`Leases`]: a named lease that one holder in the whole fleet has at a time, renewed for as long as the holder lives, with a
-//!   fencing token and a future that says when it is lost.
+//! - [`Leases`]: a named lease that one holder in the whole fleet has at a time. It is renewed for as long as the holder lives. It
+//!   has a fencing token, and a future that says when it is lost.
 //! - [`DelayedJobs`]: a queue of jobs that come due later, outlive their process, and are delivered at least once.
 //!
 //! It runs on Redis 7.0 or Valkey 7.2 and later, alone or as a cluster, through any connection of the `redis` crate that can be

@@ -2,8 +2,8 @@
 //!
 //! Tokio's time driver does. The timer on which the driver waits wakes no task. It wakes a [`DriverWaker`], and that has the driver work there
 //! and then: in the place where Tokio would wake the task of a sleep of its own. So a sleep of the wheel's is woken when and where Tokio's
-//! would be, however many tasks are ready, in whichever queue they stand, and whatever worker is blocked. A thread that registers an
-//! earlier deadline moves Tokio's timer.
+//! would be. It does not matter how many tasks are ready, in which queue they stand, or which worker is blocked. A thread that registers
+//! an earlier deadline moves Tokio's timer.
 //!
 //! The driver's task works only when it starts, when it is to end, where Tokio's timer would come too late, and on a test's clock: what
 //! else comes at the same instant of that comes first, a value before the timeout around it.

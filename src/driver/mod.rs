@@ -1,7 +1,10 @@
-//! The driver: it turns a wheel, and one Tokio task stands for it. And what the shards need to reach it.
+//! The driver turns a wheel: it visits the shards and wakes what is due.
 //!
-//! [`task`] is the task and its work, [`alarm`] says when it works and who has it do so, [`start`] how it is started and replaced,
-//! [`waking`] how it wakes many tasks, and [`shared`] is what it has in common with the shards.
+//! - [`task`]: the driver's work, and the Tokio task that lives as long as the driver.
+//! - [`alarm`]: when the driver works, and who has it do so.
+//! - [`start`]: how a driver is started and replaced.
+//! - [`waking`]: how it wakes many tasks.
+//! - [`shared`]: what it has in common with the shards.
 
 mod alarm;
 mod shared;

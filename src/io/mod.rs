@@ -37,9 +37,9 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Reads and writes are as cancel safe as those of the stream inside. If a waiting read or write is given up, for example in
-    /// a `select!`, its time goes on until the next such operation completes or times out. Dropping the stream cancels its
-    /// timers at once.
+    /// Reads and writes are as cancel safe as those of the stream inside. A `select!` may give up a waiting read or
+    /// write. Its time then goes on until the next such operation completes or times out. Dropping the stream cancels its timers
+    /// at once.
     ///
     /// # Panics
     ///

@@ -58,7 +58,7 @@ impl Wheel {
 /// The handle of a series of runs: a future of its end.
 ///
 /// Dropping it detaches the series and does not stop it. The series then runs until the wheel is shut down, a run panics or the
-/// runtime ends, even after every handle of the wheel has been dropped. [`abort_on_drop`](Periodic::abort_on_drop) makes a
+/// runtime ends. Dropping every handle of the wheel does not end it. [`abort_on_drop`](Periodic::abort_on_drop) makes a
 /// handle whose drop ends the series.
 ///
 /// # Panics

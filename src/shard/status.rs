@@ -93,8 +93,8 @@ impl Generation {
 
     /// Whether a timer that is pending until this still is, now that the shard has come to `now`.
     ///
-    /// One comparison tells of drivers too. A driver's number is above the tick, the next driver has a larger one, and whoever knows
-    /// until when a timer is pending has seen a generation of that driver already.
+    /// One comparison tells of drivers too. A driver's number is in the bits above the tick, and the next driver has a larger one. Whoever
+    /// knows until when a timer is pending has seen a generation of that driver already.
     #[inline]
     pub(super) fn outlasts(self, now: Generation) -> bool {
         self > now

@@ -154,8 +154,8 @@ pub trait WheelStreamExt: Stream {
     /// Collects items into chunks of `max_size`, as tokio-stream's `chunks_timeout` does. A chunk is smaller if `duration` has
     /// passed since its first item.
     ///
-    /// A chunk is never empty. A chunk that is not full comes never early, and less than one tick late plus what the runtime
-    /// adds, or as soon as the stream ends. If the wheel is full or has been shut down, it waits on Tokio's own timer.
+    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late, plus what the runtime adds.
+    /// The last one comes as soon as the stream ends. If the wheel is full or has been shut down, it waits on Tokio's own timer.
     ///
     /// # Cancel safety
     ///

@@ -124,8 +124,9 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`Error::Redis`] when Redis has been away for a second, [`Error::NoAnswer`] when it has not answered by the end of the
-    /// lease (or within a second, if that is more), and [`Error::NoRuntime`] when the runtime on which the lease was acquired has gone.
+    /// - [`Error::Redis`]: Redis has been away for a second.
+    /// - [`Error::NoAnswer`]: it has not answered by the end of the lease, or within a second if that is more.
+    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has gone.
     ///
     /// # Examples
     ///

@@ -143,11 +143,20 @@ impl<C: Connection> Leases<C> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidTtl`] for less than 20 ticks or more than 24 hours, [`Error::InvalidName`] for an empty name,
-    /// [`Error::Wheel`] where the wheel is full or shut down, before Redis is asked; [`Error::EvictionPolicy`] where Redis might
-    /// throw the lease away, [`Error::WrongType`] where something else has written to its keys, [`Error::NoAnswer`] when none
-    /// came for as long as the lease would have lasted, and [`Error::Redis`] for all else. What may have been acquired all the
-    /// same is given back in the background.
+    /// Before Redis is asked:
+    ///
+    /// - [`Error::InvalidTtl`]: `ttl` is less than 20 ticks or more than 24 hours.
+    /// - [`Error::InvalidName`]: the name is empty.
+    /// - [`Error::Wheel`]: the wheel is full or has been shut down.
+    ///
+    /// Afterwards:
+    ///
+    /// - [`Error::EvictionPolicy`]: Redis might throw the lease away.
+    /// - [`Error::WrongType`]: something else has written to its keys.
+    /// - [`Error::NoAnswer`]: no answer came for as long as the lease would have lasted.
+    /// - [`Error::Redis`]: all else.
+    ///
+    /// What may have been acquired all the same is given back in the background.
     ///
     /// # Examples
     ///

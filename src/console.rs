@@ -1,7 +1,7 @@
 //! What a timer tells tokio-console: that it is there, what made it, for how long, and how its polls went.
 //!
 //! The names and the order of spans, fields and events are those that console-subscriber reads, and that Tokio's own timers have.
-//! Without the feature, nothing.
+//! Without the feature `console`, nothing here does anything.
 
 #[cfg(feature = "console")]
 pub(crate) use tracked::{Caller, Resource};
@@ -18,7 +18,7 @@ mod tracked {
         static CALLER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     }
 
-    /// While it lives, what this thread makes was made by the caller of [`Caller::here`].
+    /// While this lives, the timers that this thread makes are shown as made where [`Caller::here`] was called.
     pub(crate) struct Caller(Option<&'static Location<'static>>);
 
     impl Caller {
@@ -36,7 +36,8 @@ mod tracked {
 
     impl Drop for Caller {
         fn drop(&mut self) {
-            let _gone = CALLER.try_with(|caller| caller.set(self.0));
+            // A thread that ends may have no `CALLER` any more.
+            let _ = CALLER.try_with(|caller| caller.set(self.0));
         }
     }
 

@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-/// Buckets for each power of two: each is an eighth wide.
-const EIGHTHS: u64 = 8;
+/// How many buckets there are for each power of two. This is an [H2 histogram](https://iop.systems/blog/h2-histogram/).
+const PER_POWER: u64 = 8;
 /// Nanoseconds in the unit of the finest buckets.
 const UNIT: u64 = 1_000;
-/// They reach beyond an hour. A longer lateness counts in the last one.
+/// All buckets together reach beyond an hour. A longer lateness counts in the last one.
 const BUCKETS: usize = 240;
 
 /// How late the driver of a wheel came. It counts each time that the driver came to a deadline or a tick.
@@ -169,19 +169,21 @@ impl LagRecorder {
 
 fn bucket_of(nanos: u64) -> usize {
     let units = nanos / UNIT;
-    let power = units.max(EIGHTHS).ilog2() - EIGHTHS.ilog2();
-    let bucket = u64::from(power) * EIGHTHS + (units >> power);
+    // A bucket there is two to the power of this wide, in units.
+    let power = units.max(PER_POWER).ilog2() - PER_POWER.ilog2();
+    let bucket = u64::from(power) * PER_POWER + (units >> power);
     (bucket as usize).min(BUCKETS - 1)
 }
 
 /// Where a bucket ends, exclusive. The last one has no end.
 fn end_of(bucket: usize) -> Duration {
-    let next = bucket as u64 + 1;
     if bucket == BUCKETS - 1 {
         return Duration::MAX;
     }
-    let power = (next / EIGHTHS).saturating_sub(1);
-    Duration::from_nanos(((next - power * EIGHTHS) << power) * UNIT)
+    // It ends where the next one begins.
+    let next = bucket as u64 + 1;
+    let power = (next / PER_POWER).saturating_sub(1);
+    Duration::from_nanos(((next - power * PER_POWER) << power) * UNIT)
 }
 
 #[cfg(all(test, not(loom)))]

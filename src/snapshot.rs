@@ -136,6 +136,8 @@ const HORIZON: [Duration; 7] = [
 pub(crate) struct Census {
     tick: TickDuration,
     ticks_per_wheel: usize,
+    /// A tick, and [`HORIZON`].
+    bounds: [Nanos; 8],
     horizon: [usize; 9],
     /// A count for each bucket, once a level is in use.
     levels: Vec<Vec<usize>>,
@@ -143,9 +145,12 @@ pub(crate) struct Census {
 
 impl Census {
     pub(crate) fn new(tick: TickDuration, ticks_per_wheel: usize, levels: usize) -> Census {
+        let mut bounds = [tick.nanos(); 8];
+        bounds[1..].copy_from_slice(&HORIZON.map(Nanos::from_duration));
         Census {
             tick,
             ticks_per_wheel,
+            bounds,
             horizon: [0; 9],
             levels: vec![Vec::new(); levels],
         }
@@ -154,13 +159,9 @@ impl Census {
     /// Counts a timer, when it is `now`.
     pub(crate) fn count(&mut self, site: &Site, now: Nanos) {
         let left = self.tick.start_of(site.deadline).saturating_sub(now);
-        let within = |bound: &Nanos| left <= *bound;
-        let bounds = HORIZON.map(Nanos::from_duration);
-        let horizon = match within(&self.tick.nanos()) {
-            true => 0,
-            false => bounds.iter().position(within).map_or(8, |at| at + 1),
-        };
-        self.horizon[horizon] += 1;
+        let within = self.bounds.iter().position(|bound| left <= *bound);
+        self.horizon[within.unwrap_or(self.bounds.len())] += 1;
+
         let buckets = &mut self.levels[site.level];
         if buckets.is_empty() {
             buckets.resize(self.ticks_per_wheel, 0);
@@ -168,7 +169,7 @@ impl Census {
         buckets[site.bucket] += 1;
     }
 
-    /// The whole picture.
+    /// What was counted, as a snapshot.
     pub(crate) fn finish(
         self,
         shards: Vec<ShardSnapshot>,

@@ -103,12 +103,8 @@ impl fmt::Debug for Validity {
 
 /// A future that completes when a lease, or the claim on a job, is held no longer.
 ///
-/// It completes at the latest when the claim may run out, by the local clock, whatever Redis says, and also when the claim was
-/// given up. Every poll reads the clock. A clone waits for the same claim. Once complete, it stays so.
-///
-/// # Cancel safety
-///
-/// Dropping it changes nothing.
+/// It completes when the claim was given up, and at the latest when the claim may run out, by the local clock, whatever Redis says.
+/// Every poll reads the clock. A clone waits for the same claim. Once complete, it stays so. Dropping it changes nothing.
 ///
 /// # Examples
 ///

@@ -18,7 +18,7 @@ use crate::{error::Error, lost::Lost};
 /// A job that was delivered, to be worked on and then finished: [`done`](Job::done), [`retry_after`](Job::retry_after) or
 /// [`bury`](Job::bury).
 ///
-/// Its lease is renewed for as long as the `Job` lives. One that is dropped unfinished, as after a panic, comes again once its
+/// Its lease is renewed for as long as the `Job` lives. A job that is dropped unfinished, as after a panic, comes again once its
 /// lease has run out.
 #[must_use = "a job that is dropped comes again after its lease"]
 pub struct Job {
@@ -43,7 +43,7 @@ impl Job {
 
     /// Returns how often the job has been delivered, this time included: 1 at first.
     ///
-    /// A job whose worker stopped without a word counts an attempt; one that was only prefetched does not.
+    /// An attempt is counted for a job whose worker stopped without a word, and none for a job that was only prefetched.
     pub fn attempt(&self) -> u32 {
         self.claim.attempts + 1
     }
@@ -56,50 +56,51 @@ impl Job {
     /// Returns a future that completes when the job is not ours any more: its lease could not be renewed, and somebody else may
     /// be given it.
     ///
-    /// It completes before the lease runs out in Redis, by the local clock, also when Redis cannot be reached; and when the
-    /// job has been finished or dropped.
+    /// It completes before the lease runs out in Redis, by the local clock, even if Redis cannot be reached. It also completes
+    /// when the job has been finished or dropped.
     pub fn lost(&self) -> Lost {
         self.claim.lease.validity.lost()
     }
 
-    /// Ends the job: it is gone, and its id is free again. False when it had been lost; then nothing is changed.
+    /// Ends the job: it is gone, and its id is free again. Returns `false`, and changes nothing, if the job had been lost.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// What was asked for is carried out also when the future is dropped after its first poll.
+    /// What was asked for is carried out, even if the future is dropped after its first poll.
     ///
     /// # Errors
     ///
-    /// When Redis gave no answer before the lease ran out, or refused. The job may then be done, or come again.
+    /// Fails if Redis gave no answer before the lease ran out, or refused. The job may then be done, or come again.
     pub async fn done(self) -> Result<bool, Error> {
         self.finish("done", 0, 0).await
     }
 
-    /// Lets the job wait again, and come again after `delay`, to the microsecond. On its last attempt it is buried instead.
-    /// False when it had been lost; then nothing is changed.
+    /// Lets the job wait again. It comes again after `delay`, to the microsecond. On its last attempt it is buried instead.
     ///
-    /// # Cancel safety
+    /// Returns `false`, and changes nothing, if the job had been lost.
     ///
-    /// What was asked for is carried out also when the future is dropped after its first poll.
+    /// # Cancellation
+    ///
+    /// What was asked for is carried out, even if the future is dropped after its first poll.
     ///
     /// # Errors
     ///
-    /// When Redis gave no answer before the lease ran out, or refused.
+    /// Fails if Redis gave no answer before the lease ran out, or refused.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
         let limit = self.inbox.settings.attempts;
         self.finish("retry", micros(delay), u64::from(limit)).await
     }
 
-    /// Gives the job up: it is dead, and kept until it is revived or purged. False when it had been lost; then nothing is
-    /// changed.
+    /// Gives the job up: it is dead, and kept until it is revived or purged. Returns `false`, and changes nothing, if the job had
+    /// been lost.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// What was asked for is carried out also when the future is dropped after its first poll.
+    /// What was asked for is carried out, even if the future is dropped after its first poll.
     ///
     /// # Errors
     ///
-    /// When Redis gave no answer before the lease ran out, or refused.
+    /// Fails if Redis gave no answer before the lease ran out, or refused.
     pub async fn bury(self) -> Result<bool, Error> {
         self.finish("bury", 0, 0).await
     }

@@ -86,10 +86,10 @@ impl<C: Connection> DelayedJobs<C> {
         }
     }
 
-    /// Spreads the queue over so many parts, 1 to 1024, each with keys in one slot of a cluster. Order of due time is kept within
-    /// each.
+    /// Spreads the queue over so many partitions, from 1 to 1024. The keys of each are in one slot of a cluster.
     ///
-    /// The number is stored with the queue at first use; another one is an error from then on.
+    /// Order of due time is kept within each partition. The number is stored with the queue at first use. From then on, another number
+    /// is an error.
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
         let notifications = self.queue.notifications.clone();
@@ -122,31 +122,33 @@ impl<C: Connection> DelayedJobs<C> {
 }
 
 impl<C> DelayedJobs<C> {
-    /// Schedules a job, due after `delay` by Redis' clock, to the microsecond. False when its id waits, runs or is dead already;
-    /// then nothing is changed.
+    /// Schedules a job, due after `delay` by Redis' clock, to the microsecond.
     ///
-    /// # Cancel safety
+    /// Returns `false`, and changes nothing, if a job of that id waits, runs or is dead already.
     ///
-    /// What was asked for may be carried out also when the future is dropped.
+    /// # Cancellation
+    ///
+    /// What was asked for may be carried out, even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// When the id is empty, when Redis refused or gave no answer in 5 seconds, and when the queue cannot be opened. After an answer
-    /// that did not come, the job may have been scheduled; to schedule it again under the same id is safe.
+    /// Fails if the id is empty, if Redis refused or gave no answer in 5 seconds, or if the queue cannot be opened. If no answer came,
+    /// the job may have been scheduled. To schedule it again under the same id is safe.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "in", micros(delay), payload).await
     }
 
-    /// Schedules a job, due at `at`, to the microsecond: when Redis' clock shows that time. A past time is due now. False when its
-    /// id waits, runs or is dead already; then nothing is changed.
+    /// Schedules a job, due at `at`, to the microsecond: when Redis' clock shows that time. A past time is due now.
     ///
-    /// # Cancel safety
+    /// Returns `false`, and changes nothing, if a job of that id waits, runs or is dead already.
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// # Cancellation
+    ///
+    /// What was asked for may be carried out, even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "at", micros_of(at), payload).await
     }
@@ -163,39 +165,39 @@ impl<C> DelayedJobs<C> {
             .await
     }
 
-    /// Makes a waiting job due `delay` from now, sooner or later than it was. False when it does not wait: it runs, is dead, or
+    /// Makes a waiting job due `delay` from now, sooner or later than it was. Returns `false` if it does not wait: it runs, is dead, or
     /// is unknown.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
         self.update(id, "reschedule", micros(delay)).await
     }
 
-    /// Removes a waiting job: it will not be delivered. False when it does not wait: it runs, is dead, or is unknown.
+    /// Removes a waiting job: it will not be delivered. Returns `false` if it does not wait: it runs, is dead, or is unknown.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
         self.update(id, "cancel", 0).await
     }
 
-    /// Lets a dead job wait again: due now, and delivered as for the first time. False when it is not dead.
+    /// Lets a dead job wait again: due now, and delivered as for the first time. Returns `false` if it is not dead.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
         self.update(id, "revive", 0).await
     }
 
-    /// Removes a dead job for good. False when it is not dead.
+    /// Removes a dead job for good. Returns `false` if it is not dead.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
         self.update(id, "purge", 0).await
     }
@@ -211,7 +213,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn counts(&self) -> Result<Counts, Error> {
         self.queue.open().await?;
         let asked = self
@@ -230,11 +232,11 @@ impl<C> DelayedJobs<C> {
         Ok(counts)
     }
 
-    /// Returns up to `limit` dead jobs, those that died first in front.
+    /// Returns up to `limit` dead jobs, in the order in which they died.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](DelayedJobs::schedule).
+    /// Fails as [`schedule`](DelayedJobs::schedule) does.
     pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
         self.queue.open().await?;
         let mut dead = Vec::new();

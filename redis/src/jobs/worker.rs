@@ -80,28 +80,28 @@ impl WorkerBuilder {
         }
     }
 
-    /// Sets how long a job stays with a worker that is not heard of: 30 seconds by default, at least 20 ticks of the wheel and at
-    /// most 24 hours.
+    /// Sets how long a job stays with a worker that is not heard of.
     ///
-    /// The lease of a job that is worked on is renewed at a third of this, so a job may take any time.
+    /// From 20 ticks of the wheel to 24 hours. The default is 30 seconds. The lease of a job that is worked on is renewed at a third of
+    /// this, so a job may take any time.
     pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
         self.settings.lease = lease;
         self
     }
 
-    /// Sets how often a job is delivered before it is dead: 5 times by default, at least once.
+    /// Sets how often a job is delivered before it is dead. At least once. The default is 5 times.
     pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
         self.settings.attempts = attempts;
         self
     }
 
-    /// Sets how many jobs may be claimed before they are asked for: 32 by default, 1 to 10,000.
+    /// Sets how many jobs may be claimed before they are asked for. From 1 to 10,000. The default is 32.
     pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
         self.settings.prefetch = prefetch;
         self
     }
 
-    /// Sets how long before they are due jobs may be claimed: not before, by default; an hour at most.
+    /// Sets how long before they are due jobs may be claimed. An hour at most. By default they are claimed when they are due.
     ///
     /// They are held on the wheel and delivered within a tick and a round trip of their time. Until then they count as waiting,
     /// and can be cancelled and rescheduled.
@@ -112,11 +112,11 @@ impl WorkerBuilder {
 
     /// Starts the worker. It takes nothing before it is polled.
     ///
-    /// A setting that is not allowed, or a queue that cannot be opened, is what the stream yields, once a second.
+    /// If a setting is not allowed, or the queue cannot be opened, the stream yields that error once a second.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime, as `tokio::spawn` does.
+    /// Panics outside a Tokio runtime, as `tokio::spawn` does.
     pub fn start(self) -> Worker {
         let inbox = Inbox::new(self.queue, self.settings);
         tokio::spawn(Engine::new(inbox.clone()).run());
@@ -135,14 +135,14 @@ impl fmt::Debug for WorkerBuilder {
 
 /// The stream of a queue's jobs, as they come due.
 ///
-/// Work on one job after the other, or on many at once with `for_each_concurrent`. Errors are yielded, at most one a second, and do
-/// not end the stream; it goes on when Redis is back. It ends when the wheel is shut down.
+/// Work on one job after the other, or on many at once with `for_each_concurrent`. The stream yields errors, one a second at most.
+/// They do not end it: it goes on when Redis is back. It ends when the wheel is shut down.
 ///
 /// A consumer that works on many jobs at once has a few started before the stream yields them: as many as it has shown to have room
 /// for. Those count as running. What it has not fetched after 200 ms waits again, with no attempt counted.
 ///
-/// A worker that is dropped gives back what it had claimed; jobs that it yielded stay with whoever has them, and are renewed.
-/// One that is not polled gives back what has come due, and claims no more until it is polled again.
+/// A worker that is dropped gives back what it had claimed. Jobs that it yielded stay with whoever has them, and are renewed. A worker
+/// that is not polled gives back what has come due, and claims no more until it is polled again.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     inbox: Arc<Inbox>,

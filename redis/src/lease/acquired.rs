@@ -71,12 +71,13 @@ impl Lease {
         self.ttl
     }
 
-    /// Returns the instant from which the holder must not believe that it holds, unless the lease is renewed before; in the
-    /// past once it is lost.
+    /// Returns the instant until which the holder may believe that it holds the lease.
     ///
-    /// It is when the last request that succeeded was sent, plus ttl, less a margin: two ticks and 10 ms, or a hundredth of ttl
-    /// if that is more. The local monotonic clock counts. On Linux it stands still while a machine is suspended; for that there
-    /// is the [token](Lease::token).
+    /// Each renewal moves it. Once the lease is lost, it is in the past. It is when the last request that succeeded was sent,
+    /// plus ttl, less a margin. The margin is two ticks and 10 ms, or a hundredth of ttl if that is more.
+    ///
+    /// The local monotonic clock counts. On Linux it stands still while a machine is suspended. For that there is the
+    /// [token](Lease::token).
     ///
     /// # Examples
     ///
@@ -94,8 +95,10 @@ impl Lease {
         self.validity.until()
     }
 
-    /// Returns a future that completes when the lease is held no longer: by [`valid_until`](Lease::valid_until) at the latest,
-    /// whatever Redis says, as soon as Redis says so, and also when it was released or the wheel was shut down.
+    /// Returns a future that completes when the lease is not held any more.
+    ///
+    /// It completes by [`valid_until`](Lease::valid_until) at the latest, whatever Redis says. It completes earlier if Redis says
+    /// that the lease is lost, if the lease was released, or if the wheel was shut down.
     ///
     /// # Examples
     ///
@@ -112,15 +115,14 @@ impl Lease {
         self.validity.lost()
     }
 
-    /// Releases the lease. True when it was held until now; false when it had run out or been lost before, and may have had
-    /// another holder since.
+    /// Releases the lease. Returns `true` if it was held until now, and `false` if it had run out or been lost before.
     ///
-    /// From the call on, it is not renewed any more. It works also on a wheel that was shut down. What fails is tried again in
-    /// the background, until the lease must have run out by itself.
+    /// From the call on, the lease is not renewed any more. This works also on a wheel that was shut down. If it fails, it is
+    /// tried again in the background until the lease must have run out by itself.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// A future that is dropped midway leaves the release to go on in the background.
+    /// If the future is dropped midway, the release goes on in the background.
     ///
     /// # Errors
     ///

@@ -128,18 +128,18 @@ impl<C: Connection> Leases<C> {
         self
     }
 
-    /// Acquires the lease if nobody holds it; `None` if somebody does.
+    /// Acquires the lease if nobody holds it. Returns `None` if somebody does.
     ///
-    /// `ttl` is for how long the lease outlives a holder that has died, and how long an outage of Redis it survives. It is
+    /// `ttl` says how long the lease outlives a holder that has died, and how long an outage of Redis it survives. The lease is
     /// renewed at a third of that. The time is precise to a millisecond.
     ///
-    /// # Cancel safety
+    /// # Cancellation
     ///
-    /// A future that is dropped midway gives back, in the background, what it may have acquired.
+    /// If the future is dropped midway, what it may have acquired is given back in the background.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime.
+    /// Panics outside a Tokio runtime.
     ///
     /// # Errors
     ///
@@ -188,16 +188,17 @@ impl<C: Connection> Leases<C> {
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped midway gives back, in the background, what it may have acquired.
+    /// If the future is dropped midway, it loses its place among those of this process who wait. What it may have acquired is
+    /// given back in the background.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime.
+    /// Panics outside a Tokio runtime.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Leases::try_acquire), but for what passes by itself: Redis being away, starting, failing over, or out
-    /// of memory.
+    /// Fails as [`try_acquire`](Leases::try_acquire) does, but not for what passes by itself. It goes on waiting while Redis is
+    /// away, starts, fails over, or is out of memory.
     ///
     /// # Examples
     ///

@@ -185,9 +185,7 @@ impl Listener {
     /// Completes when there may have been a message since it last completed: one came, or one may have been missed because the
     /// subscription has only now been made, or made again.
     ///
-    /// # Cancel safety
-    ///
-    /// What was not heard yet is heard by the next call.
+    /// It is cancel safe: what was not heard yet is heard by the next call.
     pub(crate) async fn heard(&self) {
         self.heard.notified().await;
     }

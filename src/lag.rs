@@ -55,7 +55,7 @@ impl LagHistogram {
         self.counts.iter().sum()
     }
 
-    /// Returns the lateness that this part of the times did not pass. A `quantile` of 0.99 is the 99th percentile.
+    /// Returns how late the driver came at most, in this part of the times. A `quantile` of 0.99 is the 99th percentile.
     ///
     /// It is the end of a bucket, but no more than the maximum. It is zero if the driver has not come yet. A `quantile` below 0 counts
     /// as 0, and one above 1 as 1.

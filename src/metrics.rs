@@ -51,7 +51,7 @@ pub struct Metrics {
     pub panics: u64,
     /// How late the driver came to its last deadline or tick.
     pub last_lag: Duration,
-    /// The latest it ever came.
+    /// How late it came at most, since the wheel was made.
     pub max_lag: Duration,
     /// Bytes held by the arenas, used or not.
     pub arena_bytes: usize,

@@ -76,13 +76,13 @@ impl Wheel {
 ///
 /// let wheel = Wheel::new();
 /// let mut reporter = wheel.metrics_reporter();
-/// // Whenever you like, the recorder being installed:
+/// // Whenever you like, once a recorder is installed:
 /// assert!(reporter.report());
 /// ```
 #[derive(Debug)]
 pub struct MetricsReporter {
     wheel: WeakWheel,
-    /// What was reported before, for a histogram only takes what is new.
+    /// What was reported before. A histogram takes only what is new.
     lag: LagHistogram,
     headroom: HashMap<Arc<str>, [u64; 10]>,
 }
@@ -194,8 +194,9 @@ impl MetricsReporter {
         true
     }
 
-    /// Describes the metrics, and reports at once and then every `period`, until the wheel has gone or, for a last time, after its
-    /// shutdown.
+    /// Describes the metrics, reports at once, and then reports every `period`.
+    ///
+    /// It ends when the wheel has gone. If the wheel has been shut down, it reports for a last time and ends.
     ///
     /// The period is kept by Tokio's own timer. So a wheel that stands still is reported on too.
     ///

@@ -1,4 +1,12 @@
 //! What a timer knows of itself, and what a poll does with that under the lock.
+//!
+//! ```text
+//! New ------ it is registered -------------> Waiting -- its deadline comes --> Elapsed
+//! Counting - its entry gets a deadline ----> Waiting                              ^
+//! Immediate ------------------------- the next poll ------------------------------+
+//! ```
+//!
+//! A reset leads from each of these to `Waiting`, and an immediate reset to `Immediate`.
 
 use std::{
     mem,
@@ -19,8 +27,11 @@ pub(super) struct Claim {
     pub(super) nanos: u64,
     /// The timer waits, and its entry is pending with the waker below, as long as this outlasts the shard's generation.
     pub(super) until: Generation,
+    /// Whom the waker in the entry wakes.
     pub(super) waker: WakerId,
+    /// The entry, while the timer is registered.
     pub(super) key: Option<Key>,
+    /// Of the clock by which the deadline is one.
     pub(super) epoch: Epoch,
     pub(super) progress: Progress,
     pub(super) admission: Admission,
@@ -30,6 +41,7 @@ pub(super) struct Claim {
 pub(super) enum Progress {
     /// Neither polled nor reset yet.
     New,
+    /// It waits for its deadline. After a reset it may have no entry until the next poll.
     Waiting,
     /// Its delay counts from its registration, and its entry, if it has one, is incoming as far as is known.
     Counting,

@@ -115,13 +115,10 @@ async fn exchange(server: SocketAddr, number: u64) -> io::Result<u64> {
 
 /// Squares numbers, when it is in the mood.
 async fn serve(listener: TcpListener) -> io::Result<()> {
-    let mut mood: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut mood = fastrand::Rng::with_seed(7);
     loop {
         let (stream, _) = listener.accept().await?;
-        mood ^= mood << 13;
-        mood ^= mood >> 7;
-        mood ^= mood << 17;
-        match mood % 10 {
+        match mood.u8(..10) {
             0 | 1 => drop(stream),
             2 => drop(tokio::spawn(hang(stream))),
             _ => drop(tokio::spawn(answer(stream))),

@@ -22,7 +22,7 @@ use crate::{
 impl Wheel {
     /// Waits until nobody has touched the timer for `duration`, as Netty's `IdleStateHandler` does.
     ///
-    /// The duration counts from the call, and then from each [`touch`](IdleHandle::touch). The timer completes never early, and
+    /// The duration counts from the call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and
     /// less than one tick late plus what the runtime adds. A touch costs a clock reading and an atomic maximum. The timer
     /// re-arms itself only when its old deadline comes, however many touches there were.
     ///

@@ -25,7 +25,7 @@ const PUNCTUAL: Duration = Duration::from_millis(5);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does: the first tick completes at once.
     ///
-    /// A tick completes never early, and less than one tick of the wheel late plus what the runtime adds. A period shorter than
+    /// A tick is never early, and less than one tick of the wheel late plus what the runtime adds. A period shorter than
     /// a tick of the wheel keeps its rate: all ticks that have come due complete at once.
     ///
     /// # Cancellation

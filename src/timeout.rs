@@ -17,7 +17,7 @@ impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
     ///
     /// The future is polled first. A future that is ready at once costs neither a lock nor a clock reading, and succeeds whatever
-    /// the duration. The duration counts from the first pending poll. The timeout elapses never early, and less than two ticks
+    /// the duration. The duration counts from the first pending poll. The timeout is never early, and less than two ticks
     /// late plus what the runtime adds. A zero duration elapses at the first pending poll. A duration that overflows the clock
     /// is taken as 30 years.
     ///
@@ -64,7 +64,7 @@ impl Wheel {
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
     ///
-    /// The future is polled first. If it is ready, it succeeds even past the deadline. The timeout elapses never early, and less
+    /// The future is polled first. If it is ready, it succeeds even past the deadline. The timeout is never early, and less
     /// than one tick late plus what the runtime adds.
     ///
     /// # Cancellation

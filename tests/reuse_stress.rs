@@ -16,27 +16,12 @@ use std::{
 use tickwheel::{Sleep, Wheel};
 use tokio::sync::mpsc;
 
-use support::{SECOND, assert_adds_up, assert_at_rest, ms, threaded_runtime};
+use support::{SECOND, assert_adds_up, assert_at_rest, ms, random::Random, threaded_runtime};
 
 /// Far longer than any wait here takes, and than a busy machine holds one up.
 const LOST: Duration = Duration::from_secs(10);
 
-/// A small generator of numbers that look random.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
+impl Random {
     fn duration(&mut self) -> Duration {
         match self.below(4) {
             0 => Duration::from_micros(self.below(3_000)),
@@ -87,51 +72,51 @@ type Handed = (Sleep, Instant);
 /// What a task does, again and again.
 async fn act(
     wheel: &Wheel,
-    numbers: &mut Numbers,
+    random: &mut Random,
     to: &mpsc::UnboundedSender<Handed>,
     from: &mut mpsc::UnboundedReceiver<Handed>,
 ) {
-    match numbers.below(9) {
+    match random.below(9) {
         // Given up at once.
         0 => {
-            for _ in 0..numbers.below(20) {
-                let mut sleep = wheel.sleep(numbers.duration());
+            for _ in 0..random.below(20) {
+                let mut sleep = wheel.sleep(random.duration());
                 poll_once(&mut sleep).await;
             }
         }
         // Timeouts that their futures are too quick for.
         1 => {
-            for _ in 0..numbers.below(20) {
-                let _ = wheel.timeout(numbers.duration(), tokio::task::yield_now()).await;
+            for _ in 0..random.below(20) {
+                let _ = wheel.timeout(random.duration(), tokio::task::yield_now()).await;
             }
         }
         2 => {
-            let due = Instant::now() + numbers.short();
+            let due = Instant::now() + random.short();
             watched("sleep", due, wheel.sleep_until(due.into())).await;
         }
         3 => {
-            let duration = numbers.short();
+            let duration = random.short();
             let due = Instant::now() + duration;
             watched("timeout", due, wheel.timeout(duration, pending::<()>())).await;
         }
         // One taken over, then moved to an earlier instant.
         4 => {
-            let mut sleep = wheel.sleep(numbers.duration());
+            let mut sleep = wheel.sleep(random.duration());
             poll_once(&mut sleep).await;
             drop(sleep);
             let mut sleep = wheel.sleep(SECOND * 7200);
             assert!(!poll_once(&mut sleep).await);
-            let due = Instant::now() + numbers.short();
+            let due = Instant::now() + random.short();
             sleep.reset(due.into());
             watched("brought forward", due, sleep).await;
         }
         // One moved to a later instant, and back.
         5 => {
-            let mut sleep = wheel.sleep(numbers.short());
+            let mut sleep = wheel.sleep(random.short());
             poll_once(&mut sleep).await;
-            let due = Instant::now() + numbers.short();
-            sleep.reset((due + numbers.short()).into());
-            if numbers.below(2) == 0 {
+            let due = Instant::now() + random.short();
+            sleep.reset((due + random.short()).into());
+            if random.below(2) == 0 {
                 poll_once(&mut sleep).await;
             }
             sleep.reset(due.into());
@@ -139,26 +124,26 @@ async fn act(
         }
         // Handed to another task, on another thread perhaps.
         6 => {
-            let due = Instant::now() + numbers.short();
+            let due = Instant::now() + random.short();
             let mut sleep = wheel.sleep_until(due.into());
             poll_once(&mut sleep).await;
             let _ = to.send((sleep, due));
         }
         _ => {
             while let Ok((mut sleep, mut due)) = from.try_recv() {
-                match numbers.below(4) {
+                match random.below(4) {
                     0 => drop(sleep),
                     1 => {
-                        due = Instant::now() + numbers.short();
+                        due = Instant::now() + random.short();
                         sleep.reset(due.into());
                         watched("handed over and moved", due, sleep).await;
                     }
                     _ => watched("handed over", due, sleep).await,
                 }
             }
-            if numbers.below(3) == 0 {
+            if random.below(3) == 0 {
                 // On another thread, next time.
-                let pause = Duration::from_micros(numbers.below(3_000));
+                let pause = Duration::from_micros(random.below(3_000));
                 tokio::time::sleep(pause).await;
             }
         }
@@ -174,10 +159,10 @@ async fn many_tasks(wheel: &Wheel, tasks: u64, seed: u64, until: Instant) {
         .map(|(n, mut from)| {
             let to = senders[(n + 1) % senders.len()].clone();
             let wheel = wheel.clone();
-            let mut numbers = Numbers(seed ^ (n as u64) << 32);
+            let mut random = Random::new(seed ^ (n as u64) << 32);
             tokio::spawn(async move {
                 while Instant::now() < until {
-                    act(&wheel, &mut numbers, &to, &mut from).await;
+                    act(&wheel, &mut random, &to, &mut from).await;
                 }
             })
         })
@@ -250,27 +235,27 @@ fn none_is_early_or_lost_while_drivers_are_replaced() {
 fn nobody_hangs_as_the_wheel_goes() {
     let runtime = threaded_runtime(4);
     let until = Instant::now() + lasting();
-    let mut numbers = Numbers(seed());
+    let mut random = Random::new(seed());
     runtime.block_on(async {
         while Instant::now() < until {
             let wheel = Wheel::builder().tick_duration(ms(1)).shards(2).build().unwrap();
-            let shuts_down = numbers.below(2) == 0;
+            let shuts_down = random.below(2) == 0;
             let tasks: Vec<_> = (0..8)
                 .map(|_| {
                     let wheel = wheel.clone();
-                    let mut numbers = Numbers(numbers.next());
+                    let mut random = Random::new(random.below(u64::MAX));
                     tokio::spawn(async move {
                         for _ in 0..100 {
-                            let mut sleep = wheel.sleep(numbers.duration());
+                            let mut sleep = wheel.sleep(random.duration());
                             poll_once(&mut sleep).await;
                         }
-                        let last = wheel.sleep(numbers.short());
+                        let last = wheel.sleep(random.short());
                         drop(wheel);
                         tokio::time::timeout(LOST, last).await.expect("lost").is_err()
                     })
                 })
                 .collect();
-            tokio::time::sleep(Duration::from_micros(numbers.below(500))).await;
+            tokio::time::sleep(Duration::from_micros(random.below(500))).await;
             if shuts_down {
                 wheel.shutdown();
                 assert_at_rest(&wheel);

@@ -49,18 +49,7 @@ impl fmt::Debug for Nonce {
 
 /// A random part of a span, from nothing to all of it.
 pub(crate) fn random_part(of: Duration) -> Duration {
-    static STEPS: AtomicU64 = AtomicU64::new(0);
-    let step = STEPS.fetch_add(1, Ordering::Relaxed);
-    let random = splitmix((*PROCESS as u64).wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    // 53 bits: as many as an f64 holds exactly.
-    of.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
-fn splitmix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    of.mul_f64(fastrand::f64())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The wheel of the runtime that one is in: how it is found, and how it goes when its runtime does.
+//! The wheel of the current runtime: how it is found, and how it goes when its runtime does.
 //!
 //! 1. A registry leads from a runtime's id to its wheel. An id may be used again after its runtime has ended. So no id is
 //!    trusted for longer than its runtime lives.
@@ -55,7 +55,7 @@ const ALIVE: u8 = 1;
 const TIMED: u8 = 2;
 
 impl Wheel {
-    /// Returns the wheel of the runtime that one is in, made at first use.
+    /// Returns the wheel of the current runtime, made at first use.
     ///
     /// Each runtime has one. The runtime drives it, and its timers go by the clock of the runtime. So tests with paused clocks,
     /// which run at the same time, do not disturb each other. Its settings are those of [`Builder::set_default`]. By default it
@@ -84,7 +84,7 @@ impl Wheel {
         with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
     }
 
-    /// Returns the wheel of the runtime that one is in, as [`current`](Wheel::current) does, or an error.
+    /// Returns the wheel of the current runtime, as [`current`](Wheel::current) does, or an error.
     ///
     /// # Errors
     ///

@@ -106,7 +106,7 @@ impl PeriodicBuilder {
     /// Runs `run` once a period, counted from start to start. Two runs never overlap: after a run that takes longer, the next
     /// one starts late.
     ///
-    /// A run starts never early, and less than one tick late plus what the runtime adds.
+    /// A run is never early, and less than one tick late plus what the runtime adds.
     ///
     /// # Cancellation
     ///
@@ -147,7 +147,7 @@ impl PeriodicBuilder {
 
     /// Runs `run` again and again, with one period from the end of each run to the start of the next.
     ///
-    /// A run starts never early, and less than one tick late plus what the runtime adds.
+    /// A run is never early, and less than one tick late plus what the runtime adds.
     ///
     /// # Cancellation
     ///

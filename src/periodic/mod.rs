@@ -23,7 +23,7 @@ use series::Series;
 impl Wheel {
     /// Starts to build a series of runs, one every `period`, as the JDK's `scheduleAtFixedRate` and `scheduleWithFixedDelay` do.
     ///
-    /// A run starts never early, and less than one tick late plus what the runtime adds. A series costs one Tokio task. While
+    /// A run is never early, and less than one tick late plus what the runtime adds. A series costs one Tokio task. While
     /// it waits, it also costs one timer in the wheel.
     ///
     /// # Panics

@@ -20,7 +20,7 @@ impl Wheel {
     /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
     ///
     /// The task costs one allocation, and no Tokio task until it is due. Then it is spawned on the runtime that this was called
-    /// on, or on the one that the builder was given. It starts never early, and less than one tick late plus what the runtime
+    /// on, or on the one that the builder was given. It is never early, and less than one tick late plus what the runtime
     /// adds.
     ///
     /// # Cancellation
@@ -154,7 +154,7 @@ impl<T> Scheduled<T> {
 
     /// Moves the task to another deadline. Returns `true` if it had not started, and so will start at `deadline`.
     ///
-    /// It then starts never before `deadline`, and less than one tick after it plus what the runtime adds. If the deadline is in
+    /// It then starts at `deadline` or less than one tick later, plus what the runtime adds. If the deadline is in
     /// the past, it starts at once or by the next tick. The task keeps its place in the wheel, even in a full one.
     ///
     /// # Examples

@@ -52,8 +52,8 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed), or once until the next item the reason
-    /// for which the wheel refused the timer.
+    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
+    /// timer, the stream yields that error once, until the next item.
     ///
     /// # Examples
     ///
@@ -91,8 +91,8 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed), or once until the next item the reason
-    /// for which the wheel refused the timer.
+    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
+    /// timer, the stream yields that error once, until the next item.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Tokio's `time` on the wheel of the runtime that one is in: change `use tokio::time` to `use tickwheel::time`.
+//! Tokio's `time` on the wheel of the current runtime: change `use tokio::time` to `use tickwheel::time`.
 //!
 //! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers are on
 //! [`Wheel::current`](crate::Wheel::current), the wheel of the runtime. Its ticks are 10 ms, unless

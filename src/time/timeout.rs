@@ -66,7 +66,7 @@ where
 /// Requires `future` to complete before `deadline`, on the wheel of the runtime in which it is made.
 ///
 /// As in `tokio::time::timeout_at`, the future is polled first. If it is ready, it succeeds even past the deadline. The timeout
-/// elapses never early, and less than one tick late plus what the runtime adds.
+/// is never early, and less than one tick late plus what the runtime adds.
 ///
 /// # Cancellation
 ///

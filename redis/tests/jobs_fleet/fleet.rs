@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    hash::{BuildHasher, RandomState},
     mem,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -63,7 +62,7 @@ impl Fleet {
 
     /// `kill -9` of a worker, and another in its place.
     pub(crate) fn replace_worker(&mut self) {
-        let place = random(self.workers.len() as u64) as usize;
+        let place = fastrand::usize(..self.workers.len());
         let (number, pid, reader) = self.workers.remove(place);
         signal("KILL", pid);
         // All that it said has been written down.
@@ -114,9 +113,4 @@ impl Drop for Fleet {
                 .status();
         }
     }
-}
-
-/// A number at random, less than `below`.
-pub(crate) fn random(below: u64) -> u64 {
-    RandomState::new().hash_one(Instant::now()) % below
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fleet::{Fleet, random};
+use fleet::Fleet;
 use futures::{StreamExt, stream};
 use log::{FailedMaster, LOST_DONE, Outcome};
 use redis::{Client, cluster::ClusterClient};
@@ -177,7 +177,7 @@ async fn with_workers_and_the_server_killed_every_acknowledged_job_is_delivered(
         async move { schedule(&jobs, "", count, 4000 * MS).await }
     });
     for round in 0..4 {
-        tokio::time::sleep(Duration::from_millis(400 + random(800))).await;
+        tokio::time::sleep(Duration::from_millis(400 + fastrand::u64(..800))).await;
         fleet.replace_worker();
         if round % 2 == 1 {
             server.restart();

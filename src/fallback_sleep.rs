@@ -210,7 +210,8 @@ impl FallbackSleep {
         match &mut self.fallback {
             Fallback::Unused => {}
             Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(self.sleep.refused_until()),
-            Fallback::Unavailable | Fallback::Elapsed => self.fallback = Fallback::Unused,
+            Fallback::Elapsed => self.fallback = Fallback::Unused,
+            Fallback::Unavailable => {}
         }
     }
 }

@@ -227,8 +227,7 @@ fn a_driver_that_is_started_in_a_storm_keeps_no_timer_waiting() {
                 let _ = sender.lock().unwrap().take().map(|sender| sender.send(polls));
             });
             let (sleep, registered) = tokio::spawn(async move {
-                let mut sleep = registering.sleep(ms(1));
-                register_for(&waker, &mut sleep);
+                let sleep = waiting(&waker, || registering.sleep(ms(1)));
                 (sleep, ready_tasks.polls())
             })
             .await

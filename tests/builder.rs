@@ -196,6 +196,11 @@ fn a_capacity_is_there_from_the_start_and_stays() {
     let wheel = Wheel::builder().capacity(5_000).shards(1).build().unwrap();
     let before = wheel.metrics().arena_bytes;
     assert!(before >= 5_000 * 32, "{before} bytes cannot hold 5,000 timers");
+    let spread = Wheel::builder().capacity(5_001).shards(2).build().unwrap();
+    assert!(
+        spread.metrics().arena_bytes > before,
+        "where it does not divide by the shards, it is rounded up"
+    );
 
     let runtime = real_runtime();
     runtime.block_on(async {

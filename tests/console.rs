@@ -30,6 +30,8 @@ struct State {
     spans: Vec<&'static str>,
     handles: Vec<usize>,
     entered: Vec<u64>,
+    /// The lines of this file in which resources were made.
+    made_in: Vec<u64>,
 }
 
 impl Log {
@@ -49,9 +51,9 @@ impl Log {
     }
 }
 
-/// Fields as they come, each with the type by which it was recorded.
+/// Fields as they come, each with the type by which it was recorded. And the line, if they say one.
 #[derive(Default)]
-struct Fields(String);
+struct Fields(String, Option<u64>);
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -62,6 +64,9 @@ impl Visit for Fields {
         self.0 += &format!(" {field}={value}");
     }
     fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "loc.line" {
+            self.1 = Some(value);
+        }
         match field.name() {
             "loc.line" | "loc.col" => self.0 += &format!(" {field}=u64"),
             _ => self.0 += &format!(" {field}={value}u64"),
@@ -81,6 +86,7 @@ impl Subscriber for Log {
         let mut state = self.0.lock().unwrap();
         let mut fields = Fields::default();
         span.record(&mut fields);
+        state.made_in.extend(fields.1);
         state.spans.push(span.metadata().name());
         state.handles.push(1);
         let id = state.spans.len() as u64;
@@ -259,6 +265,13 @@ fn what_is_made_on_the_current_wheel_was_made_by_the_caller() {
         let mut expected = made("Timeout", "Wheel::timeout", 4).to_vec();
         expected.push(lasts(4, 1_000));
         assert_eq!(log.take(), expected);
+        let _sleep = Wheel::new().sleep(SECOND);
+        let lines = log.0.lock().unwrap().made_in.clone();
+        assert_eq!(lines.len(), 3);
+        assert!(
+            lines.is_sorted_by(|one, next| one < next),
+            "each has a caller of its own: {lines:?}"
+        );
     });
 }
 

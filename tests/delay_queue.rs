@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -28,7 +28,10 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready, task};
 
-use support::{DAY, SECOND, TICK, advance, ms, paused_runtime, real_runtime, settle, threaded_runtime};
+use support::{
+    DAY, SECOND, TICK, advance, counting_waker, ms, paused_runtime, real_runtime, settle, threaded_runtime,
+    waiting, within,
+};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<DelayQueue<u8>>();
@@ -105,7 +108,8 @@ async fn what_has_passed_comes_at_once_in_order_of_deadline() {
 /// tokio #6751, #4161, #8320.
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_is_woken_when_the_last_value_goes() {
-    let mut queue = task::spawn(DelayQueue::on(&Wheel::new()));
+    let wheel = Wheel::new();
+    let mut queue = task::spawn(DelayQueue::on(&wheel));
     let goes: [fn(&mut DelayQueue<u8>, Key); 3] = [
         |queue, key| {
             queue.remove(&key);
@@ -120,7 +124,9 @@ async fn whoever_waits_is_woken_when_the_last_value_goes() {
         assert_pending!(poll(&mut queue));
         queue.remove(&first);
         assert!(!queue.is_woken(), "one is left");
+        assert_eq!(wheel.pending(), 1);
         go(&mut queue, last);
+        assert_eq!(wheel.pending(), 0, "an empty queue waits for no time");
         assert!(queue.is_woken());
         assert_empty(&mut queue);
     }
@@ -211,6 +217,55 @@ async fn a_reset_of_the_first_wakes_and_then_the_old_deadline_does_not() {
     assert_next(&mut queue, "first");
     assert_empty(&mut queue);
     assert_eq!(wheel.pending(), 0, "an empty queue has no timer");
+}
+
+/// Two tasks share a queue.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_is_woken_when_another_task_takes_the_last_value() {
+    let mut queue = DelayQueue::on(&Wheel::new());
+    let (waker, woken) = counting_waker();
+    let mut waits = Context::from_waker(&waker);
+    queue.insert("foo", SECOND);
+    assert_pending!(queue.poll_expired(&mut waits));
+    advance(SECOND).await;
+    let before = woken.load(Ordering::SeqCst);
+    let mut takes = Context::from_waker(Waker::noop());
+    assert!(assert_ready!(queue.poll_expired(&mut takes)).is_some());
+    assert_eq!(woken.load(Ordering::SeqCst), before + 1);
+}
+
+/// More values than the queue looks at, hours before they come nearer.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_one_of_many_is_woken_by_an_insertion_before_them_all() {
+    let mut queue = task::spawn(DelayQueue::on(&Wheel::new()));
+    for seconds in 0..100 {
+        queue.insert(seconds, SECOND * (3_700 + seconds));
+    }
+    assert_pending!(poll(&mut queue));
+    queue.insert(100, SECOND * 3_800);
+    assert!(!queue.is_woken());
+    queue.insert(101, SECOND * 3_600);
+    assert!(queue.is_woken());
+    assert_pending!(poll(&mut queue));
+}
+
+/// Its wheel's clock is a day ahead of the clock here, and by that one the queue's timer is due at once.
+#[test]
+fn a_queue_goes_by_the_clock_of_its_wheel() {
+    let value = within(60 * SECOND, || {
+        let (ahead, wheel) = (paused_runtime(), Wheel::new());
+        let _driven = ahead.block_on(async {
+            let driven = waiting(Waker::noop(), || wheel.sleep(DAY * 2));
+            advance(DAY).await;
+            driven
+        });
+        real_runtime().block_on(async {
+            let mut queue = DelayQueue::on(&wheel);
+            queue.insert("foo", SECOND * 3_600);
+            queue.next().await.map(Expired::into_inner)
+        })
+    });
+    assert_eq!(value, Some("foo"));
 }
 
 /// On the real clock, where the queue's timer is on the wheel alone.

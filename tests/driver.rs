@@ -27,7 +27,8 @@ use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
     DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms,
-    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waiting, waker_of,
+    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waiting, waiting_task,
+    waker_of,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -391,8 +392,7 @@ fn a_wheel_whose_handles_runtime_is_gone_is_driven_by_the_one_that_polls() {
         .handle(dedicated.handle().clone())
         .build()
         .unwrap();
-    let mut pending = wheel.sleep(ms(30));
-    register(&mut pending);
+    let pending = waiting(Waker::noop(), || wheel.sleep(ms(30)));
     drop(dedicated);
     // Outside any runtime there is nobody left to drive it, and a future says so instead of hanging or panicking.
     let mut outside = task::spawn(wheel.sleep(ms(5)));
@@ -425,8 +425,7 @@ fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
 fn a_runtime_that_is_not_driven_stops_the_wheel_it_drives_and_goes_on_later() {
     let runtime = real_runtime();
     let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-    let mut sleep = task::spawn(wheel.sleep(ms(2)));
-    runtime.block_on(async { assert_pending!(sleep.poll()) });
+    let mut sleep = runtime.block_on(async { waiting_task(|| wheel.sleep(ms(2))) });
     // The real clock goes on while its runtime does not; a paused one would stop with it.
     block_until(sleep.deadline() + ms(2));
     assert!(!sleep.is_woken(), "nobody turns the wheel");
@@ -444,10 +443,10 @@ fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
             let wheel = Wheel::new();
             let runtime = make_runtime();
             let kept = runtime.block_on(async {
-                let mut sleep = task::spawn(wheel.sleep(ms(20)));
-                if stage > 0 {
-                    assert_pending!(sleep.poll());
-                }
+                let mut sleep = match stage {
+                    0 => task::spawn(wheel.sleep(ms(20))),
+                    _ => waiting_task(|| wheel.sleep(ms(20))),
+                };
                 match stage {
                     2 => settle().await,
                     3 => sleep.reset(Instant::now() + ms(40)),
@@ -1047,7 +1046,7 @@ fn a_starved_driver_catches_up_in_one_visit_in_order_of_deadline() {
     runtime.block_on(async {
         let mut sleeps: Vec<Sleep> = Vec::new();
         // Far enough away for all to be registered before the first is due.
-        let first = Instant::now() + ms(20);
+        let first = Instant::now() + ms(200);
         for n in (1..=5_u32).rev() {
             let order = order.clone();
             let waker = waker_of(move || order.lock().unwrap().push(n));
@@ -1079,8 +1078,7 @@ async fn a_waker_that_blocks_delays_the_others_and_loses_none() {
     // Until the last of the others is due.
     let last = Instant::now() + ms(12);
     let blocking = waker_of(move || block_until(last));
-    let mut blocked = wheel.sleep(ms(3));
-    register_for(&blocking, &mut blocked);
+    let blocked = waiting(&blocking, || wheel.sleep(ms(3)));
     let tasks: Vec<_> = (0..200)
         .map(|n| {
             let wheel = wheel.clone();
@@ -1108,8 +1106,7 @@ async fn a_waker_that_blocks_holds_no_lock_of_the_wheel() {
             }
         })
     };
-    let mut blocked = wheel.sleep(ms(5));
-    register_for(&waker, &mut blocked);
+    let blocked = waiting(&waker, || wheel.sleep(ms(5)));
     tokio::task::block_in_place(|| is_entered.recv().unwrap());
     // The waker still blocks, on the driver's task.
     let mut other = wheel.sleep(SECOND);
@@ -1251,6 +1248,30 @@ async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
 }
 
 /// The reset moves the alarm to an instant that has passed already, and nobody polls the sleep.
+/// The driver has done with the shard by then, and is about to wait for the next deadline that it found there.
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_a_waker_starts_is_not_left_for_a_later_one() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let mut later = wheel.sleep(HOUR);
+    register(&mut later);
+    let (waker, woken) = counting_waker();
+    let started = Arc::new(Mutex::new(None));
+    let starts = {
+        let (wheel, started) = (wheel.clone(), started.clone());
+        waker_of(move || {
+            let mut sleep = wheel.sleep(ms(50));
+            register_for(&waker, &mut sleep);
+            *started.lock().unwrap() = Some(sleep);
+        })
+    };
+    let mut first = wheel.sleep(ms(20));
+    register_for(&starts, &mut first);
+    advance(ms(20)).await;
+    assert!(started.lock().unwrap().is_some());
+    advance(ms(50)).await;
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
     let wheel = Wheel::new();

@@ -172,6 +172,16 @@ async fn a_tick_late_by_no_more_than_five_milliseconds_does_not_count_as_missed_
     .await;
 }
 
+/// That instant is within a tick of the wheel.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_due_at_this_very_instant_waits_for_no_tick_of_the_wheel() {
+    let start = Instant::now();
+    let mut interval = task::spawn(Wheel::new().interval_at(start + ms(5), ms(100)));
+    assert_pending!(poll_tick(&mut interval));
+    tokio::time::advance(ms(105)).await;
+    assert_ticks(&mut interval, start, &[5, 105]);
+}
+
 #[test]
 fn the_policy_is_burst_unless_set() {
     let mut interval = Wheel::new().interval(SECOND);

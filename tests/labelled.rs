@@ -3,7 +3,8 @@
 mod support;
 
 use std::{
-    future::{Future, pending, poll_fn, ready},
+    cell::Cell,
+    future::{Future, Pending, pending, poll_fn, ready},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
@@ -55,7 +56,7 @@ fn counts(wheel: &Wheel) -> [u64; 5] {
     ]
 }
 
-fn never(wheel: &Wheel) -> LabelledTimeout<std::future::Pending<()>> {
+fn never(wheel: &Wheel) -> LabelledTimeout<Pending<()>> {
     wheel.labelled("label").timeout(SECOND, pending())
 }
 
@@ -171,10 +172,12 @@ async fn a_future_that_panics_is_cancelled() {
         }))
         .unwrap_err();
     };
+    let mut beside = never(&wheel);
+    register(&mut beside);
     panics_at(1);
-    assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 1]);
     panics_at(2);
-    assert_eq!(counts(&wheel), [0, 0, 0, 2, 0]);
+    assert_eq!(counts(&wheel), [0, 0, 0, 2, 1]);
 }
 
 /// Its drop panics, be it a future or a waker.
@@ -508,6 +511,27 @@ fn counts_of_many_threads_add_up_also_of_those_that_have_gone() {
     assert_eq!(stats_here.started, 3 * (7 * 500 * 2 + 1));
     assert_eq!(stats_here.cancelled, 3 * (7 * 500 + 1));
     assert_eq!(stats(&other, "label").completed, 3 * 500);
+}
+
+/// One of a thread's locals holds it, and those in which the thread counts have gone by then.
+#[test]
+fn a_timeout_that_goes_last_of_its_thread_is_cancelled() {
+    thread_local! {
+        static KEPT: Cell<Option<LabelledTimeout<Pending<()>>>> = const { Cell::new(None) };
+    }
+    let (runtime, wheel) = (real_runtime(), Wheel::new());
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| {
+            // The first to be used is the last to go.
+            KEPT.set(None);
+            let _entered = runtime.enter();
+            let mut timeout = never(&wheel);
+            register(&mut timeout);
+            KEPT.set(Some(timeout));
+        });
+        thread.join().unwrap();
+    });
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]

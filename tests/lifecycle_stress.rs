@@ -5,19 +5,25 @@
 mod support;
 
 use std::{
+    future::{Future, pending},
     hint,
+    pin::Pin,
     sync::{
         Arc, Barrier, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
+    task::Context,
     thread,
 };
 
 use futures::future::join_all;
 use tickwheel::{Builder, ScheduleError, Scheduled, SleepError, Unprocessed, Wheel};
-use tokio::{runtime::Runtime, time::Duration};
+use tokio::{
+    runtime::Runtime,
+    time::{Duration, Instant},
+};
 
-use support::{assert_at_rest, ms, threaded_runtime};
+use support::{assert_at_rest, ms, threaded_runtime, waker_of};
 
 const ROUNDS: usize = 100;
 const TASKS: usize = 96;
@@ -570,6 +576,45 @@ fn max_pending_keeps_count_while_timers_expire_under_those_who_cancel_them() {
     assert!(metrics.expired > 0 && metrics.cancelled > 0, "{metrics:?}");
     assert_at_rest_without_panics(&wheel);
     assert_limit_is(&runtime, &wheel, LIMIT);
+}
+
+/// Another thread drops the handle as the driver spawns the task, a little later from round to round.
+#[test]
+fn a_handle_that_aborts_its_task_as_that_is_spawned_ends_it() {
+    let runtime = threaded_runtime(2);
+    let wheel = wheel(1);
+    let _entered = runtime.enter();
+    let owned: Vec<_> = (0..600)
+        .map(|round| {
+            let owned = Arc::new(());
+            let seen = Arc::downgrade(&owned);
+            let due = Instant::now() + ms(2);
+            let is_next = Arc::new(AtomicBool::new(false));
+            let raised = is_next.clone();
+            // Woken just before the task.
+            let waker = waker_of(move || raised.store(true, SeqCst));
+            let mut before = wheel.sleep_until(due);
+            let polled = Pin::new(&mut before).poll(&mut Context::from_waker(&waker));
+            let task = wheel.schedule_at(due, async move {
+                let _owned = owned;
+                pending::<()>().await;
+            });
+            let task = task.abort_on_drop();
+            while polled.is_pending() && !is_next.load(SeqCst) {
+                hint::spin_loop();
+            }
+            for _ in 0..round % 100 * 10 {
+                hint::spin_loop();
+            }
+            drop(task);
+            seen
+        })
+        .collect();
+    let given_up = Instant::now() + MINUTE;
+    while owned.iter().any(|owned| owned.strong_count() > 0) {
+        assert!(Instant::now() < given_up, "a task outlives its handle");
+        thread::yield_now();
+    }
 }
 
 /// The wheel, empty now, admits `limit` timers and not one more.

@@ -4,12 +4,14 @@ mod support;
 
 use std::{
     fmt::Debug,
+    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Poll, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -597,6 +599,35 @@ async fn on_the_real_clock_what_has_elapsed_is_ready() {
     assert_ready_if_elapsed(polled);
 }
 
+/// So many expire at one tick that the driver takes them out in several goes.
+#[test]
+fn a_sleep_that_is_polled_as_it_is_woken_has_elapsed() {
+    const SLEEPS: usize = 600;
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        wheel.sleep(ms(1)).await.unwrap();
+        let due = Instant::now() + ms(50);
+        let elapsed = Arc::new(AtomicUsize::new(0));
+        for _ in 0..SLEEPS {
+            let sleep = Arc::new(Mutex::new(wheel.sleep_until(due)));
+            let (woken, elapsed) = (sleep.clone(), elapsed.clone());
+            let waker = waker_of(move || {
+                let mut sleep = woken.lock().unwrap();
+                let has_elapsed = sleep.is_elapsed();
+                let polled = Pin::new(&mut *sleep).poll(&mut Context::from_waker(Waker::noop()));
+                assert_eq!((has_elapsed, polled), (true, Poll::Ready(Ok(()))));
+                elapsed.fetch_add(1, Ordering::SeqCst);
+            });
+            register_for(&waker, &mut *sleep.lock().unwrap());
+        }
+        while wheel.pending() > 0 {
+            tokio::time::sleep(ms(1)).await;
+        }
+        assert_eq!(elapsed.load(Ordering::SeqCst), SLEEPS);
+        assert_eq!(wheel.metrics().panics, 0);
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn reset_between_expiry_and_poll_starts_over() {
     let wheel = Wheel::new();
@@ -873,7 +904,8 @@ async fn a_sleep_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
     let wheel = Wheel::new();
     let _busy = make_tick(&wheel);
     let (first, first_woken) = counting_waker();
-    let mut moved = wheel.sleep(ms(40));
+    // Long enough for a machine that stands still between the two polls.
+    let mut moved = wheel.sleep(SECOND);
     register_for(&first, &mut moved);
     let elapsed = tokio::spawn(moved).await.unwrap();
     assert_eq!(elapsed, Ok(()));

@@ -11,7 +11,10 @@ use std::{
 use tickwheel::{Mode, Snapshot, Wheel};
 use tokio::time::{Duration, Instant};
 
-use support::{DAY, SECOND, TICK, advance, make_tick, ms, real_runtime, register, settle, threaded_runtime};
+use support::{
+    DAY, SECOND, TICK, advance, make_tick, ms, paused_runtime, real_runtime, register, settle,
+    threaded_runtime,
+};
 
 /// What holds at every quiet point.
 #[track_caller]
@@ -108,6 +111,39 @@ async fn timers_hang_in_the_bucket_of_the_digit_of_their_deadline() {
     assert_eq!(snapshot.tick, 8);
     assert!(snapshot.levels[0].buckets.is_empty());
     assert_eq!(snapshot.levels[1].buckets, [(7, 1)]);
+}
+
+/// One that is overdue hangs nowhere: it is shown where the wheel is.
+#[tokio::test(start_paused = true)]
+async fn a_reset_to_the_past_shows_a_timer_in_the_bucket_of_now() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    wheel.sleep(TICK * 20).await.unwrap();
+    let mut sleep = wheel.sleep(SECOND);
+    register(&mut sleep);
+    sleep.reset(Instant::now() - TICK * 5);
+    let snapshot = quiet(&wheel);
+    assert_eq!(snapshot.levels[0].buckets, [(20, 1)]);
+    assert_eq!(snapshot.horizon[0], 1);
+}
+
+/// Each shard stays where its last visit was, and the wheel is where the one is that came furthest.
+#[test]
+fn without_a_driver_the_wheel_stands_still() {
+    let wheel = Wheel::builder().shards(2).build().unwrap();
+    let sleep = paused_runtime().block_on(async {
+        wheel.sleep(TICK * 20).await.unwrap();
+        let mut sleep = wheel.sleep(ms(500));
+        register(&mut sleep);
+        sleep
+    });
+    paused_runtime().block_on(async {
+        advance(DAY).await;
+        let snapshot = quiet(&wheel);
+        assert_eq!(snapshot.tick, 20);
+        assert_eq!(snapshot.horizon[3], 1);
+        assert!(snapshot.shards.iter().all(|shard| shard.mode == Mode::Driverless));
+    });
+    drop(sleep);
 }
 
 #[tokio::test(start_paused = true)]

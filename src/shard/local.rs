@@ -132,3 +132,26 @@ impl Deref for ShardRef {
         self.0.as_deref().expect("a reference lasts until it is dropped")
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, with a number of its own.
+    #[test]
+    fn a_thread_moves_on_after_so_many_contentions_that_were_not_long_ago() {
+        let moves = |ticks: &[u64]| {
+            let before = shard_number();
+            ticks.iter().for_each(|tick| contended(Tick(*tick)));
+            shard_number().wrapping_sub(before)
+        };
+        let contentions = CONTENTIONS as u64;
+        let moved = std::thread::spawn(move || {
+            let few: Vec<_> = (1..contentions).collect();
+            let after = contentions + FORGOTTEN_AFTER;
+            let again: Vec<_> = (after..after + contentions - 1).collect();
+            [moves(&few), moves(&again), moves(&[after + contentions])]
+        });
+        assert_eq!(moved.join().unwrap(), [0, 0, 1]);
+    }
+}

@@ -22,6 +22,7 @@ use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::Instant,
 };
+use tokio_test::task::{self, Spawn};
 
 /// A tick of `Wheel::new()`.
 pub(crate) const TICK: Duration = ms(10);
@@ -83,15 +84,25 @@ pub(crate) fn register_for(waker: &Waker, future: &mut (impl Future + Unpin)) {
     assert!(Pin::new(future).poll(&mut cx).is_pending());
 }
 
-/// A sleep that waits for `waker`. On a busy machine one may be over before it is polled.
-pub(crate) fn waiting(waker: &Waker, sleep: impl Fn() -> Sleep) -> Sleep {
+/// A future that waits for `waker`. On a busy machine one may be over before it is polled.
+pub(crate) fn waiting<F: Future + Unpin>(waker: &Waker, make: impl Fn() -> F) -> F {
     loop {
-        let mut sleep = sleep();
-        if Pin::new(&mut sleep)
+        let mut future = make();
+        if Pin::new(&mut future)
             .poll(&mut Context::from_waker(waker))
             .is_pending()
         {
-            return sleep;
+            return future;
+        }
+    }
+}
+
+/// The same, as a task of the test's own.
+pub(crate) fn waiting_task<F: Future>(make: impl Fn() -> F) -> Spawn<F> {
+    loop {
+        let mut task = task::spawn(make());
+        if task.poll().is_pending() {
+            return task;
         }
     }
 }

@@ -14,7 +14,7 @@ use tickwheel::Wheel;
 use tokio::time::Instant;
 use tokio_test::assert_pending;
 
-use support::{SECOND, TICK, settle};
+use support::{SECOND, TICK, paused_runtime, settle};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -201,6 +201,21 @@ async fn a_burst_of_scheduled_tasks_is_not_paid_for_ever() {
             "{left} bytes are still held, cancelled: {cancelled}"
         );
     }
+}
+
+#[test]
+fn the_memory_for_many_current_wheels_at_once_is_given_back() {
+    let make = |runtimes: usize| {
+        let runtimes: Vec<_> = (0..runtimes).map(|_| paused_runtime()).collect();
+        for runtime in &runtimes {
+            drop(runtime.block_on(async { Wheel::current() }));
+        }
+    };
+    make(1);
+    let before = LIVE.get();
+    make(2_000);
+    let left = LIVE.get() - before;
+    assert!(left < 20_000, "{left} bytes are still held");
 }
 
 #[tokio::test(start_paused = true)]

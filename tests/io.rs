@@ -441,13 +441,17 @@ async fn a_flush_does_not_pay_for_a_write_that_was_given_up() {
     sleep(ms(400)).await;
     assert_times_out_after(ms(500), stream.shutdown()).await;
 
-    // But a byte written gets a flush on.
+    // But a byte written gets a flush on, and a shutdown.
     let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
     stream.set_write_timeout(Some(ms(500)));
     assert!(stream.flush().now_or_never().is_none());
     sleep(ms(400)).await;
     assert_eq!(stream.write(b"x").await.unwrap(), 1);
     assert_times_out_after(ms(500), stream.flush()).await;
+    assert!(stream.shutdown().now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert_eq!(stream.write(b"x").await.unwrap(), 1);
+    assert_times_out_after(ms(500), stream.shutdown()).await;
 }
 
 #[tokio::test(start_paused = true)]

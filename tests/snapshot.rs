@@ -130,11 +130,10 @@ async fn a_reset_to_the_past_shows_a_timer_in_the_bucket_of_now() {
 #[test]
 fn without_a_driver_the_wheel_stands_still() {
     let wheel = Wheel::builder().shards(2).build().unwrap();
-    let sleep = paused_runtime().block_on(async {
+    let mut sleep = None;
+    paused_runtime().block_on(async {
         wheel.sleep(TICK * 20).await.unwrap();
-        let mut sleep = wheel.sleep(ms(500));
-        register(&mut sleep);
-        sleep
+        register(sleep.insert(wheel.sleep(ms(500))));
     });
     paused_runtime().block_on(async {
         advance(DAY).await;

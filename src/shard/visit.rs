@@ -222,6 +222,36 @@ mod tests {
     use super::*;
     use crate::{Wheel, timing_wheel::TickDuration};
 
+    fn clock_of(wheel: &Wheel) -> Clock {
+        let tick = TickDuration::new(wheel.tick_duration());
+        Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine)
+    }
+
+    fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> Visited {
+        let reading = Reading {
+            now: clock.tick().start_of(Tick(at)),
+            source: Source::Machine,
+            driver,
+        };
+        shard.visit(reading, begins, batch, &mut Wakers::default())
+    }
+
+    #[test]
+    fn a_visit_that_somebody_has_asked_for_comes_once() {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let (shard, clock) = (wheel.shard(), clock_of(&wheel));
+        shard.attach(clock, Epoch(1), 1);
+        {
+            let mut state = lock(&shard.state);
+            state.asked = Tick(5);
+            state.wake_at = Tick(5);
+        }
+        for next in [Tick(5), NEVER] {
+            let visited = visit(shard, clock, 1, 4 + u64::from(next == NEVER), true, 256);
+            assert!(matches!(visited, Visited::Finished { next: planned } if planned == next));
+        }
+    }
+
     /// In the middle of its turn its runtime goes, and the next one comes, by the same clock. Where a bucket has to cascade before its
     /// timer is due, a visit plans the next one for the cascade: nobody would come then.
     #[test]
@@ -232,17 +262,8 @@ mod tests {
             .shards(1)
             .build()
             .unwrap();
-        let shard = wheel.shard();
-        let tick = TickDuration::new(wheel.tick_duration());
-        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
-        let visit = |driver, at, begins, batch| {
-            let reading = Reading {
-                now: tick.start_of(Tick(at)),
-                source: Source::Machine,
-                driver,
-            };
-            shard.visit(reading, begins, batch, &mut Wakers::default())
-        };
+        let (shard, clock) = (wheel.shard(), clock_of(&wheel));
+        let visit = |driver, at, begins, batch| visit(shard, clock, driver, at, begins, batch);
         let register = |at| {
             let mut state = lock(&shard.state);
             // Its key is forgotten: nobody removes it.

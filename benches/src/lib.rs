@@ -5,10 +5,9 @@ pub mod durations;
 pub mod pair;
 pub mod peer;
 pub mod process;
-pub mod server;
 pub mod stage;
-pub mod timers;
 pub mod work;
 
+pub use count::{server, timers};
 pub use peer::Peer;
 pub use stage::Stage;

@@ -1,0 +1,55 @@
+//! Futures that are polled by hand, so often that what is around them does not count.
+
+use std::{
+    future::{Future, poll_fn},
+    hint::black_box,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+/// Pending at its first poll, ready at its second: a request that has to wait once.
+#[derive(Debug, Default)]
+pub struct Once(bool);
+
+impl Future for Once {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        match std::mem::replace(&mut self.0, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// Does `operation` so many times, in one poll.
+pub async fn repeat(times: u64, mut operation: impl FnMut(&mut Context<'_>)) {
+    poll_fn(|cx| {
+        for _ in 0..times {
+            operation(cx);
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// A timeout around a future that is ready at once.
+#[inline(always)]
+pub fn poll_ready(cx: &mut Context<'_>, timeout: impl Future) {
+    assert!(black_box(pin!(timeout).poll(cx)).is_ready());
+}
+
+/// A timeout around a future that waits once: it registers a timer, and cancels it.
+#[inline(always)]
+pub fn poll_once(cx: &mut Context<'_>, timeout: impl Future) {
+    let mut timeout = pin!(timeout);
+    assert!(black_box(timeout.as_mut().poll(cx)).is_pending());
+    assert!(black_box(timeout.as_mut().poll(cx)).is_ready());
+}
+
+/// A sleep that is given up: it registers a timer, and cancels it.
+#[inline(always)]
+pub fn poll_sleep(cx: &mut Context<'_>, sleep: impl Future) {
+    assert!(black_box(pin!(sleep).poll(cx)).is_pending());
+}

@@ -7,7 +7,7 @@
 use std::{
     future::{Future, poll_fn, ready},
     hint::black_box,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
         Arc, Barrier,
         atomic::{AtomicUsize, Ordering},

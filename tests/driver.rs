@@ -1021,9 +1021,8 @@ async fn a_clock_resumed_after_a_jump_goes_on_from_there() {
     pause();
     advance(DAY).await;
     resume();
-    assert_eq!(wheel.pending(), 1);
     sleep.await.unwrap();
-    assert!(start.elapsed() >= DAY + ms(30));
+    assert!(start.elapsed() >= DAY + ms(30), "the jump ended it");
     // And paused once more.
     pause();
     let start = Instant::now();

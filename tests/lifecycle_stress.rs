@@ -12,11 +12,11 @@ use std::{
         Arc, Barrier, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
-    task::Context,
+    task::{Context, Poll},
     thread,
 };
 
-use futures::future::join_all;
+use futures::{future::join_all, poll};
 use tickwheel::{Builder, ScheduleError, Scheduled, SleepError, Unprocessed, Wheel};
 use tokio::{
     runtime::Runtime,
@@ -179,20 +179,25 @@ fn shutdown_racing_with_expiry_counts_each_pending_sleep_once() {
     let runtime = threaded_runtime(2);
     play_until_they_meet(|round| {
         let wheel = wheel(2);
-        let finished = Arc::new(AtomicUsize::new(0));
+        let [begun, finished] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let sleeps: Vec<_> = (0..TASKS)
             .map(|number| {
-                let (wheel, finished) = (wheel.clone(), finished.clone());
+                let (wheel, begun, finished) = (wheel.clone(), begun.clone(), finished.clone());
                 runtime.spawn(async move {
-                    let outcome = wheel.sleep(ms(5 + 3 * (number as u64 % 2))).await;
+                    let mut sleep = wheel.sleep(ms(5 + 3 * (number as u64 % 2)));
+                    // On a busy machine it may be over by then.
+                    let first = poll!(&mut sleep);
+                    begun.fetch_add(1, SeqCst);
+                    let outcome = match first {
+                        Poll::Ready(outcome) => outcome,
+                        Poll::Pending => sleep.await,
+                    };
                     finished.fetch_add(1, SeqCst);
                     outcome
                 })
             })
             .collect();
-        while wheel.metrics().registered < TASKS as u64 {
-            thread::yield_now();
-        }
+        yield_until_at_least(&begun, TASKS);
         yield_until_at_least(&finished, round % (TASKS / 2));
         let unprocessed = wheel.shutdown();
         let outcomes = runtime.block_on(join_all(sleeps));

@@ -267,6 +267,11 @@ fn bursts_of_every_worker_give_their_memory_back() {
     });
     assert!(peak >= 80_000 * 32, "{peak} bytes at the peak");
     assert_at_rest(&wheel);
+    // A timer that a worker dropped last is kept until it would have been due: a few milliseconds.
+    let given_up = Instant::now() + SECOND * 60;
+    while wheel.metrics().arena_bytes > peak / 10 && Instant::now() < given_up {
+        thread::yield_now();
+    }
     assert_arena_given_back(&wheel);
 }
 

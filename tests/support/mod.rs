@@ -171,13 +171,14 @@ pub(crate) fn assert_due(start: Instant, duration: Duration) {
 
 /// A waker that calls `action`.
 pub(crate) fn waker_of(action: impl Fn() + Send + Sync + 'static) -> Waker {
-    struct Action<F>(F);
-    impl<F: Fn() + Send + Sync> Wake for Action<F> {
+    // Of one kind, whatever it calls: a wheel knows only the first few kinds of wakers in a process.
+    struct Action(Box<dyn Fn() + Send + Sync>);
+    impl Wake for Action {
         fn wake(self: Arc<Self>) {
             (self.0)();
         }
     }
-    Waker::from(Arc::new(Action(action)))
+    Waker::from(Arc::new(Action(Box::new(action))))
 }
 
 /// A waker, and how often it was woken.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{SleepError, Wheel};
+use tickwheel::{Scheduled, SleepError, Wheel};
 use tokio::{signal, task::JoinSet};
 
 const LETTERS: u32 = 1000;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 async fn main() -> ExitCode {
     let wheel = Wheel::new();
     let sent = Arc::new(AtomicU32::new(0));
-    put_letters_off(&wheel, &sent);
+    let letters = put_letters_off(&wheel, &sent);
     let connections = open_connections(&wheel);
     println!("{LETTERS} letters are to be sent within 20 s, and {CONNECTIONS} connections are open.");
     println!("Press Ctrl-C, or wait {PATIENCE:?}.");
@@ -43,6 +43,10 @@ async fn main() -> ExitCode {
         .count();
     println!("{said_goodbye} connections were told, and said goodbye.");
 
+    // Those whose time had come may still be at it. Those that are handed back say so.
+    for letter in letters {
+        let _sent_or_handed_back = letter.await;
+    }
     let sent_in_time = sent.load(Ordering::Relaxed);
     println!(
         "{sent_in_time} letters were sent in time, {} were handed back.",
@@ -62,15 +66,16 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Schedules letters over the next 20 seconds; nobody waits for them.
-fn put_letters_off(wheel: &Wheel, sent: &Arc<AtomicU32>) {
-    for letter in 0..LETTERS {
+/// Schedules letters over the next 20 seconds.
+fn put_letters_off(wheel: &Wheel, sent: &Arc<AtomicU32>) -> Vec<Scheduled<()>> {
+    let put_off = |letter| {
         let sent = sent.clone();
         let delay = Duration::from_secs(20) * letter / LETTERS;
-        drop(wheel.schedule(delay, async move {
+        wheel.schedule(delay, async move {
             sent.fetch_add(1, Ordering::Relaxed);
-        }));
-    }
+        })
+    };
+    (0..LETTERS).map(put_off).collect()
 }
 
 /// Connections that do nothing but wait for their idle deadline.

@@ -173,24 +173,6 @@ fn memory_that_cannot_be_had_is_said_of_the_capacity_given() {
     }
 }
 
-#[cfg(target_pointer_width = "64")]
-#[test]
-fn buckets_that_the_machine_cannot_hold_are_an_error() {
-    let built = Wheel::builder()
-        .shards(1024)
-        .ticks_per_wheel(1 << 20)
-        .levels(4)
-        .build();
-    // 32 GiB: a larger machine has them.
-    if let Err(error) = built {
-        assert_eq!(error, BuildError::Memory { given: 32 << 30 });
-        assert!(
-            error.to_string().starts_with("34359738368 bytes of buckets"),
-            "{error}"
-        );
-    }
-}
-
 #[test]
 fn a_capacity_is_there_from_the_start_and_stays() {
     let wheel = Wheel::builder().capacity(5_000).shards(1).build().unwrap();

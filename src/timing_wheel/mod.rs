@@ -35,9 +35,9 @@
 //!
 //! 1. Every list is linked both ways, from its head to its tail. Each entry says in which list it is.
 //! 2. A bucket's bit is set exactly if an entry is in the bucket.
-//! 3. Write the deadline and now in base n. The highest digit in which they differ tells the level of an entry that is neither
-//!    incoming nor overdue, and that digit of the deadline tells its bucket. While a sweep is unfinished, the swept tick takes the place of now. If the deadline is beyond
-//!    the top level, the entry is on the top level.
+//! 3. Write the deadline and now in base n. The highest digit in which they differ tells the level of an entry that is neither incoming
+//!    nor overdue, and that digit of the deadline tells its bucket. While a sweep is unfinished, the swept tick takes the place of now. If
+//!    the deadline is beyond the top level, the entry is on the top level.
 //! 4. So everything on a level is due before anything on a coarser one. Only the top level also has entries of later rounds. The next
 //!    sweep is therefore always on the finest level in use.
 //! 5. Every deadline on a level is after now. Entries whose deadline has passed are in `overdue`. Those whose deadline is not known

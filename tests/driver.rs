@@ -1246,7 +1246,6 @@ async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
     assert_at_rest(&wheel);
 }
 
-/// The reset moves the alarm to an instant that has passed already, and nobody polls the sleep.
 /// The driver has done with the shard by then, and is about to wait for the next deadline that it found there.
 #[tokio::test(start_paused = true)]
 async fn a_timer_that_a_waker_starts_is_not_left_for_a_later_one() {
@@ -1271,6 +1270,7 @@ async fn a_timer_that_a_waker_starts_is_not_left_for_a_later_one() {
     assert_eq!(woken.load(Ordering::SeqCst), 1);
 }
 
+/// The reset moves the alarm to an instant that has passed already, and nobody polls the sleep.
 #[tokio::test(start_paused = true)]
 async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
     let wheel = Wheel::new();

@@ -27,7 +27,7 @@ pub(super) struct State {
     pub(super) incoming_from: Nanos,
     /// The number of the driver or, while there is none, of the last one.
     pub(super) driver: u64,
-    /// How often a driver has come. One may come back.
+    /// How often a driver has come, for [`Generation`]. One that has detached may attach again, with the same number.
     pub(super) attached: u32,
     pub(super) counters: Counters,
     /// Which slots have timers of this shard, kept for reuse.

@@ -58,7 +58,7 @@ impl Status {
     }
 }
 
-/// How far a shard has come: which driver drives it, and the tick that its visits have begun to expire. In one word, the driver
+/// How far a shard has come: how often a driver has come to it, and the tick that its visits have begun to expire. In one word, the drivers
 /// above the tick, so that two compare.
 ///
 /// A visit ends the generation: before it expires timers, it stores the tick up to which it is going to do so. A timer
@@ -70,20 +70,20 @@ impl Generation {
     const TICK_BITS: u32 = 44;
     /// 557 years of milliseconds. A later tick counts as this one: such a timer takes the lock, and is right.
     const LAST_TICK: u64 = (1 << Self::TICK_BITS) - 1;
-    const LAST_DRIVER: u32 = (1 << (u64::BITS - Self::TICK_BITS)) - 1;
+    const LAST_ATTACHED: u32 = (1 << (u64::BITS - Self::TICK_BITS)) - 1;
 
     /// No timer is known to outlast it: there is no driver, or its clock is a test's, or the shard is shut down.
     pub(super) const ENDED: Generation = Generation(u64::MAX);
     /// Until when a timer is pending of which nothing is known.
     pub(super) const UNKNOWN: Generation = Generation(0);
 
-    /// The millionth driver, and all after it, have [`Generation::ENDED`]: a number is never used twice.
+    /// From the millionth time on that a driver comes, it is [`Generation::ENDED`]: no number is used twice.
     #[inline]
-    pub(super) fn of(driver: u32, tick: Tick) -> Generation {
-        if driver >= Self::LAST_DRIVER {
+    pub(super) fn of(attached: u32, tick: Tick) -> Generation {
+        if attached >= Self::LAST_ATTACHED {
             return Generation::ENDED;
         }
-        Generation(u64::from(driver) << Self::TICK_BITS | tick.0.min(Self::LAST_TICK))
+        Generation(u64::from(attached) << Self::TICK_BITS | tick.0.min(Self::LAST_TICK))
     }
 
     #[inline]
@@ -93,8 +93,8 @@ impl Generation {
 
     /// Whether a timer that is pending until this still is, now that the shard has come to `now`.
     ///
-    /// One comparison tells of drivers too. A driver's number is in the bits above the tick, and the next driver has a larger one. Whoever
-    /// knows until when a timer is pending has seen a generation of that driver already.
+    /// One comparison tells of drivers too. How often one has come is in the bits above the tick, so the next one's generations are all
+    /// larger. Whoever knows until when a timer is pending has seen a generation of its driver already.
     #[inline]
     pub(super) fn outlasts(self, now: Generation) -> bool {
         self > now

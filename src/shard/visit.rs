@@ -246,9 +246,9 @@ mod tests {
             state.asked = Tick(5);
             state.wake_at = Tick(5);
         }
-        for next in [Tick(5), NEVER] {
-            let visited = visit(shard, clock, 1, 4 + u64::from(next == NEVER), true, 256);
-            assert!(matches!(visited, Visited::Finished { next: planned } if planned == next));
+        for (at, planned) in [(4, Tick(5)), (5, NEVER)] {
+            let visited = visit(shard, clock, 1, at, true, 256);
+            assert!(matches!(visited, Visited::Finished { next } if next == planned));
         }
     }
 

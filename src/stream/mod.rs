@@ -53,7 +53,7 @@ pub trait WheelStreamExt: Stream {
     /// # Errors
     ///
     /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
-    /// timer, the stream yields that error once, until the next item.
+    /// timer, the stream yields the reason once, and then nothing more of it until the next item.
     ///
     /// # Examples
     ///
@@ -92,7 +92,7 @@ pub trait WheelStreamExt: Stream {
     /// # Errors
     ///
     /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
-    /// timer, the stream yields that error once, until the next item.
+    /// timer, the stream yields the reason once, and then nothing more of it until the next item.
     ///
     /// # Examples
     ///

@@ -21,7 +21,8 @@ pub(super) struct Waiters {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Locked by whoever is first in the queue. It is fair. With it goes what listens for the release by another process, once somebody has had to wait.
+    /// Locked by whoever is first in the queue. It is fair. With it goes what listens for the release by another process, once
+    /// somebody has had to wait.
     first: tokio::sync::Mutex<Option<Listener>>,
     /// Whether the last who was first holds the lease, as far as is known: it may also have lost it.
     held: AtomicBool,

@@ -45,7 +45,12 @@ pub struct Metrics {
     pub ticks: u64,
     /// Times the driver woke, for a tick, a deadline or a registration.
     pub wakeups: u64,
-    /// Times a shard went from being visited at every tick to dozing.
+    /// Visits that tidied a busy shard: each timeout started since the last one got its deadline. A busy shard has one every 10 ms,
+    /// or every tick if that is longer.
+    pub full_visits: u64,
+    /// Visits that only woke due timers, in busy and in dozing shards.
+    pub light_visits: u64,
+    /// Times a shard went from full visits at every cadence to dozing.
     pub dozes: u64,
     /// Panics caught in wakers.
     pub panics: u64,

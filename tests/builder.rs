@@ -209,7 +209,7 @@ fn the_defaults_are_those_of_new() {
         Wheel::default(),
         Builder::default().build().unwrap(),
     ] {
-        assert_eq!(wheel.tick_duration(), ms(10));
+        assert_eq!(wheel.tick_duration(), ms(1));
         assert_eq!(wheel.ticks_per_wheel(), 512);
         assert_eq!(wheel.levels(), 4);
         assert_eq!(wheel.max_pending(), None);
@@ -228,7 +228,7 @@ fn a_wheel_tells_its_name_and_settings_in_debug() {
         .build()
         .unwrap();
     let debug = format!("{wheel:?}");
-    for part in ["leases", "levels: 3", "Some(77)", "10ms", "512"] {
+    for part in ["leases", "levels: 3", "Some(77)", "tick_duration: 1ms", "512"] {
         assert!(debug.contains(part), "{part} is missing in {debug}");
     }
 }

@@ -1127,7 +1127,7 @@ async fn a_waker_that_panics_is_counted_and_the_wheel_goes_on_turning() {
     let (sound, woken) = counting_waker();
     let mut sleeps = Vec::new();
     for n in 0..30 {
-        let mut sleep = wheel.sleep(ms(10));
+        let mut sleep = wheel.sleep(TICK);
         let waker = if n % 3 == 0 { &panicking } else { &sound };
         register_for(waker, &mut sleep);
         sleeps.push(sleep);
@@ -1156,7 +1156,7 @@ async fn a_waker_whose_panic_panics_when_dropped_does_not_end_the_driver() {
     }
     let wheel = Wheel::new();
     let waker = waker_of(|| std::panic::panic_any(Bomb));
-    let mut sleep = wheel.sleep(ms(10));
+    let mut sleep = wheel.sleep(TICK);
     register_for(&waker, &mut sleep);
     advance(TICK).await;
     assert_eq!(wheel.metrics().panics, 1);
@@ -1230,7 +1230,7 @@ async fn wakers_that_drop_each_others_sleeps_are_woken_or_cancelled_and_nothing_
 async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let (waker, woken) = counting_waker();
-    let mut sleeps: Vec<_> = (0..10_000).map(|_| wheel.sleep(ms(10))).collect();
+    let mut sleeps: Vec<_> = (0..10_000).map(|_| wheel.sleep(TICK)).collect();
     for sleep in &mut sleeps {
         register_for(&waker, sleep);
     }

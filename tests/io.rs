@@ -529,7 +529,7 @@ fn the_earlier_of_two_timeouts_counts_also_when_they_count_by_two_clocks() {
             peer.read_exact(&mut [0; 13]).await.unwrap();
             assert_timed_out(stream.read_u8().await);
             let elapsed = start.elapsed();
-            let expected = idle.min(ms(980));
+            let expected = idle.min(ms(1_000) - 2 * TICK);
             assert!(
                 elapsed >= expected - TICK && elapsed < expected + 2 * TICK,
                 "{elapsed:?}"

@@ -79,7 +79,7 @@ async fn a_report_says_what_metrics_and_snapshot_say() {
     let report = recording.report(&mut reporter);
     assert_eq!(gauge(&report, "tickwheel_pending{wheel=w}"), 0.0);
     assert_eq!(gauge(&report, "tickwheel_shards{wheel=w,mode=driverless}"), 1.0);
-    assert_eq!(gauge(&report, "tickwheel_tick_seconds{wheel=w}"), 0.01);
+    assert_eq!(gauge(&report, "tickwheel_tick_seconds{wheel=w}"), 0.001);
     assert_eq!(gauge(&report, "tickwheel_lag_max_seconds{wheel=w}"), 0.0);
 
     let labelled = wheel.labelled("l");

@@ -17,13 +17,13 @@ use error::{LEVELS, SHARDS, TICK_DURATION, TICKS_PER_WHEEL, TIMERS};
 pub use error::BuildError;
 
 impl Wheel {
-    /// Creates a wheel with 10 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
+    /// Creates a wheel with 1 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
     ///
     /// # Examples
     ///
     /// ```
     /// let wheel = tickwheel::Wheel::new();
-    /// assert_eq!(wheel.tick_duration().as_millis(), 10);
+    /// assert_eq!(wheel.tick_duration().as_millis(), 1);
     /// ```
     pub fn new() -> Wheel {
         Builder::default()
@@ -88,7 +88,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
-            tick_duration: Duration::from_millis(10),
+            tick_duration: Duration::from_millis(1),
             ticks_per_wheel: 512,
             levels: 4,
             shards: None,
@@ -102,15 +102,16 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets how long a tick is. This is the precision of every timer, and how often the driver of a busy wheel wakes.
+    /// Sets how long a tick is, which is the precision of every timer.
     ///
-    /// From 1 ms to 1 h. The default is 10 ms.
+    /// From 1 ms to 1 h. The default is 1 ms. Timers of one tick are woken together, so a longer tick saves wake-ups where tens of
+    /// thousands of timers a second run out, or on battery.
     ///
     /// # Examples
     ///
     /// ```
     /// # use std::time::Duration;
-    /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
+    /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(10)).build()?;
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn tick_duration(self, tick_duration: Duration) -> Builder {

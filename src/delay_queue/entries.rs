@@ -260,7 +260,7 @@ mod tests {
         let key = entries.insert((), Tick::MAX, Instant::now);
         assert_eq!(entries.beyond.len(), 1);
         let cell = entries.find(&key).unwrap();
-        entries.reset(cell, ORIGIN.next(), Instant::now);
+        entries.reset(cell, Tick(ORIGIN.0 + 1), Instant::now);
         assert!(entries.beyond.is_empty());
     }
 }

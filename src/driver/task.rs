@@ -29,8 +29,8 @@ const SLICE: Duration = Duration::from_millis(5);
 /// [`SLICE`] on a test's clock, in wake-ups: time does not pass there.
 const WAKES: usize = 1024;
 
-/// Lateness, in ticks, above which the driver says so.
-const LATE_TICKS: u32 = 4;
+/// Lateness, in cadences, above which the driver says so.
+const LATE_CADENCES: u32 = 4;
 
 /// The driver.
 pub(super) struct Driver {
@@ -261,7 +261,8 @@ impl Driver {
         };
         if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned + rounding)) {
             shared.stats.driver_was_late(lag);
-            if lag > shared.tick * LATE_TICKS {
+            let tick = self.clock.tick();
+            if lag > tick.cadence().nanos(tick).to_duration() * LATE_CADENCES {
                 events::driver_late(&shared.name, lag);
             }
         }

@@ -116,9 +116,9 @@ impl Timer {
     fn since_registration(&self) -> Nanos {
         match self.claim.until {
             Generation::UNKNOWN => Nanos::ZERO,
-            // It was registered in the generation before.
+            // It was registered since the full visit before.
             until => {
-                let registered = Tick(until.tick().0.saturating_sub(1));
+                let registered = self.shard.cadence.before(until.tick());
                 self.begin_of(registered).nanos_until(self.glance().0)
             }
         }

@@ -21,7 +21,7 @@ use crate::timing_wheel::Tick;
 const CONTENTIONS: u32 = 8;
 
 /// If so many ticks pass without contention, earlier contention is forgotten.
-const FORGOTTEN_AFTER: u64 = 100;
+const FORGOTTEN_AFTER: u64 = 1_000;
 
 const UNNUMBERED: usize = usize::MAX;
 

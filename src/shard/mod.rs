@@ -35,7 +35,7 @@ use crate::{
     labels::Labels,
     metrics::Metrics,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
-    timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
+    timing_wheel::{Cadence, Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
 pub(crate) use drive::Drive;
@@ -65,6 +65,8 @@ pub(crate) struct Shard {
     origin: AtomicU64,
     /// Whether the shard ticks, for those without the lock. It may have changed since.
     ticks: AtomicBool,
+    /// The tick at which the driver is to visit next, written under the lock. [`NEVER`] if it need not.
+    wake_at: AtomicU64,
     /// The moment of the visit that was asked for, for those without the lock.
     asked: AtomicU64,
     /// Timers kept for reuse, and the generation.
@@ -73,6 +75,8 @@ pub(crate) struct Shard {
     base: Base,
     /// How long a tick is.
     tick: TickDuration,
+    /// How often it gets a full visit while it ticks.
+    cadence: Cadence,
     /// Every handle of the wheel is gone.
     handles_gone: AtomicBool,
     /// `max_pending`, which all shards share.
@@ -106,7 +110,7 @@ impl Shard {
             state: Mutex::new(State {
                 wheel,
                 mode: Mode::Driverless,
-                wake_at: NEVER,
+                full_at: Tick::ZERO,
                 asked: NEVER,
                 clock,
                 epoch: Epoch::NEVER_DRIVEN,
@@ -120,10 +124,12 @@ impl Shard {
             status: AtomicU32::new(Status::NeverDriven.pack()),
             origin: AtomicU64::new(clock.origin().0),
             ticks: AtomicBool::new(false),
+            wake_at: AtomicU64::new(NEVER.0),
             asked: AtomicU64::new(headroom::UNASKED.0),
             reuse: Reuse::new(limit.is_none()),
             base: clock.base(),
             tick: clock.tick(),
+            cadence: clock.tick().cadence(),
             handles_gone: AtomicBool::new(false),
             limit,
             driver,
@@ -164,6 +170,8 @@ impl Shard {
         total.rejected += counters.rejected;
         total.cascaded += counters.cascaded;
         total.dozes += counters.dozes;
+        total.full_visits += counters.full_visits;
+        total.light_visits += counters.light_visits;
         total.arena_bytes += wheel.arena_bytes();
     }
 
@@ -210,11 +218,22 @@ impl Shard {
             .max(state.wheel.now())
     }
 
+    #[inline]
+    fn wake_at(&self) -> Tick {
+        Tick(self.wake_at.load(Ordering::Relaxed))
+    }
+
+    /// Has the driver visit at `tick`. Who lowers this wakes the driver too.
+    #[inline]
+    fn plan_visit(&self, _locked: &mut State, tick: Tick) {
+        self.wake_at.store(tick.0, Ordering::Relaxed);
+    }
+
     /// Makes the driver come at `tick` or earlier.
     fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
-        if tick < state.wake_at {
+        if tick < self.wake_at() {
             if !planted("wake_at") {
-                state.wake_at = tick;
+                self.plan_visit(&mut state, tick);
             }
             let at = state.clock.approach(tick);
             drop(state);

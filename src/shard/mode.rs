@@ -2,10 +2,10 @@
 
 use crate::timing_wheel::Tick;
 
-/// A ticking shard dozes after so many ticks in a row with fewer than [`BUSY`] registrations.
-const QUIET_TICKS: u32 = if cfg!(loom) { 1 } else { 4 };
+/// A ticking shard dozes after so many cadences in a row with fewer than [`BUSY`] registrations.
+const QUIET_CADENCES: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// A shard ticks after so many registrations in one tick. Their clock readings then cost as much as a visit of the driver. A visit costs
+/// A shard ticks after so many registrations in one cadence. Their clock readings then cost as much as a visit of the driver. A visit costs
 /// more if the runtime has to be woken for it, and less if the runtime is busy. docs/tuning.md says how this was measured.
 pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
@@ -14,9 +14,10 @@ pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 pub(super) enum Mode {
     /// There is no driver. The next future that is polled starts one.
     Driverless,
-    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts those of tick `at`.
-    Dozing { at: Tick, busy: u32 },
-    /// The driver visits at every tick. Timeouts need no clock. `seen` registrations had been counted at the last visit.
+    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts those of the
+    /// cadence that ends at `until`.
+    Dozing { until: Tick, busy: u32 },
+    /// The driver comes for a full visit at every cadence. Timeouts need no clock. `seen` registrations had been counted at the last one.
     Ticking { quiet: u32, seen: u64 },
     /// Shut down, for good.
     Shutdown,
@@ -24,7 +25,7 @@ pub(super) enum Mode {
 
 impl Mode {
     pub(super) const DOZING: Mode = Mode::Dozing {
-        at: Tick::ZERO,
+        until: Tick::ZERO,
         busy: 0,
     };
 
@@ -32,9 +33,9 @@ impl Mode {
         matches!(self, Mode::Ticking { .. })
     }
 
-    /// The mode after a visit, when `registered` timers have been registered so far. A shard ticks while that is worth it. On a test's
+    /// The mode after a cadence, when `registered` timers have been registered so far. A shard ticks while that is worth it. On a test's
     /// clock it does not tick.
-    pub(super) fn after_visit(self, registered: u64, real: bool) -> Mode {
+    pub(super) fn after_cadence(self, registered: u64, real: bool) -> Mode {
         let Mode::Ticking { quiet, seen } = self else {
             return self;
         };
@@ -42,7 +43,7 @@ impl Mode {
             true => quiet + 1,
             false => 0,
         };
-        if quiet == QUIET_TICKS || !real {
+        if quiet == QUIET_CADENCES || !real {
             Mode::DOZING
         } else {
             Mode::Ticking {
@@ -52,15 +53,15 @@ impl Mode {
         }
     }
 
-    /// After a registration that had to read the clock, at `tick`: ticks, once there have been so many in one tick. `many`: its
-    /// thread alone has made so many.
-    pub(super) fn after_registration(self, tick: Tick, many: bool, registered: u64, real: bool) -> Mode {
-        let Mode::Dozing { at, busy } = self else {
+    /// After a registration that had to read the clock, in the cadence that ends at `until`: ticks, once there have been so many in one.
+    /// `many`: its thread alone has made so many.
+    pub(super) fn after_registration(self, until: Tick, many: bool, registered: u64, real: bool) -> Mode {
+        let Mode::Dozing { until: counted, busy } = self else {
             return self;
         };
         let busy = match many {
             true => BUSY,
-            false if at == tick => busy + 1,
+            false if counted == until => busy + 1,
             false => 1,
         };
         if busy >= BUSY && real {
@@ -69,7 +70,7 @@ impl Mode {
                 seen: registered,
             }
         } else {
-            Mode::Dozing { at: tick, busy }
+            Mode::Dozing { until, busy }
         }
     }
 }
@@ -85,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn so_many_registrations_in_one_tick_make_it_tick() {
+    fn so_many_registrations_in_one_cadence_make_it_tick() {
         let nearly = registered(BUSY - 1, 7, Mode::DOZING, true);
         assert!(!nearly.is_ticking());
         assert!(nearly.after_registration(Tick(7), false, 128, true).is_ticking());
         assert!(
             !nearly.after_registration(Tick(8), false, 128, true).is_ticking(),
-            "of another tick"
+            "of another cadence"
         );
         assert!(
             !registered(BUSY * 2, 7, Mode::DOZING, false).is_ticking(),
@@ -114,25 +115,25 @@ mod tests {
     }
 
     #[test]
-    fn so_many_quiet_ticks_in_a_row_make_it_doze() {
+    fn so_many_quiet_cadences_in_a_row_make_it_doze() {
         let mut mode = registered(BUSY, 7, Mode::DOZING, true);
         let mut timers = u64::from(BUSY);
         for _ in 0..2 {
-            for _ in 1..QUIET_TICKS {
+            for _ in 1..QUIET_CADENCES {
                 timers += u64::from(BUSY) - 1;
-                mode = mode.after_visit(timers, true);
+                mode = mode.after_cadence(timers, true);
                 assert!(mode.is_ticking());
             }
             timers += u64::from(BUSY);
-            mode = mode.after_visit(timers, true);
+            mode = mode.after_cadence(timers, true);
         }
-        for _ in 1..QUIET_TICKS {
-            mode = mode.after_visit(timers, true);
+        for _ in 1..QUIET_CADENCES {
+            mode = mode.after_cadence(timers, true);
         }
         assert!(mode.is_ticking());
-        assert_eq!(mode.after_visit(timers, true), Mode::DOZING);
+        assert_eq!(mode.after_cadence(timers, true), Mode::DOZING);
         assert_eq!(
-            mode.after_visit(timers + 1_000, false),
+            mode.after_cadence(timers + 1_000, false),
             Mode::DOZING,
             "a test's clock"
         );
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn without_a_driver_and_after_a_shutdown_nothing_changes() {
         for mode in [Mode::Driverless, Mode::Shutdown, Mode::DOZING] {
-            assert_eq!(mode.after_visit(1_000, true), mode);
+            assert_eq!(mode.after_cadence(1_000, true), mode);
         }
         for mode in [Mode::Driverless, Mode::Shutdown] {
             assert_eq!(registered(BUSY * 2, 1, mode, true), mode);

@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::{Generation, Ledger, Mode, NEVER};
 use crate::{
     clock::{Clock, Epoch, Moment},
-    timing_wheel::{Nanos, Tick, TimingWheel},
+    timing_wheel::{Cadence, Nanos, Tick, TimingWheel},
 };
 
 pub(super) struct State {
@@ -13,8 +13,8 @@ pub(super) struct State {
     pub(super) wheel: TimingWheel<Waker>,
     /// Whether there is a driver, and how often it comes.
     pub(super) mode: Mode,
-    /// The tick at which the driver visits next. [`NEVER`] if it need not.
-    pub(super) wake_at: Tick,
+    /// The tick of the next full visit, while the shard ticks. Until then, what is incoming stays incoming.
+    pub(super) full_at: Tick,
     /// The tick of a visit that somebody wants, whatever is due then. [`NEVER`] if nobody does.
     pub(super) asked: Tick,
     /// The driver's clock or, while there is none, that of the last driver.
@@ -43,6 +43,8 @@ pub(super) struct Counters {
     pub(super) rejected: u64,
     pub(super) cascaded: u64,
     pub(super) dozes: u64,
+    pub(super) full_visits: u64,
+    pub(super) light_visits: u64,
 }
 
 impl State {
@@ -64,43 +66,33 @@ impl State {
         }
     }
 
-    /// From now on the driver comes only at the next deadline, or if it is asked for.
-    pub(super) fn doze(&mut self) {
-        self.mode = Mode::DOZING;
-        self.wake_at = self.next_visit();
+    /// When the driver is to visit next: at the next deadline, and a ticking shard at its next full visit at the latest.
+    pub(super) fn next_visit(&self) -> Tick {
+        let last = match self.mode.is_ticking() {
+            true => self.full_at,
+            false => self.asked,
+        };
+        self.wheel.next_deadline().unwrap_or(NEVER).min(last)
     }
 
-    /// When the driver is to come to a dozing shard.
-    fn next_visit(&self) -> Tick {
-        self.wheel.next_deadline().unwrap_or(NEVER).min(self.asked)
-    }
-
-    /// Counts a registration that read the clock. If the shard ticks from now on, returns when the driver is to come.
-    pub(super) fn count_registration(&mut self, now: Nanos, many: bool) -> Option<Tick> {
-        let tick = self.clock.tick_at(now);
+    /// Counts a registration that read the clock. Returns whether the shard ticks from now on.
+    pub(super) fn count_registration(&mut self, tick: Tick, cadence: Cadence, many: bool) -> bool {
+        let full_at = cadence.after(tick);
         let real = self.clock.source.is_real();
         self.mode = self
             .mode
-            .after_registration(tick, many, self.counters.registered, real);
-        self.mode.is_ticking().then(|| tick.next())
+            .after_registration(full_at, many, self.counters.registered, real);
+        let begins = self.mode.is_ticking();
+        if begins {
+            self.full_at = full_at;
+        }
+        begins
     }
 
-    /// Decides, after a visit at `tick`, when the driver is to come again.
-    pub(super) fn plan(&mut self, tick: Tick) {
-        let next = self
-            .mode
-            .after_visit(self.counters.registered, self.clock.source.is_real());
-        if !self.mode.is_ticking() {
-            self.wake_at = self.next_visit();
-        } else if !next.is_ticking() && !self.wheel.has_incoming() {
-            self.counters.dozes += 1;
-            self.doze();
-        } else {
-            // The next visit transfers what came in during this one.
-            if next.is_ticking() {
-                self.mode = next;
-            }
-            self.wake_at = tick.next();
-        }
+    /// Decides, as a full visit begins, whether the shard goes on ticking. That visit transfers all that is incoming, either way.
+    pub(super) fn end_cadence(&mut self) {
+        let real = self.clock.source.is_real();
+        self.mode = self.mode.after_cadence(self.counters.registered, real);
+        self.counters.dozes += u64::from(!self.mode.is_ticking());
     }
 }

@@ -209,6 +209,11 @@ impl Shard {
         matches!(self.status(), Status::Shutdown(_))
     }
 
+    /// Whether a driver visits the shard, by a clock that reads `source`.
+    pub(super) fn is_driven_by(&self, source: Source) -> bool {
+        matches!(self.status(), Status::Driven(_, current) if current == source)
+    }
+
     /// Whether a driver visits the shard.
     pub(crate) fn is_driven(&self) -> bool {
         matches!(self.status(), Status::Driven(..))

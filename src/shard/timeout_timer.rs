@@ -43,7 +43,7 @@ impl Timer {
         if !deadline.is_some_and(|deadline| candidate.is_due_by(deadline, tick)) {
             return false;
         }
-        let Some(key) = self.shard.reuse.take_at(now, tick) else {
+        let Some(key) = self.shard.reuse.take_at(now, self.shard.cadence.nanos(tick)) else {
             return false;
         };
         self.claim.set_entry(key, candidate.until, candidate.waker);
@@ -64,7 +64,7 @@ impl Timer {
             return false;
         };
         state.wheel.reinsert_incoming(&key, Nanos(self.claim.nanos));
-        let until = shard.pending_until_next_tick(&state);
+        let until = shard.pending_until_full_visit(&state);
         drop(state);
         self.claim.set_entry(key, until, id);
         true
@@ -83,7 +83,7 @@ impl Timer {
         let mut state = shard.lock_to_register();
         if state.mode.is_ticking() {
             shard.admit(&mut state, Admission::New)?;
-            let until = shard.pending_until_next_tick(&state);
+            let until = shard.pending_until_full_visit(&state);
             let key = state.wheel.insert_incoming(delay, waker);
             let spent = shard.make_room(&mut state);
             drop(state);
@@ -98,16 +98,18 @@ impl Timer {
         let tick = state.clock.deadline_tick(state.clock.nanos_at(due));
         let (until, epoch) = (state.until(tick), state.epoch);
         let key = state.wheel.insert(tick, waker);
-        let dozed = !state.mode.is_ticking();
-        let ticks_by = state.count_registration(wheel_now, shard.reuse.were_many());
+        let now = state.clock.tick_at(wheel_now);
+        let mut wake_at = tick;
         let mut emptied = Vec::new();
-        if dozed && ticks_by.is_some() {
+        // `ensure_driven` may have let another thread make the shard tick.
+        let ticks = state.mode.is_ticking();
+        if !ticks && state.count_registration(now, shard.cadence, shard.reuse.were_many()) {
+            wake_at = tick.min(state.full_at);
             // The last visit may be long ago. The clock of a shard that ticks is its generation, and begins here.
-            let begins = shard.generation_at(&state, state.clock.tick_at(wheel_now));
+            let begins = shard.generation_at(&state, now);
             shard.end_generation(&mut state, begins, &mut emptied);
+            shard.ticks.store(true, Ordering::Relaxed);
         }
-        let wake_at = ticks_by.unwrap_or(tick);
-        shard.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         let spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
         drop((spent, emptied));
@@ -118,10 +120,10 @@ impl Timer {
 }
 
 impl Shard {
-    /// Until when an incoming timer is certainly pending: no visit that transfers comes before the next tick.
+    /// Until when an incoming timer is certainly pending: only a full visit transfers.
     #[inline]
-    fn pending_until_next_tick(&self, state: &State) -> Generation {
-        state.until(self.reuse.generation().tick().next())
+    fn pending_until_full_visit(&self, state: &State) -> Generation {
+        state.until(state.full_at)
     }
 }
 

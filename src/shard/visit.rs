@@ -51,9 +51,11 @@ impl Shard {
         state.clock = clock;
         state.epoch = epoch;
         state.driver = driver;
-        state.attached += 1;
+        state.attached = state.attached.saturating_add(1);
         self.end_asking(&mut state);
-        state.doze();
+        state.mode = Mode::DOZING;
+        let next = state.next_visit();
+        self.plan_visit(&mut state, next);
         self.publish(&state);
         let begins = self.generation_at(&state, state.wheel.now());
         self.reuse.begin_generation(begins);
@@ -66,7 +68,7 @@ impl Shard {
             return;
         }
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
-        if state.mode.is_ticking() {
+        if state.wheel.has_incoming() {
             self.mark_incoming(&mut state, stopped_at);
             state.transfer_incoming(usize::MAX);
         }
@@ -102,7 +104,7 @@ impl Shard {
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
-        if state.mode.is_ticking() {
+        if state.wheel.has_incoming() {
             // Futures that go on with Tokio's timer ask for their deadlines.
             self.mark_incoming(&mut state, Nanos::ZERO);
             state.transfer_incoming(usize::MAX);
@@ -112,6 +114,7 @@ impl Shard {
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
         self.end_asking(&mut state);
+        self.plan_visit(&mut state, Tick::ZERO);
         self.release(pending);
         self.publish(&state);
         self.unlock(state);
@@ -124,7 +127,7 @@ impl Shard {
         let state = lock(&self.state);
         let now = state.clock.nanos_of(self.now() - crate::clock::ROUNDING);
         matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. })
-            && state.clock.tick_at(now) >= state.wake_at
+            && state.clock.tick_at(now) >= self.wake_at()
     }
 
     /// Marks what is incoming now. This turn transfers that, and no more, so that it ends. Delays count from a reading of the clock that
@@ -155,6 +158,10 @@ impl Shard {
         batch: usize,
         wakers: &mut Wakers,
     ) -> Visited {
+        let tick = self.tick.tick_at(now);
+        if begins && source.is_real() && tick < self.wake_at() && self.is_driven_by(source) {
+            return Visited::Finished { next: self.wake_at() };
+        }
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         match state.mode {
@@ -172,23 +179,27 @@ impl Shard {
             self.end_asking(state);
             self.publish(state);
         }
-        let tick = state.clock.tick_at(now);
         if begins {
-            let ticking = state.mode.is_ticking();
             // A test may have stopped the clock, and then the next tick may never come. So what is incoming is transferred now.
-            if tick < state.wake_at && (source.is_real() || !ticking) {
-                let next = state.wake_at;
+            let full = state.mode.is_ticking() && (tick >= state.full_at || !source.is_real());
+            if tick < self.wake_at() && !full {
                 self.unlock(guard);
-                return Visited::Finished { next };
+                return Visited::Finished { next: self.wake_at() };
             }
             if tick >= state.asked {
                 self.end_asking(state);
             }
-            let (last, next) = (self.reuse.generation(), self.generation_at(state, tick));
+            let next = self.generation_at(state, tick);
             self.end_generation(state, next, &mut wakers.spent);
-            // Only once in a tick of the real clock: while a generation goes on, incoming timers can still be taken over.
-            if ticking && (last != next || next == Generation::ENDED) {
+            if full {
+                // What is registered from here on stays incoming, and can be taken over, until the next full visit.
+                state.full_at = self.cadence.after(tick);
+                state.counters.full_visits += 1;
                 self.mark_incoming(state, now);
+                state.end_cadence();
+                self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
+            } else {
+                state.counters.light_visits += 1;
             }
         }
         let advanced = state.wheel.advance(tick, batch, &mut wakers.due);
@@ -198,9 +209,8 @@ impl Shard {
         if advanced.more || !state.transfer_incoming(batch - advanced.expired - advanced.cascaded) {
             return Visited::Unfinished;
         }
-        state.plan(tick);
-        self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
-        let next = state.wake_at;
+        let next = state.next_visit();
+        self.plan_visit(state, next);
         self.unlock(guard);
         Visited::Finished { next }
     }
@@ -244,7 +254,7 @@ mod tests {
         {
             let mut state = lock(&shard.state);
             state.asked = Tick(5);
-            state.wake_at = Tick(5);
+            shard.plan_visit(&mut state, Tick(5));
         }
         for (at, planned) in [(4, Tick(5)), (5, NEVER)] {
             let visited = visit(shard, clock, 1, at, true, 256);
@@ -268,7 +278,7 @@ mod tests {
             let mut state = lock(&shard.state);
             // Its key is forgotten: nobody removes it.
             let _ = state.wheel.insert(at, Waker::noop().clone());
-            state.wake_at = at;
+            shard.plan_visit(&mut state, at);
         };
         shard.attach(clock, Epoch(1), 1);
         register(Tick(1));
@@ -283,6 +293,6 @@ mod tests {
         let due = Tick(1_000);
         register(due);
         visit(1, 1, false, 256);
-        assert_eq!(lock(&shard.state).wake_at, due);
+        assert_eq!(shard.wake_at(), due);
     }
 }

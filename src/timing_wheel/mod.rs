@@ -77,7 +77,7 @@ use level::Level;
 pub(crate) use bucket::Key;
 pub(crate) use by_cell::First;
 pub(crate) use census::Site;
-pub(crate) use tick::{Nanos, Tick, TickDuration};
+pub(crate) use tick::{Cadence, Nanos, Tick, TickDuration};
 
 /// Values of type `T`, each with a deadline. The wheel knows no clock: its owner tells it what tick it is.
 pub(crate) struct TimingWheel<T> {

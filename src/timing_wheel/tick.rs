@@ -52,10 +52,6 @@ pub(crate) struct Tick(pub(crate) u64);
 impl Tick {
     pub(crate) const ZERO: Tick = Tick(0);
     pub(crate) const MAX: Tick = Tick(u64::MAX);
-
-    pub(crate) fn next(self) -> Tick {
-        Tick(self.0.saturating_add(1))
-    }
 }
 
 /// How long a tick is, and so how to round: a reading of the clock down, a deadline up.
@@ -97,5 +93,36 @@ impl TickDuration {
     #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Nanos {
         Nanos(tick.0.saturating_mul(self.0.get()))
+    }
+
+    /// How often a ticking shard gets a full visit: every 10 ms, or every tick if that is longer.
+    pub(crate) fn cadence(self) -> Cadence {
+        Cadence((10_000_000 / self.0).max(1))
+    }
+}
+
+/// How many ticks pass from one full visit of a ticking shard to the next.
+///
+/// Full visits are at multiples of it, so those of all shards share a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cadence(u64);
+
+impl Cadence {
+    /// The first full visit after `tick`.
+    #[inline]
+    pub(crate) fn after(self, tick: Tick) -> Tick {
+        Tick((tick.0 / self.0).saturating_add(1).saturating_mul(self.0))
+    }
+
+    /// One cadence before `tick`.
+    #[inline]
+    pub(crate) fn before(self, tick: Tick) -> Tick {
+        Tick(tick.0.saturating_sub(self.0))
+    }
+
+    /// How long it lasts, in ticks of this duration.
+    #[inline]
+    pub(crate) fn nanos(self, tick: TickDuration) -> Nanos {
+        tick.start_of(Tick(self.0))
     }
 }

@@ -25,7 +25,7 @@ use tokio::{
 use tokio_test::task::{self, Spawn};
 
 /// A tick of `Wheel::new()`.
-pub(crate) const TICK: Duration = ms(10);
+pub(crate) const TICK: Duration = ms(1);
 pub(crate) const SECOND: Duration = ms(1_000);
 pub(crate) const DAY: Duration = ms(86_400_000);
 

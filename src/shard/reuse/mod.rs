@@ -190,14 +190,14 @@ impl Reuse {
         })
     }
 
-    /// Takes what this thread keeps for a timer that had to read the clock, at `now`. Leaves it, now and then, when the last [`BUSY`]
-    /// of these took less than a tick: [`Reuse::were_many`] tells of it.
+    /// Takes what this thread keeps for a timer that had to read the clock, at `now`. Refuses once per
+    /// [`BUSY`] takes within a cadence, so that the caller takes the lock and the shard may start ticking.
     #[inline]
-    pub(super) fn take_at(&self, now: Moment, tick: TickDuration) -> Option<Key> {
+    pub(super) fn take_at(&self, now: Moment, cadence: Nanos) -> Option<Key> {
         self.with_local(|local| {
             local.counted += 1;
             if local.counted == BUSY {
-                local.were_many = local.counted_from.nanos_until(now) < tick.nanos();
+                local.were_many = local.counted_from.nanos_until(now) < cadence;
                 local.counted = 0;
                 local.counted_from = now;
                 if local.were_many {

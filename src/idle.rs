@@ -11,11 +11,11 @@ use std::{
 
 use crate::{
     budget,
-    clock::{EpochInstant, Nanos},
+    clock::{Moment, Nanos},
     error::SleepError,
     shard::Shard,
     sleep::Sleep,
-    sync::{AtomicBool, AtomicU64, Ordering},
+    sync::{AtomicU64, Ordering},
     wheel::Wheel,
 };
 
@@ -54,13 +54,11 @@ impl Wheel {
     /// ```
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let shard = self.shard();
-        let start = shard.read_clock();
+        let start = shard.now();
         let sleep = Sleep::after(shard, start, duration);
         let activity = Activity {
             shard: shard.clone(),
-            start,
-            touched: AtomicU64::new(0),
-            touched_since: AtomicBool::new(false),
+            touched: AtomicU64::new(start.word()),
         };
         IdleTimer {
             sleep,
@@ -116,11 +114,8 @@ pub struct IdleHandle {
 
 struct Activity {
     shard: Arc<Shard>,
-    start: EpochInstant,
-    /// Nanoseconds from `start` to the last touch.
+    /// The [`Moment`] of the last touch or, before the first one, of the timer's making.
     touched: AtomicU64,
-    /// There was a touch by the clock of another epoch. When that was, this clock cannot tell.
-    touched_since: AtomicBool,
 }
 
 impl IdleTimer {
@@ -145,15 +140,12 @@ impl IdleTimer {
         self.sleep.poll_elapsed(waker)
     }
 
-    /// Moves the sleep to one duration after the last touch.
+    /// Takes the last touch into account.
     fn push_back(&mut self) {
-        if self.activity.touched_since.swap(false, Ordering::Relaxed) {
-            let now = self.activity.shard.read_clock();
-            self.sleep.reset_to(now.after(self.duration));
-            return;
-        }
-        let deadline = self.activity.last_touch().after(self.duration);
-        // Deadlines of different clocks do not compare: then the sleep was pushed back by the other clock already.
+        self.sleep.settle();
+        let activity = &*self.activity;
+        let touched = activity.shard.settled(activity.last_touch());
+        let deadline = touched.after(Nanos::passed(self.duration));
         if deadline > self.sleep.due() {
             self.sleep.reset_to(deadline);
         }
@@ -161,10 +153,8 @@ impl IdleTimer {
 }
 
 impl Activity {
-    /// When the last touch was, by the clock by which the timer was made.
-    fn last_touch(&self) -> EpochInstant {
-        let touched = self.touched.load(Ordering::Relaxed);
-        self.start.after(Duration::from_nanos(touched))
+    fn last_touch(&self) -> Moment {
+        Moment::from_word(self.touched.load(Ordering::Relaxed))
     }
 }
 
@@ -185,19 +175,17 @@ impl IdleHandle {
     /// # }
     /// ```
     pub fn touch(&self) {
-        let Activity {
-            shard,
-            start,
-            touched,
-            touched_since,
-        } = &*self.activity;
-        match shard.glance_at_clock().since(*start) {
-            // Two threads may store in either order. The later touch counts.
-            Some(passed) => {
-                touched.fetch_max(Nanos::passed(passed).0, Ordering::Relaxed);
-            }
-            None => touched_since.store(true, Ordering::Relaxed),
-        }
+        let now = self.activity.shard.glance();
+        // Two threads may store in either order, and the later touch counts. One that was made while there was no driver does not
+        // compare: it was made before, or the driver has gone since.
+        let later = |touched| {
+            let known = Moment::from_word(touched) >= now;
+            (!known).then_some(now.word())
+        };
+        let _ = self
+            .activity
+            .touched
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 }
 
@@ -216,7 +204,10 @@ impl fmt::Debug for IdleTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdleTimer")
             .field("duration", &self.duration)
-            .field("last_touch", &self.activity.last_touch().instant)
+            .field(
+                "last_touch",
+                &self.activity.shard.instant_of(self.activity.last_touch()),
+            )
             .finish()
     }
 }
@@ -224,7 +215,10 @@ impl fmt::Debug for IdleTimer {
 impl fmt::Debug for IdleHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdleHandle")
-            .field("last_touch", &self.activity.last_touch().instant)
+            .field(
+                "last_touch",
+                &self.activity.shard.instant_of(self.activity.last_touch()),
+            )
             .finish()
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     budget,
-    clock::{EpochInstant, Nanos},
+    clock::{Moment, Nanos},
     error::SleepError,
     sleep::Sleep,
     wheel::Wheel,
@@ -57,7 +57,7 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let shard = self.shard();
-        let first = Sleep::from_now(shard, Duration::ZERO);
+        let first = Sleep::after(shard, shard.now(), Duration::ZERO);
         Interval::new(first, period, self.tick_duration())
     }
 
@@ -211,13 +211,18 @@ impl Interval {
 
     /// Takes the tick that has come, and moves on to the next.
     pub(crate) fn take_tick(&mut self) -> Instant {
+        let instant = self.sleep.deadline();
+        let mut now = self.sleep.shard().now();
+        if now.partial_cmp(&self.sleep.due()).is_none() {
+            // The driver has come or gone meanwhile. Wheel time is what compares.
+            self.sleep.settle();
+            now = self.sleep.shard().settled(now);
+        }
         let tick = self.sleep.due();
-        let now = self.sleep.shard().read_clock();
-        let next = match now.since(tick) {
-            // The tick's instant is of another clock: it does not compare with now.
-            None => now.after(self.period),
-            Some(late) if late > self.missed_after => self.after_missed(tick, now, late),
-            Some(_) => tick.after(self.period),
+        let late = now.since(tick);
+        let next = match late.to_duration() > self.missed_after {
+            true => self.after_missed(tick, now, late),
+            false => tick.after(Nanos::passed(self.period)),
         };
         // A tick that has come already must not wait for the driver.
         if next <= now {
@@ -225,7 +230,7 @@ impl Interval {
         } else {
             self.sleep.reset_to(next);
         }
-        tick.instant
+        instant
     }
 
     /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.
@@ -342,14 +347,12 @@ impl Interval {
     }
 
     /// The tick after `missed`, which is taken only now.
-    fn after_missed(&self, missed: EpochInstant, now: EpochInstant, late: Duration) -> EpochInstant {
+    fn after_missed(&self, missed: Moment, now: Moment, late: Nanos) -> Moment {
+        let period = Nanos::passed(self.period);
         match self.missed_tick_behavior {
-            MissedTickBehavior::Burst => missed.after(self.period),
-            MissedTickBehavior::Delay => now.after(self.period),
-            MissedTickBehavior::Skip => {
-                let beyond = Nanos::passed(late).0 % Nanos::from_duration(self.period).0;
-                now.after(self.period - Duration::from_nanos(beyond))
-            }
+            MissedTickBehavior::Burst => missed.after(period),
+            MissedTickBehavior::Delay => now.after(period),
+            MissedTickBehavior::Skip => now.after(Nanos(period.0 - late.0 % period.0)),
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     budget,
-    clock::EpochInstant,
+    clock::{Moment, Nanos},
     console::Resource,
     error::SleepError,
     shard::{Shard, Timer},
@@ -56,7 +56,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::from_now(self.shard(), duration)
+        Sleep::after(self.shard(), self.shard().now(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
@@ -90,11 +90,11 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let shard = self.shard();
         let resource = Resource::new("Sleep", "Wheel::sleep_until");
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
+        let shard = self.shard();
         Sleep {
-            timer: Timer::at(shard, shard.stamp(deadline)),
+            timer: Timer::at(shard, shard.moment_of(deadline)),
             resource,
         }
     }
@@ -138,23 +138,11 @@ pub struct Sleep {
 impl Sleep {
     /// A sleep that is due `duration` after `start`. If the duration is zero, it completes at the first poll.
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Sleep {
+    pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Sleep {
         let resource = Resource::new("Sleep", "Wheel::sleep");
         resource.lasts(|| duration);
         Sleep {
             timer: Timer::after(shard, start, duration),
-            resource,
-        }
-    }
-
-    /// A sleep that is due `duration` from now. If the duration is zero, it completes at the first poll.
-    #[inline]
-    #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn from_now(shard: &Arc<Shard>, duration: Duration) -> Sleep {
-        let resource = Resource::new("Sleep", "Wheel::sleep");
-        resource.lasts(|| duration);
-        Sleep {
-            timer: Timer::from_now(shard, duration),
             resource,
         }
     }
@@ -215,20 +203,25 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        self.reset_to(self.timer.shard().stamp(deadline));
+        self.reset_to(self.timer.shard().moment_of(deadline));
     }
 
     /// Moves the sleep to a deadline by a known clock.
     #[inline]
-    pub(crate) fn reset_to(&mut self, deadline: EpochInstant) {
-        let until = || deadline.instant.saturating_duration_since(Instant::now());
+    pub(crate) fn reset_to(&mut self, deadline: Moment) {
+        let shard = self.timer.shard();
+        let until = || {
+            shard
+                .instant_of(deadline)
+                .saturating_duration_since(Instant::now())
+        };
         self.resource.restart("Sleep::reset", until);
         self.timer.reset(deadline);
     }
 
     /// Moves the sleep to `duration` from now.
     pub(crate) fn reset_after(&mut self, duration: Duration) {
-        let deadline = self.timer.shard().read_clock().after(duration);
+        let deadline = self.timer.shard().now().after(Nanos::passed(duration));
         if duration.is_zero() {
             self.reset_immediately(deadline);
         } else {
@@ -237,7 +230,7 @@ impl Sleep {
     }
 
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: EpochInstant) {
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         self.resource.restart("Sleep::reset", || Duration::ZERO);
         self.timer.reset_immediately(deadline);
     }
@@ -259,13 +252,18 @@ impl Sleep {
         self.timer.refused_until()
     }
 
+    /// Converts the deadline to wheel time, if it is not yet. Starts a driver for that if there is none.
+    pub(crate) fn settle(&mut self) {
+        self.timer.settle();
+    }
+
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
     }
 
     /// The deadline, and the epoch of its clock.
     #[inline]
-    pub(crate) fn due(&self) -> EpochInstant {
+    pub(crate) fn due(&self) -> Moment {
         self.timer.due()
     }
 }

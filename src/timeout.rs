@@ -98,7 +98,7 @@ impl Wheel {
         let shard = self.shard();
         let resource = Resource::new("Timeout", "Wheel::timeout_at");
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        Timeout::new(Timer::at(shard, shard.stamp(deadline)), resource, future)
+        Timeout::new(Timer::at(shard, shard.moment_of(deadline)), resource, future)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 #[cfg(feature = "io")]
-use crate::clock::EpochInstant;
+use crate::clock::Moment;
 use crate::{
     driver, events,
     metrics::Metrics,
@@ -312,19 +312,19 @@ impl Wheel {
     /// Reads the clock that the wheel's timers go by.
     #[cfg(any(feature = "hyper", feature = "quinn"))]
     pub(crate) fn now(&self) -> tokio::time::Instant {
-        self.shard().now()
-    }
-
-    /// Reads the same clock, and tells its epoch too.
-    #[cfg(feature = "io")]
-    pub(crate) fn read_clock(&self) -> EpochInstant {
         self.shard().read_clock()
     }
 
-    /// The earlier of two deadlines, even if they are of different clocks.
+    /// The moment that it is, by the same clock.
     #[cfg(feature = "io")]
-    pub(crate) fn earlier(&self, one: EpochInstant, other: EpochInstant) -> EpochInstant {
-        self.shard().earlier(one, other)
+    pub(crate) fn moment(&self) -> Moment {
+        self.shard().now()
+    }
+
+    /// A moment as one of wheel time. Starts a driver for that if there is none.
+    #[cfg(feature = "io")]
+    pub(crate) fn settled(&self, moment: Moment) -> Moment {
+        self.shard().settled(moment)
     }
 
     /// The shard of the current thread.

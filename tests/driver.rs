@@ -183,9 +183,9 @@ fn a_driver_that_ends_tells_the_next_how_far_it_came() {
     let first = paused_runtime();
     let sleep = first.block_on(async {
         let wheel = Wheel::new();
-        let sleep = wheel.sleep(SECOND * 20);
         let mut other = wheel.sleep(SECOND * 10);
         register(&mut other);
+        let sleep = wheel.sleep(SECOND * 20);
         drop(wheel);
         other.await.unwrap();
         settle().await;

@@ -566,11 +566,12 @@ async fn a_tick_that_finds_no_budget_left_is_not_lost() {
 #[test]
 fn an_interval_carried_to_a_runtime_with_another_clock_ticks_by_that_one() {
     let wheel = Wheel::new();
-    let mut interval = wheel.interval(SECOND);
-    paused_runtime().block_on(async {
+    let mut interval = paused_runtime().block_on(async {
         tokio::time::advance(2 * DAY).await;
+        let mut interval = wheel.interval(SECOND);
         interval.tick().await.unwrap();
         wheel.sleep(TICK).await.unwrap();
+        interval
     });
     paused_runtime().block_on(async {
         interval.tick().await.unwrap();

@@ -1,6 +1,5 @@
 //! `Clock`: instants to wheel time and back. `Source`: whether a runtime's clock is the real one or a test's.
 
-mod epoch;
 mod moment;
 
 use std::time::Duration;
@@ -13,8 +12,7 @@ use tokio::{
 use crate::timing_wheel::{Tick, TickDuration};
 
 pub(crate) use crate::timing_wheel::Nanos;
-pub(crate) use epoch::{Epoch, EpochInstant};
-pub(crate) use moment::{Base, Moment};
+pub(crate) use moment::{Base, Moment, Shift};
 
 /// What a runtime's clock reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,29 +49,28 @@ impl Source {
     }
 }
 
-/// A driver's clock: how its moments map to wheel time.
+/// A driver's clock: how its instants map to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     base: Base,
-    /// When tick zero began, or would have begun.
-    origin: Moment,
+    shift: Shift,
     tick: TickDuration,
     pub(crate) source: Source,
 }
 
 impl Clock {
-    /// A clock by which wheel time is `elapsed` at `anchor`.
-    pub(crate) fn new(anchor: Instant, elapsed: Nanos, tick: TickDuration, source: Source) -> Clock {
+    /// A clock by which `now` is `time` of the wheel.
+    pub(crate) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
         Clock {
-            base: Base(anchor),
-            origin: Moment(Moment::of(anchor).0.saturating_sub(elapsed.0)),
+            base: Base(now),
+            shift: Shift::between(Moment::of(now), time),
             tick,
             source,
         }
     }
 
-    pub(crate) fn origin(&self) -> Moment {
-        self.origin
+    pub(crate) fn shift(&self) -> Shift {
+        self.shift
     }
 
     pub(crate) fn base(&self) -> Base {
@@ -84,26 +81,10 @@ impl Clock {
         self.tick
     }
 
+    /// Wheel time at an instant of this clock.
     #[inline]
-    pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
-        self.nanos_at(Moment::of(instant))
-    }
-
-    #[inline]
-    pub(crate) fn nanos_at(&self, moment: Moment) -> Nanos {
-        self.origin.nanos_until(moment)
-    }
-
-    /// The tick in progress at `now`.
-    #[inline]
-    pub(crate) fn tick_at(&self, now: Nanos) -> Tick {
-        self.tick.tick_at(now)
-    }
-
-    /// The first tick at which a timer for `deadline` may expire.
-    #[inline]
-    pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
-        self.tick.deadline_tick(deadline)
+    pub(crate) fn wheel_time(&self, instant: Instant) -> Nanos {
+        self.shift.to_wheel(Moment::of(instant)).wheel_time()
     }
 
     /// For which instant to set Tokio's timer, if the driver is to come at `tick`. Auto-advance moves a test's clock by whole
@@ -117,13 +98,9 @@ impl Clock {
     }
 
     /// When `tick` begins, by this clock.
-    pub(crate) fn moment_of(&self, tick: Tick) -> Moment {
-        self.origin.after(self.tick.start_of(tick))
-    }
-
-    /// When `tick` begins, as an instant.
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
-        self.moment_of(tick).instant(self.base)
+        let begin = Moment::of_wheel(self.tick.start_of(tick));
+        self.shift.instant(begin, self.base)
     }
 }
 

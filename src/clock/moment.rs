@@ -1,6 +1,7 @@
-//! `Moment`: an instant in eight bytes.
+//! `Moment`: an instant in eight bytes, on the axis of a clock or of the wheel.
 
 use std::{
+    cmp::Ordering,
     hash::{Hash, Hasher},
     sync::OnceLock,
     time::Duration,
@@ -10,10 +11,19 @@ use tokio::time::Instant;
 
 use super::{Nanos, saturating_add};
 
-/// An instant in eight bytes: nanoseconds of the machine's monotonic clock. It reaches from 146 years before the clock's zero to 438
-/// years after. An instant beyond that is cut to the nearest end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) u64);
+/// An instant, in nanoseconds: of a clock or, in the lower half of the range, of wheel time.
+///
+/// Wheel time begins with the first driver and goes on across all drivers, whatever their clocks read. A timer is converted to it once,
+/// by the [`Shift`] of the driver. While a wheel has no driver, a moment stays on the axis of the clock that it was read from, and the next
+/// driver converts it.
+///
+/// Both axes reach 73 years back from their zero, and 219 years ahead. An instant beyond that is cut to the nearest end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(u64);
+
+/// By how much the driver's clock is ahead of wheel time. It changes only when a driver with another clock comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shift(pub(crate) u64);
 
 /// An instant of the clock, from which moments are turned back into instants.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +68,13 @@ impl Hasher for Fields {
 }
 
 impl Moment {
-    const ZERO: u64 = 1 << 62;
+    /// Set in a moment of a clock.
+    const CLOCK: u64 = 1 << 63;
+    /// From the end of an axis to its zero.
+    const ZERO: u64 = 1 << 61;
+    const LAST: u64 = Moment::CLOCK - 1;
     /// An instant with fewer seconds than this always fits.
-    const SECONDS: u64 = 1 << 33;
+    const SECONDS: u64 = 1 << 32;
 
     #[inline]
     pub(crate) fn of(instant: Instant) -> Moment {
@@ -72,7 +86,7 @@ impl Moment {
                 nanos: Some(nanos),
                 others: false,
             } if (seconds as u64) < Moment::SECONDS => {
-                Moment(Moment::ZERO + seconds as u64 * 1_000_000_000 + u64::from(nanos))
+                Moment((Moment::CLOCK | Moment::ZERO) + seconds as u64 * 1_000_000_000 + u64::from(nanos))
             }
             Fields {
                 seconds: Some(seconds),
@@ -86,7 +100,7 @@ impl Moment {
     #[cold]
     fn cut(seconds: i64, nanos: u32) -> Moment {
         let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos) + i128::from(Moment::ZERO);
-        Moment(nanos.clamp(0, u64::MAX.into()) as u64)
+        Moment(Moment::CLOCK | nanos.clamp(0, Moment::LAST.into()) as u64)
     }
 
     /// The same for an instant whose fields are not seconds and nanoseconds.
@@ -96,29 +110,97 @@ impl Moment {
         let first = *FIRST.get_or_init(Instant::now);
         let after = Nanos::passed(instant.saturating_duration_since(first)).0;
         let before = Nanos::passed(first.saturating_duration_since(instant)).0;
-        Moment(Moment::ZERO.saturating_add(after).saturating_sub(before))
+        let nanos = Moment::ZERO.saturating_add(after).saturating_sub(before);
+        Moment(Moment::CLOCK | nanos.min(Moment::LAST))
     }
 
-    pub(crate) fn instant(self, base: Base) -> Instant {
-        let zero = Moment::of(base.0).0;
-        match self.0.checked_sub(zero) {
-            Some(after) => saturating_add(base.0, Duration::from_nanos(after)),
-            None => base
-                .0
-                .checked_sub(Duration::from_nanos(zero - self.0))
-                .unwrap_or(base.0),
+    /// A moment of wheel time.
+    #[inline]
+    pub(crate) fn of_wheel(time: Nanos) -> Moment {
+        Moment(Moment::ZERO.saturating_add(time.0).min(Moment::LAST))
+    }
+
+    /// The moment that a word was made of.
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Moment {
+        Moment(word)
+    }
+
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn is_wheel_time(self) -> bool {
+        self.0 < Moment::CLOCK
+    }
+
+    /// A moment of wheel time as the wheel counts it. Zero if it is before the wheel's first tick.
+    #[inline]
+    pub(crate) fn wheel_time(self) -> Nanos {
+        debug_assert!(self.is_wheel_time());
+        Nanos(self.0.saturating_sub(Moment::ZERO))
+    }
+
+    /// The moment that is `span` later. If that is beyond the axis, the one that is 30 years later.
+    #[inline]
+    pub(crate) fn after(self, span: Nanos) -> Moment {
+        let axis = self.0 & Moment::CLOCK;
+        let nanos = self.0 & Moment::LAST;
+        match nanos.checked_add(span.0).filter(|nanos| *nanos <= Moment::LAST) {
+            Some(nanos) => Moment(axis | nanos),
+            None => Moment(axis | nanos.saturating_add(Nanos::FAR_FUTURE.0).min(Moment::LAST)),
         }
     }
 
-    /// How long it is from this to `later`. Zero if `later` is earlier.
+    /// How long it is since `earlier`. Zero if `earlier` is later, or is of the other axis.
     #[inline]
-    pub(crate) fn nanos_until(self, later: Moment) -> Nanos {
-        Nanos(later.0).saturating_sub(Nanos(self.0))
+    pub(crate) fn since(self, earlier: Moment) -> Nanos {
+        match self.is_wheel_time() == earlier.is_wheel_time() {
+            true => Nanos(self.0).saturating_sub(Nanos(earlier.0)),
+            false => Nanos::ZERO,
+        }
+    }
+}
+
+/// Moments of different axes do not compare.
+impl PartialOrd for Moment {
+    #[inline]
+    fn partial_cmp(&self, other: &Moment) -> Option<Ordering> {
+        (self.is_wheel_time() == other.is_wheel_time()).then(|| self.0.cmp(&other.0))
+    }
+}
+
+impl Shift {
+    /// The shift by which `now`, a moment of the driver's clock, is `time` of the wheel.
+    pub(crate) fn between(now: Moment, time: Nanos) -> Shift {
+        Shift(now.0.wrapping_sub(Moment::of_wheel(time).0))
     }
 
+    /// A moment of either axis as one of wheel time.
     #[inline]
-    pub(crate) fn after(self, span: Nanos) -> Moment {
-        Moment(self.0.saturating_add(span.0))
+    pub(crate) fn to_wheel(self, moment: Moment) -> Moment {
+        match moment.is_wheel_time() {
+            true => moment,
+            false => Moment(moment.0.saturating_sub(self.0).min(Moment::LAST)),
+        }
+    }
+
+    /// A moment of either axis as an instant of the driver's clock.
+    pub(crate) fn instant(self, moment: Moment, base: Base) -> Instant {
+        let nanos = match moment.is_wheel_time() {
+            true => moment.0.saturating_add(self.0),
+            false => moment.0,
+        };
+        let zero = Moment::of(base.0).0;
+        match nanos.checked_sub(zero) {
+            Some(after) => saturating_add(base.0, Duration::from_nanos(after)),
+            None => base
+                .0
+                .checked_sub(Duration::from_nanos(zero - nanos))
+                .unwrap_or(base.0),
+        }
     }
 }
 
@@ -128,40 +210,69 @@ mod tests {
 
     use super::*;
 
+    /// Far within both axes.
+    const FAR: u64 = 1 << 60;
+
     proptest! {
         #[test]
-        fn an_instant_comes_back_as_it_was(nanos in any::<i64>()) {
+        fn an_instant_comes_back_as_it_was(nanos in any::<i64>(), time in 0..FAR) {
             let base = Instant::now();
-            let by = Duration::from_nanos(nanos.unsigned_abs() / 3);
+            let by = Duration::from_nanos(nanos.unsigned_abs() / 8);
             let instant = if nanos < 0 { base.checked_sub(by) } else { base.checked_add(by) };
             let instant = instant.unwrap_or(base);
-            prop_assert_eq!(Moment::of(instant).instant(Base(base)), instant);
+            let moment = Moment::of(instant);
+            let shift = Shift::between(Moment::of(base), Nanos(time));
+            prop_assert_eq!(shift.instant(moment, Base(base)), instant);
+            prop_assert_eq!(shift.instant(shift.to_wheel(moment), Base(base)), instant);
         }
 
         #[test]
-        fn moments_are_as_far_apart_as_their_instants(one in 0..u64::MAX / 4, other in 0..u64::MAX / 4) {
+        fn moments_are_as_far_apart_as_their_instants(one in 0..FAR, other in 0..FAR, time in 0..FAR) {
             let base = Instant::now();
             let (one, other) = (one.min(other), one.max(other));
             let at = |nanos| base + Duration::from_nanos(nanos);
-            prop_assert_eq!(
-                Moment::of(at(one)).nanos_until(Moment::of(at(other))).to_duration(),
-                at(other) - at(one)
-            );
-            prop_assert_eq!(
-                Moment::counted(at(one)).nanos_until(Moment::counted(at(other))).to_duration(),
-                at(other) - at(one)
-            );
+            let apart = Nanos(other - one);
+            let shift = Shift::between(Moment::of(base), Nanos(time));
+            let wheel = |instant| shift.to_wheel(Moment::of(instant));
+            for moment in [&Moment::of as &dyn Fn(_) -> _, &Moment::counted, &wheel] {
+                prop_assert_eq!(moment(at(other)).since(moment(at(one))), apart);
+                prop_assert_eq!(moment(at(one)).after(apart), moment(at(other)));
+            }
+            prop_assert_eq!(shift.to_wheel(Moment::of(at(one))).wheel_time(), Nanos(time + one));
         }
     }
 
     #[test]
     fn an_instant_beyond_all_moments_is_cut() {
         let base = Instant::now();
+        let shift = Shift::between(Moment::of(base), Nanos::ZERO);
+        let last = Moment(u64::MAX);
         let Some(far) = base.checked_add(Duration::from_secs(1 << 40)) else {
             return;
         };
-        assert_eq!(Moment::of(far), Moment(u64::MAX));
-        assert!(Moment::of(far).instant(Base(base)) > base + Duration::from_secs(1 << 33));
-        assert_eq!(Moment::cut(i64::MIN, 0), Moment(0));
+        assert_eq!(Moment::of(far), last);
+        assert!(shift.instant(last, Base(base)) > base + Duration::from_secs(1 << 32));
+        assert!(shift.to_wheel(last).wheel_time() > Nanos::FAR_FUTURE);
+        assert_eq!(Moment::cut(i64::MIN, 0), Moment(Moment::CLOCK));
+        assert!(shift.to_wheel(Moment(Moment::CLOCK)).is_wheel_time());
+        assert_eq!(Moment::of_wheel(Nanos(u64::MAX)), Moment(Moment::LAST));
+    }
+
+    #[test]
+    fn a_span_beyond_the_axis_is_thirty_years() {
+        for moment in [Moment::of(Instant::now()), Moment::of_wheel(Nanos(7))] {
+            assert_eq!(moment.after(Nanos(u64::MAX)), moment.after(Nanos::FAR_FUTURE));
+            assert_eq!(moment.after(Nanos(u64::MAX)).since(moment), Nanos::FAR_FUTURE);
+        }
+    }
+
+    #[test]
+    fn moments_of_different_axes_do_not_compare() {
+        let (clock, wheel) = (Moment::of(Instant::now()), Moment::of_wheel(Nanos(7)));
+        assert_eq!(clock.partial_cmp(&wheel), None);
+        assert_eq!(
+            (clock.since(wheel), wheel.since(clock)),
+            (Nanos::ZERO, Nanos::ZERO)
+        );
     }
 }

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, time::Instant};
-
-use super::{
-    alarm::Alarm,
-    start::{self, current_runtime},
+use tokio::{
+    runtime::{self, Handle},
+    time::Instant,
 };
+
+use super::{alarm::Alarm, start::current_runtime};
 use crate::{
-    clock::{self, Clock, Epoch, Source},
+    clock::{self, Clock, Source},
     error::Refusal,
     labels::Labels,
     lag::{LagHistogram, LagRecorder},
@@ -55,14 +55,12 @@ pub(super) struct DriverSlot {
     pub(super) driver: u64,
     /// Whether there is a driver.
     pub(super) taken: bool,
-    /// The epoch of the clock below.
-    pub(super) epoch: Epoch,
-    /// The clock of this driver, or of the last one.
+    /// The clock of this driver, or of the last one. Before the first one, its wheel time means nothing.
     pub(super) clock: Clock,
     /// Wheel time when the last driver went.
     pub(super) stopped_at: Nanos,
-    /// The runtime whose pausable clock the last driver went by when it retired: for one that comes back, that clock has gone on.
-    pub(super) retired_from: Option<Handle>,
+    /// The runtime of that driver: for one that comes back, its clock has gone on.
+    pub(super) runtime: Option<runtime::Id>,
 }
 
 /// What the driver adds to the metrics.
@@ -89,7 +87,7 @@ impl Stats {
 
     pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
         let before = self.last_turn.swap(now.0, Ordering::Relaxed);
-        if clock.tick_at(now) > clock.tick_at(Nanos(before)) {
+        if clock.tick().tick_at(now) > clock.tick().tick_at(Nanos(before)) {
             self.ticks.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -118,10 +116,9 @@ impl Shared {
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,
-                epoch: Epoch::NEVER_DRIVEN,
                 clock: Shared::initial_clock(tick),
                 stopped_at: Nanos::ZERO,
-                retired_from: None,
+                runtime: None,
             }),
             runtime: Mutex::new(None),
             never_ran: AtomicU64::new(0),
@@ -248,24 +245,6 @@ impl Drive for Shared {
             Instant::now()
         };
         clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
-    }
-
-    fn would_keep_clock(&self) -> bool {
-        let (was_real, retired_from) = {
-            let slot = lock(&self.slot);
-            (slot.clock.source.is_real(), slot.retired_from.clone())
-        };
-        let given = self
-            .handle()
-            .filter(|_| !self.handle_has_ended.load(Ordering::Relaxed));
-        let Some(runtime) = given.or_else(|| Handle::try_current().ok()) else {
-            return was_real;
-        };
-        let is_real = || {
-            let _entered = runtime.enter();
-            clock::is_real(Instant::now)
-        };
-        was_real && is_real() || retired_from.is_some_and(|former| start::is_same(&former, &runtime))
     }
 
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {

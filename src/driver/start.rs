@@ -1,9 +1,6 @@
 //! How a driver is started, replaced by another one, and let go.
 
-use std::{
-    future::pending,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::{
     runtime::Handle,
@@ -15,7 +12,7 @@ use super::{
     task::{Driver, Guard},
 };
 use crate::{
-    clock::{Clock, Epoch, Source},
+    clock::{Clock, Source},
     error::Refusal,
     events,
     shard::Wakers,
@@ -26,32 +23,27 @@ use crate::{
 impl Shared {
     /// Puts a driver on the runtime that is found, unless there is one. `Err` when that runtime has been shut down.
     pub(super) fn start_on(self: &Arc<Self>, find: impl FnOnce() -> Handle) -> Result<(), Refusal> {
-        let (runtime, retired_from, before) = {
-            let slot = lock(&self.slot);
-            if slot.taken {
-                return Ok(());
-            }
-            (find(), slot.retired_from.clone(), slot.driver)
-        };
-        let comes_back = retired_from.is_some_and(|former| is_same(&former, &runtime));
-        let (number, _former) = {
+        let (runtime, number, _former) = {
             let mut slot = lock(&self.slot);
             if slot.taken {
                 return Ok(());
             }
+            let runtime = find();
             let entered = runtime.enter();
             let (now, source) = (Instant::now(), Source::of(&runtime));
             // Panics, in Tokio's own words, where the runtime's timers are disabled.
             let mut interval = tokio::time::interval(self.tick);
             interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
             drop(entered);
+            // Wheel time goes on by the last driver's clock where that is this one's too, and else from where it stopped.
             let both_real = slot.clock.source.is_real() && source.is_real();
-            let same_clock = both_real || comes_back && slot.driver == before;
-            if slot.epoch == Epoch::NEVER_DRIVEN || !same_clock {
+            let comes_back = slot.runtime == Some(runtime.id());
+            let keeps_clock = slot.driver > 0 && (both_real || comes_back);
+            if !keeps_clock {
                 slot.clock = Clock::new(now, slot.stopped_at, TickDuration::new(self.tick), source);
-                slot.epoch = slot.epoch.next();
             }
             slot.clock.source = source;
+            slot.runtime = Some(runtime.id());
             slot.taken = true;
             slot.driver += 1;
             *lock(&self.runtime) = Some(runtime.clone());
@@ -59,9 +51,9 @@ impl Shared {
             let driver = Driver::new(self.clone(), slot.driver, shards.clone(), slot.clock);
             let former = self.alarm.set_up(driver, interval, runtime.clone());
             for shard in &shards {
-                shard.attach(slot.clock, slot.epoch, slot.driver);
+                shard.attach(slot.clock, slot.driver);
             }
-            (slot.driver, (former, slot.retired_from.take()))
+            (runtime, slot.driver, former)
         };
         // From here on this tells the wheel if the driver goes, also if a subscriber panics.
         let guard = Guard::new(self.clone(), number);
@@ -92,14 +84,13 @@ impl Shared {
         if shards.iter().all(|shard| shard.detach_if_empty(&mut wakers)) {
             slot.taken = false;
             // Later than whatever the last visit went by, which may have read the clock after the turn began.
-            slot.stopped_at = slot.clock.nanos_of(Instant::now()).max(slot.stopped_at);
-            let runtime = lock(&self.runtime).take();
-            slot.retired_from = runtime.filter(|_| slot.clock.source != Source::Machine);
+            slot.stopped_at = slot.clock.wheel_time(Instant::now()).max(slot.stopped_at);
+            lock(&self.runtime).take();
             former = Some(self.alarm.take_down());
         } else {
             shards
                 .iter()
-                .for_each(|shard| shard.attach(slot.clock, slot.epoch, slot.driver));
+                .for_each(|shard| shard.attach(slot.clock, slot.driver));
         }
         let retired = !slot.taken;
         drop(slot);
@@ -135,11 +126,11 @@ impl Shared {
             let stopped_at = match runtime.filter(|_| reads) {
                 Some(runtime) => {
                     let _entered = runtime.enter();
-                    slot.clock.nanos_of(Instant::now()).max(last_turn)
+                    slot.clock.wheel_time(Instant::now()).max(last_turn)
                 }
                 None if slot.clock.source.is_real() => slot
                     .clock
-                    .nanos_of(std::time::Instant::now().into())
+                    .wheel_time(std::time::Instant::now().into())
                     .max(last_turn),
                 None => last_turn,
             };
@@ -153,20 +144,6 @@ impl Shared {
     }
 }
 
-/// Whether two handles are of one runtime, which has not been shut down.
-///
-/// Equal ids do not say so: another runtime may have the id of one that has ended. A task says whether that one has: a runtime
-/// that has been shut down drops it here and now.
-pub(super) fn is_same(former: &Handle, runtime: &Handle) -> bool {
-    if former.id() != runtime.id() {
-        return false;
-    }
-    let probe = former.spawn(pending::<()>());
-    let lives = !probe.is_finished();
-    probe.abort();
-    lives
-}
-
 /// # Panics
 ///
 /// Outside a runtime, in Tokio's own words.
@@ -178,49 +155,6 @@ pub(super) fn current_runtime() -> Handle {
             panic!(
                 "{error}: call or poll this inside a runtime, or give the wheel one with `Builder::handle`"
             )
-        }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use tokio::runtime::{Builder, Runtime};
-
-    use super::*;
-
-    fn runtimes() -> [Runtime; 2] {
-        [Builder::new_current_thread(), Builder::new_multi_thread()]
-            .map(|mut builder| builder.worker_threads(1).build().unwrap())
-    }
-
-    #[test]
-    fn a_runtime_is_the_same_as_long_as_it_lives() {
-        let others = runtimes();
-        for runtime in runtimes() {
-            let (one, other) = (runtime.handle().clone(), runtime.handle().clone());
-            assert!(is_same(&one, &other));
-            assert!(runtime.block_on(async { is_same(&one, &other) }));
-            assert!(
-                others
-                    .iter()
-                    .all(|it| !is_same(&one, it.handle()) && !is_same(it.handle(), &one))
-            );
-            // From here on another may have its id.
-            drop(runtime);
-            assert!(!is_same(&one, &other));
-        }
-    }
-
-    #[test]
-    fn the_question_leaves_no_task_behind() {
-        for runtime in runtimes() {
-            let handle = runtime.handle().clone();
-            assert!((0..100).all(|_| is_same(&handle, &handle)));
-            runtime.block_on(async {
-                while Handle::current().metrics().num_alive_tasks() > 0 {
-                    tokio::task::yield_now().await;
-                }
-            });
         }
     }
 }

@@ -266,7 +266,7 @@ impl Driver {
                 events::driver_late(&shared.name, lag);
             }
         }
-        let now = self.clock.nanos_of(instant);
+        let now = self.clock.wheel_time(instant);
         shared.stats.turned_to(now, &self.clock);
         let all = self.shards.len();
         self.turn.now = now;

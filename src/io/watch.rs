@@ -8,7 +8,14 @@ use std::{
     time::Duration,
 };
 
-use crate::{clock::EpochInstant, error::TimeoutError, sleep::Sleep, wheel::Wheel};
+use tokio::time::Instant;
+
+use crate::{
+    clock::{Moment, Nanos},
+    error::TimeoutError,
+    sleep::Sleep,
+    wheel::Wheel,
+};
 
 /// The timeouts of a stream.
 ///
@@ -23,7 +30,7 @@ use crate::{clock::EpochInstant, error::TimeoutError, sleep::Sleep, wheel::Wheel
 pub(super) struct Watch {
     wheel: Wheel,
     /// Since when each operation waits, indexed by [`Operation`]. Known only while a timeout is on.
-    waits: [Option<EpochInstant>; 4],
+    waits: [Option<Moment>; 4],
     read: Direction,
     write: Direction,
     idle: Timeout,
@@ -52,7 +59,7 @@ struct Direction {
 struct Timeout {
     duration: Option<Duration>,
     /// Time before this does not count. `None` from when the timeout is switched on until an operation first waits.
-    from: Option<EpochInstant>,
+    from: Option<Moment>,
 }
 
 impl Operation {
@@ -136,7 +143,7 @@ impl Watch {
         }
         // The clock is read only if the idle timeout is on.
         if let Some(from) = &mut self.idle.from {
-            *from = self.wheel.read_clock();
+            *from = self.wheel.moment();
         }
     }
 
@@ -154,18 +161,19 @@ impl Watch {
 
         let wait = &mut waits[operation as usize];
         let mut reading = None;
-        let mut now = || *reading.get_or_insert_with(|| wheel.read_clock());
-        let own = direction.timeout.deadline(wait, &mut now);
-        let idle = idle.deadline(wait, &mut now);
+        let mut now = || *reading.get_or_insert_with(|| wheel.moment());
+        let own = direction.timeout.deadline(wheel, wait, &mut now);
+        let idle = idle.deadline(wheel, wait, &mut now);
         let deadline = match (own, idle) {
-            (Some(own), Some(idle)) => wheel.earlier(own, idle),
+            (Some(own), Some(idle)) if own <= idle => own,
+            (Some(_), Some(idle)) => idle,
             (Some(deadline), None) | (None, Some(deadline)) => deadline,
             (None, None) => return Poll::Pending,
         };
 
         let sleep = direction
             .sleep
-            .get_or_insert_with(|| wheel.sleep_until(deadline.instant));
+            .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
         sleep.reset_to(deadline);
         // This takes part in the task's budget: a stream that is pending only for lack of budget must not time out.
         Pin::new(sleep).poll(cx).map(|outcome| match outcome {
@@ -207,12 +215,19 @@ impl Timeout {
     /// The deadline of an operation that waits since `wait`, or from now on.
     fn deadline(
         &mut self,
-        wait: &mut Option<EpochInstant>,
-        mut now: impl FnMut() -> EpochInstant,
-    ) -> Option<EpochInstant> {
+        wheel: &Wheel,
+        wait: &mut Option<Moment>,
+        mut now: impl FnMut() -> Moment,
+    ) -> Option<Moment> {
         let duration = self.duration?;
-        let since = *wait.get_or_insert_with(&mut now);
-        let from = *self.from.get_or_insert_with(now);
-        Some(since.later(from).after(duration))
+        // They may have been read under two clocks. Wheel time is one.
+        let mut settled = |moment: &mut Option<Moment>| {
+            let moment = moment.get_or_insert_with(&mut now);
+            *moment = wheel.settled(*moment);
+            *moment
+        };
+        let (since, from) = (settled(wait), settled(&mut self.from));
+        let last = if since < from { from } else { since };
+        Some(last.after(Nanos::passed(duration)))
     }
 }

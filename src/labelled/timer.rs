@@ -60,7 +60,7 @@ impl LabelledTimer {
     pub(super) fn at(shard: &Arc<Shard>, deadline: Instant, label: Label) -> LabelledTimer {
         LabelledTimer {
             total: Nanos::ZERO,
-            timer: Timer::at(shard, shard.stamp(deadline)),
+            timer: Timer::at(shard, shard.moment_of(deadline)),
             label,
             progress: Progress::NewWithDeadline,
             polled: false,
@@ -92,7 +92,7 @@ impl LabelledTimer {
     #[inline(always)]
     pub(super) fn complete(&mut self) {
         // A fresh timer is registered. So its beginning has been counted, and its end has not.
-        if self.timer.is_fresh(self.total) {
+        if self.timer.is_fresh() {
             self.end(Count::completed(9));
         } else {
             self.complete_slowly();
@@ -181,118 +181,5 @@ impl Drop for LabelledTimer {
         if self.progress != Progress::Ended {
             self.end_unfinished();
         }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::task::Waker;
-
-    use tokio::runtime::{Builder, Runtime};
-
-    use super::*;
-    use crate::Wheel;
-
-    const TOTAL: Duration = Duration::from_secs(600);
-
-    fn runtime(paused: bool) -> Runtime {
-        let mut builder = Builder::new_current_thread();
-        builder.enable_time().start_paused(paused).build().unwrap()
-    }
-
-    fn wheel() -> Wheel {
-        let builder = Wheel::builder().shards(1);
-        builder.tick_duration(Duration::from_millis(1)).build().unwrap()
-    }
-
-    /// A timer with a deadline, as a timeout's is in a shard that dozes.
-    fn started(wheel: &Wheel, duration: Duration) -> Timer {
-        let mut timer = Timer::from_now(wheel.shard(), duration);
-        assert!(timer.poll(Waker::noop()).is_pending());
-        timer
-    }
-
-    fn is_fresh(timer: &Timer, total: Duration) -> bool {
-        timer.is_fresh(Nanos::from_duration(total))
-    }
-
-    /// Reads the clock so often that a visit is asked for, if it may be.
-    fn read_often(wheel: &Wheel, total: Duration) {
-        let timer = started(wheel, total);
-        for _ in 0..1_000 {
-            timer.tenths_left(Nanos::from_duration(total));
-        }
-    }
-
-    #[test]
-    fn a_thread_that_reads_the_clock_often_asks_for_a_visit_instead() {
-        let wheel = wheel();
-        let first = runtime(false);
-        let entered = first.enter();
-        assert!(!is_fresh(&started(&wheel, TOTAL), TOTAL));
-        read_often(&wheel, TOTAL);
-        let timer = started(&wheel, TOTAL);
-        assert!(is_fresh(&timer, TOTAL));
-        for less in [2, 10, 600] {
-            let less = TOTAL / less;
-            assert!(!is_fresh(&started(&wheel, less), less), "no visit in its tenth");
-        }
-        let later = started(&wheel, TOTAL + TOTAL / 5);
-        assert!(!is_fresh(&later, TOTAL), "it will have begun after the visit");
-        drop((later, entered));
-        drop(first);
-        assert!(!is_fresh(&timer, TOTAL), "nobody comes any more");
-
-        let second = runtime(false);
-        let _entered = second.enter();
-        assert!(!is_fresh(&started(&wheel, TOTAL), TOTAL));
-        read_often(&wheel, TOTAL);
-        let timer = started(&wheel, TOTAL);
-        assert!(is_fresh(&timer, TOTAL));
-        wheel.shutdown();
-        assert!(!is_fresh(&timer, TOTAL));
-        assert_eq!(timer.tenths_left(Nanos::from_duration(TOTAL)), None);
-    }
-
-    #[test]
-    fn the_visit_comes_and_from_then_on_the_clock_is_read() {
-        runtime(false).block_on(async {
-            let wheel = wheel();
-            let total = Duration::from_secs(2);
-            let reads_until_asked = async {
-                loop {
-                    // On a machine that is busy, so many readings may take too long.
-                    read_often(&wheel, total);
-                    let before = std::time::Instant::now();
-                    let timer = started(&wheel, total);
-                    if is_fresh(&timer, total) {
-                        return (before, timer, std::time::Instant::now());
-                    }
-                    tokio::task::yield_now().await;
-                }
-            };
-            let minute = Duration::from_secs(60);
-            let (before, timer, after) = tokio::time::timeout(minute, reads_until_asked).await.unwrap();
-            let come = async {
-                while is_fresh(&timer, total) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            tokio::time::timeout(minute, come).await.expect("nobody comes");
-            let tenths = |passed| (total.saturating_sub(passed).as_nanos() * 10 / total.as_nanos()) as usize;
-            let most = tenths(after.elapsed());
-            let left = timer.tenths_left(Nanos::from_duration(total)).unwrap();
-            let least = tenths(before.elapsed());
-            assert!((least..=most).contains(&left), "{left}, not {least} to {most}");
-        });
-    }
-
-    #[test]
-    fn on_a_test_clock_no_visit_is_asked_for() {
-        runtime(true).block_on(async {
-            let wheel = wheel();
-            read_often(&wheel, TOTAL);
-            assert!(!is_fresh(&started(&wheel, TOTAL), TOTAL));
-        });
     }
 }

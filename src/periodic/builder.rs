@@ -193,7 +193,7 @@ impl PeriodicBuilder {
 
     /// When the series runs first, jitter included.
     fn first(&self) -> Instant {
-        let first = clock::saturating_add(self.wheel.shard().now(), self.first_after);
+        let first = clock::saturating_add(self.wheel.shard().read_clock(), self.first_after);
         // This is the standard library's only source of randomness. It is good enough for jitter.
         let random = RandomState::new().build_hasher().finish();
         let jitter = Nanos::from_duration(self.jitter).0;

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{error::ScheduleError, wheel::Wheel};
+use crate::{clock::Nanos, error::ScheduleError, wheel::Wheel};
 use task::{Outcome, Stage, Task};
 
 impl Wheel {
@@ -55,7 +55,7 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let deadline = self.shard().read_clock().after(delay);
+        let deadline = self.shard().now().after(Nanos::passed(delay));
         Scheduled {
             task: Task::register(self, deadline, task),
             abort_on_drop: false,
@@ -98,7 +98,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         Scheduled {
-            task: Task::register(self, self.shard().stamp(deadline), task),
+            task: Task::register(self, self.shard().moment_of(deadline), task),
             abort_on_drop: false,
         }
     }

@@ -24,7 +24,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
     budget,
-    clock::EpochInstant,
+    clock::Moment,
     error::ScheduleError,
     roster::{Roster, ScheduledTask, Unstarted},
     shard::{Timer, Wakers},
@@ -42,7 +42,7 @@ pub(super) struct Task<F: Future> {
 }
 
 struct State<F: Future> {
-    deadline: EpochInstant,
+    deadline: Instant,
     progress: Progress<F>,
 }
 
@@ -87,13 +87,13 @@ where
 {
     /// Puts a new task on the roster, then into the wheel.
     #[track_caller]
-    pub(super) fn register(wheel: &Wheel, deadline: EpochInstant, future: F) -> Arc<Task<F>> {
+    pub(super) fn register(wheel: &Wheel, deadline: Moment, future: F) -> Arc<Task<F>> {
         let shard = wheel.shard();
         let task = Arc::new(Task {
             runtime: wheel.driver().runtime(),
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
-                deadline,
+                deadline: shard.instant_of(deadline),
                 progress: Progress::Waiting {
                     future,
                     timer: Timer::at(shard, deadline),
@@ -206,7 +206,7 @@ where
 {
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
         let state = lock(&self.state);
-        let deadline = state.deadline.instant;
+        let deadline = state.deadline;
         let future = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
         wakers.due.extend(lock(&self.join_waker).take());
         Some(ScheduledTask::new(deadline, future))
@@ -219,7 +219,7 @@ where
     F::Output: Send + 'static,
 {
     fn deadline(&self) -> Instant {
-        lock(&self.state).deadline.instant
+        lock(&self.state).deadline
     }
 
     fn stage(&self) -> Stage {
@@ -245,8 +245,8 @@ where
         let Progress::Waiting { timer, .. } = progress else {
             return false;
         };
-        *due = timer.shard().stamp(deadline);
-        timer.reset(*due);
+        *due = deadline;
+        timer.reset(timer.shard().moment_of(deadline));
         true
     }
 

@@ -15,26 +15,31 @@ use std::{
 
 use super::{Admission, Generation, Mode, Removal, Shard, State, reuse::WakerId};
 use crate::{
-    clock::{Epoch, Moment},
+    clock::Moment,
     error::Refusal,
     sync::{MutexGuard, lock},
-    timing_wheel::{Key, Tick},
+    timing_wheel::{Key, Nanos, Tick},
 };
 
 /// What a timer knows of itself without the lock.
 pub(super) struct Claim {
-    /// The moment of the deadline or, while [`Progress::Counting`], nanoseconds of a delay.
-    pub(super) nanos: u64,
+    /// What [`Claim::due`] says, in a word.
+    word: u64,
     /// The timer waits, and its entry is pending with the waker below, as long as this outlasts the shard's generation.
     pub(super) until: Generation,
     /// Whom the waker in the entry wakes.
     pub(super) waker: WakerId,
     /// The entry, while the timer is registered.
     pub(super) key: Option<Key>,
-    /// Of the clock by which the deadline is one.
-    pub(super) epoch: Epoch,
     pub(super) progress: Progress,
     pub(super) admission: Admission,
+}
+
+/// When a timer is due.
+pub(super) enum Due {
+    At(Moment),
+    /// So long after its registration.
+    In(Nanos),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +65,35 @@ enum Look {
 
 impl Claim {
     #[inline]
-    pub(super) fn new(nanos: u64, epoch: Epoch, progress: Progress) -> Claim {
+    pub(super) fn new(due: Due) -> Claim {
+        let (word, progress) = match due {
+            Due::At(deadline) => (deadline.word(), Progress::New),
+            Due::In(delay) => (delay.0, Progress::Counting),
+        };
         Claim {
-            nanos,
+            word,
             until: Generation::UNKNOWN,
             waker: WakerId::UNKNOWN,
             key: None,
-            epoch,
             progress,
             admission: Admission::New,
+        }
+    }
+
+    #[inline]
+    pub(super) fn due(&self) -> Due {
+        match self.progress {
+            Progress::Counting => Due::In(Nanos(self.word)),
+            _ => Due::At(Moment::from_word(self.word)),
+        }
+    }
+
+    /// The delay of an entry that is incoming, as far as is known. Zero for any other.
+    #[inline]
+    pub(super) fn incoming_delay(&self) -> Nanos {
+        match self.due() {
+            Due::In(delay) => delay,
+            Due::At(_) => Nanos::ZERO,
         }
     }
 
@@ -87,11 +112,27 @@ impl Claim {
         self.key.take()
     }
 
-    /// Moves the deadline of a timer that counted from its registration to the moment that has come of it.
-    pub(super) fn set_deadline(&mut self, moment: Moment, epoch: Epoch) {
-        self.nanos = moment.0;
-        self.epoch = epoch;
+    /// From now on the timer waits for this.
+    #[inline]
+    pub(super) fn set_deadline(&mut self, deadline: Moment) {
+        self.word = deadline.word();
         self.progress = Progress::Waiting;
+    }
+
+    /// Converts the deadline to wheel time, if there is a driver. It is done once, before the timer waits.
+    #[inline]
+    pub(super) fn settle(&mut self, shard: &Shard) {
+        if let Due::At(deadline) = self.due() {
+            self.word = shard.to_wheel(deadline).word();
+        }
+    }
+
+    /// Whether the next driver will not change what the deadline means.
+    fn is_settled(&self) -> bool {
+        match self.due() {
+            Due::At(deadline) => deadline.is_wheel_time(),
+            Due::In(_) => true,
+        }
     }
 
     /// Looks after a registered timer, which may be due at another time by now.
@@ -101,16 +142,18 @@ impl Claim {
         loop {
             let look = {
                 let mut state = lock(&shard.state);
+                self.settle(shard);
                 let Some(key) = &self.key else {
                     return Poll::Pending;
                 };
-                match (state.wheel.get_mut(key).is_some(), state.mode) {
-                    (false, _) => self.look_at_expired(shard, state, &mut cloned),
-                    (true, Mode::Driverless) => {
-                        drop(state);
-                        self.look_for_driver(shard)
-                    }
-                    (true, _) => self.look_at_pending(shard, state, waker, &mut cloned),
+                let pending = state.wheel.get_mut(key).is_some();
+                if state.mode == Mode::Driverless && (pending || !self.is_settled()) {
+                    drop(state);
+                    self.look_for_driver(shard)
+                } else if pending {
+                    self.look_at_pending(shard, state, waker, &mut cloned)
+                } else {
+                    self.look_at_expired(shard, state, &mut cloned)
                 }
             };
             match look {
@@ -144,7 +187,7 @@ impl Claim {
         if let Some(done) = done {
             if self.progress == Progress::Counting {
                 // The entry alone knows when it would have been due.
-                self.set_deadline(state.clock.moment_of(own), state.epoch);
+                self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
             }
             self.expire(shard, state);
             return Look::Done(Poll::Ready(done));
@@ -217,7 +260,7 @@ impl Claim {
             .get_mut(key)
             .map_or(WakerId::UNKNOWN, |waker| WakerId::of(waker));
         if !incoming && self.progress == Progress::Counting {
-            self.set_deadline(state.clock.moment_of(own), state.epoch);
+            self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
         }
         drop(state);
         drop(outdated);
@@ -226,9 +269,9 @@ impl Claim {
 
     /// The tick at which the timer may expire. For a timer that counts from its registration, it is what its entry says.
     fn tick(&self, state: &State, own: Tick) -> Tick {
-        match self.progress {
-            Progress::Counting => own,
-            _ => state.tick_of(Moment(self.nanos), self.epoch),
+        match self.due() {
+            Due::In(_) => own,
+            Due::At(deadline) => state.tick_of(deadline),
         }
     }
 

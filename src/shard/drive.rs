@@ -24,9 +24,6 @@ pub(crate) trait Drive: Send + Sync {
     /// An instant of the clock that the wheel goes by, as one of the clock here, where that is another: as far away.
     fn instant_here(&self, instant: Instant) -> Instant;
 
-    /// Whether a driver started now would go by the same clock as the last one.
-    fn would_keep_clock(&self) -> bool;
-
     /// The shard of the same wheel for the thread with this number.
     fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
 

@@ -27,10 +27,8 @@ mod visit;
 
 use std::{sync::Arc, task::Waker};
 
-#[cfg(feature = "io")]
-use crate::clock::{EpochInstant, Moment};
 use crate::{
-    clock::{Base, Clock, Epoch},
+    clock::{Base, Clock},
     error::Refusal,
     labels::Labels,
     metrics::Metrics,
@@ -61,14 +59,12 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// A [`Status`], for those without the lock.
     status: AtomicU32,
-    /// When tick zero began by the driver's clock, a [`Moment`], for those without the lock.
-    origin: AtomicU64,
+    /// How moments of the driver's clock map to wheel time, a [`Shift`](crate::clock::Shift), for those without the lock.
+    shift: AtomicU64,
     /// Whether the shard ticks, for those without the lock. It may have changed since.
     ticks: AtomicBool,
     /// The tick at which the driver is to visit next, written under the lock. [`NEVER`] if it need not.
     wake_at: AtomicU64,
-    /// The moment of the visit that was asked for, for those without the lock.
-    asked: AtomicU64,
     /// Timers kept for reuse, and the generation.
     reuse: Reuse,
     /// What makes a [`Moment`] an instant again.
@@ -111,21 +107,17 @@ impl Shard {
                 wheel,
                 mode: Mode::Driverless,
                 full_at: Tick::ZERO,
-                asked: NEVER,
                 clock,
-                epoch: Epoch::NEVER_DRIVEN,
-                former: Vec::new(),
                 incoming_from: Nanos::ZERO,
                 driver: 0,
                 attached: 0,
                 counters: Counters::default(),
                 ledger: Ledger::default(),
             }),
-            status: AtomicU32::new(Status::NeverDriven.pack()),
-            origin: AtomicU64::new(clock.origin().0),
+            status: AtomicU32::new(Status::Driverless.pack()),
+            shift: AtomicU64::new(clock.shift().0),
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
-            asked: AtomicU64::new(headroom::UNASKED.0),
             reuse: Reuse::new(limit.is_none()),
             base: clock.base(),
             tick: clock.tick(),
@@ -196,26 +188,13 @@ impl Shard {
         }
     }
 
-    /// The earlier of two deadlines, even if they are of different clocks.
-    #[cfg(feature = "io")]
-    pub(crate) fn earlier(&self, one: EpochInstant, other: EpochInstant) -> EpochInstant {
-        let order = one.partial_cmp(&other).unwrap_or_else(|| {
-            let state = lock(&self.state);
-            let tick = |it: EpochInstant| state.tick_of(Moment::of(it.instant), it.epoch);
-            tick(one).cmp(&tick(other))
-        });
-        if order.is_le() { one } else { other }
-    }
-
     /// Timers up to this tick are due. It is the tick of the last visit or, under a test's clock, the current one.
     fn reached(&self, state: &State) -> Tick {
         if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
             return state.wheel.now();
         }
-        state
-            .clock
-            .tick_at(state.clock.nanos_of(self.driver.now()))
-            .max(state.wheel.now())
+        let now = state.clock.wheel_time(self.driver.now());
+        self.tick.tick_at(now).max(state.wheel.now())
     }
 
     #[inline]

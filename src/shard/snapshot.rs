@@ -35,13 +35,13 @@ impl Shard {
     }
 
     fn begin_walk(&self) -> Walk {
-        let now = self.now();
+        let now = self.read_clock();
         let state = lock(&self.state);
         let driven = matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. });
         Walk {
             cell: 0,
             now: match driven {
-                true => state.clock.nanos_of(now),
+                true => state.clock.wheel_time(now),
                 // Its time stands still.
                 false => self.tick.start_of(state.wheel.now()),
             },
@@ -66,7 +66,7 @@ impl Shard {
                 return false;
             }
             let cells = walk.cell..walk.cell + BATCH;
-            let deadline_of = |delay| clock.deadline_tick(walk.now.saturating_add(delay));
+            let deadline_of = |delay| clock.tick().deadline_tick(walk.now.saturating_add(delay));
             walk.sites.extend(wheel.sites(cells, deadline_of));
             walk.cell += BATCH;
             state.ledger.kept(&mut kept);

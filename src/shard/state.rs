@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::{Generation, Ledger, Mode, NEVER};
 use crate::{
-    clock::{Clock, Epoch, Moment},
+    clock::{Clock, Moment},
     timing_wheel::{Cadence, Nanos, Tick, TimingWheel},
 };
 
@@ -15,14 +15,8 @@ pub(super) struct State {
     pub(super) mode: Mode,
     /// The tick of the next full visit, while the shard ticks. Until then, what is incoming stays incoming.
     pub(super) full_at: Tick,
-    /// The tick of a visit that somebody wants, whatever is due then. [`NEVER`] if nobody does.
-    pub(super) asked: Tick,
     /// The driver's clock or, while there is none, that of the last driver.
     pub(super) clock: Clock,
-    /// Instants of this epoch are of that clock.
-    pub(super) epoch: Epoch,
-    /// The clocks of epochs 1 to `epoch`, exclusive.
-    pub(super) former: Vec<Clock>,
     /// The wheel time from which delays of incoming timers count in this turn.
     pub(super) incoming_from: Nanos,
     /// The number of the driver or, while there is none, of the last one.
@@ -49,12 +43,9 @@ pub(super) struct Counters {
 
 impl State {
     /// The first tick at which a timer for `deadline` may expire.
-    pub(super) fn tick_of(&self, deadline: Moment, epoch: Epoch) -> Tick {
-        let clock = match epoch {
-            Epoch::NEVER_DRIVEN => &self.clock,
-            Epoch(epoch) => self.former.get(usize::from(epoch) - 1).unwrap_or(&self.clock),
-        };
-        clock.deadline_tick(clock.nanos_at(deadline))
+    pub(super) fn tick_of(&self, deadline: Moment) -> Tick {
+        let deadline = self.clock.shift().to_wheel(deadline);
+        self.clock.tick().deadline_tick(deadline.wheel_time())
     }
 
     /// The last generation in which an entry for `tick` is certainly pending.
@@ -68,11 +59,11 @@ impl State {
 
     /// When the driver is to visit next: at the next deadline, and a ticking shard at its next full visit at the latest.
     pub(super) fn next_visit(&self) -> Tick {
-        let last = match self.mode.is_ticking() {
-            true => self.full_at,
-            false => self.asked,
-        };
-        self.wheel.next_deadline().unwrap_or(NEVER).min(last)
+        let due = self.wheel.next_deadline().unwrap_or(NEVER);
+        match self.mode.is_ticking() {
+            true => due.min(self.full_at),
+            false => due,
+        }
     }
 
     /// Counts a registration that read the clock. Returns whether the shard ticks from now on.

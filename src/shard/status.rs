@@ -1,59 +1,45 @@
-//! What can be known of a shard without its lock: by which clock it goes, how far it has come, and whether it is shut down.
+//! What can be known of a shard without its lock: whether it is driven, how far it has come, and what time it is.
 
 use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{Epoch, EpochInstant, Moment, Source},
+    clock::{Moment, Shift, Source},
     sync::Ordering,
     timing_wheel::{Nanos, Tick},
 };
 
 /// Nanoseconds: two readings of one clock, taken one after the other, are hardly ever further apart.
-const SAME_READING: u64 = 1_000_000;
+const SAME_READING: Nanos = Nanos(1_000_000);
 
-/// Whether a shard is driven, and by which clock. Packed into a word, so that it is read at once.
+/// Whether a shard is driven, and by which clock. In a word, for those without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// There was no driver yet. An instant belongs to the first.
-    NeverDriven,
-    /// The epoch is that of the last driver. An instant belongs to it, or to the next.
-    DriverGone(Epoch),
-    Driven(Epoch, Source),
-    Shutdown(Epoch),
+    Driverless,
+    Driven(Source),
+    Shutdown,
 }
 
 impl Status {
-    const BITS: u32 = 3;
-
     #[inline]
     pub(super) fn pack(self) -> u32 {
-        let (kind, epoch) = match self {
-            Status::NeverDriven => (0, Epoch::NEVER_DRIVEN),
-            Status::DriverGone(epoch) => (1, epoch),
-            Status::Driven(epoch, Source::Machine) => (2, epoch),
-            Status::Driven(epoch, Source::Pausable) => (3, epoch),
-            Status::Driven(epoch, Source::Test) => (4, epoch),
-            Status::Shutdown(epoch) => (5, epoch),
-        };
-        u32::from(epoch.0) << Self::BITS | kind
-    }
-
-    #[inline]
-    fn epoch_of(word: u32) -> Epoch {
-        Epoch((word >> Self::BITS) as u16)
+        match self {
+            Status::Driverless => 0,
+            Status::Driven(Source::Machine) => 1,
+            Status::Driven(Source::Pausable) => 2,
+            Status::Driven(Source::Test) => 3,
+            Status::Shutdown => 4,
+        }
     }
 
     #[inline]
     pub(super) fn unpack(word: u32) -> Status {
-        let epoch = Self::epoch_of(word);
-        match word & ((1 << Self::BITS) - 1) {
-            0 => Status::NeverDriven,
-            1 => Status::DriverGone(epoch),
-            2 => Status::Driven(epoch, Source::Machine),
-            3 => Status::Driven(epoch, Source::Pausable),
-            4 => Status::Driven(epoch, Source::Test),
-            _ => Status::Shutdown(epoch),
+        match word {
+            0 => Status::Driverless,
+            1 => Status::Driven(Source::Machine),
+            2 => Status::Driven(Source::Pausable),
+            3 => Status::Driven(Source::Test),
+            _ => Status::Shutdown,
         }
     }
 }
@@ -114,13 +100,12 @@ impl Generation {
 impl Shard {
     #[inline]
     pub(super) fn status(&self) -> Status {
-        Status::unpack(self.status.load(Ordering::Relaxed))
+        Status::unpack(self.status.load(Ordering::Acquire))
     }
 
-    /// Whether the last driver's clock is that of `epoch`.
     #[inline]
-    pub(super) fn status_is_of(&self, epoch: Epoch) -> bool {
-        Status::epoch_of(self.status.load(Ordering::Relaxed)) == epoch
+    fn shift(&self) -> Shift {
+        Shift(self.shift.load(Ordering::Relaxed))
     }
 
     /// Reads the driver's clock. If there is no driver, it reads that of the runtime which would be asked for one.
@@ -128,119 +113,111 @@ impl Shard {
     /// A clock that a test may pause can have been paused without the driver knowing yet, and the current context may have
     /// another clock: there, only a reading that is the machine's is taken as it is.
     #[inline]
-    pub(crate) fn now(&self) -> Instant {
-        self.reading().0
+    pub(crate) fn read_clock(&self) -> Instant {
+        self.read(self.status())
     }
 
-    /// The same, and the moment that it is.
     #[inline]
-    fn reading(&self) -> (Instant, Moment) {
-        let reading = match self.status() {
+    fn read(&self, status: Status) -> Instant {
+        match status {
             // A model's time is its own.
             _ if cfg!(loom) => self.driver.now(),
-            Status::Driven(_, Source::Machine) => std::time::Instant::now().into(),
-            Status::Driven(_, Source::Pausable) => {
+            Status::Driven(Source::Machine) => std::time::Instant::now().into(),
+            Status::Driven(Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
                 let reading = Instant::now();
-                let moment = Moment::of(reading);
-                if moment.0.wrapping_sub(machine.0) < SAME_READING {
-                    return (reading, moment);
+                match machine <= Moment::of(reading) && Moment::of(reading).since(machine) < SAME_READING {
+                    true => reading,
+                    false => self.driver.now(),
                 }
-                self.driver.now()
             }
             _ => self.driver.now(),
-        };
-        (reading, Moment::of(reading))
+        }
     }
 
-    /// Reads the clock, and which clock that is.
+    /// The moment that it is: wheel time, if there is a driver.
     #[inline]
-    pub(crate) fn read_clock(&self) -> EpochInstant {
-        let (instant, epoch) = self.stamped(|| self.reading().0);
-        EpochInstant { instant, epoch }
+    pub(crate) fn now(&self) -> Moment {
+        self.stamped(|status| self.read(status))
     }
 
-    /// The same as a moment.
+    /// The same by one reading of the clock: that of the current context, where the driver's may be paused and is not yet.
     #[inline]
-    pub(super) fn read_moment(&self) -> (Moment, Epoch) {
-        self.stamped(|| self.reading().1)
-    }
-
-    /// Reads the clock once: that of the current context, where the driver's may be paused and is not yet.
-    #[inline]
-    pub(crate) fn glance_at_clock(&self) -> EpochInstant {
-        let (instant, epoch) = self.stamped(|| match self.status() {
-            Status::Driven(_, Source::Pausable) if cfg!(not(loom)) => Instant::now(),
-            _ => self.now(),
-        });
-        EpochInstant { instant, epoch }
+    pub(crate) fn glance(&self) -> Moment {
+        self.stamped(|status| match status {
+            Status::Driven(Source::Pausable) if cfg!(not(loom)) => Instant::now(),
+            _ => self.read(status),
+        })
     }
 
     #[inline]
-    fn stamped<T>(&self, read: impl Fn() -> T) -> (T, Epoch) {
+    fn stamped(&self, read: impl Fn(Status) -> Instant) -> Moment {
         loop {
-            let status = self.status.load(Ordering::Acquire);
-            let read = read();
+            let (status, shift) = (self.status(), self.shift());
+            let moment = Moment::of(read(status));
             // Another driver may have come in between, with another clock.
-            if self.status.load(Ordering::Relaxed) == status {
-                return (read, self.epoch_by(Status::unpack(status)));
+            if (self.status(), self.shift()) == (status, shift) {
+                return match status {
+                    Status::Driven(_) => shift.to_wheel(moment),
+                    _ => moment,
+                };
             }
         }
     }
 
-    /// Takes an instant to be of the clock that the wheel goes by now.
+    /// Takes an instant to be of the driver's clock. While there is no driver, the next one converts it.
     #[inline]
-    pub(crate) fn stamp(&self, instant: Instant) -> EpochInstant {
-        let epoch = self.epoch_by(self.status());
-        EpochInstant { instant, epoch }
+    pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
+        self.to_wheel(Moment::of(instant))
     }
 
+    /// A moment as one of wheel time, if there is a driver.
     #[inline]
-    fn epoch_by(&self, status: Status) -> Epoch {
-        match status {
-            Status::NeverDriven => Epoch::NEVER_DRIVEN.next(),
-            Status::DriverGone(epoch) if !self.driver.would_keep_clock() => epoch.next(),
-            Status::DriverGone(epoch) | Status::Driven(epoch, _) | Status::Shutdown(epoch) => epoch,
+    pub(crate) fn to_wheel(&self, moment: Moment) -> Moment {
+        match self.status() {
+            Status::Driven(_) => self.shift().to_wheel(moment),
+            _ => moment,
         }
+    }
+
+    /// A moment as one of wheel time. If there is no driver, this starts one. It stays what it is if none can be started.
+    pub(crate) fn settled(&self, moment: Moment) -> Moment {
+        if !moment.is_wheel_time() && self.status() == Status::Driverless {
+            let _ = self.driver.clone().start();
+        }
+        self.to_wheel(moment)
+    }
+
+    /// The instant of the driver's clock, or of the last driver's, at a moment.
+    pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
+        self.shift().instant(moment, self.base)
     }
 
     #[inline]
     pub(crate) fn is_shutdown(&self) -> bool {
-        matches!(self.status(), Status::Shutdown(_))
+        self.status() == Status::Shutdown
     }
 
     /// Whether a driver visits the shard, by a clock that reads `source`.
     pub(super) fn is_driven_by(&self, source: Source) -> bool {
-        matches!(self.status(), Status::Driven(_, current) if current == source)
+        self.status() == Status::Driven(source)
     }
 
     /// Whether a driver visits the shard.
     pub(crate) fn is_driven(&self) -> bool {
-        matches!(self.status(), Status::Driven(..))
+        matches!(self.status(), Status::Driven(_))
     }
 
     /// Tells those without the lock what the state says.
     pub(super) fn publish(&self, state: &State) {
         let status = match state.mode {
-            Mode::Shutdown => Status::Shutdown(state.epoch),
-            Mode::Driverless if state.epoch == Epoch::NEVER_DRIVEN => Status::NeverDriven,
-            Mode::Driverless => Status::DriverGone(state.epoch),
-            _ => Status::Driven(state.epoch, state.clock.source),
+            Mode::Shutdown => Status::Shutdown,
+            Mode::Driverless => Status::Driverless,
+            _ => Status::Driven(state.clock.source),
         };
         self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
-        self.origin.store(state.clock.origin().0, Ordering::Relaxed);
+        self.shift.store(state.clock.shift().0, Ordering::Relaxed);
         self.status.store(status.pack(), Ordering::Release);
-    }
-
-    /// The wheel time of a deadline, if that can be known without the lock.
-    #[inline]
-    pub(super) fn wheel_time(&self, deadline: Moment, epoch: Epoch) -> Option<Nanos> {
-        match self.status() {
-            Status::Driven(current, Source::Machine | Source::Pausable) if current == epoch => {
-                Some(Moment(self.origin.load(Ordering::Relaxed)).nanos_until(deadline))
-            }
-            _ => None,
-        }
     }
 }
 
@@ -250,18 +227,15 @@ mod tests {
 
     #[test]
     fn a_status_is_unpacked_as_it_was_packed() {
-        for epoch in [Epoch(1), Epoch(u16::MAX)] {
-            for status in [
-                Status::DriverGone(epoch),
-                Status::Driven(epoch, Source::Machine),
-                Status::Driven(epoch, Source::Pausable),
-                Status::Driven(epoch, Source::Test),
-                Status::Shutdown(epoch),
-            ] {
-                assert_eq!(Status::unpack(status.pack()), status);
-            }
+        for status in [
+            Status::Driverless,
+            Status::Driven(Source::Machine),
+            Status::Driven(Source::Pausable),
+            Status::Driven(Source::Test),
+            Status::Shutdown,
+        ] {
+            assert_eq!(Status::unpack(status.pack()), status);
         }
-        assert_eq!(Status::unpack(Status::NeverDriven.pack()), Status::NeverDriven);
     }
 
     #[test]

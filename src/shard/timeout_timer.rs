@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use super::{
     Admission, Generation, Shard, State, Timer,
-    claim::{Claim, Progress},
+    claim::Progress,
     reuse::{Candidate, WakerId},
 };
 use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
@@ -16,11 +16,12 @@ impl Timer {
     /// Takes over the timer that this thread keeps, if that is of the same delay, or has a deadline that is no later than this one's.
     #[inline]
     pub(super) fn take_over_counting(&mut self, waker: &Waker) -> bool {
-        if self.claim.nanos == 0 {
+        let delay = self.claim.incoming_delay();
+        if delay == Nanos::ZERO {
             return false;
         }
         self.shard.follow_thread();
-        match self.shard.reuse.take_incoming(waker, Nanos(self.claim.nanos)) {
+        match self.shard.reuse.take_incoming(waker, delay) {
             Some((candidate, Some(key))) => {
                 self.claim.set_entry(key, candidate.until, candidate.waker);
                 true
@@ -36,18 +37,17 @@ impl Timer {
     /// Takes over the timer that this thread keeps, for a reading of the clock, if its deadline is no later.
     #[inline]
     fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
-        let (now, epoch) = self.shard.read_moment();
-        let due = now.after(Nanos(self.claim.nanos));
+        let now = self.shard.now();
+        let due = now.after(self.claim.incoming_delay());
         let tick = self.shard.tick;
-        let deadline = self.shard.wheel_time(due, epoch);
-        if !deadline.is_some_and(|deadline| candidate.is_due_by(deadline, tick)) {
+        if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
             return false;
         }
         let Some(key) = self.shard.reuse.take_at(now, self.shard.cadence.nanos(tick)) else {
             return false;
         };
         self.claim.set_entry(key, candidate.until, candidate.waker);
-        self.claim.set_deadline(due, epoch);
+        self.claim.set_deadline(due);
         true
     }
 
@@ -63,7 +63,7 @@ impl Timer {
         let Some((key, id)) = shard.reuse.take_locked(waker) else {
             return false;
         };
-        state.wheel.reinsert_incoming(&key, Nanos(self.claim.nanos));
+        state.wheel.reinsert_incoming(&key, self.claim.incoming_delay());
         let until = shard.pending_until_full_visit(&state);
         drop(state);
         self.claim.set_entry(key, until, id);
@@ -72,11 +72,11 @@ impl Timer {
 
     /// Registers the timer, unless it is due at once.
     pub(super) fn register_counting(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        if self.claim.nanos == 0 {
+        let delay = self.claim.incoming_delay();
+        if delay == Nanos::ZERO {
             self.claim.progress = Progress::Immediate;
             return self.poll_slowly(waker);
         }
-        let delay = Nanos(self.claim.nanos);
         let waker = waker.clone();
         let id = WakerId::of(&waker);
         let shard = &self.shard;
@@ -93,12 +93,12 @@ impl Timer {
         }
         let mut state = shard.ensure_driven(state)?;
         shard.admit(&mut state, Admission::New)?;
-        let now = Moment::of(shard.now());
-        let (wheel_now, due) = (state.clock.nanos_at(now), now.after(delay));
-        let tick = state.clock.deadline_tick(state.clock.nanos_at(due));
-        let (until, epoch) = (state.until(tick), state.epoch);
+        let now = state.clock.shift().to_wheel(Moment::of(shard.read_clock()));
+        let due = now.after(delay);
+        let tick = shard.tick.deadline_tick(due.wheel_time());
+        let until = state.until(tick);
         let key = state.wheel.insert(tick, waker);
-        let now = state.clock.tick_at(wheel_now);
+        let now = shard.tick.tick_at(now.wheel_time());
         let mut wake_at = tick;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
@@ -114,7 +114,7 @@ impl Timer {
         shard.wake_driver_by(state, wake_at);
         drop((spent, emptied));
         self.claim.set_entry(key, until, id);
-        self.claim.set_deadline(due, epoch);
+        self.claim.set_deadline(due);
         Poll::Pending
     }
 }
@@ -124,16 +124,5 @@ impl Shard {
     #[inline]
     fn pending_until_full_visit(&self, state: &State) -> Generation {
         state.until(state.full_at)
-    }
-}
-
-impl Claim {
-    /// The delay of an entry that is incoming, as far as is known. Zero for any other.
-    #[inline]
-    pub(super) fn incoming_delay(&self) -> Nanos {
-        match self.progress {
-            Progress::Counting => Nanos(self.nanos),
-            _ => Nanos::ZERO,
-        }
     }
 }

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::{
     Generation, Mode, Shard, ShardRef,
-    claim::{Claim, Progress},
+    claim::{Claim, Due, Progress},
     reuse::{Candidate, WakerId},
 };
 use crate::{
-    clock::{self, Epoch, EpochInstant, Moment},
+    clock::{self, Moment},
     error::Refusal,
     sync::lock,
     timing_wheel::Nanos,
@@ -34,9 +34,9 @@ const _: () = assert!(mem::size_of::<Timer>() <= 40 || cfg!(loom));
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut timer = f.debug_struct("Timer");
-        match self.claim.progress {
-            Progress::Counting => timer.field("delay", &Nanos(self.claim.nanos).to_duration()),
-            _ => timer.field("deadline", &self.deadline()),
+        match self.claim.due() {
+            Due::In(delay) => timer.field("delay", &delay.to_duration()),
+            Due::At(deadline) => timer.field("deadline", &self.shard.instant_of(deadline)),
         };
         timer.field("progress", &self.claim.progress).finish()
     }
@@ -44,81 +44,67 @@ impl fmt::Debug for Timer {
 
 impl Timer {
     #[inline]
-    fn new(shard: &Arc<Shard>, nanos: u64, epoch: Epoch, progress: Progress) -> Timer {
+    fn new(shard: &Arc<Shard>, due: Due) -> Timer {
         Timer {
             shard: ShardRef::new(shard),
-            claim: Claim::new(nanos, epoch, progress),
+            claim: Claim::new(due),
         }
     }
 
     /// One that is due at `deadline`.
     #[inline]
-    pub(crate) fn at(shard: &Arc<Shard>, deadline: EpochInstant) -> Timer {
-        let moment = Moment::of(deadline.instant);
-        Timer::new(shard, moment.0, deadline.epoch, Progress::New)
+    pub(crate) fn at(shard: &Arc<Shard>, deadline: Moment) -> Timer {
+        Timer::new(shard, Due::At(deadline))
     }
 
     /// A timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
     #[inline]
-    pub(crate) fn after(shard: &Arc<Shard>, start: EpochInstant, duration: Duration) -> Timer {
-        let mut timer = Timer::at(shard, start.after(duration));
-        timer.elapses_if_zero(duration);
-        timer
-    }
-
-    /// The same from now on.
-    #[inline]
-    pub(crate) fn from_now(shard: &Arc<Shard>, duration: Duration) -> Timer {
-        if duration >= Nanos::FAR_FUTURE.to_duration() {
-            return Timer::at(shard, shard.read_clock().after(duration));
-        }
-        let (now, epoch) = shard.read_moment();
-        let deadline = now.after(Nanos::from_duration(duration));
-        let mut timer = Timer::new(shard, deadline.0, epoch, Progress::New);
-        timer.elapses_if_zero(duration);
-        timer
-    }
-
-    #[inline]
-    fn elapses_if_zero(&mut self, duration: Duration) {
+    pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Timer {
+        let mut timer = Timer::at(shard, start.after(Nanos::passed(duration)));
         if duration.is_zero() {
-            self.claim.progress = Progress::Immediate;
+            timer.claim.progress = Progress::Immediate;
         }
+        timer
     }
 
     /// One that is due `delay` after its first poll.
     #[inline]
     pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
-        let delay = Nanos::from_duration(delay).0;
-        Timer::new(shard, delay, Epoch::NEVER_DRIVEN, Progress::Counting)
+        Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
     pub(crate) fn shard(&self) -> &Shard {
         &self.shard
     }
 
-    /// The deadline, and by which clock it is one.
+    /// The deadline of a timer that has one.
     #[inline]
-    pub(crate) fn due(&self) -> EpochInstant {
-        EpochInstant {
-            instant: self.deadline(),
-            epoch: self.claim.epoch,
+    pub(crate) fn due(&self) -> Moment {
+        match self.claim.due() {
+            Due::At(deadline) => deadline,
+            Due::In(delay) => self.shard.now().after(delay),
         }
     }
 
     /// When a timer that was refused would have been due, by the clock here. If it was not even begun, its time counts from now.
     pub(crate) fn refused_until(&self) -> Instant {
-        match self.claim.progress {
-            Progress::Counting => {
-                clock::saturating_add(Instant::now(), Nanos(self.claim.nanos).to_duration())
-            }
-            _ => self.shard.driver.instant_here(self.deadline()),
+        match self.claim.due() {
+            Due::In(delay) => clock::saturating_add(Instant::now(), delay.to_duration()),
+            Due::At(_) => self.shard.driver.instant_here(self.deadline()),
         }
     }
 
-    /// The deadline of a timer that has one.
     pub(crate) fn deadline(&self) -> Instant {
-        Moment(self.claim.nanos).instant(self.shard.base)
+        self.shard.instant_of(self.due())
+    }
+
+    /// Converts the deadline to wheel time, and starts a driver for that if there is none.
+    pub(crate) fn settle(&mut self) {
+        let shard = &*self.shard;
+        if let Due::At(deadline) = self.claim.due() {
+            shard.settled(deadline);
+            self.claim.settle(shard);
+        }
     }
 
     /// For `Debug`.
@@ -136,8 +122,12 @@ impl Timer {
     }
 
     fn is_past(&self) -> bool {
+        let deadline = self.due();
+        if !self.shard.to_wheel(deadline).is_wheel_time() {
+            return deadline <= self.shard.now();
+        }
         let mut state = lock(&self.shard.state);
-        let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
+        let tick = state.tick_of(deadline);
         let reached = self.shard.reached(&state);
         match &self.claim.key {
             None => tick <= reached,
@@ -150,47 +140,43 @@ impl Timer {
     /// Moves the timer. To a later deadline, this touches nothing else: the entry stays where it is, and the timer re-arms when its
     /// old deadline comes. To an earlier one, the entry moves at once.
     #[inline]
-    pub(crate) fn reset(&mut self, EpochInstant { instant, epoch }: EpochInstant) {
-        let moment = Moment::of(instant).0;
-        let later = moment >= self.claim.nanos && epoch == self.claim.epoch;
-        self.claim.nanos = moment;
-        self.claim.epoch = epoch;
-        self.claim.progress = Progress::Waiting;
+    pub(crate) fn reset(&mut self, deadline: Moment) {
+        let later = match self.claim.due() {
+            Due::At(former) => deadline >= former,
+            Due::In(_) => false,
+        };
+        self.claim.set_deadline(deadline);
         if !later {
-            self.bring_forward();
+            self.bring_forward(deadline);
         }
     }
 
     /// Moves the timer to a deadline that has come already: the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: EpochInstant) {
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         self.reset(deadline);
         self.claim.progress = Progress::Immediate;
         self.claim.until = Generation::UNKNOWN;
     }
 
-    fn bring_forward(&mut self) {
-        let Some(key) = &self.claim.key else { return };
-        if self.hangs_early_enough() {
+    fn bring_forward(&mut self, deadline: Moment) {
+        // While there is no driver, the next poll moves the entry.
+        let Some(key) = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time()) else {
+            return;
+        };
+        // The entry may expire early enough where it is, because a reset to a later deadline left it there. Whatever takes it out before that
+        // wakes its task, as after any lazy reset.
+        let Claim { until, .. } = self.claim;
+        if until.outlasts(self.shard.reuse.generation())
+            && self.shard.tick.is_due_by(until.tick(), deadline.wheel_time())
+        {
             return;
         }
         let mut state = lock(&self.shard.state);
-        let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
+        let tick = state.tick_of(deadline);
         if state.wheel.bring_forward(key, tick) {
             self.claim.until = self.claim.until.min(state.until(tick));
             self.shard.wake_driver_by(state, tick);
         }
-    }
-
-    /// Whether the entry is known to expire no later than the timer is due: it was left where it is by a reset to a later deadline, and
-    /// this one lies between. Whatever takes the entry out before that wakes its task, as after any lazy reset.
-    #[inline]
-    fn hangs_early_enough(&self) -> bool {
-        let Claim {
-            until, nanos, epoch, ..
-        } = self.claim;
-        let deadline = self.shard.wheel_time(Moment(nanos), epoch);
-        until.outlasts(self.shard.reuse.generation())
-            && deadline.is_some_and(|deadline| self.shard.tick.is_due_by(until.tick(), deadline))
     }
 
     /// Waits until the timer is due.
@@ -245,8 +231,15 @@ impl Timer {
     #[inline]
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
-        let deadline = self.shard.wheel_time(Moment(self.claim.nanos), self.claim.epoch);
-        let taken = deadline.and_then(|deadline| self.shard.reuse.take_by(waker, deadline, self.shard.tick));
+        self.claim.settle(&self.shard);
+        let deadline = self.due();
+        if !deadline.is_wheel_time() {
+            return false;
+        }
+        let taken = self
+            .shard
+            .reuse
+            .take_by(waker, deadline.wheel_time(), self.shard.tick);
         if let Some((key, candidate)) = taken {
             self.claim.set_entry(key, candidate.until, candidate.waker);
             self.claim.progress = Progress::Waiting;
@@ -259,7 +252,8 @@ impl Timer {
     fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let waker = waker.clone();
         let mut state = self.shard.ensure_driven(self.shard.lock_to_register())?;
-        let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
+        self.claim.settle(&self.shard);
+        let tick = state.tick_of(self.due());
         if tick <= self.shard.reached(&state) {
             self.claim.progress = Progress::Elapsed;
             return Poll::Ready(Ok(()));

@@ -4,7 +4,7 @@ use std::{mem, task::Waker};
 
 use super::{Generation, Mode, NEVER, Shard, State};
 use crate::{
-    clock::{Clock, Epoch, Source},
+    clock::{Clock, Source},
     sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
@@ -39,20 +39,14 @@ pub(crate) enum Visited {
 
 impl Shard {
     /// Driver number `driver` has come. It brings its clock.
-    pub(crate) fn attach(&self, clock: Clock, epoch: Epoch, driver: u64) {
+    pub(crate) fn attach(&self, clock: Clock, driver: u64) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
             return;
         }
-        if epoch != state.epoch && state.epoch != Epoch::NEVER_DRIVEN {
-            let former = state.clock;
-            state.former.push(former);
-        }
         state.clock = clock;
-        state.epoch = epoch;
         state.driver = driver;
         state.attached = state.attached.saturating_add(1);
-        self.end_asking(&mut state);
         state.mode = Mode::DOZING;
         let next = state.next_visit();
         self.plan_visit(&mut state, next);
@@ -77,7 +71,6 @@ impl Shard {
             .due
             .extend(pending.map(|waker| mem::replace(waker, Waker::noop().clone())));
         state.mode = Mode::Driverless;
-        self.end_asking(&mut state);
         self.publish(&state);
         self.unlock(state);
     }
@@ -92,7 +85,6 @@ impl Shard {
         let empty = state.wheel.len() == 0;
         if empty && state.mode != Mode::Shutdown {
             state.mode = Mode::Driverless;
-            self.end_asking(&mut state);
             self.publish(&state);
         }
         let shutdown = state.mode == Mode::Shutdown;
@@ -113,7 +105,6 @@ impl Shard {
         state.wheel.cancel_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
-        self.end_asking(&mut state);
         self.plan_visit(&mut state, Tick::ZERO);
         self.release(pending);
         self.publish(&state);
@@ -125,16 +116,16 @@ impl Shard {
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         let state = lock(&self.state);
-        let now = state.clock.nanos_of(self.now() - crate::clock::ROUNDING);
+        let now = state.clock.wheel_time(self.read_clock() - crate::clock::ROUNDING);
         matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. })
-            && state.clock.tick_at(now) >= self.wake_at()
+            && self.tick.tick_at(now) >= self.wake_at()
     }
 
     /// Marks what is incoming now. This turn transfers that, and no more, so that it ends. Delays count from a reading of the clock that
     /// is made here.
     fn mark_incoming(&self, state: &mut State, now: Nanos) {
         // The lock is held, so every registration found was made before this reading. Counting from it is never early.
-        state.incoming_from = state.clock.nanos_of(self.now()).max(now);
+        state.incoming_from = state.clock.wheel_time(self.read_clock()).max(now);
         state.wheel.mark_incoming();
     }
 
@@ -176,7 +167,6 @@ impl Shard {
         }
         if state.clock.source != source {
             state.clock.source = source;
-            self.end_asking(state);
             self.publish(state);
         }
         if begins {
@@ -185,9 +175,6 @@ impl Shard {
             if tick < self.wake_at() && !full {
                 self.unlock(guard);
                 return Visited::Finished { next: self.wake_at() };
-            }
-            if tick >= state.asked {
-                self.end_asking(state);
             }
             let next = self.generation_at(state, tick);
             self.end_generation(state, next, &mut wakers.spent);
@@ -220,8 +207,9 @@ impl State {
     /// Gives up to `limit` of the marked incoming timers their deadlines. Returns `true` if none is left.
     fn transfer_incoming(&mut self, limit: usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
-        self.wheel
-            .transfer_incoming(limit, |delay| clock.deadline_tick(from.saturating_add(delay)))
+        self.wheel.transfer_incoming(limit, |delay| {
+            clock.tick().deadline_tick(from.saturating_add(delay))
+        })
     }
 }
 
@@ -246,22 +234,6 @@ mod tests {
         shard.visit(reading, begins, batch, &mut Wakers::default())
     }
 
-    #[test]
-    fn a_visit_that_somebody_has_asked_for_comes_once() {
-        let wheel = Wheel::builder().shards(1).build().unwrap();
-        let (shard, clock) = (wheel.shard(), clock_of(&wheel));
-        shard.attach(clock, Epoch(1), 1);
-        {
-            let mut state = lock(&shard.state);
-            state.asked = Tick(5);
-            shard.plan_visit(&mut state, Tick(5));
-        }
-        for (at, planned) in [(4, Tick(5)), (5, NEVER)] {
-            let visited = visit(shard, clock, 1, at, true, 256);
-            assert!(matches!(visited, Visited::Finished { next } if next == planned));
-        }
-    }
-
     /// In the middle of its turn its runtime goes, and the next one comes, by the same clock. Where a bucket has to cascade before its
     /// timer is due, a visit plans the next one for the cascade: nobody would come then.
     #[test]
@@ -280,12 +252,12 @@ mod tests {
             let _ = state.wheel.insert(at, Waker::noop().clone());
             shard.plan_visit(&mut state, at);
         };
-        shard.attach(clock, Epoch(1), 1);
+        shard.attach(clock, 1);
         register(Tick(1));
         register(Tick(1));
         assert!(matches!(visit(1, 1, true, 1), Visited::Unfinished));
         shard.detach(Nanos::ZERO, &mut Wakers::default());
-        shard.attach(clock, Epoch(1), 2);
+        shard.attach(clock, 2);
         assert!(matches!(
             visit(2, 1, true, 256),
             Visited::Finished { next: NEVER }

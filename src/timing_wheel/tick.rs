@@ -23,7 +23,7 @@ impl Nanos {
         Nanos(duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos()))
     }
 
-    /// A duration that has passed. It is not cut, because a test's clock may have jumped by a century.
+    /// A duration that is not cut: a test's clock may have jumped by a century.
     #[inline]
     pub(crate) fn passed(duration: Duration) -> Nanos {
         let nanos = duration.as_secs().saturating_mul(1_000_000_000);

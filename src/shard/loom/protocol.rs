@@ -10,7 +10,7 @@ use super::{
     world::{Due, Sleepers, TICK, Task, World, finish},
 };
 use crate::{
-    clock::{Epoch, Source},
+    clock::Source,
     error::Refusal,
     sync::Ordering,
     timing_wheel::{Nanos, Tick},
@@ -209,7 +209,7 @@ fn a_driver_that_goes_has_every_future_look_for_another() {
         let mut wakers = Wakers::default();
         world.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.attach(world.clock, Epoch(1), 1);
+        world.shard.attach(world.clock, 1);
         world.drive(|| sleepers.are_done());
         assert_eq!(world.metrics().pending, 0);
     });

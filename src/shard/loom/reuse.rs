@@ -10,7 +10,7 @@ use super::{
     world::{Sleepers, Task, World, finish},
 };
 use crate::{
-    clock::{Epoch, Source},
+    clock::Source,
     error::Refusal,
     sync::{Ordering, lock},
     timing_wheel::Nanos,
@@ -156,7 +156,7 @@ fn a_timer_is_taken_over_while_the_driver_is_replaced() {
         let mut wakers = Wakers::default();
         world.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.attach(world.clock, Epoch(1), 1);
+        world.shard.attach(world.clock, 1);
     });
 }
 
@@ -252,7 +252,7 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_in_a_slot() {
             world.turn(&mut wakers);
             world.model.tick.fetch_add(1, Ordering::SeqCst);
             if world.shard.detach_if_empty(&mut wakers) {
-                world.shard.attach(world.clock, Epoch(1), 1);
+                world.shard.attach(world.clock, 1);
             }
         }
         canceller.join().unwrap();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Visited, Wakers};
 use crate::{
-    clock::{Clock, Epoch, EpochInstant, Source},
+    clock::{Clock, Moment, Source},
     error::Refusal,
     metrics::Metrics,
     sync::{AtomicU64, Ordering, lock, planted},
@@ -73,10 +73,6 @@ impl Drive for Model {
         instant
     }
 
-    fn would_keep_clock(&self) -> bool {
-        true
-    }
-
     fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
         None
     }
@@ -112,7 +108,7 @@ impl Wake for Task {
 pub(super) enum Due {
     /// So long after its first poll.
     After(Duration),
-    At(EpochInstant),
+    At(Moment),
 }
 
 #[derive(Clone)]
@@ -134,7 +130,7 @@ impl World {
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
         let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone(), (0, 0));
-        shard.attach(clock, Epoch(1), 1);
+        shard.attach(clock, 1);
         World {
             model,
             shard: Arc::new(shard),
@@ -146,11 +142,8 @@ impl World {
         Due::At(self.deadline(tick))
     }
 
-    pub(super) fn deadline(&self, tick: u32) -> EpochInstant {
-        EpochInstant {
-            instant: self.model.start + TICK * tick,
-            epoch: Epoch(1),
-        }
+    pub(super) fn deadline(&self, tick: u32) -> Moment {
+        self.shard.moment_of(self.model.start + TICK * tick)
     }
 
     pub(super) fn metrics(&self) -> Metrics {
@@ -206,14 +199,14 @@ impl World {
         self.turn(&mut wakers);
         // What was put as the last visit began waits in its slot for the next, which nothing calls for: this ends that, too.
         if self.shard.detach_if_empty(&mut wakers) {
-            self.shard.attach(self.clock, Epoch(1), 1);
+            self.shard.attach(self.clock, 1);
         }
         assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
 
     pub(super) fn reading(&self) -> Reading {
         Reading {
-            now: self.clock.nanos_of(self.model.now()),
+            now: self.clock.wheel_time(self.model.now()),
             source: self.clock.source,
             driver: 1,
         }

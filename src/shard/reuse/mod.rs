@@ -197,7 +197,7 @@ impl Reuse {
         self.with_local(|local| {
             local.counted += 1;
             if local.counted == BUSY {
-                local.were_many = local.counted_from.nanos_until(now) < cadence;
+                local.were_many = local.counted_from <= now && now.since(local.counted_from) < cadence;
                 local.counted = 0;
                 local.counted_from = now;
                 if local.were_many {
@@ -260,7 +260,7 @@ impl Reuse {
                 },
                 elsewhere: 0,
                 counted: 0,
-                counted_from: Moment(0),
+                counted_from: Moment::of_wheel(Nanos::ZERO),
                 were_many: false,
             });
             waker

@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Generation, Mode, Shard, ShardRef,
+    Generation, Mode, Removal, Shard, ShardRef,
     claim::{Claim, Progress},
     reuse::{Candidate, WakerId},
 };
@@ -175,6 +175,17 @@ impl Timer {
         }
         let mut state = lock(&self.shard.state);
         let tick = state.tick_of(Moment(self.claim.nanos), self.claim.epoch);
+        if tick <= self.shard.reached(&state) {
+            // As Tokio does: a deadline that has come waits for nobody.
+            let expired = self
+                .claim
+                .take_key()
+                .and_then(|key| self.shard.remove(state, key, Removal::Expired));
+            if let Some(waker) = expired {
+                waker.wake();
+            }
+            return;
+        }
         if state.wheel.bring_forward(key, tick) {
             self.claim.until = self.claim.until.min(state.until(tick));
             self.shard.wake_driver_by(state, tick);

@@ -197,9 +197,8 @@ impl Sleep {
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
     ///
     /// A later deadline costs one store: the timer stays in its bucket, and re-arms when its old deadline comes. An earlier
-    /// deadline moves the timer at once. The task that polled the sleep last is woken for the new deadline: at once, within this call,
-    /// if that has passed by the time that the wheel has reached. If the sleep had
-    /// completed, it must be polled again to wait for the new deadline.
+    /// deadline moves the timer at once. The task that polled the sleep last is woken at the new deadline, or within this call if the
+    /// wheel has reached that already. If the sleep had completed, it must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///

@@ -185,8 +185,8 @@ impl Sleep {
     /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
     ///
     /// A later deadline costs one store: the timer stays in its bucket, and re-arms when its old deadline comes. An earlier
-    /// deadline moves the timer at once. The task that polled the sleep last is woken for the new deadline. If the sleep had
-    /// completed, it must be polled again to wait for the new deadline.
+    /// deadline moves the timer at once. The task that polled the sleep last is woken at the new deadline, or within this call if the
+    /// wheel has reached that already. If the sleep had completed, it must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///
@@ -216,7 +216,7 @@ impl Sleep {
                 .saturating_duration_since(Instant::now())
         };
         self.resource.restart("Sleep::reset", until);
-        self.timer.reset(deadline);
+        wake(self.timer.reset(deadline));
     }
 
     /// Moves the sleep to `duration` from now.
@@ -232,7 +232,7 @@ impl Sleep {
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         self.resource.restart("Sleep::reset", || Duration::ZERO);
-        self.timer.reset_immediately(deadline);
+        wake(self.timer.reset_immediately(deadline));
     }
 
     /// Polls the sleep. The task's budget does not matter.
@@ -294,6 +294,14 @@ fn poll_slowly(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), Sleep
     let outcome = ready!(timer.poll_slowly(cx.waker()));
     ready!(budget::poll_spend(cx));
     Poll::Ready(outcome.map_err(SleepError::from))
+}
+
+/// With no lock held: a waker may do anything.
+#[inline]
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
 }
 
 impl fmt::Debug for Sleep {

@@ -18,7 +18,7 @@ use std::{
 use futures::poll;
 use tickwheel::{Sleep, Wheel};
 use tokio::{task::unconstrained, time::Instant};
-use tokio_test::{assert_pending, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
     DAY, SECOND, TICK, advance, assert_adds_up, assert_arena_given_back, assert_at_rest,
@@ -531,16 +531,64 @@ async fn reset_to_the_past_completes_at_the_next_poll() {
     assert_at_rest(&wheel);
 }
 
+/// As Tokio's, which fires a timer within the call that resets it to a past instant.
 #[tokio::test(start_paused = true)]
-async fn reset_to_the_past_wakes_a_task_that_does_not_poll_by_itself() {
+async fn reset_to_the_past_wakes_the_waiting_task_at_once() {
+    for ago in [Duration::ZERO, TICK / 2, ms(500), SECOND * 2] {
+        let wheel = Wheel::new();
+        let mut tokio_sleep = task::spawn(Box::pin(tokio::time::sleep(DAY)));
+        let mut sleep = task::spawn(wheel.sleep(DAY));
+        assert_pending!(tokio_sleep.poll());
+        assert_pending!(sleep.poll());
+        tokio::time::advance(SECOND).await;
+        tokio_sleep.as_mut().reset(Instant::now() - ago);
+        sleep.reset(Instant::now() - ago);
+        assert!(tokio_sleep.is_woken() && sleep.is_woken(), "to {ago:?} ago");
+        assert_eq!(wheel.pending(), 0);
+        assert!(sleep.is_elapsed());
+        assert_ready!(tokio_sleep.poll());
+        assert_ready_eq!(sleep.poll(), Ok(()));
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_woken_by_a_reset_to_the_past_can_reset_the_sleep_again() {
     let wheel = Wheel::new();
     let mut sleep = task::spawn(wheel.sleep(DAY));
     assert_pending!(sleep.poll());
     tokio::time::advance(SECOND).await;
-    sleep.reset(Instant::now() - ms(500));
-    advance(TICK).await;
+    sleep.reset(Instant::now());
+    assert!(sleep.is_woken());
+    sleep.reset(Instant::now() + SECOND);
+    assert_pending!(sleep.poll());
+    assert!(!sleep.is_woken());
+    advance(SECOND).await;
     assert!(sleep.is_woken());
     assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+/// The waker runs with no lock held: it may use the wheel.
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_a_reset_to_the_past_wakes_may_use_the_wheel() {
+    struct Pends(Wheel, AtomicUsize);
+    impl Wake for Pends {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1 + self.0.pending(), Ordering::Relaxed);
+        }
+    }
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let pends = Arc::new(Pends(wheel.clone(), AtomicUsize::new(0)));
+    let mut sleep = wheel.sleep(DAY);
+    let waker = Waker::from(pends.clone());
+    assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+    sleep.reset(Instant::now());
+    assert_eq!(
+        pends.1.load(Ordering::Relaxed),
+        1,
+        "woken once, with nothing pending"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -687,7 +735,7 @@ async fn dropping_cancels_at_every_stage() {
         ("pending", 1, 1),
         ("pending, reset later", 1, 1),
         ("pending, reset earlier", 1, 1),
-        ("pending, reset to the past", 1, 1),
+        ("pending, reset to the past: expired", 1, 0),
         ("expired", 1, 0),
         ("completed", 1, 0),
         ("expired, re-armed later", 2, 1),

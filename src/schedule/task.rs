@@ -246,7 +246,10 @@ where
             return false;
         };
         *due = deadline;
-        timer.reset(timer.shard().moment_of(deadline));
+        let waker = timer.reset(timer.shard().moment_of(deadline));
+        drop(state);
+        // It is this task, which locks itself.
+        waker.into_iter().for_each(Waker::wake);
         true
     }
 

@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Generation, Mode, Shard, ShardRef,
+    Generation, Mode, Removal, Shard, ShardRef,
     claim::{Claim, Due, Progress},
     reuse::{Candidate, WakerId},
 };
@@ -138,45 +138,54 @@ impl Timer {
     }
 
     /// Moves the timer. To a later deadline, this touches nothing else: the entry stays where it is, and the timer re-arms when its
-    /// old deadline comes. To an earlier one, the entry moves at once.
+    /// old deadline comes. To an earlier one, the entry moves at once. To one that has come, the entry leaves the wheel: its waker is
+    /// returned, for the caller to wake with no lock held.
     #[inline]
-    pub(crate) fn reset(&mut self, deadline: Moment) {
+    #[must_use = "the waiting task is to be woken"]
+    pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
         let later = match self.claim.due() {
             Due::At(former) => deadline >= former,
             Due::In(_) => false,
         };
         self.claim.set_deadline(deadline);
-        if !later {
-            self.bring_forward(deadline);
+        match later {
+            true => None,
+            false => self.bring_forward(deadline),
         }
     }
 
     /// Moves the timer to a deadline that has come already: the next poll completes it.
-    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
-        self.reset(deadline);
+    #[must_use = "the waiting task is to be woken"]
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) -> Option<Waker> {
+        let waker = self.reset(deadline);
         self.claim.progress = Progress::Immediate;
         self.claim.until = Generation::UNKNOWN;
+        waker
     }
 
-    fn bring_forward(&mut self, deadline: Moment) {
+    fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         // While there is no driver, the next poll moves the entry.
-        let Some(key) = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time()) else {
-            return;
-        };
+        let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;
         // The entry may expire early enough where it is, because a reset to a later deadline left it there. Whatever takes it out before that
         // wakes its task, as after any lazy reset.
         let Claim { until, .. } = self.claim;
         if until.outlasts(self.shard.reuse.generation())
             && self.shard.tick.is_due_by(until.tick(), deadline.wheel_time())
         {
-            return;
+            return None;
         }
         let mut state = lock(&self.shard.state);
         let tick = state.tick_of(deadline);
+        if tick <= self.shard.reached(&state) {
+            // As Tokio does: a deadline that has come waits for nobody.
+            let key = self.claim.take_key()?;
+            return self.shard.remove(state, key, Removal::Expired);
+        }
         if state.wheel.bring_forward(key, tick) {
             self.claim.until = self.claim.until.min(state.until(tick));
             self.shard.wake_driver_by(state, tick);
         }
+        None
     }
 
     /// Waits until the timer is due.

@@ -86,6 +86,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod agenda;
 #[cfg(feature = "aws")]
 mod aws;
 #[cfg(feature = "backon")]

@@ -5,21 +5,16 @@ use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 use tokio::time::Instant;
 
 use super::{Expired, Key, key::Sequence};
-use crate::timing_wheel::{First, Nanos, Tick, TimingWheel};
-
-/// With 256, a level is a byte of a tick.
-const TICKS_PER_WHEEL: usize = 256;
+use crate::agenda::{Agenda, First, Nanos, Tick};
 
 /// The tick from which all are counted. An instant within 292 years of it, before or after, has a tick.
 const ORIGIN: Tick = Tick(1 << 63);
 
-/// The entries. A tick is a nanosecond here: no deadline is rounded, and the wheel keeps it for us.
+/// The entries. A tick is a nanosecond here: no deadline is rounded, and the agenda keeps it for us.
 pub(super) struct Entries<T> {
-    wheel: TimingWheel<Entry<T>>,
+    agenda: Agenda<Entry<T>>,
     /// The instant of [`ORIGIN`].
     origin: Option<Instant>,
-    /// An overdue entry was put after one with a later deadline. They are sorted before the next is taken.
-    disordered: bool,
     sequence: Sequence,
     /// The cells of entries that a compaction has moved. Their keys name the cells in which they were before.
     moved: HashMap<NonZeroU64, u32>,
@@ -35,9 +30,8 @@ struct Entry<T> {
 impl<T> Entries<T> {
     pub(super) fn new() -> Entries<T> {
         Entries {
-            wheel: TimingWheel::without_rounds(TICKS_PER_WHEEL),
+            agenda: Agenda::new(),
             origin: None,
-            disordered: false,
             sequence: Sequence::default(),
             moved: HashMap::new(),
             beyond: HashMap::new(),
@@ -46,20 +40,20 @@ impl<T> Entries<T> {
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.wheel.len()
+        self.agenda.len()
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.wheel.capacity()
+        self.agenda.capacity()
     }
 
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
-        self.wheel.reserve(additional);
+        self.agenda.reserve(additional);
     }
 
     pub(super) fn shrink_to_fit(&mut self) {
-        self.wheel.shrink_to_fit();
+        self.agenda.shrink_to_fit();
         self.moved.shrink_to_fit();
         self.beyond.shrink_to_fit();
     }
@@ -88,10 +82,10 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Counts ticks from now. The wheel is advanced to [`ORIGIN`] before anything is put into it.
+    /// Counts ticks from now. The agenda is advanced to [`ORIGIN`] before anything is put into it.
     #[cold]
     fn begin(&mut self) -> Instant {
-        self.wheel.take_due(ORIGIN);
+        self.agenda.take_due(ORIGIN);
         *self.origin.insert(Instant::now())
     }
 
@@ -105,16 +99,13 @@ impl<T> Entries<T> {
     pub(super) fn insert(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
         let sequence = self.sequence.draw();
         self.prepare_deadline(sequence, tick, deadline);
-        let cell = self.wheel.insert_cell(tick, Entry { sequence, value });
+        let cell = self.agenda.insert(tick, Entry { sequence, value });
         Key { sequence, cell }
     }
 
-    /// Records a deadline that is about to be set, if it is overdue out of order or beyond the last tick.
+    /// Records a deadline that is about to be set, if it is beyond the last tick.
     #[inline]
     fn prepare_deadline(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
-        if tick <= self.wheel.now() && self.wheel.last_overdue().is_some_and(|last| tick < last) {
-            self.disordered = true;
-        }
         if is_beyond(tick) {
             self.beyond.insert(sequence, deadline());
         }
@@ -131,14 +122,14 @@ impl<T> Entries<T> {
 
     #[inline]
     fn is_in(&self, cell: u32, sequence: NonZeroU64) -> bool {
-        self.wheel
-            .cell(cell)
+        self.agenda
+            .get(cell)
             .is_some_and(|(_, entry)| entry.sequence == sequence)
     }
 
     /// The deadline of what is in a cell, as it was asked for.
     pub(super) fn deadline(&self, cell: u32) -> Option<Instant> {
-        let (tick, entry) = self.wheel.cell(cell)?;
+        let (tick, entry) = self.agenda.get(cell)?;
         match is_beyond(tick) {
             true => self.beyond.get(&entry.sequence).copied(),
             false => Some(instant_of(tick, self.origin?)),
@@ -153,31 +144,27 @@ impl<T> Entries<T> {
         tick: Tick,
         deadline: impl FnOnce() -> Instant,
     ) -> Option<Tick> {
-        let (from, entry) = self.wheel.cell(cell)?;
+        let (from, entry) = self.agenda.get(cell)?;
         let sequence = entry.sequence;
         if is_beyond(from) {
             self.beyond.remove(&sequence);
         }
         self.prepare_deadline(sequence, tick, deadline);
-        self.wheel.move_cell(cell, tick);
+        self.agenda.reset(cell, tick);
         Some(from)
     }
 
     /// Takes out what is in a cell, which [`find`](Entries::find) has returned.
     #[inline]
     pub(super) fn remove(&mut self, cell: u32) -> Option<Expired<T>> {
-        let (tick, entry) = self.wheel.take_cell(cell)?;
+        let (tick, entry) = self.agenda.remove(cell)?;
         self.make_expired(tick, entry)
     }
 
     /// Takes out the first entry that is due by `now`.
     #[inline]
     pub(super) fn take_due(&mut self, now: Tick) -> Option<Expired<T>> {
-        if self.disordered {
-            self.wheel.sort_overdue();
-            self.disordered = false;
-        }
-        let (tick, entry) = self.wheel.take_due(now)?;
+        let (tick, entry) = self.agenda.take_due(now)?;
         self.make_expired(tick, entry)
     }
 
@@ -202,32 +189,31 @@ impl<T> Entries<T> {
 
     /// The key of what comes next.
     pub(super) fn peek(&self) -> Option<Key> {
-        let cell = self.wheel.first_cell()?;
-        let (_, entry) = self.wheel.cell(cell)?;
+        let cell = self.agenda.first_cell()?;
+        let (_, entry) = self.agenda.get(cell)?;
         let sequence = entry.sequence;
         Some(Key { sequence, cell })
     }
 
     /// What is known of the earliest deadline after a look at no more than `looks` entries.
     pub(super) fn first(&self, looks: usize) -> Option<First> {
-        self.wheel.first(looks)
+        self.agenda.first(looks)
     }
 
     /// A tick by which the first entry is due, found without a look at any.
     pub(super) fn first_by(&self) -> Option<Tick> {
-        self.wheel.first_by()
+        self.agenda.first_by()
     }
 
     pub(super) fn clear(&mut self) {
         self.moved.clear();
         self.beyond.clear();
-        self.disordered = false;
-        self.wheel.clear();
+        self.agenda.clear();
     }
 
     pub(super) fn compact(&mut self) {
         let moved = &mut self.moved;
-        self.wheel.compact(|entry, to| {
+        self.agenda.compact(|entry, to| {
             moved.insert(entry.sequence, to);
         });
         self.moved.shrink_to_fit();

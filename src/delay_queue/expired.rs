@@ -5,7 +5,7 @@ use std::fmt;
 use tokio::time::Instant;
 
 use super::{Key, entries::instant_of};
-use crate::timing_wheel::Tick;
+use crate::agenda::Tick;
 
 /// An entry that has left a [`DelayQueue`](super::DelayQueue): it expired or was removed.
 ///

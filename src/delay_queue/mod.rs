@@ -14,7 +14,7 @@ use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{clock::saturating_add, timing_wheel::Tick, wheel::Wheel};
+use crate::{agenda::Tick, clock::saturating_add, wheel::Wheel};
 
 pub use expired::Expired;
 pub use key::Key;

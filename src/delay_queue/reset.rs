@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{DelayQueue, Key, invalid};
-use crate::{clock::saturating_add, timing_wheel::Tick};
+use crate::{agenda::Tick, clock::saturating_add};
 
 impl<T> DelayQueue<T> {
     /// Gives the value of a key another deadline: it is due when `timeout` has elapsed from now.

@@ -9,9 +9,9 @@ use std::{
 use tokio::time::{self, Instant};
 
 use crate::{
+    agenda::Tick,
     clock,
     fallback_sleep::{FallbackSleep, tokio_sleep},
-    timing_wheel::Tick,
     wheel::Wheel,
 };
 

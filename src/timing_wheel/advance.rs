@@ -1,4 +1,4 @@
-//! How the wheel moves on: sweep after sweep, in the order of their ticks.
+//! How the wheel moves on: from bucket to bucket, in the order of their ticks. What hangs on a coarse level is spread before its time.
 
 use super::{
     TimingWheel,
@@ -6,178 +6,233 @@ use super::{
     tick::Tick,
 };
 
-/// The sweep of one bucket, whose tick has come.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sweep {
-    pub(super) tick: Tick,
-    pub(super) level: usize,
-    pub(super) place: Place,
-    /// The next entry to look at. [`NIL`] at the end of the list.
-    pub(super) cursor: u32,
-}
+/// How many timers are spread in a tick, while there is time.
+const STEP: usize = 256;
 
 /// What one call of [`TimingWheel::advance`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Advanced {
     pub(crate) expired: usize,
     pub(crate) cascaded: usize,
-    /// The limit was reached. The same call again goes on.
+    /// The limit was reached: due timers are left, or so many that have to be spread in this tick. The same call again goes on.
     pub(crate) more: bool,
-}
-
-/// What one [`TimingWheel::advance`] has done, and how many timers it may still look at.
-struct Work {
-    limit: usize,
-    done: Advanced,
-}
-
-impl Work {
-    /// Takes one from the limit. Returns `false`, and sets `more`, if none is left.
-    #[inline]
-    fn proceed(&mut self) -> bool {
-        self.done.more = self.limit == 0;
-        self.limit = self.limit.saturating_sub(1);
-        !self.done.more
-    }
 }
 
 impl<T> TimingWheel<T> {
     /// Moves on to tick `now`. Appends the values of the timers that are due to `expired`, in order of deadline and, within a tick, of
-    /// insertion.
+    /// insertion. Then it spreads some of what will be due before long.
     ///
-    /// It looks at no more than `limit` timers. While it returns `more`, the wheel has not arrived. It never goes back: if `now` has
-    /// passed, only what is overdue expires.
-    pub(crate) fn advance(&mut self, now: Tick, limit: usize, expired: &mut Vec<T>) -> Advanced {
-        let mut work = Work {
-            limit,
-            done: Advanced::default(),
-        };
-        self.skip_rounds(now);
+    /// It looks at no more than `limit` timers, unless it has to sort what was due in a jump over a whole round of the last level. While
+    /// it returns `more`, due timers may be left. It never goes back: if `now` has passed, only what is overdue expires.
+    pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
+        let mut done = Advanced::default();
+        let now = now.max(self.now);
         loop {
-            while !self.overdue.is_empty() {
-                if !work.proceed() {
-                    return work.done;
-                }
-                self.expire(self.overdue.head, expired);
-                work.done.expired += 1;
+            let due = self.next_due();
+            let next = match due {
+                NIL => self.next_bucket().filter(|(begin, _)| *begin <= now),
+                _ => None,
+            };
+            if due == NIL && next.is_none() {
+                break;
             }
-            match self.unfinished.or_else(|| self.next_sweep()) {
-                Some(sweep) if sweep.tick <= now => {
-                    if !self.sweep(sweep, &mut work, expired) {
-                        return work.done;
+            if limit == 0 {
+                done.more = true;
+                return done;
+            }
+            match next {
+                None => {
+                    limit -= 1;
+                    let entry = &self.entries[due as usize];
+                    if entry.deadline() <= self.now {
+                        self.expire(due, expired);
+                        done.expired += 1;
+                    } else {
+                        // With one level, it is of a later round.
+                        self.cursor = entry.next;
                     }
                 }
-                _ => break,
+                Some(_) if self.is_rounds_away(now) => self.sort_rounds(now),
+                Some((begin, 0)) => self.move_to(begin),
+                Some((begin, level)) => {
+                    // It must be empty when it begins.
+                    self.move_to(self.now.max(Tick(begin.0 - 1)));
+                    limit -= self.spread(level, limit, &mut done);
+                }
             }
         }
-        self.now = self.now.max(now);
-        work.done
+        self.move_to(now);
+        self.spread_ahead(limit, &mut done);
+        done
     }
 
-    /// The next tick at which `advance` has something to do. It is no later than the earliest deadline. It is earlier if a bucket has to
-    /// cascade before, or a later round's timers have to be looked at. Incoming timers do not count.
+    /// The next tick at which `advance` has something to do. It is no later than the earliest deadline. It is earlier if a bucket can be
+    /// spread before, or a later round's timers have to be looked at. Incoming timers do not count.
     pub(crate) fn next_deadline(&self) -> Option<Tick> {
-        if !self.overdue.is_empty() {
+        if self.next_due() != NIL {
             return Some(self.now);
         }
-        self.unfinished
-            .or_else(|| self.next_sweep())
-            .map(|sweep| sweep.tick)
+        let levels = self.levels.iter().enumerate();
+        let visits = levels.filter_map(|(level, ring)| {
+            let number = self.next_used(level)?;
+            Some(match level {
+                0 => Tick(number),
+                _ => Tick((number - 1) << ring.shift).max(self.now.next()),
+            })
+        });
+        visits.min()
     }
 
-    /// Sweeps one bucket. What is due expires, what is near cascades, and what is of a later round stays. Returns `false` if the limit
-    /// was reached.
-    fn sweep(&mut self, mut sweep: Sweep, work: &mut Work, expired: &mut Vec<T>) -> bool {
-        // The ticks before this one are empty. This one is reached only at the end of the sweep. So a timer that is started for it
-        // meanwhile comes after those that are in the bucket.
-        self.now = Tick(sweep.tick.0 - 1);
-        while sweep.cursor != NIL {
-            if !work.proceed() {
-                self.unfinished = Some(sweep);
-                return false;
-            }
-            let index = sweep.cursor;
-            let entry = &self.entries[index as usize];
-            let deadline = entry.deadline();
-            sweep.cursor = entry.next;
-            if deadline <= sweep.tick {
-                self.expire(index, expired);
-                work.done.expired += 1;
-            } else if self.level_of(deadline, sweep.tick) < sweep.level {
-                self.unlink(index);
-                self.link(index, sweep.tick);
-                work.done.cascaded += 1;
-            }
-        }
-        self.unfinished = None;
-        self.now = sweep.tick;
-        true
-    }
-
-    /// Skips rounds in which nothing is due, if only the top level is in use and `now` is several rounds away. Each of these rounds
-    /// would look at every timer.
-    fn skip_rounds(&mut self, now: Tick) {
-        let top = self.levels.len() - 1;
-        let shift = top as u32 * self.bits_per_level;
-        let rounds = (now.0.saturating_sub(self.now.0) >> shift) >> self.bits_per_level;
-        let next = match self.unfinished {
-            None => self.next_sweep(),
-            Some(_) => None,
+    /// The next entry to be looked at, because it is due. If there is one level, it may be of a later round. [`NIL`] if there is none.
+    #[inline]
+    fn next_due(&self) -> u32 {
+        let next = match self.levels.len() {
+            1 => self.cursor,
+            _ => self.levels[0].bucket(self.now.0).head,
         };
-        if rounds < 2 || !self.overdue.is_empty() || next.is_none_or(|sweep| sweep.level != top) {
+        if next == NIL { self.overdue.head } else { next }
+    }
+
+    /// The next bucket of all levels: the tick at which it begins, and its level. Of two that begin at one tick, it is the coarser one: there
+    /// may be timers in it that are due at that tick.
+    fn next_bucket(&self) -> Option<(Tick, usize)> {
+        let levels = (0..self.levels.len()).rev();
+        let begins = levels.filter_map(|level| {
+            let number = self.next_used(level)?;
+            Some((Tick(number << self.levels[level].shift), level))
+        });
+        begins.min_by_key(|(begin, _)| *begin)
+    }
+
+    /// The number of the next used bucket of a level. It is not one that has been spread, and has only timers of later rounds left.
+    #[inline]
+    pub(super) fn next_used(&self, level: usize) -> Option<u64> {
+        let ring = &self.levels[level];
+        let hand = ring.number(self.now);
+        let spread = level > 0 && self.is_top(level) && self.walked == hand + 1 && self.cursor == NIL;
+        ring.next_used(hand + u64::from(spread))
+    }
+
+    fn is_top(&self, level: usize) -> bool {
+        level + 1 == self.levels.len()
+    }
+
+    /// Moves the hand to a tick. No deadline is before it, and no coarse bucket that is not empty begins before or at it.
+    pub(super) fn move_to(&mut self, now: Tick) {
+        if now == self.now {
             return;
         }
-        let mut first = now;
-        let ring = &self.levels[top];
-        let mut used = ring.used.next(0);
-        while let Some(digit) = used {
-            let mut index = ring.buckets[digit].head;
-            while index != NIL {
-                let entry = &self.entries[index as usize];
-                first = first.min(entry.deadline());
-                index = entry.next;
-            }
-            used = (digit + 1 < ring.buckets.len())
-                .then(|| ring.used.next(digit + 1))
-                .flatten();
+        self.now = now;
+        self.spread = 0;
+        self.set_horizons();
+        if self.levels.len() == 1 {
+            self.cursor = self.levels[0].bucket(now.0).head;
         }
-        // It stops just before the bucket of the first deadline: invariant 3 then still holds.
-        let before = (first.0 >> shift << shift).saturating_sub(1);
-        self.now = self.now.max(Tick(before));
     }
 
-    /// The next used bucket. By invariant 4 it is on the finest level in use.
-    pub(super) fn next_sweep(&self) -> Option<Sweep> {
-        let ticks_per_wheel = 1 << self.bits_per_level;
-        let top = self.levels.len() - 1;
-        for (level, ring) in self.levels.iter().enumerate() {
-            if ring.used.is_empty() {
+    /// A level's horizon is the end of the next bucket of the level above.
+    pub(super) fn set_horizons(&mut self) {
+        let bits = self.ring_bits - 1;
+        if let Some((_, levels)) = self.levels.split_last_mut() {
+            for level in levels {
+                let span = 1 << (level.shift + bits);
+                level.horizon = Tick((self.now.0 | (span - 1)).saturating_add(span));
+            }
+        }
+    }
+
+    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each comes to the front of a
+    /// list, for whatever is in that list already has come later. Returns how many timers were looked at.
+    fn spread(&mut self, level: usize, limit: usize, done: &mut Advanced) -> usize {
+        let number = self.levels[level].number(self.now) + 1;
+        let has_rounds = self.is_top(level);
+        if has_rounds && self.walked != number {
+            self.walked = number;
+            self.cursor = self.levels[level].bucket(number).tail;
+        }
+        for looks in 0..limit {
+            let index = match has_rounds {
+                true => self.cursor,
+                false => self.levels[level].bucket(number).tail,
+            };
+            let Some(entry) = self.entries.get(index as usize) else {
+                return looks;
+            };
+            let (deadline, prev) = (entry.deadline(), entry.prev);
+            if self.levels[level].number(deadline) == number {
+                self.unlink(index);
+                self.levels[level - 1].push_front(&mut self.entries, index, deadline);
+                done.cascaded += 1;
+            } else {
+                self.cursor = prev;
+            }
+        }
+        limit
+    }
+
+    /// Spreads what hangs in the buckets after the hand, a step in each tick.
+    fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
+        for level in 1..self.levels.len() {
+            let step = self.step(level).saturating_sub(self.spread);
+            if step == 0 || !self.is_to_be_spread(level) {
                 continue;
             }
-            let shift = level as u32 * self.bits_per_level;
-            let span = self.now.0 >> shift;
-            let hand = span as usize & (ticks_per_wheel - 1);
-            let ahead = if hand + 1 < ticks_per_wheel {
-                ring.used.next(hand + 1)
-            } else {
-                None
-            };
-            let distance = match ahead {
-                Some(digit) => digit - hand,
-                None if level == top => match ring.used.next(0) {
-                    Some(digit) => digit + ticks_per_wheel - hand,
-                    None => continue,
-                },
-                None => continue,
-            };
-            let digit = (hand + distance) & (ticks_per_wheel - 1);
-            return Some(Sweep {
-                tick: Tick((span + distance as u64) << shift),
-                level,
-                place: self.place(level, digit),
-                cursor: ring.buckets[digit].head,
-            });
+            let looks = self.spread(level, limit.min(step), done);
+            limit -= looks;
+            self.spread += looks;
+            done.more |= looks < step && self.is_to_be_spread(level);
         }
-        None
+    }
+
+    /// Whether there is something left in the bucket after the hand.
+    fn is_to_be_spread(&self, level: usize) -> bool {
+        self.next_used(level) == Some(self.levels[level].number(self.now) + 1)
+    }
+
+    /// How many timers to spread in this tick. For half of the time it is [`STEP`]. If that has not been enough, it is as many as it takes
+    /// even if all the wheel's timers are in this bucket.
+    fn step(&self, level: usize) -> usize {
+        let span = 1 << self.levels[level].shift;
+        let left = span - (self.now.0 & (span - 1));
+        match left > span / 2 {
+            true => STEP,
+            false => STEP.max((self.len as u64).div_ceil(left) as usize),
+        }
+    }
+
+    /// Whether the hand goes more than once round the last level on its way to `now`, and meets timers there.
+    fn is_rounds_away(&self, now: Tick) -> bool {
+        self.levels.last().is_some_and(|top| {
+            let passes = top.number(now) - top.number(self.now);
+            passes > top.buckets.len() as u64 && !top.used.is_empty()
+        })
+    }
+
+    /// Moves on to the last bucket of the top level that begins by `now`, but for a tick. All that is due by then is sorted into `overdue`.
+    /// Round by round, every timer would be looked at in each of them.
+    fn sort_rounds(&mut self, now: Tick) {
+        let Some(top) = self.levels.last() else { return };
+        let end = Tick((top.number(now) << top.shift) - 1);
+        let mut due = Vec::new();
+        // Of one deadline, what hangs on a coarser level has come first.
+        for level in self.levels.iter().rev() {
+            let mut used = level.used.next(0);
+            while let Some(at) = used {
+                let mut index = level.buckets[at].head;
+                while let Some(entry) = self.entries.get(index as usize) {
+                    if entry.deadline() <= end {
+                        due.push((entry.deadline(), index));
+                    }
+                    index = entry.next;
+                }
+                used = level.used.next(at + 1);
+            }
+        }
+        due.sort_by_key(|(deadline, _)| *deadline);
+        for (_, index) in due {
+            self.unlink(index);
+            self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
+        }
+        self.move_to(end);
     }
 }

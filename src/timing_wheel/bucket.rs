@@ -7,7 +7,7 @@ use slab::Slab;
 use super::tick::{Nanos, Tick};
 
 /// The index of no entry: the end of a list.
-pub(super) const NIL: u32 = u32::MAX;
+pub(crate) const NIL: u32 = u32::MAX;
 
 /// The only claim on an entry. It is neither `Copy` nor `Clone`. The entry is removed when its key comes back, and until then its cell
 /// is given to nobody else.
@@ -19,7 +19,7 @@ impl Key {
     ///
     /// Panics if there are more than four billion entries in one arena.
     #[inline]
-    pub(super) fn new(index: usize) -> Key {
+    pub(crate) fn new(index: usize) -> Key {
         let ordinal = u32::try_from(index)
             .ok()
             .and_then(|index| NonZeroU32::new(index.wrapping_add(1)));
@@ -27,7 +27,7 @@ impl Key {
     }
 
     #[inline]
-    pub(super) fn index(&self) -> u32 {
+    pub(crate) fn index(&self) -> u32 {
         self.0.get() - 1
     }
 
@@ -46,44 +46,44 @@ impl Key {
 
 /// Where an entry is. The number is never zero: that is the niche for slab's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(NonZeroU32);
+pub(crate) struct Place(NonZeroU32);
 
 impl Place {
     /// In no list. Its value has been taken, and its cell waits for the key.
-    pub(super) const EXPIRED: Place = Place(NonZeroU32::new(1).unwrap());
+    pub(crate) const EXPIRED: Place = Place(NonZeroU32::new(1).unwrap());
     /// Its deadline has passed. It is due at the next `advance`.
-    pub(super) const OVERDUE: Place = Place(NonZeroU32::new(2).unwrap());
+    pub(crate) const OVERDUE: Place = Place(NonZeroU32::new(2).unwrap());
     /// Its deadline is not known yet. It has a delay, which counts from when it is transferred.
-    pub(super) const INCOMING: Place = Place(NonZeroU32::new(3).unwrap());
+    pub(crate) const INCOMING: Place = Place(NonZeroU32::new(3).unwrap());
     /// In no list, like an expired entry, but its deadline never came.
-    pub(super) const CANCELLED: Place = Place(NonZeroU32::new(4).unwrap());
+    pub(crate) const CANCELLED: Place = Place(NonZeroU32::new(4).unwrap());
 
     /// Bucket `ordinal`. They count through all levels, the finest first.
     #[inline]
-    pub(super) fn bucket(ordinal: u32) -> Place {
+    pub(crate) fn bucket(ordinal: u32) -> Place {
         Place(NonZeroU32::MIN.saturating_add(ordinal + 4))
     }
 
     /// The inverse of [`Place::bucket`], for a place that is a bucket.
     #[inline]
-    pub(super) fn ordinal(self) -> u32 {
+    pub(crate) fn ordinal(self) -> u32 {
         self.0.get() - 5
     }
 }
 
 /// What the arena holds for one timer.
-pub(super) struct Entry<T> {
+pub(crate) struct Entry<T> {
     /// The tick of the deadline. While the entry is [`Place::INCOMING`], the nanoseconds of its delay.
     time: u64,
     /// None once the entry has expired.
-    pub(super) value: Option<T>,
-    pub(super) prev: u32,
-    pub(super) next: u32,
-    pub(super) place: Place,
+    pub(crate) value: Option<T>,
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    pub(crate) place: Place,
 }
 
 impl<T> Entry<T> {
-    pub(super) const BLANK: Entry<T> = Entry {
+    pub(crate) const BLANK: Entry<T> = Entry {
         time: 0,
         value: None,
         prev: NIL,
@@ -93,44 +93,44 @@ impl<T> Entry<T> {
 
     /// Of an entry that is not incoming.
     #[inline]
-    pub(super) fn deadline(&self) -> Tick {
+    pub(crate) fn deadline(&self) -> Tick {
         Tick(self.time)
     }
 
     #[inline]
-    pub(super) fn set_deadline(&mut self, deadline: Tick) {
+    pub(crate) fn set_deadline(&mut self, deadline: Tick) {
         self.time = deadline.0;
     }
 
     /// Of an entry that is incoming.
     #[inline]
-    pub(super) fn delay(&self) -> Nanos {
+    pub(crate) fn delay(&self) -> Nanos {
         Nanos(self.time)
     }
 
     #[inline]
-    pub(super) fn set_delay(&mut self, delay: Nanos) {
+    pub(crate) fn set_delay(&mut self, delay: Nanos) {
         self.time = delay.0;
     }
 }
 
 /// A list of entries, oldest first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
-    pub(super) head: u32,
-    pub(super) tail: u32,
+pub(crate) struct Bucket {
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
 }
 
 impl Bucket {
-    pub(super) const EMPTY: Bucket = Bucket { head: NIL, tail: NIL };
+    pub(crate) const EMPTY: Bucket = Bucket { head: NIL, tail: NIL };
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.head == NIL
     }
 
     #[inline]
-    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
+    pub(crate) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
         let tail = std::mem::replace(&mut self.tail, index);
         match tail {
             NIL => self.head = index,
@@ -142,8 +142,20 @@ impl Bucket {
         entry.place = place;
     }
 
+    pub(crate) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
+        let head = std::mem::replace(&mut self.head, index);
+        match head {
+            NIL => self.tail = index,
+            head => entries[head as usize].prev = index,
+        }
+        let entry = &mut entries[index as usize];
+        entry.prev = NIL;
+        entry.next = head;
+        entry.place = place;
+    }
+
     #[inline]
-    pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, prev: u32, next: u32) {
+    pub(crate) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, prev: u32, next: u32) {
         match prev {
             NIL => self.head = next,
             prev => entries[prev as usize].next = next,

@@ -33,17 +33,18 @@ impl<T> TimingWheel<T> {
             let (deadline, place) = match entry.place {
                 Place::INCOMING => {
                     let deadline = deadline_of(entry.delay());
-                    (deadline, self.bucket_of(deadline.max(self.now), self.now).2)
+                    let due = deadline.max(self.now);
+                    (deadline, self.level_of(due).place(due))
                 }
-                Place::OVERDUE => (entry.deadline(), self.bucket_of(self.now, self.now).2),
+                Place::OVERDUE => (entry.deadline(), self.levels[0].place(self.now)),
                 place => (entry.deadline(), place),
             };
             let ordinal = place.ordinal() as usize;
             Some(Site {
                 number: Key::new(cell).into_number(),
                 deadline,
-                level: ordinal >> self.bits_per_level,
-                bucket: ordinal & ((1 << self.bits_per_level) - 1),
+                level: ordinal >> self.ring_bits,
+                bucket: ordinal & ((1 << self.ring_bits) - 1),
             })
         })
     }

@@ -56,7 +56,7 @@ impl<T> TimingWheel<T> {
             self.unlink(index);
             let entry = &mut self.entries[index as usize];
             entry.set_deadline(deadline_of(entry.delay()));
-            self.link(index, self.now);
+            self.link(index);
         }
         self.marked == NIL
     }

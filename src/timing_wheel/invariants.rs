@@ -1,7 +1,5 @@
 //! The invariants of the essay in mod.rs, each looked at by its number.
 
-use std::collections::BTreeMap;
-
 use super::{
     TimingWheel,
     bucket::{Bucket, NIL, Place},
@@ -11,119 +9,119 @@ use super::{
 impl<T> TimingWheel<T> {
     /// Panics if an invariant of the module's essay does not hold, and names it.
     pub(super) fn assert_consistent(&self) {
-        let swept = self.unfinished.map(|sweep| sweep.place);
-        // While a sweep is unfinished, entries outside its bucket are where the swept tick says. Into the bucket itself new ones still
-        // come as of the tick before.
-        let placed_at = self.unfinished.map_or(self.now, |sweep| sweep.tick);
-        if let Some(sweep) = self.unfinished {
-            assert_eq!(
-                Some(self.now.0),
-                sweep.tick.0.checked_sub(1),
-                "3: {sweep:?} is not at the tick after now"
-            );
-        }
+        let now = self.now;
         let mut listed = vec![0_u32; self.entries.capacity()];
-        let mut pending = 0;
-        let mut first_list = BTreeMap::new();
-        let mut next_sweep = self.unfinished.map(|sweep| sweep.tick);
+        let mut list = |bucket, place| {
+            let entries = self.assert_linked(bucket, place);
+            entries.iter().for_each(|index| listed[*index as usize] += 1);
+            entries
+        };
 
-        let incoming = self.assert_linked(self.incoming, Place::INCOMING);
+        let incoming = list(self.incoming, Place::INCOMING);
         assert!(
             self.marked == NIL || incoming.contains(&self.marked),
             "9: the mark is at an entry that is not incoming"
         );
-        for index in incoming {
-            listed[index as usize] += 1;
-        }
-        for index in self.assert_linked(self.overdue, Place::OVERDUE) {
-            listed[index as usize] += 1;
+        for index in list(self.overdue, Place::OVERDUE) {
             let deadline = self.entries[index as usize].deadline();
-            assert!(
-                deadline <= self.now,
-                "5: {deadline:?} hangs in overdue at {:?}",
-                self.now
-            );
+            assert!(deadline <= now, "4: {deadline:?} hangs in overdue at {now:?}");
         }
+        let top = self.levels.len() - 1;
+        let mut looked_at = false;
+        // When each level has something to do: at the tick of a bucket, or when one can be spread.
+        let mut visits = Vec::new();
         for (level, ring) in self.levels.iter().enumerate() {
-            let mut used = Vec::new();
-            for (digit, bucket) in ring.buckets.iter().enumerate() {
-                let place = self.place(level, digit);
-                let entries = self.assert_linked(*bucket, place);
-                if !entries.is_empty() {
-                    used.push(digit);
-                }
-                let placed_at = if swept == Some(place) { self.now } else { placed_at };
-                let cursor = match self.unfinished {
-                    Some(sweep) if sweep.place == place => {
-                        assert_eq!(sweep.level, level, "3: {sweep:?} is in a bucket of level {level}");
-                        let cursor = entries.iter().position(|index| *index == sweep.cursor);
-                        assert!(
-                            cursor.is_some() || sweep.cursor == NIL,
-                            "1: {sweep:?} is not at an entry of its bucket"
-                        );
-                        cursor.unwrap_or(entries.len())
-                    }
-                    _ => 0,
-                };
+            let (mut used, mut told) = (Vec::new(), Vec::new());
+            let hand = ring.number(now);
+            let all_spread = level == top && level > 0 && self.walked == hand + 1 && self.cursor == NIL;
+            for (at, bucket) in ring.buckets.iter().enumerate() {
+                let entries = list(*bucket, Place::bucket((level * ring.buckets.len() + at) as u32));
+                used.extend((!entries.is_empty()).then_some(at));
+                told.extend(ring.used.contains(at).then_some(at));
+                let cursor = entries.iter().position(|index| *index == self.cursor);
+                looked_at |= cursor.is_some();
                 for (position, index) in entries.into_iter().enumerate() {
-                    listed[index as usize] += 1;
                     let deadline = self.entries[index as usize].deadline();
-                    assert!(
-                        deadline > placed_at,
-                        "5: {deadline:?} hangs on level {level} at {placed_at:?}"
-                    );
-                    let (its_level, its_digit, sweep) = self.belongs(deadline, placed_at);
+                    let number = ring.number(deadline);
                     assert_eq!(
-                        (level, digit),
-                        (its_level, its_digit),
-                        "3: place of {deadline:?} at {placed_at:?}"
+                        at,
+                        ring.index(number),
+                        "3: bucket of {deadline:?} on level {level}"
                     );
-                    if position < cursor {
-                        let left = self
-                            .unfinished
-                            .is_some_and(|sweep| self.belongs(deadline, sweep.tick).0 == level);
-                        assert!(left, "3: {deadline:?} was swept and left behind on level {level}");
-                    }
-                    if self.unfinished.is_none() {
-                        next_sweep = Some(next_sweep.map_or(sweep, |earlier| sweep.min(earlier)));
-                    }
-                    let first = *first_list.entry(deadline).or_insert(place);
-                    let split = first != place && swept != Some(first) && swept != Some(place);
+                    let is_due = level == 0 && deadline == now;
                     assert!(
-                        !split,
-                        "8: entries for {deadline:?} hang in {first:?} and {place:?}"
+                        deadline > now || is_due,
+                        "4: {deadline:?} hangs on level {level} at {now:?}"
                     );
+                    assert!(
+                        level == top
+                            || self.levels[level + 1].number(deadline)
+                                <= self.levels[level + 1].number(now) + 1,
+                        "3: {deadline:?} is beyond level {level} at {now:?}"
+                    );
+                    assert!(
+                        level == 0 || number > hand,
+                        "5: {deadline:?} hangs on level {level} at {now:?}, where its bucket has begun"
+                    );
+                    if is_due {
+                        assert!(
+                            top > 0 || cursor.is_some_and(|cursor| cursor <= position),
+                            "6: {deadline:?} is due and has been passed by"
+                        );
+                        visits.push(now);
+                        continue;
+                    }
+                    let laps = (number - hand - 1) >> self.ring_bits << self.ring_bits;
+                    let mut next = number - laps;
+                    if level > 0 && number == hand + 1 && self.walked == number && level == top {
+                        assert!(
+                            cursor.is_some_and(|cursor| position <= cursor),
+                            "6: {deadline:?} was to be spread and has been passed by"
+                        );
+                    }
+                    if all_spread && next == hand + 1 {
+                        next += 1 << self.ring_bits;
+                    }
+                    visits.push(match level {
+                        0 => Tick(next),
+                        _ => Tick((next - 1) << ring.shift).max(now.next()),
+                    });
                 }
             }
-            let told: Vec<usize> =
-                std::iter::successors(ring.used.next(0), |digit| ring.used.next(digit + 1)).collect();
             assert_eq!(told, used, "2: bits and buckets in use of level {level}");
         }
+        assert!(
+            self.cursor == NIL || looked_at,
+            "6: the cursor is at an entry of no bucket"
+        );
+        self.assert_cells(&listed);
+        if !self.overdue.is_empty() || (top == 0 && self.cursor != NIL) {
+            visits.push(now);
+        }
+        assert_eq!(
+            self.next_deadline(),
+            visits.into_iter().min(),
+            "10: the next visit is to the earliest of all buckets"
+        );
+    }
+
+    fn assert_cells(&self, listed: &[u32]) {
+        let mut pending = 0;
         for (index, entry) in &self.entries {
             pending += usize::from(entry.value.is_some());
             let expired = entry.value.is_none();
             assert_eq!(
                 expired,
                 matches!(entry.place, Place::EXPIRED | Place::CANCELLED),
-                "6: value and place of entry {index}"
+                "7: value and place of entry {index}"
             );
             assert_eq!(
                 listed[index],
                 u32::from(!expired),
-                "6: lists in which entry {index} hangs"
+                "7: lists in which entry {index} hangs"
             );
         }
         assert_eq!(self.len, pending, "7: len");
-        let next_deadline = if self.overdue.is_empty() {
-            next_sweep
-        } else {
-            Some(self.now)
-        };
-        assert_eq!(
-            self.next_deadline(),
-            next_deadline,
-            "4: the next sweep is to the earliest bucket of all"
-        );
     }
 
     /// The entries of a list. It must be linked both ways, and each entry must name it.
@@ -149,21 +147,18 @@ impl<T> TimingWheel<T> {
         entries
     }
 
-    /// The level and bucket of a deadline that is to come, digit by digit, and the tick at which that bucket is swept next.
-    fn belongs(&self, deadline: Tick, now: Tick) -> (usize, usize, Tick) {
-        let ticks_per_wheel = 1_u64 << self.bits_per_level;
-        let digits = |tick: Tick, level: usize| tick.0 >> (level as u32 * self.bits_per_level);
-        let top = self.levels.len() - 1;
-        let level = (0..top)
-            .find(|level| digits(deadline, level + 1) == digits(now, level + 1))
-            .unwrap_or(top);
-        let (mut start, hand) = (digits(deadline, level), digits(now, level));
-        let digit = start % ticks_per_wheel;
-        start -= (start - hand - 1) / ticks_per_wheel * ticks_per_wheel;
-        (
-            level,
-            digit as usize,
-            Tick(start << (level as u32 * self.bits_per_level)),
-        )
+    /// The deadlines and values of all timers that have a deadline, those that hang on the coarsest level first, each list from its head.
+    /// Of one deadline, this is the order in which they came.
+    pub(super) fn coarsest_first(&self) -> Vec<(Tick, &T)> {
+        let buckets = self.levels.iter().rev().flat_map(|level| &level.buckets);
+        let mut found = Vec::new();
+        for bucket in buckets.chain([&self.overdue]) {
+            let mut index = bucket.head;
+            while let Some(entry) = self.entries.get(index as usize) {
+                found.extend(entry.value.as_ref().map(|value| (entry.deadline(), value)));
+                index = entry.next;
+            }
+        }
+        found
     }
 }

@@ -2,28 +2,107 @@
 
 use std::collections::TryReserveError;
 
-use super::bucket::Bucket;
+use slab::Slab;
 
-/// A ring of `ticks_per_wheel` buckets. The bitmap says which of them are in use, so that nobody has to look.
-pub(super) struct Level {
-    pub(super) buckets: Box<[Bucket]>,
-    pub(super) used: Bitmap,
+use super::{
+    bucket::{Bucket, Entry, Place},
+    tick::Tick,
+};
+
+/// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero. Number `n` is in the ring at `n` modulo
+/// its length. The bitmap says which are in use, so that nobody has to look.
+pub(crate) struct Level {
+    pub(crate) buckets: Box<[Bucket]>,
+    pub(crate) used: Bitmap,
+    pub(crate) shift: u32,
+    /// The last tick whose timers belong here, if they belong on no finer level.
+    pub(crate) horizon: Tick,
+    /// The ordinal of the first bucket: see [`Place::bucket`].
+    first: u32,
 }
 
 impl Level {
-    pub(super) fn try_new(ticks_per_wheel: usize) -> Result<Level, TryReserveError> {
+    /// Creates level `level` of a wheel whose rings have `len` buckets, a power of two.
+    pub(crate) fn try_new(level: usize, len: usize, shift: u32) -> Result<Level, TryReserveError> {
         let mut buckets = Vec::new();
-        buckets.try_reserve_exact(ticks_per_wheel)?;
-        buckets.resize(ticks_per_wheel, Bucket::EMPTY);
+        buckets.try_reserve_exact(len)?;
+        buckets.resize(len, Bucket::EMPTY);
         Ok(Level {
             buckets: buckets.into_boxed_slice(),
-            used: Bitmap::new(ticks_per_wheel),
+            used: Bitmap::new(len),
+            shift,
+            horizon: Tick::MAX,
+            first: (level * len) as u32,
         })
+    }
+
+    /// The number of the bucket of a tick.
+    #[inline]
+    pub(crate) fn number(&self, tick: Tick) -> u64 {
+        tick.0 >> self.shift
+    }
+
+    #[inline]
+    pub(super) fn index(&self, number: u64) -> usize {
+        number as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self, number: u64) -> Bucket {
+        self.buckets[self.index(number)]
+    }
+
+    /// The place of a deadline, if it belongs on this level.
+    #[inline]
+    pub(crate) fn place(&self, deadline: Tick) -> Place {
+        Place::bucket(self.first + self.index(self.number(deadline)) as u32)
+    }
+
+    #[inline]
+    pub(crate) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, deadline: Tick) {
+        let (place, at) = (self.place(deadline), self.index(self.number(deadline)));
+        self.used.insert(at);
+        self.buckets[at].push_back(entries, index, place);
+    }
+
+    pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, deadline: Tick) {
+        let (place, at) = (self.place(deadline), self.index(self.number(deadline)));
+        self.used.insert(at);
+        self.buckets[at].push_front(entries, index, place);
+    }
+
+    /// Takes an entry out of the bucket at `at`.
+    #[inline]
+    pub(crate) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
+        self.buckets[at].unlink(entries, prev, next);
+        if self.buckets[at].is_empty() {
+            self.used.remove(at);
+        }
+    }
+
+    /// Takes the whole list out of the bucket of a tick.
+    #[inline]
+    pub(crate) fn clear(&mut self, tick: Tick) {
+        let at = self.index(self.number(tick));
+        self.buckets[at] = Bucket::EMPTY;
+        self.used.remove(at);
+    }
+
+    /// The number of the first used bucket after number `after`. A timer of a later round shows up where it is in the next one.
+    #[inline]
+    pub(crate) fn next_used(&self, after: u64) -> Option<u64> {
+        if self.used.is_empty() {
+            return None;
+        }
+        let first = self.index(after.wrapping_add(1));
+        let used = self.used.next(first).or_else(|| self.used.next(0))?;
+        let distance = used.wrapping_sub(first) & (self.buckets.len() - 1);
+        Some(after.wrapping_add(1 + distance as u64))
     }
 }
 
 /// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not empty.
-pub(super) struct Bitmap {
+pub(crate) struct Bitmap {
     words: Box<[u64]>,
     summary: Box<[u64]>,
 }
@@ -44,7 +123,7 @@ impl Bitmap {
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, member: usize) {
+    pub(crate) fn remove(&mut self, member: usize) {
         let word = &mut self.words[member / 64];
         *word &= !(1 << (member % 64));
         if *word == 0 {
@@ -54,13 +133,13 @@ impl Bitmap {
 
     /// Whether there is no member.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.summary.iter().all(|bits| *bits == 0)
     }
 
     /// The smallest member that is at least `from`. `from` may be greater than all of them.
     #[inline]
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
         if bits != 0 {
             return Some(from / 64 * 64 + bits.trailing_zeros() as usize);
@@ -78,8 +157,8 @@ impl Bitmap {
         None
     }
 
-    #[cfg(test)]
-    pub(super) fn contains(&self, member: usize) -> bool {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn contains(&self, member: usize) -> bool {
         self.words[member / 64] & (1 << (member % 64)) != 0
     }
 }

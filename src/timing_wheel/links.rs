@@ -2,47 +2,32 @@
 
 use super::{
     TimingWheel,
-    bucket::{Entry, NIL, Place},
+    bucket::{Entry, Place},
+    level::Level,
     tick::Tick,
 };
 
 impl<T> TimingWheel<T> {
-    /// The level of `deadline`, seen from `now`.
+    /// The finest level whose horizon is not before `deadline`.
     #[inline]
-    pub(super) fn level_of(&self, deadline: Tick, now: Tick) -> usize {
-        let highest_bit = ((deadline.0 ^ now.0) | 1).ilog2();
-        ((highest_bit / self.bits_per_level) as usize).min(self.levels.len() - 1)
+    pub(super) fn level_of(&self, deadline: Tick) -> &Level {
+        let mut levels = self.levels.iter();
+        levels
+            .find(|level| deadline <= level.horizon)
+            .unwrap_or(&self.levels[0])
     }
 
+    /// Puts an entry that is in no list at the end of the list of its deadline.
     #[inline]
-    pub(super) fn place(&self, level: usize, digit: usize) -> Place {
-        Place::bucket(((level << self.bits_per_level) | digit) as u32)
-    }
-
-    /// The bucket of a deadline that is not before `now`: its level, its digit there, and both in one.
-    #[inline]
-    pub(super) fn bucket_of(&self, deadline: Tick, now: Tick) -> (usize, usize, Place) {
-        let level = self.level_of(deadline, now);
-        let digit =
-            (deadline.0 >> (level as u32 * self.bits_per_level)) as usize & ((1 << self.bits_per_level) - 1);
-        (level, digit, self.place(level, digit))
-    }
-
-    /// Puts an entry that is in no list at the end of the list of its deadline, seen from `now`.
-    #[inline]
-    pub(super) fn link(&mut self, index: u32, now: Tick) {
+    pub(super) fn link(&mut self, index: u32) {
         let deadline = self.entries[index as usize].deadline();
-        if deadline <= now {
+        if deadline <= self.now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }
-        let (level, digit, place) = self.bucket_of(deadline, now);
-        let ring = &mut self.levels[level];
-        ring.used.insert(digit);
-        ring.buckets[digit].push_back(&mut self.entries, index, place);
-        if let Some(sweep) = &mut self.unfinished {
-            if sweep.place == place && sweep.cursor == NIL {
-                sweep.cursor = index;
-            }
+        // There is one: the last level has no horizon.
+        let level = self.levels.iter_mut().find(|level| deadline <= level.horizon);
+        if let Some(level) = level {
+            level.push_back(&mut self.entries, index, deadline);
         }
     }
 
@@ -64,16 +49,13 @@ impl<T> TimingWheel<T> {
             Place::OVERDUE => self.overdue.unlink(&mut self.entries, prev, next),
             bucket => {
                 let ordinal = bucket.ordinal() as usize;
-                let digit = ordinal & ((1 << self.bits_per_level) - 1);
-                let ring = &mut self.levels[ordinal >> self.bits_per_level];
-                ring.buckets[digit].unlink(&mut self.entries, prev, next);
-                if ring.buckets[digit].is_empty() {
-                    ring.used.remove(digit);
-                }
-                if let Some(sweep) = &mut self.unfinished {
-                    if sweep.cursor == index {
-                        sweep.cursor = next;
-                    }
+                let (level, at) = (ordinal >> self.ring_bits, ordinal & ((1 << self.ring_bits) - 1));
+                self.levels[level].unlink(&mut self.entries, at, prev, next);
+                if self.cursor == index {
+                    self.cursor = match self.levels.len() {
+                        1 => next,
+                        _ => prev,
+                    };
                 }
             }
         }

@@ -53,7 +53,6 @@
 
 mod advance;
 mod bucket;
-mod by_cell;
 mod census;
 mod incoming;
 #[cfg(any(all(test, not(loom)), fuzzing))]
@@ -70,13 +69,9 @@ use std::{collections::TryReserveError, mem};
 
 use slab::Slab;
 
-use advance::Sweep;
-use bucket::{Bucket, Entry, NIL, Place};
-use level::Level;
-
-pub(crate) use bucket::Key;
-pub(crate) use by_cell::First;
+pub(crate) use bucket::{Bucket, Entry, Key, NIL, Place};
 pub(crate) use census::Site;
+pub(crate) use level::Level;
 pub(crate) use tick::{Cadence, Nanos, Tick, TickDuration};
 
 /// Values of type `T`, each with a deadline. The wheel knows no clock: its owner tells it what tick it is.
@@ -95,10 +90,15 @@ pub(crate) struct TimingWheel<T> {
     overdue: Bucket,
     /// Finest first.
     levels: Box<[Level]>,
-    /// A bucket of level k spans `1 << (k * bits_per_level)` ticks.
-    bits_per_level: u32,
-    /// The sweep that reached the limit of `advance`.
-    unfinished: Option<Sweep>,
+    /// A ring has `1 << ring_bits` buckets: twice as many as the span of the next coarser level's bucket.
+    ring_bits: u32,
+    /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level it is in the bucket of now, else in
+    /// bucket `walked` of the top level, where looks go from the tail to the head. [`NIL`] at the end.
+    cursor: u32,
+    /// The number of the last bucket of the top level that was begun to be spread.
+    walked: u64,
+    /// How many timers have been spread in this tick, ahead of time.
+    spread: usize,
 }
 
 impl<T> TimingWheel<T> {
@@ -109,29 +109,38 @@ impl<T> TimingWheel<T> {
     ///
     /// Returns an error if there is not enough memory for so many buckets.
     pub(crate) fn try_new(ticks_per_wheel: usize, levels: usize) -> Result<TimingWheel<T>, TryReserveError> {
-        let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
-        let bits_per_level = ticks_per_wheel.trailing_zeros();
-        let reachable = u64::BITS.div_ceil(bits_per_level) as usize;
-        Ok(TimingWheel {
+        let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
+        let ring_bits = len.trailing_zeros();
+        let mut wheel = TimingWheel {
             now: Tick::ZERO,
             entries: Slab::new(),
             len: 0,
             incoming: Bucket::EMPTY,
             marked: NIL,
             overdue: Bucket::EMPTY,
-            levels: (0..levels.clamp(1, reachable))
-                .map(|_| Level::try_new(ticks_per_wheel))
+            levels: (0..levels)
+                .map(|level| Level::try_new(level, len, level as u32 * (ring_bits - 1)))
                 .collect::<Result<_, _>>()?,
-            bits_per_level,
-            unfinished: None,
-        })
+            ring_bits,
+            cursor: NIL,
+            walked: 0,
+            spread: 0,
+        };
+        wheel.set_horizons();
+        Ok(wheel)
+    }
+
+    /// How many buckets a ring has, and how many levels there are.
+    fn shape(ticks_per_wheel: usize, levels: usize) -> (usize, usize) {
+        let len = ticks_per_wheel.max(4).next_power_of_two();
+        let reachable = (u64::BITS - 1).div_ceil(len.trailing_zeros() - 1);
+        (len, levels.clamp(1, reachable as usize))
     }
 
     /// How many bytes the buckets of such a wheel take.
     pub(crate) fn bucket_bytes(ticks_per_wheel: usize, levels: usize) -> usize {
-        let ticks_per_wheel = ticks_per_wheel.max(2).next_power_of_two();
-        let reachable = u64::BITS.div_ceil(ticks_per_wheel.trailing_zeros()) as usize;
-        levels.clamp(1, reachable) * ticks_per_wheel * mem::size_of::<Bucket>()
+        let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
+        levels * len * mem::size_of::<Bucket>()
     }
 
     /// Does what [`TimingWheel::try_new`] does, where memory is no question.
@@ -177,7 +186,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
         let (key, entry) = self.occupy(value);
         entry.set_deadline(deadline);
-        self.link(key.index(), self.now);
+        self.link(key.index());
         key
     }
 
@@ -219,7 +228,7 @@ impl<T> TimingWheel<T> {
             None => self.len += 1,
         }
         self.entries[index as usize].set_deadline(deadline);
-        self.link(index, self.now);
+        self.link(index);
         old
     }
 
@@ -233,14 +242,13 @@ impl<T> TimingWheel<T> {
             return false;
         }
         let place = entry.place;
-        let is_swept = self.unfinished.is_some_and(|sweep| sweep.place == place);
-        if deadline > self.now && place == self.bucket_of(deadline, self.now).2 && !is_swept {
+        if deadline > self.now && place == self.level_of(deadline).place(deadline) {
             self.entries[index as usize].set_deadline(deadline);
             return true;
         }
         self.unlink(index);
         self.entries[index as usize].set_deadline(deadline);
-        self.link(index, self.now);
+        self.link(index);
         true
     }
 
@@ -277,7 +285,7 @@ impl<T> TimingWheel<T> {
     }
 
     fn any_pending(&self) -> Option<u32> {
-        let used = |level: &Level| level.used.next(0).map(|digit| level.buckets[digit].head);
+        let used = |level: &Level| level.used.next(0).map(|at| level.buckets[at].head);
         let listed = [self.incoming.head, self.overdue.head];
         let mut heads = listed.into_iter().filter(|head| *head != NIL);
         heads.next().or_else(|| self.levels.iter().find_map(used))

@@ -164,11 +164,9 @@ impl Model {
                 let Some(old) = old else { return };
                 let forward = state != State::Expired && deadline < old;
                 let place = self.wheel.entries[key.index() as usize].place;
-                let swept = self.wheel.unfinished.map(|sweep| sweep.place);
                 assert_eq!(self.wheel.bring_forward(key, deadline), forward);
-                let stays = self.wheel.entries[key.index() as usize].place == place
-                    && place != Place::OVERDUE
-                    && swept != Some(place);
+                let stays =
+                    self.wheel.entries[key.index() as usize].place == place && place != Place::OVERDUE;
                 if forward {
                     self.forget(index);
                     let state = match state {
@@ -242,14 +240,11 @@ impl Model {
             assert!(deadline <= to.max(from), "expired {deadline:?} at {to:?}");
             self.timer_of(value).state = State::Expired;
         }
+        assert!(from <= now && now <= to.max(from), "arrived at {now:?}");
         let next = self.due.keys().next().map(|(deadline, _)| *deadline);
         if advanced.more {
             assert!(
-                from <= now && (now < to || next <= Some(from)),
-                "arrived at {now:?}, and yet: {advanced:?}"
-            );
-            assert!(
-                next.is_none_or(|next| next > now || now == from),
+                next.is_none_or(|next| next >= now || now == from || !self.wheel.overdue.is_empty()),
                 "passed {next:?} on the way to {now:?}"
             );
         } else {
@@ -266,22 +261,37 @@ impl Model {
     fn check(&self) {
         self.wheel.assert_consistent();
         assert_eq!(self.wheel.len(), self.due.len() + self.incoming.len());
+        self.check_order();
         let (now, next) = (self.wheel.now(), self.wheel.next_deadline());
         match self.due.keys().next() {
             Some((earliest, _)) if *earliest <= now => {
-                assert_eq!(next, Some(now), "something is overdue")
+                assert_eq!(next, Some(now), "something is due")
             }
             Some((earliest, _)) => {
                 let next = next.expect("something is due");
                 assert!(
-                    now < next && next <= *earliest,
-                    "at {now:?} the next sweep is at {next:?}, not {earliest:?}"
+                    now <= next && next <= *earliest,
+                    "at {now:?} the next visit is at {next:?}, not {earliest:?}"
                 );
+                // With one level, a bucket may be looked at whose timers are all of later rounds.
+                assert!(now < next || self.wheel.levels.len() == 1);
             }
-            // A sweep whose bucket has emptied meanwhile still has to end.
-            None if self.wheel.unfinished.is_some() => assert!(next > Some(now)),
             None => assert_eq!(next, None),
         }
+    }
+
+    /// Invariant 8.
+    fn check_order(&self) {
+        let now = self.wheel.now();
+        let mut found = BTreeMap::<Tick, Vec<u64>>::new();
+        for (deadline, value) in self.wheel.coarsest_first() {
+            found.entry(deadline.max(now)).or_default().push(*value);
+        }
+        let mut expected = BTreeMap::<Tick, Vec<u64>>::new();
+        for ((deadline, _), value) in &self.due {
+            expected.entry((*deadline).max(now)).or_default().push(*value);
+        }
+        assert_eq!(found, expected, "8: the timers of each deadline in their order");
     }
 
     /// Empties the wheel, half by time and half by hand.
@@ -320,7 +330,7 @@ impl Model {
                 skew,
             } => {
                 let level = u32::from(level) % (self.wheel.levels.len() as u32 + 2);
-                let span = 1_i128 << (level * self.wheel.bits_per_level).min(64);
+                let span = 1_i128 << (level * (self.wheel.ring_bits - 1)).min(64);
                 let now = i128::from(now);
                 let start = if aligned { now / span * span } else { now };
                 let tick = start + i128::from(buckets) * span + i128::from(skew % 3);

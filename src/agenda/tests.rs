@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{Tick, TimingWheel};
+use super::{Agenda, Bucket, NIL, Place, Tick};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -45,13 +45,13 @@ impl Model {
 
 proptest! {
     #[test]
-    fn agrees_with_a_sorted_list(bits in 1..10_u32, ops in proptest::collection::vec(op(), 1..80)) {
-        let mut wheel = TimingWheel::without_rounds(1 << bits);
+    fn agrees_with_a_sorted_list(ops in proptest::collection::vec(op(), 1..80)) {
+        let mut agenda = Agenda::new();
         let mut model = Model::default();
         let mut values = 0;
         // Deadlines lie on both sides of it.
         let mut now = Tick(1000);
-        wheel.take_due(now);
+        agenda.take_due(now);
         let tick = |now: Tick, shift: u64| match shift % 5 {
             0 => Tick(now.0.saturating_sub(shift / 5)),
             _ => Tick(now.0.saturating_add(shift / 5)),
@@ -61,57 +61,55 @@ proptest! {
                 Op::Insert(shift) => {
                     let deadline = tick(now, shift);
                     values += 1;
-                    let cell = wheel.insert_cell(deadline, values);
+                    let cell = agenda.insert(deadline, values);
                     model.insert(deadline, values, cell);
-                    wheel.sort_overdue();
                 }
                 Op::Move(timer, shift) if !model.0.is_empty() => {
                     let (_, value, cell) = model.0.remove(timer % model.0.len());
                     let deadline = tick(now, shift);
-                    wheel.move_cell(cell, deadline);
+                    agenda.reset(cell, deadline);
                     model.insert(deadline, value, cell);
-                    wheel.sort_overdue();
                 }
                 Op::Take(timer) if !model.0.is_empty() => {
                     let (deadline, value, cell) = model.0.remove(timer % model.0.len());
-                    prop_assert_eq!(wheel.take_cell(cell), Some((deadline, value)));
+                    prop_assert_eq!(agenda.remove(cell), Some((deadline, value)));
                 }
                 Op::TakeDue { to, times } => {
                     let to = Tick(now.0.saturating_add(to));
                     for _ in 0..times {
                         let due = model.0.first().is_some_and(|&(deadline, ..)| deadline <= to);
                         let expected = due.then(|| model.0.remove(0));
-                        let taken = wheel.take_due(to);
+                        let taken = agenda.take_due(to);
                         prop_assert_eq!(taken, expected.map(|(deadline, value, _)| (deadline, value)));
-                        now = wheel.now();
+                        now = agenda.now;
                     }
                 }
                 Op::Compact => {
-                    wheel.compact(|value, to| {
+                    agenda.compact(|value, to| {
                         model.0.iter_mut().filter(|timer| timer.1 == *value).for_each(|timer| timer.2 = to);
                     });
-                    prop_assert_eq!(wheel.capacity(), model.0.len());
+                    prop_assert_eq!(agenda.capacity(), model.0.len());
                 }
                 Op::Clear => {
-                    wheel.clear();
+                    agenda.clear();
                     model.0.clear();
                 }
                 Op::Move(..) | Op::Take(_) => {}
             }
-            wheel.assert_consistent();
-            prop_assert_eq!(wheel.len(), model.0.len());
+            agenda.assert_consistent();
+            prop_assert_eq!(agenda.len(), model.0.len());
             for &(deadline, value, cell) in &model.0 {
-                prop_assert_eq!(wheel.cell(cell), Some((deadline, &value)));
+                prop_assert_eq!(agenda.get(cell), Some((deadline, &value)));
             }
             let first = model.0.first();
-            prop_assert_eq!(wheel.first_cell(), first.map(|&(_, _, cell)| cell));
+            prop_assert_eq!(agenda.first_cell(), first.map(|&(_, _, cell)| cell));
             for looks in [1, 3, usize::MAX] {
-                let known = wheel.first(looks);
+                let known = agenda.first(looks);
                 prop_assert_eq!(known.is_some(), first.is_some());
                 let (Some(known), Some(&(deadline, ..))) = (known, first) else { continue };
-                let deadline = deadline.max(wheel.now());
+                let deadline = deadline.max(agenda.now);
                 prop_assert!(known.at_least <= deadline && deadline <= known.at_most);
-                prop_assert!(wheel.first_by().is_some_and(|tick| deadline <= tick));
+                prop_assert!(agenda.first_by().is_some_and(|tick| deadline <= tick));
                 if looks == usize::MAX {
                     prop_assert_eq!(known.at_least, known.at_most);
                 }
@@ -121,13 +119,64 @@ proptest! {
 }
 
 #[test]
-fn what_is_overdue_comes_in_order_of_deadline_once_sorted() {
-    let mut wheel = TimingWheel::without_rounds(64);
-    assert_eq!(wheel.take_due(Tick(100)), None);
+fn values_that_were_overdue_when_they_came_are_taken_in_order_of_deadline() {
+    let mut agenda = Agenda::new();
+    assert_eq!(agenda.take_due(Tick(100)), None);
     for deadline in [7, 3, 9, 3] {
-        wheel.insert_cell(Tick(deadline), ());
+        agenda.insert(Tick(deadline), ());
     }
-    wheel.sort_overdue();
-    let taken: Vec<_> = std::iter::from_fn(|| wheel.take_due(Tick::ZERO)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| agenda.take_due(Tick::ZERO)).collect();
     assert_eq!(taken, [3, 3, 7, 9].map(|deadline| (Tick(deadline), ())));
+}
+
+/// The same deadline again, as often as the ring is long, in a bucket too long to be sorted at once.
+#[test]
+fn values_of_one_deadline_come_in_order_of_insertion_across_cascades() {
+    let mut agenda = Agenda::new();
+    let deadline = Tick(70_000);
+    for now in 0..300 {
+        assert_eq!(agenda.take_due(Tick(now * 233)), None);
+        agenda.insert(deadline, now);
+        agenda.assert_consistent();
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| agenda.take_due(deadline)).collect();
+    assert!(taken.into_iter().eq((0..300).map(|value| (deadline, value))));
+}
+
+impl<T> Agenda<T> {
+    /// Each value is in one list, which is that of its deadline. Lists are linked both ways, and bits tell which are in use.
+    fn assert_consistent(&self) {
+        let mut listed = self.assert_linked(self.overdue, |deadline| {
+            (deadline <= self.now).then_some(Place::OVERDUE)
+        });
+        for level in &self.levels {
+            for (at, bucket) in level.buckets.iter().enumerate() {
+                let found = self.assert_linked(*bucket, |deadline| {
+                    // The highest byte in which the deadline differs from now.
+                    let level = (deadline.0 ^ self.now.0).checked_ilog2()? / 8;
+                    (deadline > self.now).then(|| self.levels[level as usize].place(deadline))
+                });
+                assert_eq!(level.used.contains(at), found > 0);
+                listed += found;
+            }
+        }
+        assert_eq!(listed, self.len());
+    }
+
+    fn assert_linked(&self, list: Bucket, place: impl Fn(Tick) -> Option<Place>) -> usize {
+        let (mut prev, mut cell, mut count) = (NIL, list.head, 0);
+        while cell != NIL {
+            let entry = &self.entries[cell as usize];
+            assert_eq!(entry.prev, prev);
+            assert_eq!(
+                Some(entry.place),
+                place(entry.deadline()),
+                "{:?}",
+                entry.deadline()
+            );
+            (prev, cell, count) = (cell, entry.next, count + 1);
+        }
+        assert_eq!(list.tail, prev);
+        count
+    }
 }

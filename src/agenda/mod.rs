@@ -1,0 +1,327 @@
+//! An agenda: values in order of deadline. Each is known by its cell, which is free again as soon as the value is taken.
+//!
+//! It is what [`DelayQueue`](crate::DelayQueue) needs and [`TimingWheel`](crate::timing_wheel::TimingWheel) does not give: a tick is a
+//! nanosecond, due values are taken one by one, and the next of them can be asked for. It is made of the same rings and lists. A ring
+//! covers one bucket of the next coarser level, so everything on a level is due before anything on a coarser one, and the next bucket is
+//! always on the finest level in use.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use slab::Slab;
+
+use crate::timing_wheel::{Bucket, Entry, Level, NIL, Place};
+
+pub(crate) use crate::timing_wheel::{Nanos, Tick};
+
+/// A ring has 256 buckets, so a level is a byte of a tick.
+const BITS: u32 = 8;
+
+/// A bucket with no more values than this is sorted and not cascaded, once all of them are due.
+const SHORT: usize = 32;
+
+/// What is known of the earliest deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    pub(crate) at_least: Tick,
+    /// The deadline of some value. If it equals `at_least`, it is the earliest.
+    pub(crate) at_most: Tick,
+}
+
+/// Values of type `T` in order of deadline, and then of insertion.
+pub(crate) struct Agenda<T> {
+    /// Values that are due by this tick are in `overdue`.
+    now: Tick,
+    entries: Slab<Entry<T>>,
+    overdue: Bucket,
+    /// `overdue` has to be sorted before its head is the first.
+    disordered: bool,
+    /// Finest first. They cover all 64 bits of a deadline.
+    levels: Box<[Level]>,
+}
+
+/// The bucket that comes next.
+#[derive(Clone, Copy)]
+struct Next {
+    level: usize,
+    begin: Tick,
+    end: Tick,
+    list: Bucket,
+}
+
+impl<T> Agenda<T> {
+    /// Creates an empty agenda at tick 0.
+    pub(crate) fn new() -> Agenda<T> {
+        let level = |level| Level::try_new(level, 1 << BITS, level as u32 * BITS);
+        let levels = (0..(u64::BITS / BITS) as usize).map(level);
+        let mut agenda = Agenda {
+            now: Tick::ZERO,
+            entries: Slab::new(),
+            overdue: Bucket::EMPTY,
+            disordered: false,
+            levels: levels
+                .collect::<Result<_, _>>()
+                .expect("memory for a few buckets"),
+        };
+        agenda.move_to(Tick::ZERO);
+        agenda
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many values fit without an allocation.
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for `additional` more values.
+    ///
+    /// # Panics
+    ///
+    /// Panics if so much memory cannot be addressed.
+    #[track_caller]
+    pub(crate) fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional);
+    }
+
+    /// Frees the memory after the last cell in use.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Puts in a value, after all that have its deadline already. Returns its cell.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are more than four billion.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> u32 {
+        let cell = u32::try_from(self.entries.vacant_key()).ok();
+        let cell = cell.filter(|cell| *cell != NIL);
+        let cell = cell.expect("a delay queue holds at most u32::MAX values");
+        let index = self.entries.insert(Entry::BLANK);
+        self.entries[index].value = Some(value);
+        self.link(cell, deadline);
+        cell
+    }
+
+    /// The deadline and the value in a cell.
+    #[inline]
+    pub(crate) fn get(&self, cell: u32) -> Option<(Tick, &T)> {
+        let entry = self.entries.get(cell as usize)?;
+        Some((entry.deadline(), entry.value.as_ref()?))
+    }
+
+    /// Gives a value another deadline. It then comes after all that have this deadline already.
+    #[inline]
+    pub(crate) fn reset(&mut self, cell: u32, deadline: Tick) {
+        self.unlink(cell);
+        self.link(cell, deadline);
+    }
+
+    /// Takes out a value. Its cell is free then.
+    #[inline]
+    pub(crate) fn remove(&mut self, cell: u32) -> Option<(Tick, T)> {
+        self.unlink(cell);
+        let entry = self.entries.remove(cell as usize);
+        Some((entry.deadline(), entry.value?))
+    }
+
+    /// Takes out the first of the values that are due by `now`.
+    #[inline]
+    pub(crate) fn take_due(&mut self, now: Tick) -> Option<(Tick, T)> {
+        while self.overdue.is_empty() {
+            match self.next().filter(|next| next.begin <= now) {
+                Some(next) if next.end <= now && self.is_short(next.list) => self.cascade(next, next.end),
+                Some(next) => self.cascade(next, next.begin),
+                None => {
+                    self.move_to(self.now.max(now));
+                    return None;
+                }
+            }
+        }
+        if self.disordered {
+            self.sort_overdue();
+        }
+        self.remove(self.overdue.head)
+    }
+
+    /// The cell of the value that comes next, due or not. This walks one bucket.
+    pub(crate) fn first_cell(&self) -> Option<u32> {
+        let list = match self.overdue.is_empty() {
+            true => self.next()?.list,
+            false => self.overdue,
+        };
+        let first = self.list(list).min_by_key(|&(deadline, _)| deadline);
+        first.map(|(_, cell)| cell)
+    }
+
+    /// What is known of the earliest deadline, after a look at no more than `looks` values.
+    pub(crate) fn first(&self, looks: usize) -> Option<First> {
+        let exactly = |tick| First {
+            at_least: tick,
+            at_most: tick,
+        };
+        if !self.overdue.is_empty() {
+            return Some(exactly(self.now));
+        }
+        let next = self.next()?;
+        if next.level == 0 {
+            return Some(exactly(next.begin));
+        }
+        let mut list = self.list(next.list);
+        let (earliest, _) = list.by_ref().take(looks.max(1)).min()?;
+        Some(match list.next() {
+            None => exactly(earliest),
+            Some(_) => First {
+                at_least: next.begin,
+                at_most: earliest,
+            },
+        })
+    }
+
+    /// A tick by which the first value is due. This looks at no value.
+    pub(crate) fn first_by(&self) -> Option<Tick> {
+        match self.overdue.is_empty() {
+            true => self.next().map(|next| next.end),
+            false => Some(self.now),
+        }
+    }
+
+    /// Drops all values. The memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.overdue = Bucket::EMPTY;
+        for level in &mut self.levels {
+            while let Some(number) = level.next_used(0) {
+                level.clear(Tick(number << level.shift));
+            }
+        }
+        // If a value panics when it is dropped, the memory is lost, and nothing else.
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.clear();
+        self.entries = entries;
+    }
+
+    /// Moves values into free cells before them, and frees the memory that they no longer need. Calls `moved` with each value that has
+    /// another cell now.
+    pub(crate) fn compact(&mut self, mut moved: impl FnMut(&T, u32)) {
+        let end = self.entries.iter().next_back().map_or(0, |(cell, _)| cell + 1);
+        let len = self.entries.len();
+        let mut cells = vec![NIL; end - len];
+        self.entries.compact(|entry, from, to| {
+            // Both fit: the links of entries are `u32` too.
+            cells[from - len] = to as u32;
+            if let Some(value) = &entry.value {
+                moved(value, to as u32);
+            }
+            true
+        });
+        let follow = |link: &mut u32| {
+            if *link != NIL && *link as usize >= len {
+                *link = cells[*link as usize - len];
+            }
+        };
+        for (_, entry) in &mut self.entries {
+            follow(&mut entry.prev);
+            follow(&mut entry.next);
+        }
+        let buckets = self.levels.iter_mut().flat_map(|level| &mut level.buckets);
+        for bucket in buckets.chain([&mut self.overdue]) {
+            follow(&mut bucket.head);
+            follow(&mut bucket.tail);
+        }
+    }
+
+    /// Puts a value that is in no list at the end of the list of a deadline.
+    #[inline]
+    fn link(&mut self, cell: u32, deadline: Tick) {
+        self.entries[cell as usize].set_deadline(deadline);
+        if deadline <= self.now {
+            let last = self.entries.get(self.overdue.tail as usize);
+            self.disordered |= last.is_some_and(|last| deadline < last.deadline());
+            return self.overdue.push_back(&mut self.entries, cell, Place::OVERDUE);
+        }
+        // There is one: the last level has no horizon.
+        let level = self.levels.iter_mut().find(|level| deadline <= level.horizon);
+        if let Some(level) = level {
+            level.push_back(&mut self.entries, cell, deadline);
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, cell: u32) {
+        let Entry {
+            prev, next, place, ..
+        } = self.entries[cell as usize];
+        if place == Place::OVERDUE {
+            return self.overdue.unlink(&mut self.entries, prev, next);
+        }
+        let (level, at) = (place.ordinal() >> BITS, place.ordinal() & ((1 << BITS) - 1));
+        self.levels[level as usize].unlink(&mut self.entries, at as usize, prev, next);
+    }
+
+    /// Moves on to a tick. A level's horizon is the end of the next coarser level's bucket that this tick is in.
+    fn move_to(&mut self, now: Tick) {
+        self.now = now;
+        if let Some((_, levels)) = self.levels.split_last_mut() {
+            for level in levels {
+                level.horizon = Tick(now.0 | ((1 << (level.shift + BITS)) - 1));
+            }
+        }
+    }
+
+    #[inline]
+    fn next(&self) -> Option<Next> {
+        let mut levels = self.levels.iter().enumerate();
+        levels.find_map(|(level, ring)| {
+            let number = ring.next_used(ring.number(self.now))?;
+            let begin = Tick(number << ring.shift);
+            Some(Next {
+                level,
+                begin,
+                end: Tick(begin.0 | ((1 << ring.shift) - 1)),
+                list: ring.bucket(number),
+            })
+        })
+    }
+
+    /// Moves on to a tick, which is in a bucket. What is due by then becomes overdue, and the others go to finer levels.
+    fn cascade(&mut self, next: Next, to: Tick) {
+        self.move_to(to);
+        self.levels[next.level].clear(next.begin);
+        let mut cell = next.list.head;
+        while let Some(entry) = self.entries.get(cell as usize) {
+            let (deadline, after) = (entry.deadline(), entry.next);
+            self.link(cell, deadline);
+            cell = after;
+        }
+    }
+
+    fn is_short(&self, list: Bucket) -> bool {
+        self.list(list).nth(SHORT).is_none()
+    }
+
+    /// Sorts `overdue` by deadline, and then by insertion.
+    fn sort_overdue(&mut self) {
+        let mut overdue: Vec<(Tick, u32)> = self.list(self.overdue).collect();
+        overdue.sort_by_key(|&(deadline, _)| deadline);
+        self.overdue = Bucket::EMPTY;
+        for (_, cell) in overdue {
+            self.overdue.push_back(&mut self.entries, cell, Place::OVERDUE);
+        }
+        self.disordered = false;
+    }
+
+    /// The deadlines and cells of a list, oldest first.
+    fn list(&self, list: Bucket) -> impl Iterator<Item = (Tick, u32)> {
+        let mut cursor = list.head;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(cursor as usize)?;
+            let cell = std::mem::replace(&mut cursor, entry.next);
+            Some((entry.deadline(), cell))
+        })
+    }
+}

@@ -48,8 +48,8 @@ pub struct Snapshot {
     pub lag: LagHistogram,
     /// What became of the timeouts of each label, in the order in which the labels were made.
     pub labels: Vec<LabelStats>,
-    /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel, the hand of level k is at bucket
-    /// `tick / n.pow(k) % n`. Levels count from 0.
+    /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel, a bucket of level k spans `(n / 2).pow(k)` ticks,
+    /// and the hand is at bucket `tick / (n / 2).pow(k) % n`. Levels count from 0.
     pub tick: u64,
 }
 
@@ -163,8 +163,9 @@ impl Census {
         self.horizon[within.unwrap_or(self.bounds.len())] += 1;
 
         let buckets = &mut self.levels[site.level];
-        if buckets.is_empty() {
-            buckets.resize(self.ticks_per_wheel, 0);
+        if site.bucket >= buckets.len() {
+            // With several levels of two ticks, a ring has four buckets.
+            buckets.resize(self.ticks_per_wheel.max(site.bucket + 1), 0);
         }
         buckets[site.bucket] += 1;
     }

@@ -97,15 +97,16 @@ async fn what_is_less_than_a_long_tick_away_is_within_a_tick() {
 #[tokio::test(start_paused = true)]
 async fn timers_hang_in_the_bucket_of_the_digit_of_their_deadline() {
     let wheel = Wheel::builder().ticks_per_wheel(8).levels(3).build().unwrap();
-    let mut timers: Vec<_> = [1, 1, 7, 8, 63, 64, 5 * 512 + 64]
+    // Up to 7 on the finest level, up to 31 on the next, whose buckets span 4 ticks. Those of the last span 16.
+    let mut timers: Vec<_> = [1, 1, 7, 8, 31, 32, 5 * 128 + 32]
         .map(|ticks| wheel.sleep(TICK * ticks))
         .into();
     timers.iter_mut().for_each(register);
     let snapshot = quiet(&wheel);
     assert_eq!(snapshot.tick, 0);
     assert_eq!(snapshot.levels[0].buckets, [(1, 2), (7, 1)]);
-    assert_eq!(snapshot.levels[1].buckets, [(1, 1), (7, 1)]);
-    assert_eq!(snapshot.levels[2].buckets, [(1, 2)], "also of a later round");
+    assert_eq!(snapshot.levels[1].buckets, [(2, 1), (7, 1)]);
+    assert_eq!(snapshot.levels[2].buckets, [(2, 2)], "also of a later round");
     advance(TICK * 8).await;
     let snapshot = quiet(&wheel);
     assert_eq!(snapshot.tick, 8);

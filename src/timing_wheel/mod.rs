@@ -1,55 +1,57 @@
-//! A hierarchical timing wheel: to start, move or cancel a timer is O(1).
+//! A hierarchical timing wheel: to start, move or cancel a timer is O(1), and a due timer never waits for others to be sorted.
 //!
 //! **The idea** (Varghese and Lauck, 1987). Think of a clock face with `n` buckets, one for each of the next `n` ticks. A timer that
 //! is due in `d` ticks goes into the bucket `d` places ahead of the hand. At each tick the hand moves on by one bucket, and the timers
 //! in that bucket are due. Nothing is ever sorted.
 //!
 //! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round (scheme 6). Kafka puts it on
-//! a coarser level, where one bucket spans a whole round of the finer level. It moves down when its time is near (scheme 7). This
-//! wheel does what Kafka does, and on its last level what Netty does.
+//! a coarser level, where a bucket spans many ticks, and moves it down when its bucket begins (scheme 7). If there are many timers in
+//! that bucket, those due first wait until the last has been moved. Here a ring of `n` buckets covers *two* buckets of the coarser
+//! level: the one that the hand is in, and the next. So the next one can be spread over the finer ring ahead of time, a few timers in
+//! each tick, and is empty when it begins. The coarsest level works in rounds, as Netty does. If there is one level, it is Netty's wheel.
 //!
-//! **The picture**, with 4 ticks per wheel and 3 levels, at tick 6. Write a deadline in base 4: each digit is a bucket of one level.
-//! A timer is on the level of the highest digit in which its deadline differs from now, in the bucket of that digit.
-//!
-//! ```text
-//!   now = 6 = 012₄                 bucket   0      1      2      3
-//!   level 0, a bucket spans  1 tick       ( )    ( )   now 6    [7]      deadline  7 = 013₄ differs in digit 0
-//!   level 1, a bucket spans  4 ticks      ( )   now 4  [8..11] [12..15]  deadline  9 = 021₄ differs in digit 1
-//!   level 2, a bucket spans 16 ticks   now 0  [16..31] [32..47] [48..63] deadline 70 = 1012₄: bucket 0, next round
-//! ```
-//!
-//! **A worked example.** Timers for 7, 9, 9' and 10 are started at 6. Level 0 holds 7. Bucket 2 of level 1 holds 9, 9' and 10.
+//! **The picture**, with 8 ticks per wheel and 3 levels, at tick 6.
 //!
 //! ```text
-//!   advance to   sweeps                  which                                  expires
-//!   7            level 0, bucket 3       holds 7                                7
-//!   8            level 1, bucket 2       cascades: 9, 9', 10 go to level 0
-//!   9            level 0, bucket 1       holds 9, 9'                            9, 9' (first in, first out)
-//!   10           level 0, bucket 2       holds 10                               10
+//!   level 0, a bucket spans  1 tick   now 6 [7]  8  [9]  10 11           holds deadlines up to 11, the end of bucket [8..11] of level 1
+//!   level 1, a bucket spans  4 ticks  now [4..7] [8..11] .. [20..23] ..  up to 31, the end of bucket [16..31] of level 2
+//!   level 2, a bucket spans 16 ticks  now [0..15] [16..31] .. [64..79]   all others; with those of [192..207] in a later round
 //! ```
 //!
-//! If the clock jumps from 6 to a million, the wheel makes the same four sweeps and no others. The bitmap of each level says where
-//! the next used bucket is. A timer that is cancelled before 8 is never moved.
+//! **A worked example.** Timers for 7, 9, 21, 21' and 70 are started at 6.
 //!
-//! **Invariants.** `assert_consistent` checks each of them after every step of the model test.
+//! ```text
+//!   advance to   because                                                       expires
+//!   7, 9         it is occupied on level 0                                     7, 9
+//!   16           the hand enters [16..19]: the next bucket of level 1, with
+//!                21 and 21', is spread over level 0, the youngest first
+//!   21           it is occupied on level 0                                     21, 21' (first in, first out)
+//!   48, 64       the hand comes before [64..79], and then before [68..71]
+//!   70           it is occupied on level 0                                     70
+//! ```
+//!
+//! If the clock jumps from 6 to a million, the wheel makes the same steps and no others. The bitmap of each level says where the next
+//! used bucket is. A timer that is cancelled before its bucket is spread is never moved.
+//!
+//! **Invariants.** `assert_consistent` checks each of them after every step of the model test, and `check_order` number 8.
 //!
 //! 1. Every list is linked both ways, from its head to its tail. Each entry says in which list it is.
 //! 2. A bucket's bit is set exactly if an entry is in the bucket.
-//! 3. Write the deadline and now in base n. The highest digit in which they differ tells the level of an entry that is neither incoming
-//!    nor overdue, and that digit of the deadline tells its bucket. While a sweep is unfinished, the swept tick takes the place of now. If
-//!    the deadline is beyond the top level, the entry is on the top level.
-//! 4. So everything on a level is due before anything on a coarser one. Only the top level also has entries of later rounds. The next
-//!    sweep is therefore always on the finest level in use.
-//! 5. Every deadline on a level is after now. Entries whose deadline has passed are in `overdue`. Those whose deadline is not known
-//!    yet are in `incoming`.
-//! 6. An entry without a value is in no list. Its cell stays until its key comes back.
-//! 7. `len` counts the entries that have a value.
-//! 8. Entries with one deadline are in one list, in the order in which they came to it. A cascade keeps this order.
+//! 3. On a level, an entry is in the bucket of its deadline, which is no later than the level's horizon: the end of the bucket after the
+//!    hand's on the next coarser level. The coarsest level has no horizon. Entries of later rounds share its buckets.
+//! 4. Deadlines on a level are after now, but for due ones in the bucket of now on level 0. Entries whose deadline had passed when it
+//!    was set, or is passed by many rounds in one jump, are in `overdue`. Those whose deadline is not known yet are in `incoming`.
+//! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
+//! 6. In a bucket with later rounds, the cursor parts what has been looked at from what has not. What has been looked at stays.
+//! 7. An entry without a value is in no list, and its cell stays until its key comes back. `len` counts the others.
+//! 8. Of two entries with one deadline, the older is on the coarser level or, in one list, nearer to the head.
 //! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
+//! 10. `next_deadline` is the first tick at which a timer is due, or a bucket can be spread.
 //!
-//! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + swept buckets), whatever the distance. A
-//! timer cascades at most once for each level. A timer beyond the span of the top level is looked at once a round. `next_deadline`
-//! scans the bits of each level. Each entry takes a cell, and each bucket 8 bytes.
+//! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the
+//! distance. A timer cascades at most once for each level. *Rounds* cost a look at each timer beyond the reach of the top level, once a
+//! round, by a visit for each of its buckets; a jump of more than a round sorts what is due instead. The top level reaches `n` times
+//! `(n / 2)` to the power of the levels below it, in ticks. Each entry takes a cell, and each bucket 8 bytes.
 
 mod advance;
 mod bucket;
@@ -76,7 +78,7 @@ pub(crate) use tick::{Cadence, Nanos, Tick, TickDuration};
 
 /// Values of type `T`, each with a deadline. The wheel knows no clock: its owner tells it what tick it is.
 pub(crate) struct TimingWheel<T> {
-    /// Every deadline up to and including this tick has expired.
+    /// Every deadline before this tick has expired or is in `overdue`. Those of this tick are due.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Slab<Entry<T>>,
@@ -90,7 +92,7 @@ pub(crate) struct TimingWheel<T> {
     overdue: Bucket,
     /// Finest first.
     levels: Box<[Level]>,
-    /// A ring has `1 << ring_bits` buckets: twice as many as the span of the next coarser level's bucket.
+    /// A ring has `1 << ring_bits` buckets, as many as two buckets of the next coarser level span.
     ring_bits: u32,
     /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level it is in the bucket of now, else in
     /// bucket `walked` of the top level, where looks go from the tail to the head. [`NIL`] at the end.
@@ -102,8 +104,8 @@ pub(crate) struct TimingWheel<T> {
 }
 
 impl<T> TimingWheel<T> {
-    /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2. Levels that no 64-bit deadline
-    /// could reach are left out.
+    /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2, or 4 with several levels. Levels
+    /// that no 64-bit deadline could reach are left out.
     ///
     /// # Errors
     ///
@@ -132,8 +134,9 @@ impl<T> TimingWheel<T> {
 
     /// How many buckets a ring has, and how many levels there are.
     fn shape(ticks_per_wheel: usize, levels: usize) -> (usize, usize) {
-        let len = ticks_per_wheel.max(4).next_power_of_two();
-        let reachable = (u64::BITS - 1).div_ceil(len.trailing_zeros() - 1);
+        let least = if levels > 1 { 4 } else { 2 };
+        let len = ticks_per_wheel.max(least).next_power_of_two();
+        let reachable = (u64::BITS - 1).div_ceil(len.trailing_zeros().max(2) - 1);
         (len, levels.clamp(1, reachable as usize))
     }
 
@@ -149,7 +152,7 @@ impl<T> TimingWheel<T> {
         TimingWheel::try_new(ticks_per_wheel, levels).expect("memory for a few buckets")
     }
 
-    /// The tick up to which everything has expired.
+    /// The tick that the hand is at. Whatever is due by then has expired, or expires in the next `advance`.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         self.now

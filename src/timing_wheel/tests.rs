@@ -130,8 +130,16 @@ fn ticks_per_wheel_are_rounded_up_to_a_power_of_two() {
         (513, 1024),
         (1 << 20, 1 << 20),
     ] {
-        let wheel = TimingWheel::<()>::new(asked, 1);
+        let wheel = TimingWheel::<()>::new(asked, 2);
         assert_eq!(wheel.levels[0].buckets.len(), got, "{asked} ticks per wheel");
+    }
+    for asked in 0..=2 {
+        let wheel = TimingWheel::<()>::new(asked, 1);
+        assert_eq!(
+            wheel.levels[0].buckets.len(),
+            2,
+            "{asked} ticks per wheel, on one level"
+        );
     }
 }
 

@@ -85,7 +85,7 @@ impl<T> TimingWheel<T> {
 
     /// The next entry to be looked at, because it is due. If there is one level, it may be of a later round. [`NIL`] if there is none.
     #[inline]
-    fn next_due(&self) -> u32 {
+    pub(super) fn next_due(&self) -> u32 {
         let next = match self.levels.len() {
             1 => self.cursor,
             _ => self.levels[0].bucket(self.now.0).head,

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use super::{
     Key, Nanos, Tick, TickDuration, TimingWheel,
     advance::Advanced,
-    bucket::Entry,
+    bucket::{Entry, NIL},
     level::Level,
     model::{self, Op, When},
 };
@@ -405,6 +405,141 @@ fn one_level_works_in_rounds() {
     }
     let advanced = wheel_of(8, 1, &[3 + 2 * 8]).advance(Tick(19), NO_LIMIT, &mut Vec::new());
     assert_eq!(advanced.cascaded, 0, "a timer of a later round stays where it is");
+}
+
+/// A day apart: round by round, the hand would pass 43 million buckets for each of them.
+#[test]
+fn a_jump_over_many_rounds_costs_no_more_than_its_timers() {
+    let day = 86_400_000;
+    for (ticks_per_wheel, levels) in [(2, 1), (4, 2)] {
+        let deadlines: Vec<u64> = (1..500).rev().flat_map(|days| [days * day; 2]).collect();
+        let mut wheel = wheel_of(ticks_per_wheel, levels, &deadlines);
+        let looks = wheel.looks_until(400 * day);
+        assert!(looks <= 2 * deadlines.len(), "{looks} looks");
+        assert_eq!((wheel.len(), wheel.now()), (198, Tick(400 * day)));
+        let expired = wheel.expire_until(u64::MAX);
+        assert!(expired.is_sorted(), "{levels} levels: {expired:?}");
+        assert_eq!(expired.len(), 198);
+    }
+}
+
+// Ahead of time.
+
+/// A driver that comes at every tick, and takes what the limit lets it.
+fn tick_on<T>(wheel: &mut TimingWheel<T>, now: u64, expired: &mut Vec<T>) -> usize {
+    let mut cascaded = 0;
+    loop {
+        let before = expired.len();
+        let advanced = wheel.advance(Tick(now), 256, expired);
+        cascaded += advanced.cascaded;
+        assert!(
+            advanced.cascaded == 0 || wheel.next_due() == NIL,
+            "due timers come first"
+        );
+        assert_eq!(advanced.expired, expired.len() - before);
+        if !advanced.more {
+            return cascaded;
+        }
+    }
+}
+
+/// 100,000 of them are too many for half of the time in small steps, and few enough for all of it.
+#[test]
+fn a_bucket_is_spread_in_steps_before_it_begins_and_no_due_timer_waits_for_that() {
+    let (begin, span, crowd) = (1024, 256, 100_000_u64);
+    let mut wheel = TimingWheel::new(512, 4);
+    // In no order, a few of a tick one after another.
+    let deadline = |timer| begin + (timer * 7919) % span;
+    for timer in 0..crowd {
+        wheel.insert(Tick(deadline(timer)), (deadline(timer), timer));
+    }
+    // One for each tick before them.
+    for tick in 1..begin {
+        wheel.insert(Tick(tick), (tick, crowd));
+    }
+    assert_eq!(wheel.next_deadline(), Some(Tick(1)));
+    let (mut most, mut spread) = (0, 0);
+    for tick in 1..begin {
+        let mut expired = Vec::new();
+        let cascaded = tick_on(&mut wheel, tick, &mut expired);
+        assert_eq!(expired, [(tick, crowd)]);
+        if tick >= begin - span {
+            most = most.max(cascaded);
+            spread += cascaded;
+            if spread < crowd as usize {
+                assert_eq!(
+                    wheel.next_deadline(),
+                    Some(Tick(tick + 1)),
+                    "it goes on at the next tick"
+                );
+            }
+        }
+    }
+    assert!(most <= 1_600, "{most} in one tick");
+    wheel.assert_consistent();
+    let mut expired = Vec::new();
+    for tick in begin..begin + span {
+        assert_eq!(tick_on(&mut wheel, tick, &mut expired), 0, "all had been spread");
+    }
+    assert_eq!(expired.len(), crowd as usize);
+    assert!(expired.is_sorted(), "within a tick, first in, first out");
+}
+
+/// The driver comes when the wheel asks for it. It need not hurry, since the bucket is a minute long.
+#[test]
+fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
+    let (begin, crowd) = (3 * 65_536, 20_000);
+    let mut wheel = TimingWheel::new(512, 4);
+    for timer in 0..crowd {
+        wheel.insert(Tick(begin + timer * 3), timer);
+    }
+    let mut visits = 0;
+    while let Some(Tick(next)) = wheel.next_deadline().filter(|next| next.0 < begin - 65_536 / 2) {
+        let mut expired = Vec::new();
+        assert!(tick_on(&mut wheel, next, &mut expired) <= 256);
+        assert_eq!(expired, []);
+        visits += 1;
+    }
+    wheel.assert_consistent();
+    assert_eq!(visits, crowd.div_ceil(256));
+    assert!(wheel.levels[2].used.is_empty());
+}
+
+/// Nobody came while there was time. What is in the bucket goes before what is due when it begins, and after what is due before.
+#[test]
+fn a_late_driver_spreads_what_is_due_in_between() {
+    let mut wheel = wheel_of(8, 2, &[12, 12, 15, 13, 20]);
+    let young = wheel.advance(Tick(9), NO_LIMIT, &mut Vec::new());
+    assert_eq!(young.cascaded, 4, "12 to 15 are in the next bucket");
+    let mut wheel = wheel_of(8, 2, &[12, 12, 15, 13, 20, 7]);
+    wheel.advance(Tick(3), NO_LIMIT, &mut Vec::new());
+    let mut expired = Vec::new();
+    let advanced = wheel.advance(Tick(14), 4, &mut expired);
+    assert_eq!((advanced.expired, advanced.cascaded, advanced.more), (1, 3, true));
+    assert_eq!((wheel.now(), expired.len()), (Tick(11), 1));
+    wheel.assert_consistent();
+    wheel.insert(Tick(12), (12, 9));
+    expired.extend(wheel.expire_until(14));
+    assert_eq!(expired, [(7, 5), (12, 0), (12, 1), (12, 9), (13, 3)]);
+    assert_eq!(wheel.len(), 2);
+}
+
+#[test]
+fn a_timer_that_goes_while_its_bucket_is_spread_takes_no_other_along() {
+    for gone in 0..6 {
+        let mut wheel = TimingWheel::new(4, 2);
+        // Two of each round: bucket [4..5] of the top level, which has 4 of them.
+        let mut keys: Vec<_> = [4, 12, 5, 13, 4, 12]
+            .map(|deadline| wheel.insert(Tick(deadline), deadline))
+            .into();
+        wheel.advance(Tick(2), 3, &mut Vec::new());
+        wheel.assert_consistent();
+        let deadline = wheel.remove(keys.remove(gone)).unwrap();
+        wheel.assert_consistent();
+        let mut left = vec![4, 4, 5, 12, 12, 13];
+        left.remove(left.iter().position(|other| *other == deadline).unwrap());
+        assert_eq!(wheel.expire_until(20), left);
+    }
 }
 
 // Order.

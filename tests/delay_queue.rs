@@ -969,3 +969,44 @@ fn no_wake_up_is_missed_where_a_queue_is_shared() {
         assert_eq!(wheel.pending(), 0);
     });
 }
+
+/// `pause` stops the clock between two milliseconds, where Tokio's timer rounds up. Whoever sleeps on the wheel until the very instant of a
+/// value finds the queue woken, and then it has the value too.
+#[test]
+fn a_queue_on_a_clock_that_was_stopped_gives_a_value_at_its_instant() {
+    real_runtime().block_on(async {
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_micros(130));
+            tokio::time::pause();
+            let deadline = Instant::now() + ms(10);
+            let mut queue = task::spawn(DelayQueue::new());
+            queue.insert_at("a", deadline);
+            assert_pending!(poll(&mut queue));
+            tickwheel::time::sleep_until(deadline).await;
+            if queue.is_woken() {
+                assert_next(&mut queue, "a");
+            } else {
+                assert_eq!(queue.next().await.map(Expired::into_inner), Some("a"));
+            }
+            assert!(Instant::now() < deadline + TICK + ms(2));
+            tokio::time::resume();
+        }
+    });
+}
+
+/// More than any machine gives, and more than keys can name.
+#[test]
+fn memory_that_cannot_be_had_is_a_panic_that_names_the_number() {
+    for capacity in [1 << 30, 1 << 36, 1 << 57, usize::MAX] {
+        let made = catch_unwind(|| DelayQueue::<[u64; 1 << 10]>::with_capacity(capacity).capacity());
+        let reserved = catch_unwind(|| {
+            let mut queue = DelayQueue::<[u64; 1 << 10]>::new();
+            queue.reserve(capacity);
+            queue.capacity()
+        });
+        for refused in [made, reserved].map(Result::unwrap_err) {
+            let message = refused.downcast_ref::<String>().expect("a message with a number");
+            assert!(message.contains(&capacity.to_string()), "{message}");
+        }
+    }
+}

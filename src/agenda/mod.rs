@@ -8,6 +8,8 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::collections::TryReserveError;
+
 use slab::Slab;
 
 use crate::timing_wheel::{Bucket, Entry, Level, NIL, Place};
@@ -78,12 +80,18 @@ impl<T> Agenda<T> {
 
     /// Makes room for `additional` more values.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics if so much memory cannot be addressed.
-    #[track_caller]
-    pub(crate) fn reserve(&mut self, additional: usize) {
+    /// Returns an error if there is not enough memory for them.
+    pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
+        if additional > self.capacity() - self.len() {
+            // This can fail. The slab itself would abort. It takes twice what it has, if that is more than is needed.
+            let doubled = self.capacity().saturating_mul(2);
+            let needed = self.len().saturating_add(additional);
+            Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled))?;
+        }
         self.entries.reserve(additional);
+        Ok(())
     }
 
     /// Frees the memory after the last cell in use.

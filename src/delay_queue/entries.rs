@@ -49,7 +49,9 @@ impl<T> Entries<T> {
 
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
-        self.agenda.reserve(additional);
+        if self.agenda.try_reserve(additional).is_err() {
+            panic!("not enough memory for {additional} more values in a delay queue");
+        }
     }
 
     pub(super) fn shrink_to_fit(&mut self) {

@@ -7,7 +7,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if memory for so many values cannot be addressed.
+    /// Panics if there is not enough memory for so many values, and names their number.
     ///
     /// # Examples
     ///
@@ -38,7 +38,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if memory for so many values cannot be addressed.
+    /// Panics if there is not enough memory for so many values, and names their number.
     ///
     /// # Examples
     ///

@@ -5,9 +5,6 @@
 //! covers one bucket of the next coarser level, so everything on a level is due before anything on a coarser one, and the next bucket is
 //! always on the finest level in use.
 
-#[cfg(all(test, not(loom)))]
-mod tests;
-
 use std::collections::TryReserveError;
 
 use slab::Slab;
@@ -333,3 +330,6 @@ impl<T> Agenda<T> {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

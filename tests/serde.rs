@@ -22,7 +22,7 @@ async fn a_snapshot_serializes_all_that_it_shows() {
         json!({
             "pending": 1,
             "horizon": [0, 0, 0, 1, 0, 0, 0, 0, 0],
-            "levels": [{"pending": 0, "buckets": []}, {"pending": 1, "buckets": [[1, 1]]}],
+            "levels": [{"pending": 0, "buckets": []}, {"pending": 1, "buckets": [[3, 1]]}],
             "shards": [{"pending": 1, "mode": "dozing"}],
             "lag": {
                 "count": 0,

@@ -77,7 +77,7 @@ impl<T> TimingWheel<T> {
             let number = self.next_used(level)?;
             Some(match level {
                 0 => Tick(number),
-                _ => Tick((number - 1) << ring.shift).max(self.now.next()),
+                _ => Tick((number - 1) << ring.shift).max(Tick(self.now.0 + 1)),
             })
         });
         visits.min()

@@ -84,7 +84,7 @@ impl<T> TimingWheel<T> {
                     }
                     visits.push(match level {
                         0 => Tick(next),
-                        _ => Tick((next - 1) << ring.shift).max(now.next()),
+                        _ => Tick((next - 1) << ring.shift).max(Tick(now.0 + 1)),
                     });
                 }
             }

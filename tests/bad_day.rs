@@ -588,6 +588,7 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
 
     real_runtime().block_on(async {
         let wheel = Wheel::builder()
+            .tick_duration(ms(10))
             .shards(shards)
             .ticks_per_wheel(TICKS_PER_WHEEL as usize)
             .build()
@@ -600,7 +601,7 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
             .collect();
         cascading.iter_mut().for_each(register);
 
-        // Just after these have come down to the finest level.
+        // While these are spread over the finest level.
         let due = origin + round + 2 * wheel.tick_duration();
         let overdue = Arc::new(AtomicUsize::new(0));
         let woken = Arc::new(AtomicUsize::new(0));

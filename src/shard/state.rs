@@ -5,6 +5,7 @@ use std::task::Waker;
 use super::{Generation, Ledger, Mode, NEVER};
 use crate::{
     clock::{Clock, Moment},
+    sync::planted,
     timing_wheel::{Cadence, Nanos, Tick, TimingWheel},
 };
 
@@ -61,8 +62,8 @@ impl State {
     pub(super) fn next_visit(&self) -> Tick {
         let due = self.wheel.next_deadline().unwrap_or(NEVER);
         match self.mode.is_ticking() {
-            true => due.min(self.full_at),
-            false => due,
+            true if !planted("full_at") => due.min(self.full_at),
+            _ => due,
         }
     }
 

@@ -5,7 +5,7 @@ use std::{mem, task::Waker};
 use super::{Generation, Mode, NEVER, Shard, State};
 use crate::{
     clock::{Clock, Source},
-    sync::{Ordering, lock},
+    sync::{Ordering, lock, planted},
     timing_wheel::{Nanos, Tick},
 };
 
@@ -171,7 +171,10 @@ impl Shard {
         }
         if begins {
             // A test may have stopped the clock, and then the next tick may never come. So what is incoming is transferred now.
-            let full = state.mode.is_ticking() && (tick >= state.full_at || !source.is_real());
+            let full = state.mode.is_ticking()
+                && (tick == state.full_at
+                    || tick > state.full_at && !planted("late_visit")
+                    || !source.is_real());
             if tick < self.wake_at() && !full {
                 self.unlock(guard);
                 return Visited::Finished { next: self.wake_at() };
@@ -186,6 +189,9 @@ impl Shard {
                 state.end_cadence();
                 self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
             } else {
+                if planted("light_visit") {
+                    self.mark_incoming(state, now);
+                }
                 state.counters.light_visits += 1;
             }
         }

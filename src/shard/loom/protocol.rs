@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Source,
     error::Refusal,
-    sync::Ordering,
+    sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
 
@@ -139,9 +139,9 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
     model(|| {
         let world = World::new(Source::Pausable, None);
         let timers = [(); 3].map(|()| world.count_down(1, Waker::noop()).unwrap());
-        world.model.tick.store(1, Ordering::SeqCst);
-        let began = world.reading();
         world.model.tick.store(2, Ordering::SeqCst);
+        let began = world.reading();
+        world.model.tick.store(3, Ordering::SeqCst);
         let mut wakers = Wakers::default();
         for _ in 0..2 {
             let visited = world.shard.visit(began, true, 1, &mut wakers);
@@ -150,6 +150,47 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
         for timer in timers {
             drop(timer);
         }
+        world.assert_vacant();
+    });
+}
+
+/// Between two full visits, at tick 1, the driver comes for what is due. What is incoming can be taken over until tick 2.
+#[test]
+fn a_light_visit_leaves_what_is_incoming() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let incoming = [(); 2].map(|()| world.count_down(1, Waker::noop()).unwrap());
+        let due = world.start(world.at(1), Waker::noop()).unwrap();
+        let beside = {
+            let world = world.clone();
+            thread::spawn(move || world.count_down(1, Waker::noop()).unwrap())
+        };
+        world.model.tick.store(1, Ordering::SeqCst);
+        world.turn(&mut Wakers::default());
+        assert!(lock(&world.shard.state).wheel.has_incoming());
+        let metrics = world.metrics();
+        assert_eq!((metrics.full_visits, metrics.light_visits), (0, 1));
+        drop((incoming, due, beside.join().unwrap()));
+        world.assert_vacant();
+    });
+}
+
+/// Nobody comes at tick 2. At tick 3 what is incoming gets its deadline, and the next full visit is at tick 4.
+#[test]
+fn a_full_visit_that_comes_late_is_one() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let timers = [(); 2].map(|()| world.count_down(3, Waker::noop()).unwrap());
+        world.model.tick.store(3, Ordering::SeqCst);
+        let beside = {
+            let world = world.clone();
+            thread::spawn(move || drop(world.count_down(3, Waker::noop()).unwrap()))
+        };
+        world.turn(&mut Wakers::default());
+        let metrics = world.metrics();
+        assert_eq!(metrics.full_visits, 1);
+        beside.join().unwrap();
+        drop(timers);
         world.assert_vacant();
     });
 }

@@ -66,8 +66,11 @@ impl<T> TimingWheel<T> {
         done
     }
 
-    /// The next tick at which `advance` has something to do. It is no later than the earliest deadline. It is earlier if a bucket can be
+    /// The next tick at which `advance` has something to do. It is no later than the earliest deadline. It is earlier if a bucket has to be
     /// spread before, or a later round's timers have to be looked at. Incoming timers do not count.
+    ///
+    /// A bucket is spread by any visit while the hand is in the bucket before it, but asks for one only from the middle of that on. By then a
+    /// visit may have come for something else.
     pub(crate) fn next_deadline(&self) -> Option<Tick> {
         if self.next_due() != NIL {
             return Some(self.now);
@@ -77,7 +80,7 @@ impl<T> TimingWheel<T> {
             let number = self.next_used(level)?;
             Some(match level {
                 0 => Tick(number),
-                _ => Tick((number - 1) << ring.shift).max(Tick(self.now.0 + 1)),
+                _ => Tick((number << ring.shift) - (1 << ring.shift) / 2).max(Tick(self.now.0 + 1)),
             })
         });
         visits.min()
@@ -189,8 +192,8 @@ impl<T> TimingWheel<T> {
         self.next_used(level) == Some(self.levels[level].number(self.now) + 1)
     }
 
-    /// How many timers to spread in this tick. For half of the time it is [`STEP`]. If that has not been enough, it is as many as it takes
-    /// even if all the wheel's timers are in this bucket.
+    /// How many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is as many as it takes if a visit comes
+    /// at every tick, even if all the wheel's timers are in this bucket.
     fn step(&self, level: usize) -> usize {
         let span = 1 << self.levels[level].shift;
         let left = span - (self.now.0 & (span - 1));

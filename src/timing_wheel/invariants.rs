@@ -28,7 +28,7 @@ impl<T> TimingWheel<T> {
         }
         let top = self.levels.len() - 1;
         let mut looked_at = false;
-        // When each level has something to do: at the tick of a bucket, or when one can be spread.
+        // When each level has something to do: at the tick of a bucket, or half a bucket before a coarse one begins.
         let mut visits = Vec::new();
         for (level, ring) in self.levels.iter().enumerate() {
             let (mut used, mut told) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ impl<T> TimingWheel<T> {
                     }
                     visits.push(match level {
                         0 => Tick(next),
-                        _ => Tick((next - 1) << ring.shift).max(Tick(now.0 + 1)),
+                        _ => Tick((next << ring.shift) - (1 << ring.shift) / 2).max(Tick(now.0 + 1)),
                     });
                 }
             }

@@ -23,10 +23,10 @@
 //! ```text
 //!   advance to   because                                                       expires
 //!   7, 9         it is occupied on level 0                                     7, 9
-//!   16           the hand enters [16..19]: the next bucket of level 1, with
-//!                21 and 21', is spread over level 0, the youngest first
+//!   18           the hand is halfway to [20..23], with 21 and 21': that is
+//!                spread over level 0, the youngest first, if no visit has done so
 //!   21           it is occupied on level 0                                     21, 21' (first in, first out)
-//!   48, 64       the hand comes before [64..79], and then before [68..71]
+//!   56, 66       the hand is halfway to [64..79], and then to [68..71]
 //!   70           it is occupied on level 0                                     70
 //! ```
 //!
@@ -46,7 +46,7 @@
 //! 7. An entry without a value is in no list, and its cell stays until its key comes back. `len` counts the others.
 //! 8. Of two entries with one deadline, the older is on the coarser level or, in one list, nearer to the head.
 //! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
-//! 10. `next_deadline` is the first tick at which a timer is due, or a bucket can be spread.
+//! 10. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one in use begins.
 //!
 //! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the
 //! distance. A timer cascades at most once for each level. *Rounds* cost a look at each timer beyond the reach of the top level, once a

@@ -189,10 +189,10 @@ fn the_worked_example_of_the_essay() {
     for (tick, names, cascaded) in [
         (7, &["7"][..], 0),
         (9, &["9"], 0),
-        (16, &[], 2),
+        (18, &[], 2),
         (21, &["21", "21'"], 0),
-        (48, &[], 1),
-        (64, &[], 1),
+        (56, &[], 1),
+        (66, &[], 1),
         (70, &["70"], 0),
     ] {
         assert_eq!(wheel.next_deadline(), Some(Tick(tick)));
@@ -314,8 +314,8 @@ fn the_next_deadline_is_found_without_a_look_at_any_entry() {
     let one_coarse_bucket: Vec<u64> = (64..80).chain([79, 70, 64]).collect();
     for (levels, deadlines, next) in [
         (1, later_rounds, 5),
-        (4, one_coarse_bucket, 48),
-        (2, vec![500, 99], 16),
+        (4, one_coarse_bucket, 56),
+        (2, vec![500, 99], 18),
     ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
         // Without its arena the wheel has only heads and bits: any step along a list would panic.
@@ -458,24 +458,15 @@ fn a_bucket_is_spread_in_steps_before_it_begins_and_no_due_timer_waits_for_that(
         wheel.insert(Tick(tick), (tick, crowd));
     }
     assert_eq!(wheel.next_deadline(), Some(Tick(1)));
-    let (mut most, mut spread) = (0, 0);
+    let mut steps = Vec::new();
     for tick in 1..begin {
         let mut expired = Vec::new();
-        let cascaded = tick_on(&mut wheel, tick, &mut expired);
+        steps.push(tick_on(&mut wheel, tick, &mut expired));
         assert_eq!(expired, [(tick, crowd)]);
-        if tick >= begin - span {
-            most = most.max(cascaded);
-            spread += cascaded;
-            if spread < crowd as usize {
-                assert_eq!(
-                    wheel.next_deadline(),
-                    Some(Tick(tick + 1)),
-                    "it goes on at the next tick"
-                );
-            }
-        }
     }
-    assert!(most <= 1_600, "{most} in one tick");
+    let steps = steps.split_off((begin - span) as usize - 1);
+    assert_eq!(steps.iter().sum::<usize>(), crowd as usize);
+    assert!(steps.iter().all(|step| *step <= 1_600), "{steps:?}");
     wheel.assert_consistent();
     let mut expired = Vec::new();
     for tick in begin..begin + span {
@@ -494,7 +485,7 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
         wheel.insert(Tick(begin + timer * 3), timer);
     }
     let mut visits = 0;
-    while let Some(Tick(next)) = wheel.next_deadline().filter(|next| next.0 < begin - 65_536 / 2) {
+    while let Some(Tick(next)) = wheel.next_deadline().filter(|next| next.0 < begin - 1_000) {
         let mut expired = Vec::new();
         assert!(tick_on(&mut wheel, next, &mut expired) <= 256);
         assert_eq!(expired, []);

@@ -216,7 +216,7 @@ impl Sleep {
                 .saturating_duration_since(Instant::now())
         };
         self.resource.restart("Sleep::reset", until);
-        wake(self.timer.reset(deadline));
+        self.timer.reset(deadline);
     }
 
     /// Moves the sleep to `duration` from now.
@@ -232,7 +232,7 @@ impl Sleep {
     /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         self.resource.restart("Sleep::reset", || Duration::ZERO);
-        wake(self.timer.reset_immediately(deadline));
+        self.timer.reset_immediately(deadline);
     }
 
     /// Polls the sleep. The task's budget does not matter.
@@ -294,14 +294,6 @@ fn poll_slowly(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), Sleep
     let outcome = ready!(timer.poll_slowly(cx.waker()));
     ready!(budget::poll_spend(cx));
     Poll::Ready(outcome.map_err(SleepError::from))
-}
-
-/// With no lock held: a waker may do anything.
-#[inline]
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
-    }
 }
 
 impl fmt::Debug for Sleep {

@@ -146,18 +146,34 @@ impl Moment {
     /// The moment that is `span` later. If that is beyond the axis, the one that is 30 years later.
     #[inline]
     pub(crate) fn after(self, span: Nanos) -> Moment {
-        let axis = self.0 & Moment::CLOCK;
-        let nanos = self.0 & Moment::LAST;
-        match nanos.checked_add(span.0).filter(|nanos| *nanos <= Moment::LAST) {
-            Some(nanos) => Moment(axis | nanos),
-            None => Moment(axis | nanos.saturating_add(Nanos::FAR_FUTURE.0).min(Moment::LAST)),
+        let (end, wrapped) = self.0.overflowing_add(span.0);
+        match wrapped || !self.is_of_axis_of(Moment(end)) {
+            false => Moment(end),
+            true => self.after_far_future(),
         }
+    }
+
+    #[cold]
+    fn after_far_future(self) -> Moment {
+        let nanos = (self.0 & Moment::LAST).saturating_add(Nanos::FAR_FUTURE.0);
+        Moment(self.0 & Moment::CLOCK | nanos.min(Moment::LAST))
+    }
+
+    #[inline]
+    fn is_of_axis_of(self, other: Moment) -> bool {
+        (self.0 ^ other.0) < Moment::CLOCK
+    }
+
+    /// Whether this is at or after `earlier`, by less than `span`.
+    #[inline]
+    pub(crate) fn is_within(self, span: Nanos, earlier: Moment) -> bool {
+        self.0.wrapping_sub(earlier.0) < span.0
     }
 
     /// How long it is since `earlier`. Zero if `earlier` is later, or is of the other axis.
     #[inline]
     pub(crate) fn since(self, earlier: Moment) -> Nanos {
-        match self.is_wheel_time() == earlier.is_wheel_time() {
+        match self.is_of_axis_of(earlier) {
             true => Nanos(self.0).saturating_sub(Nanos(earlier.0)),
             false => Nanos::ZERO,
         }
@@ -168,7 +184,12 @@ impl Moment {
 impl PartialOrd for Moment {
     #[inline]
     fn partial_cmp(&self, other: &Moment) -> Option<Ordering> {
-        (self.is_wheel_time() == other.is_wheel_time()).then(|| self.0.cmp(&other.0))
+        self.is_of_axis_of(*other).then(|| self.0.cmp(&other.0))
+    }
+
+    #[inline]
+    fn ge(&self, other: &Moment) -> bool {
+        self.is_of_axis_of(*other) && self.0 >= other.0
     }
 }
 
@@ -183,8 +204,14 @@ impl Shift {
     pub(crate) fn to_wheel(self, moment: Moment) -> Moment {
         match moment.is_wheel_time() {
             true => moment,
-            false => Moment(moment.0.saturating_sub(self.0).min(Moment::LAST)),
+            false => self.of_clock(moment),
         }
+    }
+
+    /// A moment of the clock as one of wheel time.
+    #[inline]
+    pub(crate) fn of_clock(self, moment: Moment) -> Moment {
+        Moment(moment.0.saturating_sub(self.0).min(Moment::LAST))
     }
 
     /// A moment of either axis as an instant of the driver's clock.

@@ -120,7 +120,7 @@ impl Shared {
             slot.taken = false;
             let former = self.alarm.take_down();
             let last_turn = self.stats.last_turn();
-            let runtime = lock(&self.runtime).take();
+            let runtime = lock(&self.runtime).clone();
             // In a thread whose locals are gone no clock can be read but the machine's.
             let reads = !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
             let stopped_at = match runtime.filter(|_| reads) {
@@ -138,6 +138,8 @@ impl Shared {
             for shard in self.shards() {
                 shard.detach(slot.stopped_at, &mut wakers);
             }
+            // The shards' clock until here.
+            lock(&self.runtime).take();
             former
         };
         self.wake(&mut wakers);

@@ -246,9 +246,9 @@ where
             return false;
         };
         *due = deadline;
-        let waker = timer.reset(timer.shard().moment_of(deadline));
+        let waker = timer.reset_without_waking(timer.shard().moment_of(deadline));
         drop(state);
-        // It is this task, which locks itself.
+        // It is this task's own, which locks the state.
         waker.into_iter().for_each(Waker::wake);
         true
     }

@@ -60,6 +60,7 @@ pub(crate) struct Shard {
     /// A [`Status`], for those without the lock.
     status: AtomicU32,
     /// How moments of the driver's clock map to wheel time, a [`Shift`](crate::clock::Shift), for those without the lock.
+    /// While there is no driver, it is [`DRIVERLESS`](status::DRIVERLESS).
     shift: AtomicU64,
     /// Whether the shard ticks, for those without the lock. It may have changed since.
     ticks: AtomicBool,
@@ -115,7 +116,7 @@ impl Shard {
                 ledger: Ledger::default(),
             }),
             status: AtomicU32::new(Status::Driverless.pack()),
-            shift: AtomicU64::new(clock.shift().0),
+            shift: AtomicU64::new(status::DRIVERLESS),
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),

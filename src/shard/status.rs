@@ -5,12 +5,15 @@ use tokio::time::Instant;
 use super::{Mode, Shard, State};
 use crate::{
     clock::{Moment, Shift, Source},
-    sync::Ordering,
+    sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
 
 /// Nanoseconds: two readings of one clock, taken one after the other, are hardly ever further apart.
 const SAME_READING: Nanos = Nanos(1_000_000);
+
+/// The word of no [`Shift`].
+pub(super) const DRIVERLESS: u64 = 0;
 
 /// Whether a shard is driven, and by which clock. In a word, for those without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +106,13 @@ impl Shard {
         Status::unpack(self.status.load(Ordering::Acquire))
     }
 
+    /// The shift of the driver's clock. None while there is no driver.
     #[inline]
-    fn shift(&self) -> Shift {
-        Shift(self.shift.load(Ordering::Relaxed))
+    fn shift(&self) -> Option<Shift> {
+        match self.shift.load(Ordering::Acquire) {
+            DRIVERLESS => None,
+            shift => Some(Shift(shift)),
+        }
     }
 
     /// Reads the driver's clock. If there is no driver, it reads that of the runtime which would be asked for one.
@@ -126,7 +133,7 @@ impl Shard {
             Status::Driven(Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
                 let reading = Instant::now();
-                match machine <= Moment::of(reading) && Moment::of(reading).since(machine) < SAME_READING {
+                match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
                     false => self.driver.now(),
                 }
@@ -153,14 +160,11 @@ impl Shard {
     #[inline]
     fn stamped(&self, read: impl Fn(Status) -> Instant) -> Moment {
         loop {
-            let (status, shift) = (self.status(), self.shift());
-            let moment = Moment::of(read(status));
+            let shift = self.shift();
+            let moment = Moment::of(read(self.status()));
             // Another driver may have come in between, with another clock.
-            if (self.status(), self.shift()) == (status, shift) {
-                return match status {
-                    Status::Driven(_) => shift.to_wheel(moment),
-                    _ => moment,
-                };
+            if self.shift() == shift {
+                return shift.map_or(moment, |shift| shift.of_clock(moment));
             }
         }
     }
@@ -168,16 +172,17 @@ impl Shard {
     /// Takes an instant to be of the driver's clock. While there is no driver, the next one converts it.
     #[inline]
     pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
-        self.to_wheel(Moment::of(instant))
+        let moment = Moment::of(instant);
+        self.shift().map_or(moment, |shift| shift.of_clock(moment))
     }
 
     /// A moment as one of wheel time, if there is a driver.
     #[inline]
     pub(crate) fn to_wheel(&self, moment: Moment) -> Moment {
-        match self.status() {
-            Status::Driven(_) => self.shift().to_wheel(moment),
-            _ => moment,
+        if moment.is_wheel_time() {
+            return moment;
         }
+        self.shift().map_or(moment, |shift| shift.of_clock(moment))
     }
 
     /// A moment as one of wheel time. If there is no driver, this starts one. It stays what it is if none can be started.
@@ -190,7 +195,8 @@ impl Shard {
 
     /// The instant of the driver's clock, or of the last driver's, at a moment.
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
-        self.shift().instant(moment, self.base)
+        let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift());
+        shift.instant(moment, self.base)
     }
 
     #[inline]
@@ -216,8 +222,14 @@ impl Shard {
             _ => Status::Driven(state.clock.source),
         };
         self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
-        self.shift.store(state.clock.shift().0, Ordering::Relaxed);
-        self.status.store(status.pack(), Ordering::Release);
+        // Whoever finds a shift finds its driver's status too, or finds on a second look that the shift has gone.
+        if let Status::Driven(_) = status {
+            self.status.store(status.pack(), Ordering::Release);
+            self.shift.store(state.clock.shift().0, Ordering::Release);
+        } else {
+            self.shift.store(DRIVERLESS, Ordering::Release);
+            self.status.store(status.pack(), Ordering::Release);
+        }
     }
 }
 

@@ -73,6 +73,7 @@ impl Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
+    #[inline]
     pub(crate) fn shard(&self) -> &Shard {
         &self.shard
     }
@@ -138,31 +139,43 @@ impl Timer {
     }
 
     /// Moves the timer. To a later deadline, this touches nothing else: the entry stays where it is, and the timer re-arms when its
-    /// old deadline comes. To an earlier one, the entry moves at once. To one that has come, the entry leaves the wheel: its waker is
-    /// returned, for the caller to wake with no lock held.
+    /// old deadline comes. To an earlier one, the entry moves at once. To one that has come, it wakes the waiting task.
     #[inline]
+    pub(crate) fn reset(&mut self, deadline: Moment) {
+        if !self.set_later(deadline) {
+            self.bring_forward(deadline).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// The same where no waker may be woken yet: returns the one that is to be.
     #[must_use = "the waiting task is to be woken"]
-    pub(crate) fn reset(&mut self, deadline: Moment) -> Option<Waker> {
-        let later = match self.claim.due() {
-            Due::At(former) => deadline >= former,
-            Due::In(_) => false,
-        };
-        self.claim.set_deadline(deadline);
-        match later {
+    pub(crate) fn reset_without_waking(&mut self, deadline: Moment) -> Option<Waker> {
+        match self.set_later(deadline) {
             true => None,
             false => self.bring_forward(deadline),
         }
     }
 
     /// Moves the timer to a deadline that has come already: the next poll completes it.
-    #[must_use = "the waiting task is to be woken"]
-    pub(crate) fn reset_immediately(&mut self, deadline: Moment) -> Option<Waker> {
-        let waker = self.reset(deadline);
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
+        self.reset(deadline);
         self.claim.progress = Progress::Immediate;
         self.claim.until = Generation::UNKNOWN;
-        waker
     }
 
+    /// Sets the deadline. Returns whether that is all, because it is no earlier than before.
+    #[inline]
+    fn set_later(&mut self, deadline: Moment) -> bool {
+        let later = match self.claim.due() {
+            // While there is no driver, it is not known.
+            Due::At(former) => deadline.is_wheel_time() && deadline.word() >= former.word(),
+            Due::In(_) => false,
+        };
+        self.claim.set_deadline(deadline);
+        later
+    }
+
+    #[inline(never)]
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         // While there is no driver, the next poll moves the entry.
         let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;

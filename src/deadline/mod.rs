@@ -58,3 +58,6 @@ pub use scope::{current, remaining};
 pub use shield::{Shield, shield};
 pub use timeout::{LimitError, Limited, timeout};
 pub use within::{Within, until, within};
+
+#[cfg(feature = "tower")]
+pub(crate) use within::within_from_now;

@@ -74,7 +74,7 @@ pub fn remaining() -> Option<Duration> {
 }
 
 /// The sooner of two deadlines, either of which may be missing.
-pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         _ => one.or(other),
@@ -82,7 +82,7 @@ pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
 }
 
 /// Calls `act` inside a scope, whose pending shields are `shields`. Without a deadline, it is outside of all scopes.
-pub(crate) fn inside<R>(
+pub(super) fn inside<R>(
     deadline: Option<Instant>,
     shields: &mut Option<Arc<Shields>>,
     act: impl FnOnce() -> R,
@@ -135,7 +135,7 @@ impl Drop for Inside<'_> {
 
 /// The shields that are pending in a scope.
 #[derive(Debug, Default)]
-pub(crate) struct Shields(Mutex<Pending>);
+pub(super) struct Shields(Mutex<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {

@@ -137,6 +137,14 @@ impl Wheel {
     }
 }
 
+/// A scope of `left`, for the future that `make` makes inside it. The time counts from now.
+#[cfg(feature = "tower")]
+pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
+    let end = left.map_or(End::Never, |left| End::At(saturating_add(Instant::now(), left)));
+    let future = inside(sooner(end.deadline(), current()), &mut None, make);
+    Within::new(end, None, future)
+}
+
 pin_project! {
     /// The future returned by [`within`], [`until`], [`Wheel::within`] and [`Wheel::until`].
     ///

@@ -105,16 +105,15 @@ impl DeadlineHeader {
     /// Writes what is left, rounded down. If it is too much for the header, it is cut to the most that the header can say.
     pub fn write(&self, headers: &mut HeaderMap, left: Duration) {
         let limit = 10_u128.pow(self.digits);
-        let amounts = self
+        let left = left.as_nanos();
+        let fits = |(_, nanos): &&(&str, u128)| left / nanos < limit;
+        let (unit, nanos) = self
             .units
             .iter()
-            .map(|(unit, nanos)| (left.as_nanos() / nanos, unit));
-        let (amount, unit) = amounts
-            .clone()
-            .find(|(amount, _)| *amount < limit)
-            .or(amounts.last())
+            .find(fits)
+            .or(self.units.last())
             .expect("each header has a unit");
-        let value = format!("{}{unit}", amount.min(limit - 1));
+        let value = format!("{}{unit}", (left / nanos).min(limit - 1));
         let value = HeaderValue::try_from(value).expect("digits and a letter");
         headers.insert(self.name, value);
     }

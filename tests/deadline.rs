@@ -28,7 +28,9 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready, task};
 
-use support::{DAY, SECOND, TICK, counting_waker, full_wheel, ms, paused_runtime, settle, threaded_runtime};
+use support::{
+    DAY, SECOND, TICK, counting_waker, full_wheel, make_tick, ms, paused_runtime, settle, threaded_runtime,
+};
 
 /// What is left of a scope, as a destructor sees it.
 #[derive(Default)]
@@ -120,6 +122,13 @@ fn nothing_left_elapses_at_the_first_pending_poll_and_without_a_timer() {
             let told = deadline::until(past, async { (deadline::current(), deadline::remaining()) });
             assert_eq!(told.await, Ok((Some(past), Some(Duration::ZERO))));
             assert_eq!(Wheel::current().metrics().registered, 0);
+            // A wheel that ticks does not read its clock for every timer.
+            let busy = Wheel::new();
+            let _timers = make_tick(&busy);
+            for _ in 0..100 {
+                let nothing_left = busy.within(Duration::ZERO, pending::<()>());
+                assert!(nothing_left.now_or_never().expect("at once").is_err());
+            }
         });
     }
 }

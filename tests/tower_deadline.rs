@@ -49,7 +49,7 @@ fn by_seconds() -> DeadlineLayer<impl Fn(&u32) -> Option<Duration> + Clone> {
 
 #[tokio::test(start_paused = true)]
 async fn each_request_has_its_scope() {
-    let told = service_fn(async |_: u32| Ok::<_, Infallible>(deadline::remaining()));
+    let told = service_fn(|_: u32| async { Ok::<_, Infallible>(deadline::remaining()) });
     let service = by_seconds().layer(told);
     assert_eq!(service.clone().oneshot(3).await.unwrap(), Some(3 * SECOND));
     assert_eq!(service.clone().oneshot(99).await.unwrap(), None);
@@ -102,7 +102,7 @@ async fn what_arrives_with_nothing_left_is_refused_without_a_call() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_counts_from_the_call() {
-    let mut service = by_seconds().layer(service_fn(async |_: u32| {
+    let mut service = by_seconds().layer(service_fn(|_: u32| async {
         sleep(2 * SECOND).await;
         Ok::<_, Infallible>(deadline::remaining())
     }));
@@ -116,7 +116,7 @@ async fn the_time_counts_from_the_call() {
 async fn errors_and_readiness_are_those_of_the_service_inside() {
     #[derive(Debug, PartialEq)]
     struct Broken;
-    let broken = service_fn(async |_: u32| Err::<&str, _>(Broken));
+    let broken = service_fn(|_: u32| async { Err::<&str, _>(Broken) });
     let service = by_seconds().respond_with(|_| "too late").layer(broken);
     assert_eq!(service.oneshot(1).await, Err(Broken));
 
@@ -156,7 +156,7 @@ async fn the_future_inside_is_dropped_before_the_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_shield_in_a_handler_is_waited_for() {
     let start = Instant::now();
-    let service = by_seconds().layer(service_fn(async |_: u32| {
+    let service = by_seconds().layer(service_fn(|_: u32| async {
         deadline::shield(sleep(5 * SECOND)).await;
         pending::<Result<(), Infallible>>().await
     }));
@@ -170,7 +170,7 @@ async fn a_shield_in_a_handler_is_waited_for() {
 async fn a_client_writes_what_is_left() {
     let client =
         PropagateLayer::new(|request: &mut (u32, Option<Duration>), remaining| request.1 = Some(remaining))
-            .layer(service_fn(async |request: (u32, Option<Duration>)| {
+            .layer(service_fn(|request: (u32, Option<Duration>)| async move {
                 Ok::<_, Infallible>(request)
             }));
     let call = || client.clone().oneshot((7, None));
@@ -198,7 +198,7 @@ async fn a_client_in_a_proxy_is_called_inside_the_scope() {
     let proxy = ServiceBuilder::new()
         .layer(DeadlineLayer::from_request(header.reader()))
         .layer(PropagateLayer::new(DeadlineHeader::connect_timeout_ms().writer()))
-        .service(service_fn(async |request: Request<Body>| {
+        .service(service_fn(|request: Request<Body>| async move {
             Ok::<_, Infallible>(request)
         }));
     let request = Request::builder()
@@ -213,26 +213,25 @@ async fn a_client_in_a_proxy_is_called_inside_the_scope() {
 async fn it_is_a_layer_of_an_axum_router() {
     let header = DeadlineHeader::envoy_expected_rq_timeout_ms();
     let app = Router::new()
-        .route("/left", get(async || format!("{:?}", deadline::remaining())))
+        .route("/left", get(|| async { format!("{:?}", deadline::remaining()) }))
         .route("/slow", get(pending::<&str>))
         .layer(
             DeadlineLayer::from_request(header.reader())
                 .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response()),
         );
-    let ask = async |path: &str, left: Option<&str>| {
+    let ask = |path: &'static str, left: Option<&str>| {
         let request = Request::get(path);
         let request = match left {
             Some(left) => request.header("x-envoy-expected-rq-timeout-ms", left),
             None => request,
         };
-        let response = app
-            .clone()
-            .oneshot(request.body(Body::empty()).unwrap())
-            .await
-            .unwrap();
-        let status = response.status();
-        let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
-        (status.as_u16(), String::from_utf8(body.into()).unwrap())
+        let response = app.clone().oneshot(request.body(Body::empty()).unwrap());
+        async {
+            let response = response.await.unwrap();
+            let status = response.status();
+            let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+            (status.as_u16(), String::from_utf8(body.into()).unwrap())
+        }
     };
     assert_eq!(ask("/left", Some("300")).await, (200, "Some(300ms)".into()));
     assert_eq!(ask("/left", None).await, (200, "None".into()));
@@ -388,7 +387,7 @@ proptest! {
 fn what_it_is_made_of_is_send_clone_and_debug() {
     fn check<T: Clone + Send + Sync + std::fmt::Debug + 'static>(_: &T) {}
     fn sendable<T: Future + Send>(_: &T) {}
-    let inside = service_fn(async |_: u32| Ok::<_, BoxError>(()));
+    let inside = service_fn(|_: u32| async { Ok::<_, BoxError>(()) });
     let layer = by_seconds();
     check(&layer);
     check(&layer.clone().respond_with(|_| ()));

@@ -42,6 +42,7 @@
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
 //! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
+//! | [`deadline`] | a time budget for a whole request, which the calls inside can ask for and pass on |
 //! | [`DelayQueue`] | values that one task waits for, each with its own deadline, as in tokio-util |
 //! | [`shutdown`](Wheel::shutdown) | stops the wheel, and hands back the tasks that never ran |
 //! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | what the wheel has done, and how many timers wait |
@@ -96,6 +97,7 @@ mod builder;
 mod clock;
 mod console;
 mod current;
+pub mod deadline;
 pub mod delay_queue;
 mod driver;
 mod error;

@@ -14,7 +14,12 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use crate::{console::Resource, error::TimeoutError, labels::Label, wheel::Wheel};
+use crate::{
+    console::Resource,
+    error::TimeoutError,
+    labels::{Count, Label},
+    wheel::Wheel,
+};
 use timer::LabelledTimer;
 
 impl Wheel {
@@ -166,6 +171,17 @@ impl Labelled {
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
         let timer = LabelledTimer::at(self.wheel.shard(), deadline, self.label);
         self.limit(timer, resource, future)
+    }
+
+    pub(crate) fn wheel(&self) -> &Wheel {
+        &self.wheel
+    }
+
+    /// Counts what became of something that is no timeout.
+    pub(crate) fn count(&self, count: Count) {
+        if !self.label.count(count) {
+            self.label.count_elsewhere(count, &self.wheel.driver().labels);
+        }
     }
 
     #[inline]

@@ -24,7 +24,7 @@ pub use tokio::time::error::Error;
 pub struct Elapsed(());
 
 impl Elapsed {
-    pub(super) fn new() -> Elapsed {
+    pub(crate) fn new() -> Elapsed {
         Elapsed(())
     }
 }

@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use tower_layer::Layer;
 
-use super::{RespondLayer, Timeout};
+use super::{
+    Timeout,
+    answer::{Fail, RespondWith},
+};
 use crate::{error::TimeoutError, wheel::Wheel};
 
 /// Wraps services in a [`Timeout`], which returns an error if a response comes too late.
@@ -51,10 +54,30 @@ use crate::{error::TimeoutError, wheel::Wheel};
 /// );
 /// ```
 #[derive(Clone)]
-pub struct TimeoutLayer<D = Duration> {
-    wheel: Wheel,
-    durations: D,
+pub struct TimeoutLayer<D = Duration, A = Fail> {
+    pub(super) wheel: Wheel,
+    pub(super) durations: D,
+    pub(super) answer: A,
 }
+
+/// Wraps services in a [`Respond`]. It is made by [`TimeoutLayer::respond_with`].
+///
+/// # Examples
+///
+/// In the type of a function, the closure is an `impl Fn`:
+///
+/// ```
+/// use axum::{http::StatusCode, response::{IntoResponse, Response}};
+/// use std::time::Duration;
+/// use tickwheel::{TimeoutError, Wheel, tower::{RespondLayer, TimeoutLayer}};
+///
+/// fn in_ten_seconds(wheel: &Wheel) -> RespondLayer<Duration, impl Fn(TimeoutError) -> Response + Clone + use<>> {
+///     TimeoutLayer::new(wheel, Duration::from_secs(10))
+///         .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
+/// }
+/// # in_ten_seconds(&Wheel::new());
+/// ```
+pub type RespondLayer<D, F> = TimeoutLayer<D, RespondWith<F>>;
 
 impl TimeoutLayer {
     /// Creates a layer that gives every request the same time.
@@ -71,6 +94,7 @@ impl TimeoutLayer {
         TimeoutLayer {
             wheel: wheel.clone(),
             durations: duration,
+            answer: Fail,
         }
     }
 }
@@ -95,6 +119,7 @@ impl<D> TimeoutLayer<D> {
         TimeoutLayer {
             wheel: wheel.clone(),
             durations: duration,
+            answer: Fail,
         }
     }
 
@@ -117,25 +142,34 @@ impl<D> TimeoutLayer<D> {
     where
         F: Fn(TimeoutError) -> Response + Clone,
     {
-        RespondLayer::new(self, respond)
+        TimeoutLayer {
+            wheel: self.wheel,
+            durations: self.durations,
+            answer: RespondWith(respond),
+        }
     }
 }
 
-impl<S, D: Clone> Layer<S> for TimeoutLayer<D> {
-    type Service = Timeout<S, D>;
+impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
+    type Service = Timeout<S, D, A>;
 
-    fn layer(&self, inner: S) -> Timeout<S, D> {
-        Timeout {
-            inner,
-            wheel: self.wheel.clone(),
-            durations: self.durations.clone(),
-        }
+    fn layer(&self, inner: S) -> Timeout<S, D, A> {
+        let layer = self.clone();
+        Timeout { inner, layer }
     }
 }
 
 impl<D> fmt::Debug for TimeoutLayer<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimeoutLayer")
+            .field("wheel", &self.wheel)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D, F> fmt::Debug for RespondLayer<D, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RespondLayer")
             .field("wheel", &self.wheel)
             .finish_non_exhaustive()
     }

@@ -1,14 +1,23 @@
 //! Timeouts for tower, on a wheel. [`Timeout`] is `tower::timeout`. [`Respond`] answers with a response instead of an error.
+//!
+//! [`DeadlineLayer`] gives each request the time that its caller has left, and [`PropagateLayer`] passes on what is left of that: see
+//! [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for it.
 
+mod answer;
+mod deadline;
+mod header;
 mod layer;
-mod respond;
+mod propagate;
 mod timeout;
 
 use std::{error::Error, time::Duration};
 
-pub use layer::TimeoutLayer;
-pub use respond::{Respond, RespondFuture, RespondLayer};
-pub use timeout::{ResponseFuture, Timeout};
+pub use answer::{Fail, RespondWith};
+pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};
+pub use header::DeadlineHeader;
+pub use layer::{RespondLayer, TimeoutLayer};
+pub use propagate::{Propagate, PropagateLayer};
+pub use timeout::{Respond, RespondFuture, ResponseFuture, Timeout};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -12,7 +12,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{BoxError, Respond, TimeoutFor, TimeoutLayer};
+use super::{
+    TimeoutFor, TimeoutLayer,
+    answer::{Answer, Fail, RespondWith},
+};
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
 
 /// A service that returns an error if a response comes too late.
@@ -59,11 +62,50 @@ use crate::{error::TimeoutError, timeout, wheel::Wheel};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Timeout<S, D = Duration> {
+pub struct Timeout<S, D = Duration, A = Fail> {
     pub(super) inner: S,
-    pub(super) wheel: Wheel,
-    pub(super) durations: D,
+    pub(super) layer: TimeoutLayer<D, A>,
 }
+
+/// A service that answers itself if the service inside does not answer in time.
+///
+/// The time counts as in [`Timeout`], and is as precise. The closure makes the answer from the [`TimeoutError`], which says
+/// whether the time ran out or the wheel refused.
+///
+/// # Cancellation
+///
+/// Dropping the response future drops the one inside and cancels the timer at once. When the service answers itself, the future
+/// inside is dropped only together with the response future.
+///
+/// # Panics
+///
+/// As [`Timeout`] does.
+///
+/// # Errors
+///
+/// The errors are those of the service inside, and no others.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{Wheel, tower::TimeoutLayer};
+/// use tower::{Service, ServiceBuilder, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Infallible> {
+/// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)).respond_with(|_| "nobody is there");
+/// let mut service = ServiceBuilder::new().layer(layer).service(service_fn(async |request: &str| match request {
+///     "hello" => Ok::<_, Infallible>("world"),
+///     _ => std::future::pending().await,
+/// }));
+///
+/// assert_eq!(service.call("hello").await?, "world");
+/// assert_eq!(service.call("anybody there?").await?, "nobody is there");
+/// # Ok(())
+/// # }
+/// ```
+pub type Respond<S, D, F> = Timeout<S, D, RespondWith<F>>;
 
 impl<S> Timeout<S> {
     /// Creates a service that gives every request the same time.
@@ -115,19 +157,14 @@ impl<S, D> Timeout<S, D> {
     where
         F: Fn(TimeoutError) -> Response + Clone,
     {
-        Respond::new(self, respond)
+        Timeout {
+            inner: self.inner,
+            layer: self.layer.respond_with(respond),
+        }
     }
+}
 
-    /// Calls the service inside, and limits its response in time.
-    pub(super) fn start<Request>(&mut self, request: Request) -> timeout::Timeout<S::Future>
-    where
-        S: Service<Request>,
-        D: TimeoutFor<Request>,
-    {
-        let duration = self.durations.timeout_for(&request);
-        self.wheel.timeout(duration, self.inner.call(request))
-    }
-
+impl<S, D, A> Timeout<S, D, A> {
     /// Returns the service inside.
     ///
     /// # Examples
@@ -165,32 +202,34 @@ impl<S, D> Timeout<S, D> {
     }
 }
 
-impl<S, D, Request> Service<Request> for Timeout<S, D>
+impl<S, D, A, Request> Service<Request> for Timeout<S, D, A>
 where
     S: Service<Request>,
-    S::Error: Into<BoxError>,
     D: TimeoutFor<Request>,
+    A: Answer<TimeoutError, S::Response, S::Error> + Clone,
 {
     type Response = S::Response;
-    type Error = BoxError;
-    type Future = ResponseFuture<S::Future>;
+    type Error = A::Error;
+    type Future = ResponseFuture<S::Future, A>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        self.inner.poll_ready(cx).map_err(A::pass)
     }
 
-    fn call(&mut self, request: Request) -> ResponseFuture<S::Future> {
+    fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
+        let duration = self.layer.durations.timeout_for(&request);
         ResponseFuture {
-            response: self.start(request),
+            response: self.layer.wheel.timeout(duration, self.inner.call(request)),
+            answer: self.layer.answer.clone(),
         }
     }
 }
 
-impl<S: fmt::Debug, D> fmt::Debug for Timeout<S, D> {
+impl<S: fmt::Debug, D, A> fmt::Debug for Timeout<S, D, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timeout")
             .field("inner", &self.inner)
-            .field("wheel", &self.wheel)
+            .field("wheel", &self.layer.wheel)
             .finish_non_exhaustive()
     }
 }
@@ -214,23 +253,44 @@ pin_project! {
     /// ```
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct ResponseFuture<F> {
+    pub struct ResponseFuture<F, A = Fail> {
         #[pin]
         response: timeout::Timeout<F>,
+        answer: A,
     }
 }
 
-impl<F, T, E> Future for ResponseFuture<F>
+/// The response future of a [`Respond`].
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tickwheel::{Wheel, tower::Timeout};
+/// use tower::{Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Infallible> {
+/// let echo = service_fn(async |request: u8| Ok::<u8, Infallible>(request));
+/// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo).respond_with(|_| 0);
+/// assert_eq!(service.call(7).await?, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub type RespondFuture<R, F> = ResponseFuture<R, RespondWith<F>>;
+
+impl<F, A, T, E> Future for ResponseFuture<F, A>
 where
     F: Future<Output = Result<T, E>>,
-    E: Into<BoxError>,
+    A: Answer<TimeoutError, T, E>,
 {
-    type Output = Result<T, BoxError>;
+    type Output = Result<T, A::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match ready!(self.project().response.poll(cx)) {
-            Ok(outcome) => outcome.map_err(Into::into),
-            Err(error) => Err(error.into()),
+        let this = self.project();
+        Poll::Ready(match ready!(this.response.poll(cx)) {
+            Ok(outcome) => outcome.map_err(A::pass),
+            Err(error) => this.answer.late(error),
         })
     }
 }

@@ -1,0 +1,84 @@
+//! `carry`: the caller's scope, taken along.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use pin_project_lite::pin_project;
+
+use super::{Within, current, within::End};
+use crate::time::error::Elapsed;
+
+/// Takes the scope of the caller along with `future`, for a task that is spawned.
+///
+/// The future has until the deadline that is [`current`] at the call, and keeps it after the caller's scope has ended, so a task ends
+/// when its parent would. Outside a scope there is no limit. Polled inside another scope, it has until the sooner of the two. It is
+/// otherwise a scope as [`until`](super::until) makes it. The caller's scope does not wait for a [`shield`](super::shield()) in it.
+///
+/// # Cancellation
+///
+/// As [`within`](super::within).
+///
+/// # Panics
+///
+/// As [`within`](super::within) does.
+///
+/// # Errors
+///
+/// It resolves to [`Elapsed`] at the deadline.
+///
+/// # Examples
+///
+/// ```
+/// use std::{future::pending, time::Duration};
+/// use tickwheel::deadline;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let task = deadline::within(Duration::from_millis(20), async {
+///     tokio::spawn(deadline::carry(pending::<()>()))
+/// });
+/// let outcome = task.await.unwrap().await.unwrap();
+/// assert!(outcome.is_err(), "the task ends 20 ms after the start, though its parent has ended before");
+/// # }
+/// ```
+pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
+    Carried {
+        within: Within::new(current().map_or(End::Never, End::At), None, future),
+    }
+}
+
+pin_project! {
+    /// The future returned by [`carry`].
+    ///
+    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::future::{Ready, ready};
+    /// use tickwheel::deadline::{Carried, carry};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let carried: Carried<Ready<u8>> = carry(ready(7));
+    /// assert_eq!(carried.await, Ok(7), "there is no scope here, and so no limit");
+    /// # }
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Carried<F> {
+        #[pin]
+        within: Within<F>,
+    }
+}
+
+impl<F: Future> Future for Carried<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().within.poll(cx)
+    }
+}

@@ -1,0 +1,301 @@
+//! `within` and `until`: a future that has until a deadline, with all that it awaits.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::{task::coop, time::Instant};
+
+use super::{
+    counted::Counted,
+    scope::{Shields, current, inside, poll_inside, sooner},
+};
+use crate::{
+    budget, clock::saturating_add, current::with_wheel, fallback_sleep::FallbackSleep, labels::Count,
+    time::error::Elapsed, wheel::Wheel,
+};
+
+/// Gives `future`, and all that it awaits, until `duration` has passed since its first poll, on the current wheel.
+///
+/// Inside another scope, the sooner of the two deadlines holds. The future is polled first: one that is ready succeeds, even with
+/// nothing left. `Duration::MAX` is taken as 30 years.
+///
+/// # Cancellation
+///
+/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future before it returns, after
+/// all pending [`shield`](super::shield())s inside have completed. Either way, the destructors run inside the scope.
+///
+/// # Panics
+///
+/// The first pending poll panics outside a Tokio runtime, and on one without timers, in Tokio's words.
+///
+/// # Errors
+///
+/// The scope resolves to [`Elapsed`] when its time runs out.
+///
+/// # Examples
+///
+/// ```
+/// use std::{future::pending, time::Duration};
+/// use tickwheel::deadline;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let request = deadline::within(Duration::from_millis(20), async {
+///     assert!(deadline::remaining() <= Some(Duration::from_millis(20)));
+///     pending::<()>().await
+/// });
+/// assert!(request.await.is_err());
+/// # }
+/// ```
+pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFuture> {
+    Within::new(End::After(duration), None, future)
+}
+
+/// Gives `future`, and all that it awaits, until `deadline`, on the current wheel.
+///
+/// It is [`within`] for an instant. One that has passed is kept as it is. Then the scope elapses at its first pending poll.
+///
+/// # Cancellation
+///
+/// As [`within`].
+///
+/// # Panics
+///
+/// As [`within`] does.
+///
+/// # Errors
+///
+/// As [`within`] does.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{deadline, time::Instant};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let deadline = Instant::now() + Duration::from_secs(1);
+/// assert_eq!(deadline::until(deadline, async { deadline::current() }).await, Ok(Some(deadline)));
+/// # }
+/// ```
+pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFuture> {
+    Within::new(End::At(deadline), None, future)
+}
+
+impl Wheel {
+    /// Gives `future`, and all that it awaits, until `duration` has passed since its first poll: [`deadline::within`] on this wheel.
+    ///
+    /// [`deadline::within`]: crate::deadline::within
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::{Wheel, deadline};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let left = Wheel::new().within(Duration::from_secs(1), async { deadline::remaining() }).await;
+    /// assert!(left.unwrap().is_some());
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
+        Within::new(End::After(duration), Some(self.sleep_or_tokio(duration)), future)
+    }
+
+    /// Gives `future`, and all that it awaits, until `deadline`: [`deadline::until`] on this wheel.
+    ///
+    /// [`deadline::until`]: crate::deadline::until
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Wheel, time::{Duration, Instant}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// assert!(Wheel::new().until(deadline, std::future::pending::<()>()).await.is_err());
+    /// assert!(Instant::now() >= deadline);
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
+        Within::new(
+            End::At(deadline),
+            Some(self.sleep_until_or_tokio(deadline)),
+            future,
+        )
+    }
+}
+
+/// A scope of `left`, for the future that `make` makes inside it. The time counts from now.
+#[cfg(feature = "tower")]
+pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
+    let end = left.map_or(End::Never, |left| End::At(saturating_add(Instant::now(), left)));
+    let future = inside(sooner(end.deadline(), current()), &mut None, make);
+    Within::new(end, None, future)
+}
+
+pin_project! {
+    /// The future returned by [`within`], [`until`], [`Wheel::within`] and [`Wheel::until`].
+    ///
+    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::{future::{Ready, ready}, time::Duration};
+    /// use tickwheel::deadline::{Within, within};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let answer: Within<Ready<u8>> = within(Duration::from_secs(1), ready(7));
+    /// assert_eq!(answer.await, Ok(7));
+    /// # }
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Within<F> {
+        // `None` once it has completed.
+        #[pin]
+        future: Option<F>,
+        end: End,
+        timer: Option<FallbackSleep>,
+        // What the timer waits for.
+        armed: Option<Instant>,
+        shields: Option<Arc<Shields>>,
+        counted: Option<Box<Counted>>,
+    }
+
+    impl<F> PinnedDrop for Within<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if this.future.is_some() {
+                let deadline = sooner(this.end.deadline(), current());
+                inside(deadline, this.shields, || this.future.set(None));
+            }
+        }
+    }
+}
+
+/// When a scope ends by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// So long after the first poll, which has not come yet.
+    After(Duration),
+    At(Instant),
+    Never,
+}
+
+impl End {
+    pub(super) fn deadline(self) -> Option<Instant> {
+        match self {
+            End::At(deadline) => Some(deadline),
+            End::After(_) | End::Never => None,
+        }
+    }
+}
+
+impl<F: Future> Within<F> {
+    pub(super) fn new(
+        end: End,
+        timer: Option<FallbackSleep>,
+        future: impl IntoFuture<IntoFuture = F>,
+    ) -> Within<F> {
+        Within {
+            future: Some(future.into_future()),
+            end,
+            timer,
+            armed: None,
+            shields: None,
+            counted: None,
+        }
+    }
+
+    pub(super) fn counted(mut self, counted: Counted) -> Within<F> {
+        self.counted = Some(Box::new(counted));
+        self
+    }
+
+    /// The deadline of the scope's own, if it has one and has been polled.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.end.deadline()
+    }
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let End::After(duration) = *this.end {
+            *this.end = End::At(saturating_add(Instant::now(), duration));
+        }
+        let deadline = sooner(this.end.deadline(), current());
+        if let (Some(counted), Some(deadline)) = (this.counted.as_mut(), deadline) {
+            counted.begin(deadline);
+        }
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(output) = poll_inside(deadline, this.shields, this.future.as_mut(), cx) {
+            *this.timer = None;
+            if let Some(counted) = this.counted {
+                counted.complete();
+            }
+            return Poll::Ready(Ok(output));
+        }
+        // Only a carried future may have none.
+        let Some(deadline) = deadline else {
+            return Poll::Pending;
+        };
+        ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
+        if this
+            .shields
+            .as_ref()
+            .is_some_and(|shields| shields.are_pending(cx.waker()))
+        {
+            return Poll::Pending;
+        }
+        inside(Some(deadline), this.shields, || this.future.set(None));
+        if let Some(counted) = this.counted {
+            counted.end(Count::ELAPSED);
+        }
+        Poll::Ready(Err(Elapsed::new()))
+    }
+}
+
+/// Waits until `deadline`. This part does not depend on the type of the future.
+fn poll_timer(
+    deadline: Instant,
+    armed: &mut Option<Instant>,
+    timer: &mut Option<FallbackSleep>,
+    had_budget: bool,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    // A future that always uses up the budget must not keep its scope from elapsing.
+    let used_up = had_budget && !coop::has_budget_remaining();
+    if armed.is_none() && deadline <= Instant::now() {
+        return if used_up {
+            Poll::Ready(())
+        } else {
+            budget::poll_spend(cx)
+        };
+    }
+    let sleep = timer.get_or_insert_with(|| with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline)));
+    // The scope around may have changed, or the time begun to count.
+    if armed.replace(deadline) != Some(deadline) && sleep.deadline() != deadline {
+        sleep.reset(deadline);
+    }
+    match used_up {
+        true => pin!(coop::unconstrained(sleep)).poll(cx),
+        false => Pin::new(sleep).poll(cx),
+    }
+}

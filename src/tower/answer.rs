@@ -1,0 +1,55 @@
+//! What becomes of a request that is too late: an error, or an answer.
+
+use std::{any::type_name, fmt};
+
+use super::BoxError;
+
+/// Returns the error, boxed.
+#[derive(Clone, Copy, Debug)]
+pub struct Fail;
+
+/// Returns what a closure makes of the error.
+#[derive(Clone, Copy)]
+pub struct RespondWith<F>(pub(super) F);
+
+/// How a service answers for a request that is too late. It cannot be implemented outside this crate.
+pub trait Answer<Late, Response, E> {
+    /// The error of the service.
+    type Error;
+
+    /// The outcome for a request that is too late.
+    fn late(&self, late: Late) -> Result<Response, Self::Error>;
+
+    /// An error of the service inside.
+    fn pass(error: E) -> Self::Error;
+}
+
+impl<Late: Into<BoxError>, Response, E: Into<BoxError>> Answer<Late, Response, E> for Fail {
+    type Error = BoxError;
+
+    fn late(&self, late: Late) -> Result<Response, BoxError> {
+        Err(late.into())
+    }
+
+    fn pass(error: E) -> BoxError {
+        error.into()
+    }
+}
+
+impl<Late, Response, E, F: Fn(Late) -> Response> Answer<Late, Response, E> for RespondWith<F> {
+    type Error = E;
+
+    fn late(&self, late: Late) -> Result<Response, E> {
+        Ok(self.0(late))
+    }
+
+    fn pass(error: E) -> E {
+        error
+    }
+}
+
+impl<F> fmt::Debug for RespondWith<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(type_name::<F>())
+    }
+}

@@ -1,0 +1,216 @@
+//! `DeadlineLayer`: each request has its scope.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::answer::{Answer, Fail, RespondWith};
+use crate::{
+    deadline::{Within, within_from_now},
+    time::error::Elapsed,
+};
+
+/// Wraps services in a [`Deadline`], which gives each request the time that its caller has left.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
+/// use tickwheel::{deadline, tower::{DeadlineHeader, DeadlineLayer}};
+///
+/// let header = DeadlineHeader::grpc_timeout();
+/// let layer = DeadlineLayer::from_request(header.reader())
+///     .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response());
+/// let app: Router = Router::new()
+///     .route("/", get(async || format!("{:?} left", deadline::remaining())))
+///     .layer(layer);
+/// ```
+///
+/// A budget for every request that comes without one:
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::extract::Request;
+/// use tickwheel::tower::{DeadlineHeader, DeadlineLayer};
+///
+/// let header = DeadlineHeader::grpc_timeout();
+/// let layer = DeadlineLayer::from_request(move |request: &Request| {
+///     header.read(request.headers()).or(Some(Duration::from_millis(300)))
+/// });
+/// ```
+#[derive(Clone)]
+pub struct DeadlineLayer<D, A = Fail> {
+    left: D,
+    answer: A,
+}
+
+impl<D> DeadlineLayer<D> {
+    /// Creates a layer that calls `left` to find out how long the caller of a request will wait. `None` means no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::tower::DeadlineLayer;
+    ///
+    /// let layer = DeadlineLayer::from_request(|request: &String| Some(Duration::from_secs(request.len() as u64)));
+    /// ```
+    pub fn from_request<Request>(left: D) -> DeadlineLayer<D>
+    where
+        D: Fn(&Request) -> Option<Duration> + Clone,
+    {
+        DeadlineLayer { left, answer: Fail }
+    }
+
+    /// Makes a layer whose services answer with what `respond` returns for the [`Elapsed`].
+    ///
+    /// The services then return no errors but those of the service inside.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::tower::DeadlineLayer;
+    ///
+    /// let layer = DeadlineLayer::from_request(|_: &String| None).respond_with(|_| "too late");
+    /// ```
+    pub fn respond_with<F, Response>(self, respond: F) -> DeadlineLayer<D, RespondWith<F>>
+    where
+        F: Fn(Elapsed) -> Response + Clone,
+    {
+        DeadlineLayer {
+            left: self.left,
+            answer: RespondWith(respond),
+        }
+    }
+}
+
+impl<S, D: Clone, A: Clone> Layer<S> for DeadlineLayer<D, A> {
+    type Service = Deadline<S, D, A>;
+
+    fn layer(&self, inner: S) -> Deadline<S, D, A> {
+        let layer = self.clone();
+        Deadline { inner, layer }
+    }
+}
+
+impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadlineLayer").finish_non_exhaustive()
+    }
+}
+
+/// A service that handles each request inside a scope: see [`deadline`](crate::deadline). It is made by a [`DeadlineLayer`].
+///
+/// The time counts from the call. Both the call of the service inside and its response future are in the scope, so a client inside may
+/// be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It does not include the time in which
+/// the service becomes ready, or the body of the response.
+///
+/// A request that arrives with no time left is refused without a call of the service inside.
+///
+/// # Cancellation
+///
+/// Dropping the response future drops the one inside. If the scope elapses, the future inside is dropped before the answer is returned.
+///
+/// # Panics
+///
+/// The first pending poll of a response panics outside a Tokio runtime.
+///
+/// # Errors
+///
+/// The error is boxed. It is that of the service inside, or an [`Elapsed`], which `downcast_ref` finds. With
+/// [`respond_with`](DeadlineLayer::respond_with) all errors are those of the service inside.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{deadline, time::error::Elapsed, tower::DeadlineLayer};
+/// use tower::{BoxError, Layer, Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let mut service = DeadlineLayer::from_request(|millis: &u64| Some(Duration::from_millis(*millis)))
+///     .layer(service_fn(async |_| Ok::<_, BoxError>(deadline::remaining())));
+///
+/// assert!(service.call(500).await? <= Some(Duration::from_millis(500)));
+/// assert!(service.call(0).await.unwrap_err().is::<Elapsed>());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Deadline<S, D, A = Fail> {
+    inner: S,
+    layer: DeadlineLayer<D, A>,
+}
+
+impl<S, D, A, Request> Service<Request> for Deadline<S, D, A>
+where
+    S: Service<Request>,
+    D: Fn(&Request) -> Option<Duration>,
+    A: Answer<Elapsed, S::Response, S::Error> + Clone,
+{
+    type Response = S::Response;
+    type Error = A::Error;
+    type Future = DeadlineFuture<S::Future, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        self.inner.poll_ready(cx).map_err(A::pass)
+    }
+
+    fn call(&mut self, request: Request) -> DeadlineFuture<S::Future, A> {
+        let left = (self.layer.left)(&request);
+        let within = || within_from_now(left, || self.inner.call(request));
+        DeadlineFuture {
+            within: (left != Some(Duration::ZERO)).then(within),
+            answer: self.layer.answer.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, D, A> fmt::Debug for Deadline<S, D, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deadline")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The response future of a [`Deadline`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct DeadlineFuture<F, A> {
+        // `None` if the request arrived with nothing left.
+        #[pin]
+        within: Option<Within<F>>,
+        answer: A,
+    }
+}
+
+impl<F, A, T, E> Future for DeadlineFuture<F, A>
+where
+    F: Future<Output = Result<T, E>>,
+    A: Answer<Elapsed, T, E>,
+{
+    type Output = Result<T, A::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, A::Error>> {
+        let this = self.project();
+        let outcome = match this.within.as_pin_mut() {
+            Some(within) => ready!(within.poll(cx)),
+            None => Err(Elapsed::new()),
+        };
+        Poll::Ready(match outcome {
+            Ok(outcome) => outcome.map_err(A::pass),
+            Err(elapsed) => this.answer.late(elapsed),
+        })
+    }
+}

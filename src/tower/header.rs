@@ -1,0 +1,137 @@
+//! `DeadlineHeader`: what is left, as a header says it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue, Request};
+
+/// A header that says how much time the caller has left.
+///
+/// A server reads it with a [`DeadlineLayer`](super::DeadlineLayer), and a client writes it with a
+/// [`PropagateLayer`](super::PropagateLayer). What is written is rounded down, so that a budget never grows on its way. Clones count
+/// unreadable values together.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::http::HeaderMap;
+/// use tickwheel::tower::DeadlineHeader;
+///
+/// let header = DeadlineHeader::grpc_timeout();
+/// let mut headers = HeaderMap::new();
+/// header.write(&mut headers, Duration::from_millis(250));
+/// assert_eq!(headers["grpc-timeout"], "250000u");
+/// assert_eq!(header.read(&headers), Some(Duration::from_millis(250)));
+///
+/// headers.insert("grpc-timeout", "soon".parse().unwrap());
+/// assert_eq!(header.read(&headers), None);
+/// assert_eq!(header.unreadable(), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeadlineHeader {
+    name: &'static str,
+    /// How many digits a value has at most.
+    digits: u32,
+    /// The units that a value may have, and how many nanoseconds each is, the finest first.
+    units: &'static [(&'static str, u128)],
+    unreadable: Arc<AtomicU64>,
+}
+
+const MILLISECOND: u128 = 1_000_000;
+const SECOND: u128 = 1_000 * MILLISECOND;
+
+impl DeadlineHeader {
+    fn new(name: &'static str, digits: u32, units: &'static [(&'static str, u128)]) -> DeadlineHeader {
+        DeadlineHeader {
+            name,
+            digits,
+            units,
+            unreadable: Arc::default(),
+        }
+    }
+
+    /// Returns gRPC's `grpc-timeout`: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
+    ///
+    /// It is written in the finest unit in which it has eight digits.
+    pub fn grpc_timeout() -> DeadlineHeader {
+        const UNITS: &[(&str, u128)] = &[
+            ("n", 1),
+            ("u", 1_000),
+            ("m", MILLISECOND),
+            ("S", SECOND),
+            ("M", 60 * SECOND),
+            ("H", 3_600 * SECOND),
+        ];
+        DeadlineHeader::new("grpc-timeout", 8, UNITS)
+    }
+
+    /// Returns `connect-timeout-ms` of the Connect protocol: milliseconds, in at most ten digits.
+    pub fn connect_timeout_ms() -> DeadlineHeader {
+        DeadlineHeader::new("connect-timeout-ms", 10, &[("", MILLISECOND)])
+    }
+
+    /// Returns `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
+    pub fn envoy_expected_rq_timeout_ms() -> DeadlineHeader {
+        DeadlineHeader::new("x-envoy-expected-rq-timeout-ms", 19, &[("", MILLISECOND)])
+    }
+
+    /// Returns what the header says, or `None` if it is missing. One that cannot be read is as if it were missing, and is counted.
+    pub fn read(&self, headers: &HeaderMap) -> Option<Duration> {
+        let value = headers.get(self.name)?;
+        let left = value.to_str().ok().and_then(|value| self.parse(value));
+        if left.is_none() {
+            self.unreadable.fetch_add(1, Ordering::Relaxed);
+        }
+        left
+    }
+
+    fn parse(&self, value: &str) -> Option<Duration> {
+        let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
+        let number = value.strip_suffix(unit)?;
+        let (_, nanos) = self.units.iter().find(|(known, _)| *known == unit)?;
+        if number.len() > self.digits as usize {
+            return None;
+        }
+        let total = number.parse::<u128>().ok()? * nanos;
+        Some(Duration::new((total / SECOND) as u64, (total % SECOND) as u32))
+    }
+
+    /// Writes what is left, rounded down. If it is too much for the header, it is cut to the most that the header can say.
+    pub fn write(&self, headers: &mut HeaderMap, left: Duration) {
+        let limit = 10_u128.pow(self.digits);
+        let left = left.as_nanos();
+        let fits = |(_, nanos): &&(&str, u128)| left / nanos < limit;
+        let (unit, nanos) = self
+            .units
+            .iter()
+            .find(fits)
+            .or(self.units.last())
+            .expect("each header has a unit");
+        let value = format!("{}{unit}", (left / nanos).min(limit - 1));
+        let value = HeaderValue::try_from(value).expect("digits and a letter");
+        headers.insert(self.name, value);
+    }
+
+    /// Returns how many values could not be read.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// Returns a closure for [`DeadlineLayer::from_request`](super::DeadlineLayer::from_request).
+    pub fn reader<B>(&self) -> impl Fn(&Request<B>) -> Option<Duration> + Clone + use<B> {
+        let header = self.clone();
+        move |request| header.read(request.headers())
+    }
+
+    /// Returns a closure for [`PropagateLayer::new`](super::PropagateLayer::new).
+    pub fn writer<B>(&self) -> impl Fn(&mut Request<B>, Duration) + Clone + use<B> {
+        let header = self.clone();
+        move |request, remaining| header.write(request.headers_mut(), remaining)
+    }
+}

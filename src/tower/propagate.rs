@@ -1,0 +1,118 @@
+//! `PropagateLayer`: a client tells what is left.
+
+use std::{
+    fmt,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::deadline::remaining;
+
+/// Wraps clients in a [`Propagate`], which writes into each request how much time is left for it.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use axum::{body::Body, http::Request};
+/// use tickwheel::{deadline, tower::{DeadlineHeader, PropagateLayer}};
+/// use tower::{Layer, Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let header = DeadlineHeader::connect_timeout_ms();
+/// let mut client = PropagateLayer::new(header.writer())
+///     .layer(service_fn(async |request: Request<Body>| Ok::<_, Infallible>(request)));
+///
+/// let sent = deadline::within(Duration::from_millis(300), async {
+///     tokio::time::sleep(Duration::from_millis(100)).await;
+///     client.call(Request::new(Body::empty())).await.unwrap()
+/// });
+/// assert_eq!(sent.await.unwrap().headers()["connect-timeout-ms"], "200");
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PropagateLayer<W> {
+    write: W,
+}
+
+impl<W> PropagateLayer<W> {
+    /// Creates a layer that calls `write` with each request that is made inside a scope, and with what is left of that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::tower::PropagateLayer;
+    ///
+    /// struct Query {
+    ///     statement: &'static str,
+    ///     timeout: Option<Duration>,
+    /// }
+    ///
+    /// let layer = PropagateLayer::new(|query: &mut Query, remaining| query.timeout = Some(remaining));
+    /// ```
+    pub fn new<Request>(write: W) -> PropagateLayer<W>
+    where
+        W: Fn(&mut Request, Duration) + Clone,
+    {
+        PropagateLayer { write }
+    }
+}
+
+impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
+    type Service = Propagate<S, W>;
+
+    fn layer(&self, inner: S) -> Propagate<S, W> {
+        let write = self.write.clone();
+        Propagate { inner, write }
+    }
+}
+
+/// A client that writes into each request how much time is left for it. It is made by a [`PropagateLayer`].
+///
+/// It asks [`remaining`] in `call`. So it belongs above a `tower::buffer`, which calls the service inside from a task of its own. With
+/// nothing left it writes zero, as gRPC for Go does, and leaves the refusal to the server. Outside a scope it changes nothing.
+#[derive(Clone)]
+pub struct Propagate<S, W> {
+    inner: S,
+    write: W,
+}
+
+impl<S, W, Request> Service<Request> for Propagate<S, W>
+where
+    S: Service<Request>,
+    W: Fn(&mut Request, Duration),
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request) -> S::Future {
+        if let Some(remaining) = remaining() {
+            (self.write)(&mut request, remaining);
+        }
+        self.inner.call(request)
+    }
+}
+
+impl<W> fmt::Debug for PropagateLayer<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PropagateLayer").finish_non_exhaustive()
+    }
+}
+
+impl<S: fmt::Debug, W> fmt::Debug for Propagate<S, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Propagate")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}

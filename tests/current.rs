@@ -449,3 +449,17 @@ fn a_task_asks_while_its_runtime_is_being_made_to_wait() {
     );
     assert!(Handle::try_current().is_err());
 }
+
+/// What `RuntimeMetrics::num_alive_tasks` counts on our account: one task that tells when the runtime ends, and the driver.
+#[tokio::test(start_paused = true)]
+async fn a_current_wheel_is_two_tasks_of_its_runtime() {
+    assert_eq!(alive_tasks(), 0);
+    let mut sleep = time::sleep(DAY);
+    assert_eq!(alive_tasks(), 1, "a timer that is not polled has no driver");
+    register(&mut sleep);
+    settle().await;
+    assert_eq!(alive_tasks(), 2);
+    drop(sleep);
+    advance(DAY).await;
+    assert_eq!(alive_tasks(), 2, "they stay for the next timer");
+}

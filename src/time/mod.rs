@@ -14,6 +14,7 @@
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
 //! - A tick of an [`Interval`] counts as missed when it is later than 5 ms and than one tick of the wheel.
 //! - A task may be woken once at a deadline that it has moved, or whose timer it has dropped. The future then goes on waiting.
+//! - A runtime that has used it has two tasks more, which `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` where they can be, and [`Interval`] is a `Stream`.
 //!
 //! # Examples

@@ -1,0 +1,73 @@
+//! The timer of a future, wherever that is polled.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    runtime::Handle,
+    time::{Duration, Instant},
+};
+
+use crate::own_thread;
+
+/// Completes when its time has come. It is to be polled where it was made.
+#[doc(hidden)]
+pub struct Delay(Timer);
+
+enum Timer {
+    /// Its time has come already.
+    Ready,
+    InRuntime(tickwheel::time::Sleep),
+    Outside(tickwheel::Sleep),
+    Boxed(Pin<Box<dyn Future<Output = ()> + Send + Sync>>),
+}
+
+impl Delay {
+    pub(crate) fn ready() -> Delay {
+        Delay(Timer::Ready)
+    }
+
+    pub(crate) fn boxed(future: Pin<Box<dyn Future<Output = ()> + Send + Sync>>) -> Delay {
+        Delay(Timer::Boxed(future))
+    }
+
+    pub(crate) fn from_now(duration: Duration) -> Delay {
+        Delay(match Handle::try_current() {
+            Ok(_) => Timer::InRuntime(tickwheel::time::sleep(duration)),
+            Err(_) => Timer::Outside(own_thread::wheel().sleep(duration)),
+        })
+    }
+
+    pub(crate) fn until(deadline: Instant) -> Delay {
+        Delay(match Handle::try_current() {
+            Ok(_) => Timer::InRuntime(tickwheel::time::sleep_until(deadline)),
+            Err(_) => Timer::Outside(own_thread::wheel().sleep_until(deadline)),
+        })
+    }
+}
+
+impl Future for Delay {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Timer::Ready => Poll::Ready(()),
+            Timer::InRuntime(sleep) => Pin::new(sleep).poll(cx),
+            Timer::Outside(sleep) => {
+                ready!(Pin::new(sleep).poll(cx)).expect("the wheel has no limit and is never shut down");
+                Poll::Ready(())
+            }
+            Timer::Boxed(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl fmt::Debug for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delay").finish_non_exhaustive()
+    }
+}

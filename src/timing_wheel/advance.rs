@@ -30,7 +30,7 @@ impl<T> TimingWheel<T> {
         loop {
             let due = self.next_due();
             let next = match due {
-                NIL => self.next_bucket().filter(|(begin, _)| *begin <= now),
+                NIL => self.next_bucket(now),
                 _ => None,
             };
             if due == NIL && next.is_none() {
@@ -96,24 +96,39 @@ impl<T> TimingWheel<T> {
         if next == NIL { self.overdue.head } else { next }
     }
 
-    /// The next bucket of all levels: the tick at which it begins, and its level. Of two that begin at one tick, it is the coarser one: there
-    /// may be timers in it that are due at that tick.
-    fn next_bucket(&self) -> Option<(Tick, usize)> {
-        let levels = (0..self.levels.len()).rev();
-        let begins = levels.filter_map(|level| {
-            let number = self.next_used(level)?;
-            Some((Tick(number << self.levels[level].shift), level))
-        });
-        begins.min_by_key(|(begin, _)| *begin)
+    /// The next bucket of all levels that begins by `by`: the tick at which it begins, and its level. Of two that begin at one tick, it is the
+    /// coarser one: there may be timers in it that are due at that tick.
+    fn next_bucket(&self, mut by: Tick) -> Option<(Tick, usize)> {
+        let mut next = None;
+        for (level, ring) in self.levels.iter().enumerate() {
+            if ring.number(self.now) == ring.number(by) {
+                // Nor does one begin on a coarser level.
+                break;
+            }
+            let begin = self.next_used(level).map(|number| Tick(number << ring.shift));
+            if let Some(begin) = begin.filter(|begin| *begin <= by) {
+                by = begin;
+                next = Some((begin, level));
+            }
+        }
+        next
     }
 
     /// The number of the next used bucket of a level. It is not one that has been spread, and has only timers of later rounds left.
     #[inline]
-    pub(super) fn next_used(&self, level: usize) -> Option<u64> {
+    fn next_used(&self, level: usize) -> Option<u64> {
         let ring = &self.levels[level];
         let hand = ring.number(self.now);
-        let spread = level > 0 && self.is_top(level) && self.walked == hand + 1 && self.cursor == NIL;
-        ring.next_used(hand + u64::from(spread))
+        ring.next_used(hand + u64::from(self.is_walked_through(level)))
+    }
+
+    /// Whether the bucket after the hand has only timers of later rounds left.
+    #[inline]
+    fn is_walked_through(&self, level: usize) -> bool {
+        level > 0
+            && self.cursor == NIL
+            && self.is_top(level)
+            && self.walked == self.levels[level].number(self.now) + 1
     }
 
     fn is_top(&self, level: usize) -> bool {
@@ -176,10 +191,10 @@ impl<T> TimingWheel<T> {
     /// Spreads what hangs in the buckets after the hand, a step in each tick.
     fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
         for level in 1..self.levels.len() {
-            let step = self.step(level).saturating_sub(self.spread);
-            if step == 0 || !self.is_to_be_spread(level) {
+            if !self.is_to_be_spread(level) {
                 continue;
             }
+            let step = self.step(level).saturating_sub(self.spread);
             let looks = self.spread(level, limit.min(step), done);
             limit -= looks;
             self.spread += looks;
@@ -189,7 +204,8 @@ impl<T> TimingWheel<T> {
 
     /// Whether there is something left in the bucket after the hand.
     fn is_to_be_spread(&self, level: usize) -> bool {
-        self.next_used(level) == Some(self.levels[level].number(self.now) + 1)
+        let next = self.levels[level].number(self.now) + 1;
+        !self.levels[level].bucket(next).is_empty() && !self.is_walked_through(level)
     }
 
     /// How many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is as many as it takes if a visit comes

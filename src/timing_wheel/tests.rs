@@ -423,6 +423,19 @@ fn a_jump_over_many_rounds_costs_no_more_than_its_timers() {
     }
 }
 
+/// One of them was to be spread when the clock jumped, and another had come after it.
+#[test]
+fn a_jump_over_many_rounds_keeps_the_order_within_a_tick() {
+    let mut wheel = wheel_of(4, 2, &[7, 7]);
+    assert!(
+        wheel.advance(Tick(4), 0, &mut Vec::new()).more,
+        "the limit allows no look"
+    );
+    wheel.insert(Tick(7), (7, 2));
+    assert!(!wheel.levels[0].used.is_empty() && !wheel.levels[1].used.is_empty());
+    assert_eq!(wheel.expire_until(1_000), [(7, 0), (7, 1), (7, 2)]);
+}
+
 // Ahead of time.
 
 /// A driver that comes at every tick, and takes what the limit lets it.

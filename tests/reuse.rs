@@ -7,6 +7,7 @@ mod support;
 
 use std::{
     future::{Future, Pending, pending},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc, Mutex, Weak,
@@ -371,6 +372,37 @@ fn a_waker_that_uses_the_wheel_when_it_is_dropped_may() {
         ended.send(()).unwrap();
     });
     end.recv_timeout(SECOND * 60).expect("the driver hangs");
+}
+
+/// The waker of the timer that was kept is dropped in the middle of the next registration.
+#[test]
+fn a_waker_that_panics_as_it_is_dropped_costs_the_next_timer_nothing() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a waker's own");
+        }
+    }
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        for busy in [false, true] {
+            let _busy = busy.then(|| make_tick(&wheel));
+            let pending = wheel.pending();
+            drop(waiting(&wheel, DAY, &Waker::from(Arc::new(Bomb))));
+            let (waker, _) = counting_waker();
+            let mut next: Pin<Box<dyn Future<Output = ()>>> = match busy {
+                true => Box::pin(async { drop(wheel.timeout(DAY / 2, std::future::pending::<()>()).await) }),
+                false => Box::pin(async { drop(wheel.sleep(DAY / 2).await) }),
+            };
+            let poll = AssertUnwindSafe(|| drop(next.as_mut().poll(&mut Context::from_waker(&waker))));
+            let _ = catch_unwind(poll);
+            drop(next);
+            assert_eq!(wheel.pending(), pending, "a cell is lost");
+        }
+    });
 }
 
 /// Each of its timeouts takes the one before over and reads the clock. Ticks of ten seconds, so that hundreds fall into one.

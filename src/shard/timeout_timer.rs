@@ -87,8 +87,8 @@ impl Timer {
             let key = state.wheel.insert_incoming(delay, waker);
             let spent = shard.make_room(&mut state);
             drop(state);
-            drop(spent);
             self.claim.set_entry(key, until, id);
+            drop(spent);
             return Poll::Pending;
         }
         let mut state = shard.ensure_driven(state)?;
@@ -112,9 +112,10 @@ impl Timer {
         }
         let spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
-        drop((spent, emptied));
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(due);
+        // Last, because a waker may panic as it is dropped.
+        drop((spent, emptied));
         Poll::Pending
     }
 }

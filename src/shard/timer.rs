@@ -285,9 +285,10 @@ impl Timer {
         let key = state.wheel.insert(tick, waker);
         let spent = self.shard.make_room(&mut state);
         self.shard.wake_driver_by(state, tick);
-        drop(spent);
         self.claim.set_entry(key, until, id);
         self.claim.progress = Progress::Waiting;
+        // Last, because a waker may panic as it is dropped.
+        drop(spent);
         Poll::Pending
     }
 

@@ -221,6 +221,8 @@ impl State {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::{future::Future, time::Duration};
+
     use tokio::time::Instant;
 
     use super::*;
@@ -238,6 +240,38 @@ mod tests {
             driver,
         };
         shard.visit(reading, begins, batch, &mut Wakers::default())
+    }
+
+    /// Where the count of drivers ends, the generation tells nothing any more. Nobody may take that for «still pending».
+    #[test]
+    fn timers_expire_under_however_many_drivers() {
+        for attached in [(1 << 20) - 4, u32::MAX - 3] {
+            let wheel = Wheel::builder().shards(1).build().unwrap();
+            lock(&wheel.shard().state).attached = attached;
+            let mut left = None;
+            for _ in 0..8 {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_time()
+                    .start_paused(true)
+                    .build()
+                    .unwrap();
+                runtime.block_on(async {
+                    if let Some(sleep) = left.take() {
+                        let sleep: crate::Sleep = sleep;
+                        sleep.await.unwrap();
+                    }
+                    for _ in 0..3 {
+                        wheel.sleep(Duration::from_millis(1)).await.unwrap();
+                        let timeout = wheel.timeout(Duration::from_millis(2), std::future::pending::<()>());
+                        timeout.await.unwrap_err();
+                    }
+                    let mut sleep = wheel.sleep(Duration::from_millis(5));
+                    let mut cx = std::task::Context::from_waker(Waker::noop());
+                    assert!(std::pin::Pin::new(&mut sleep).poll(&mut cx).is_pending());
+                    left = Some(sleep);
+                });
+            }
+        }
     }
 
     /// In the middle of its turn its runtime goes, and the next one comes, by the same clock. Where a bucket has to cascade before its

@@ -2,7 +2,7 @@
 //!
 //! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection,
 //! a heartbeat to each peer. Nearly all of them are cancelled or pushed back. Few ever expire. A [`Wheel`] is made for that.
-//! Time moves in ticks of 10 ms, unless you say otherwise. Each timer is in the bucket of its tick, and one driver wakes
+//! Time moves in ticks of 1 ms, unless you say otherwise. Each timer is in the bucket of its tick, and one driver wakes
 //! what is due. Starting and cancelling a timer is O(1) and touches only one shard. A busy wheel does not even read the clock
 //! for a [`timeout`](Wheel::timeout).
 //!
@@ -51,8 +51,8 @@
 //!
 //! # Precision
 //!
-//! No timer is ever early. A `timeout` is due less than two ticks late, and every other timer less than one tick, plus what the
-//! runtime adds. README.md has the table.
+//! No timer is ever early, and every timer is due less than one tick late, plus what the runtime adds. The exception is a `timeout` in a
+//! shard that is busy with timeouts, which is due up to 10 ms later (or up to a tick, if that is longer). README.md has the table.
 //!
 //! Under Tokio's paused clock every timer is exact to a tick, and auto-advance jumps straight to the next deadline. There is one
 //! exception, which the guide explains: timeouts that were started in a busy wheel around a `pause`.

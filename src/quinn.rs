@@ -23,15 +23,9 @@ use crate::{sleep::Sleep, wheel::Wheel};
 ///
 /// # Precision
 ///
-/// Give the wheel ticks of 1 ms, the shortest there are:
-///
-/// - A timer is never early, and less than one tick late plus what the runtime adds. With ticks of 10 ms, a lost packet is sent
-///   again up to 10 ms later. An acknowledgement that may be delayed by 25 ms may take 35 ms.
-/// - quinn sends in bursts of about 2 ms and saves up no more than one burst. A late timer loses what it could have sent. With
-///   ticks of 10 ms, a bulk transfer over a long path can become slower, because few packets come back in between.
-///
-/// With ticks of 1 ms, timers are as fine as Tokio's own. Nothing else in quinn needs precision: for connections that mostly
-/// idle, any tick will do.
+/// A timer is never early, and less than one tick late plus what the runtime adds. With the default tick of 1 ms, timers are as fine as
+/// Tokio's own. Keep that tick for transfers: quinn sends in bursts of about 2 ms and saves up no more than one, so a longer tick slows a bulk
+/// transfer over a long path, and a lost packet is sent again up to one tick later. For connections that are mostly idle, any tick will do.
 ///
 /// # When the wheel refuses
 ///

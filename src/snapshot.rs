@@ -115,7 +115,7 @@ pub enum Mode {
     Driverless,
     /// The driver comes at the next deadline, if there is one.
     Dozing,
-    /// The driver comes at every tick.
+    /// The shard is busy with timeouts: the driver comes every 10 ms, or every tick if that is longer, and at each deadline.
     Ticking,
     /// It has been shut down.
     Shutdown,

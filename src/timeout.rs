@@ -17,8 +17,8 @@ impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
     ///
     /// The future is polled first. A future that is ready at once costs neither a lock nor a clock reading, and succeeds whatever
-    /// the duration. The duration counts from the first pending poll. The timeout is never early, and less than two ticks
-    /// late plus what the runtime adds. A zero duration elapses at the first pending poll. A duration that overflows the clock
+    /// the duration. The duration counts from the first pending poll. The timeout is never early, and less than one tick late
+    /// plus what the runtime adds; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero duration elapses at the first pending poll. A duration that overflows the clock
     /// is taken as 30 years.
     ///
     /// # Cancellation

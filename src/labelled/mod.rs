@@ -97,9 +97,8 @@ impl Labelled {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts what comes of it.
     ///
-    /// It is as precise as [`Wheel::timeout`]. How much time was left is known exactly, as long as a thread completes few timeouts. A
-    /// thread that completes many knows it to two ticks, plus the lag of the driver. Many are a hundred in a tick, or a thousand in a
-    /// tenth of their time.
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, but for a shard that is busy with
+    /// timeouts: there it is known to 20 ms (or two ticks, if those are longer), plus the lag of the driver.
     ///
     /// # Cancellation
     ///

@@ -1,7 +1,7 @@
 //! Tokio's `time` on the wheel of the current runtime: change `use tokio::time` to `use tickwheel::time`.
 //!
 //! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers are on
-//! [`Wheel::current`](crate::Wheel::current), the wheel of the runtime. Its ticks are 10 ms, unless
+//! [`Wheel::current`](crate::Wheel::current), the wheel of the runtime. Its ticks are 1 ms, as Tokio's are, unless
 //! [`Builder::set_default`](crate::Builder::set_default) says otherwise. A future belongs to the runtime that it was made in. When
 //! that has gone, the future completes on the runtime that polls it, or panics as Tokio's does.
 //!

@@ -16,8 +16,8 @@ use crate::{console::Caller, current, error::TimeoutError, timeout};
 /// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime in which it is made.
 ///
 /// As in `tokio::time::timeout`, the future is polled first. If it is ready, it succeeds whatever the duration. Unlike there, the
-/// duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and less than two ticks
-/// late plus what the runtime adds. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken
+/// duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and less than one tick
+/// late plus what the runtime adds; a wheel that is busy with timeouts adds up to 10 ms. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken
 /// as 30 years.
 ///
 /// The wheel cannot refuse it. If the wheel is full or has been shut down, the timeout waits on Tokio's timer.

@@ -21,8 +21,8 @@ use crate::{error::TimeoutError, timeout, wheel::Wheel};
 /// A service that returns an error if a response comes too late.
 ///
 /// The response future of the service inside is polled first. The time counts from its first pending poll. A response that is
-/// ready at once costs neither a lock nor a clock reading. The timeout is never early, and less than two ticks late plus
-/// what the runtime adds. The time in which the service becomes ready does not count, nor does the body of the response.
+/// ready at once costs neither a lock nor a clock reading. The timeout is as precise as
+/// [`Wheel::timeout`]. The time in which the service becomes ready does not count, nor does the body of the response.
 ///
 /// # Cancellation
 ///

@@ -9,6 +9,9 @@ use super::{
 /// How many timers are spread in a tick, while there is time.
 const STEP: usize = 256;
 
+/// For how many ticks a visit makes up, if it is the first for some time.
+const CATCH_UP: u64 = 8;
+
 /// What one call of [`TimingWheel::advance`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Advanced {
@@ -141,7 +144,6 @@ impl<T> TimingWheel<T> {
             return;
         }
         self.now = now;
-        self.spread = 0;
         self.set_horizons();
         if self.levels.len() == 1 {
             self.cursor = self.levels[0].bucket(now.0).head;
@@ -190,11 +192,19 @@ impl<T> TimingWheel<T> {
 
     /// Spreads what hangs in the buckets after the hand, a step in each tick.
     fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
+        if self.spread_at != self.now {
+            self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
+            self.spread_at = self.now;
+            self.spread = 0;
+        }
         for level in 1..self.levels.len() {
             if !self.is_to_be_spread(level) {
                 continue;
             }
-            let step = self.step(level).saturating_sub(self.spread);
+            let step = self
+                .step(level)
+                .saturating_mul(self.steps)
+                .saturating_sub(self.spread);
             let looks = self.spread(level, limit.min(step), done);
             limit -= looks;
             self.spread += looks;

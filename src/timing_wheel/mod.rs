@@ -99,8 +99,10 @@ pub(crate) struct TimingWheel<T> {
     cursor: u32,
     /// The number of the last bucket of the top level that was begun to be spread.
     walked: u64,
-    /// How many timers have been spread in this tick, ahead of time.
+    /// How many timers have been spread ahead of time at tick `spread_at`, which was to make up for so many `steps`.
     spread: usize,
+    spread_at: Tick,
+    steps: usize,
 }
 
 impl<T> TimingWheel<T> {
@@ -127,6 +129,8 @@ impl<T> TimingWheel<T> {
             cursor: NIL,
             walked: 0,
             spread: 0,
+            spread_at: Tick::ZERO,
+            steps: 1,
         };
         wheel.set_horizons();
         Ok(wheel)

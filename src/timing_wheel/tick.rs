@@ -70,7 +70,7 @@ impl TickDuration {
         Nanos(self.0.get())
     }
 
-    /// The tick in progress at `now`. It is rounded down, so that a sweep is never ahead of the clock.
+    /// The tick in progress at `now`. It is rounded down, so that a visit is never ahead of the clock.
     #[inline]
     pub(crate) fn tick_at(self, now: Nanos) -> Tick {
         Tick(now.0 / self.0)

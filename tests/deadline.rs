@@ -19,7 +19,7 @@ use std::{
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tickwheel::{
     LabelStats, Wheel,
-    deadline::{self, LimitError, Within},
+    deadline::{self, LimitError},
     time::error::Elapsed,
 };
 use tokio::{
@@ -86,11 +86,10 @@ async fn it_elapses_at_its_instant_and_completes_before() {
         assert!(in_time.await.is_ok());
     }
     assert!(start.elapsed() > DAY);
-    assert_eq!(
-        Wheel::current().pending(),
-        0,
-        "a scope that has completed has no timer"
-    );
+    let mut completed = pin!(deadline::within(DAY, sleep(SECOND)));
+    assert!(completed.as_mut().await.is_ok());
+    let pending = Wheel::current().pending();
+    assert_eq!(pending, 0, "a scope that has completed has no timer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -593,9 +592,8 @@ async fn a_spawned_task_is_in_no_scope_unless_it_is_carried() {
         assert_eq!(carried.await.unwrap(), Ok(Some(start + SECOND)));
         [false, true].map(|shielded| {
             tokio::spawn(deadline::carry(async move {
-                match shielded {
-                    true => deadline::shield(sleep(5 * SECOND)).await,
-                    false => {}
+                if shielded {
+                    deadline::shield(sleep(5 * SECOND)).await;
                 }
                 pending::<()>().await
             }))
@@ -614,15 +612,16 @@ async fn a_carried_future_polled_in_another_scope_has_the_sooner_of_the_two() {
     let start = Instant::now();
     let (late, never) = deadline::within(10 * SECOND, async {
         let late = deadline::carry(async { deadline::remaining() });
-        let in_a_shield = async { deadline::carry(async { deadline::remaining() }) };
-        (late, deadline::shield(in_a_shield).await)
+        let in_a_shield = async { [deadline::carry(async { deadline::remaining() })] };
+        let [never] = deadline::shield(in_a_shield).await;
+        (late, never)
     })
     .await
     .unwrap();
     let remaining = deadline::within(3 * SECOND, async { (late.await, never.await) });
     assert_eq!(remaining.await, Ok((Ok(Some(3 * SECOND)), Ok(Some(3 * SECOND)))));
 
-    let early = deadline::within(SECOND, async { deadline::carry(pending::<()>()) })
+    let [early] = deadline::within(SECOND, async { [deadline::carry(pending::<()>())] })
         .await
         .unwrap();
     let outer = deadline::within(3 * SECOND, early).await;
@@ -717,15 +716,14 @@ fn a_future_is_polled_by_one_thread_and_then_by_another() {
         (first, deadline::current())
     }));
     let runtime = support::real_runtime();
-    let poll = |scope: &mut Pin<Box<_>>| -> Poll<Result<(Option<Instant>, Option<Instant>), Elapsed>> {
+    let mut poll = || {
         let _entered = runtime.enter();
-        let scope: &mut Pin<Box<Within<_>>> = scope;
         let polled = scope.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(deadline::current(), None);
         polled
     };
-    assert!(poll(&mut scope).is_pending());
-    let outcome = std::thread::scope(|threads| threads.spawn(|| poll(&mut scope)).join().unwrap());
+    assert!(poll().is_pending());
+    let outcome = std::thread::scope(|threads| threads.spawn(poll).join().unwrap());
     let (first, second) = assert_ready!(outcome).unwrap();
     assert!(first.is_some());
     assert_eq!(first, second);

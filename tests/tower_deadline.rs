@@ -31,7 +31,9 @@ use tower_test::{assert_request_eq, mock};
 
 use support::{SECOND, ms};
 
-const HEADERS: [(&str, fn() -> DeadlineHeader); 3] = [
+type Named = (&'static str, fn() -> DeadlineHeader);
+
+const HEADERS: [Named; 3] = [
     ("grpc-timeout", DeadlineHeader::grpc_timeout),
     ("connect-timeout-ms", DeadlineHeader::connect_timeout_ms),
     (
@@ -394,10 +396,11 @@ fn what_it_is_made_of_is_send_clone_and_debug() {
     check(&PropagateLayer::new(|_: &mut u32, _| {}));
     let mut service = layer.layer(inside);
     sendable(&service.call(1));
-    let named: Deadline<&str, fn(&u32) -> Option<Duration>, RespondWith<fn(Elapsed)>> =
-        DeadlineLayer::from_request((|_| None) as fn(&u32) -> _)
-            .respond_with((|_| ()) as fn(_))
-            .layer("inside");
+    type Read = fn(&u32) -> Option<Duration>;
+    type Answer = RespondWith<fn(Elapsed)>;
+    let named: Deadline<&str, Read, Answer> = DeadlineLayer::from_request((|_| None) as Read)
+        .respond_with((|_| ()) as fn(_))
+        .layer("inside");
     check(&named);
     assert!(format!("{named:?}").contains("inside"));
     assert!(format!("{:?}", PropagateLayer::new(|_: &mut u32, _| {}).layer("inside")).contains("inside"));

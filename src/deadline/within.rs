@@ -282,18 +282,23 @@ fn poll_timer(
 ) -> Poll<()> {
     // A future that always uses up the budget must not keep its scope from elapsing.
     let used_up = had_budget && !coop::has_budget_remaining();
-    if armed.is_none() && deadline <= Instant::now() {
-        return if used_up {
-            Poll::Ready(())
-        } else {
-            budget::poll_spend(cx)
-        };
-    }
-    let sleep = timer.get_or_insert_with(|| with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline)));
-    // The scope around may have changed, or the time begun to count.
-    if armed.replace(deadline) != Some(deadline) && sleep.deadline() != deadline {
-        sleep.reset(deadline);
-    }
+    let sleep = match timer {
+        Some(sleep) if *armed == Some(deadline) => sleep,
+        _ if deadline <= Instant::now() => {
+            return if used_up {
+                Poll::Ready(())
+            } else {
+                budget::poll_spend(cx)
+            };
+        }
+        // The time has begun to count, or the scope around has changed.
+        Some(sleep) => {
+            sleep.reset(deadline);
+            sleep
+        }
+        None => timer.insert(with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline))),
+    };
+    *armed = Some(deadline);
     match used_up {
         true => pin!(coop::unconstrained(sleep)).poll(cx),
         false => Pin::new(sleep).poll(cx),

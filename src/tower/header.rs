@@ -59,6 +59,17 @@ impl DeadlineHeader {
     /// Returns gRPC's `grpc-timeout`: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
     ///
     /// It is written in the finest unit in which it has eight digits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::http::HeaderMap;
+    /// # use std::time::Duration;
+    /// # use tickwheel::tower::DeadlineHeader;
+    /// let mut headers = HeaderMap::new();
+    /// DeadlineHeader::grpc_timeout().write(&mut headers, Duration::from_micros(1_500));
+    /// assert_eq!(headers["grpc-timeout"], "1500000n");
+    /// ```
     pub fn grpc_timeout() -> DeadlineHeader {
         const UNITS: &[(&str, u128)] = &[
             ("n", 1),
@@ -72,16 +83,46 @@ impl DeadlineHeader {
     }
 
     /// Returns `connect-timeout-ms` of the Connect protocol: milliseconds, in at most ten digits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::http::HeaderMap;
+    /// # use std::time::Duration;
+    /// # use tickwheel::tower::DeadlineHeader;
+    /// let mut headers = HeaderMap::new();
+    /// DeadlineHeader::connect_timeout_ms().write(&mut headers, Duration::from_micros(1_500));
+    /// assert_eq!(headers["connect-timeout-ms"], "1");
+    /// ```
     pub fn connect_timeout_ms() -> DeadlineHeader {
         DeadlineHeader::new("connect-timeout-ms", 10, &[("", MILLISECOND)])
     }
 
     /// Returns `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::http::HeaderMap;
+    /// # use std::time::Duration;
+    /// # use tickwheel::tower::DeadlineHeader;
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("x-envoy-expected-rq-timeout-ms", "300".parse().unwrap());
+    /// assert_eq!(DeadlineHeader::envoy_expected_rq_timeout_ms().read(&headers), Some(Duration::from_millis(300)));
+    /// ```
     pub fn envoy_expected_rq_timeout_ms() -> DeadlineHeader {
         DeadlineHeader::new("x-envoy-expected-rq-timeout-ms", 19, &[("", MILLISECOND)])
     }
 
     /// Returns what the header says, or `None` if it is missing. One that cannot be read is as if it were missing, and is counted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::http::HeaderMap;
+    /// # use tickwheel::tower::DeadlineHeader;
+    /// assert_eq!(DeadlineHeader::grpc_timeout().read(&HeaderMap::new()), None);
+    /// ```
     pub fn read(&self, headers: &HeaderMap) -> Option<Duration> {
         let value = headers.get(self.name)?;
         let left = value.to_str().ok().and_then(|value| self.parse(value));
@@ -103,6 +144,17 @@ impl DeadlineHeader {
     }
 
     /// Writes what is left, rounded down. If it is too much for the header, it is cut to the most that the header can say.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::http::HeaderMap;
+    /// # use std::time::Duration;
+    /// # use tickwheel::tower::DeadlineHeader;
+    /// let mut headers = HeaderMap::new();
+    /// DeadlineHeader::connect_timeout_ms().write(&mut headers, Duration::MAX);
+    /// assert_eq!(headers["connect-timeout-ms"], "9999999999");
+    /// ```
     pub fn write(&self, headers: &mut HeaderMap, left: Duration) {
         let limit = 10_u128.pow(self.digits);
         let left = left.as_nanos();
@@ -119,17 +171,39 @@ impl DeadlineHeader {
     }
 
     /// Returns how many values could not be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::tower::DeadlineHeader::grpc_timeout().unreadable(), 0);
+    /// ```
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Ordering::Relaxed)
     }
 
     /// Returns a closure for [`DeadlineLayer::from_request`](super::DeadlineLayer::from_request).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::body::Body;
+    /// # use tickwheel::tower::{DeadlineHeader, DeadlineLayer};
+    /// let layer = DeadlineLayer::from_request(DeadlineHeader::grpc_timeout().reader::<Body>());
+    /// ```
     pub fn reader<B>(&self) -> impl Fn(&Request<B>) -> Option<Duration> + Clone + use<B> {
         let header = self.clone();
         move |request| header.read(request.headers())
     }
 
     /// Returns a closure for [`PropagateLayer::new`](super::PropagateLayer::new).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use axum::body::Body;
+    /// # use tickwheel::tower::{DeadlineHeader, PropagateLayer};
+    /// let layer = PropagateLayer::new(DeadlineHeader::grpc_timeout().writer::<Body>());
+    /// ```
     pub fn writer<B>(&self) -> impl Fn(&mut Request<B>, Duration) + Clone + use<B> {
         let header = self.clone();
         move |request, remaining| header.write(request.headers_mut(), remaining)

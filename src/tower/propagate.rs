@@ -76,6 +76,23 @@ impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
 ///
 /// It asks [`remaining`] in `call`. So it belongs above a `tower::buffer`, which calls the service inside from a task of its own. With
 /// nothing left it writes zero, as gRPC for Go does, and leaves the refusal to the server. Outside a scope it changes nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{deadline, tower::PropagateLayer};
+/// use tower::{Layer, Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let mut client = PropagateLayer::new(|request: &mut Duration, remaining| *request = remaining)
+///     .layer(service_fn(|request: Duration| async move { Ok::<_, Infallible>(request) }));
+/// let second = Duration::from_secs(1);
+/// let sent = deadline::within(second, async { client.call(Duration::MAX).await });
+/// assert_eq!(sent.await, Ok(Ok(second)));
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Propagate<S, W> {
     inner: S,

@@ -261,7 +261,7 @@ impl Sleep {
         self.timer.shard()
     }
 
-    /// The deadline, and the epoch of its clock.
+    /// The deadline.
     #[inline]
     pub(crate) fn due(&self) -> Moment {
         self.timer.due()

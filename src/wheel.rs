@@ -133,7 +133,7 @@ impl Wheel {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// assert_eq!(tickwheel::Wheel::new().tick_duration(), Duration::from_millis(10));
+    /// assert_eq!(tickwheel::Wheel::new().tick_duration(), Duration::from_millis(1));
     /// ```
     pub fn tick_duration(&self) -> Duration {
         self.parts.settings.tick_duration

@@ -36,7 +36,7 @@ mod ready_tasks;
 
 use ready_tasks::{ReadyTasks, work_for};
 
-const SCENES: [&str; 11] = [
+const SCENES: [&str; 12] = [
     "storm",
     "storm-two",
     "ready-tasks",
@@ -46,6 +46,7 @@ const SCENES: [&str; 11] = [
     "reset",
     "mass-wake",
     "cascade",
+    "cascade-two",
     "stall",
     "busy",
 ];
@@ -105,9 +106,12 @@ fn main() {
     let scene = arguments.text("scene").expect("--scene");
     let due = arguments.number("timers", 100_000) as usize;
     match peer.as_str() {
-        // A cascade is one of a single shard, and of a level that comes down in a second and not in five.
-        "tickwheel" if scene == "cascade" => {
-            let builder = Wheel::builder().shards(1).ticks_per_wheel(128);
+        // All that cascades is in one shard. From the second level, buckets come down in seconds only on small rings.
+        "tickwheel" if scene.starts_with("cascade") => {
+            let small = scene == "cascade-two";
+            let builder = Wheel::builder()
+                .shards(1)
+                .ticks_per_wheel(if small { 64 } else { 512 });
             play(
                 peer,
                 scene,
@@ -144,7 +148,8 @@ fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
             thread::sleep(BLOCKS);
         }),
         "mass-wake" => mass_wake(&timers, &lateness),
-        "cascade" => cascade(&timers, &lateness),
+        "cascade" => cascade(&timers, &lateness, ms(256)),
+        "cascade-two" => cascade(&timers, &lateness, ms(1024)),
         "stall" => stall(&timers, &lateness),
         "busy" => busy(&timers, &lateness),
         "io" => io(&timers, &lateness, current_thread(), due),
@@ -337,27 +342,28 @@ fn mass_wake<T: Timers>(timers: &T, lateness: &Lateness) {
     }
 }
 
-/// On one thread 200,000 sleeps come down from the wheel's second level, while 100 tasks work for 20 us and yield; a sleep comes
-/// due every millisecond.
-fn cascade<T: Timers>(timers: &T, lateness: &Lateness) {
-    const CASCADING: usize = 200_000;
-    current_thread().block_on(async {
+/// On two workers 300,000 sleeps come down from a coarse bucket of the wheel, which lasts for `bucket`, while 100 tasks work for 20 us and
+/// yield. A sleep comes due every millisecond, from before the bucket is spread until shortly before the 300,000 are due.
+fn cascade<T: Timers>(timers: &T, lateness: &Lateness, bucket: Duration) {
+    const CASCADING: usize = 300_000;
+    multi_thread(2).block_on(async {
         let origin = Instant::now();
         timers.sleep(ms(1)).await;
-        let round = ms(1_280);
+        let begins = origin + ms(4 * 1024);
         let mut cx = Context::from_waker(Waker::noop());
         let mut cascading: Vec<_> = (0..CASCADING)
-            .map(|_| Box::pin(timers.sleep_until(origin + 2 * round - ms(100))))
+            .map(|_| Box::pin(timers.sleep_until(begins + bucket - ms(5))))
             .collect();
         for sleep in &mut cascading {
             assert!(sleep.as_mut().poll(&mut cx).is_pending());
         }
-        let victims: Vec<_> = (0..200)
-            .map(|n| lateness.of(timers, origin + round - ms(20) + ms(n)))
+        let first = begins - bucket - ms(20);
+        let victims: Vec<_> = (0..2 * bucket.as_millis() as u64)
+            .map(|n| lateness.of(timers, first + ms(n)))
             .collect();
         // They start before the others do.
         tokio::task::yield_now().await;
-        assert!(origin.elapsed() < round - ms(50), "they are to be there in time");
+        assert!(Instant::now() < first - ms(50), "they are to be there in time");
         let others = a_hundred();
         let tasks = others.spawn();
         join(victims).await;

@@ -58,7 +58,11 @@ const SCENES: [(&str, &str); 11] = [
     ("timeout", "a worker that starts a timeout and blocks"),
     ("reset", "a worker that resets a sleep to earlier and blocks"),
     ("mass-wake", "5,000 tasks woken, three of which block"),
-    ("cascade", "200,000 timers that cascade beside busy tasks"),
+    (
+        "cascade",
+        "300,000 timers that cascade from level 1 beside busy tasks",
+    ),
+    ("cascade-two", "the same from level 2"),
     ("busy", "both cores busy, 25,000 sleeps a second"),
     ("stall", "a runtime that stands still for 600 ms"),
 ];

@@ -7,6 +7,25 @@
 //!
 //! The driver's task works only when it starts, when it is to end, where Tokio's timer would come too late, and on a test's clock: what
 //! else comes at the same instant of that comes first, a value before the timeout around it.
+//!
+//! # What this needs of Tokio
+//!
+//! All of this rests on how Tokio calls the wakers of its timers, which its documentation does not promise. These places are those of Tokio
+//! 1.54; look at them again when it is updated.
+//!
+//! - A waker is called with no lock of the timers held, so it may register and reset timers. `Handle::process_at_time` in
+//!   `runtime/time/mod.rs` collects wakers under the lock and calls them after it has released it, also when the runtime shuts down
+//!   (`Driver::shutdown`, in the same file).
+//! - A waker may take its time: Tokio sets it no limit. But while it runs on a multi-thread runtime, its worker keeps the
+//!   `try_lock` on Tokio's driver (`Inner::park` and `Parker::park_timeout` in `runtime/scheduler/multi_thread/park.rs`), so no other worker
+//!   polls I/O or timers until it returns. The driver therefore lets others run when it has worked for a slice (`SLICE`, 5 ms).
+//! - A waker may be called synchronously by the thread that resets the timer, if the new instant has come already: `Handle::reregister` in
+//!   `runtime/time/mod.rs` fires the entry, releases its lock and calls the waker before it returns. That thread holds the alarm's lock
+//!   here, which is why [`SETS_TIMER`] exists.
+//!
+//! The timer is an [`Interval`] because it keeps its sleep in a box, and so is [`Unpin`] and can be part of a [`Plan`]. When it has fired,
+//! `Interval::poll_tick` moves it on without registering it (`reset_without_timer` in `time/interval.rs`), so a driver that has come is not
+//! woken again until it sets the timer.
 
 use std::{
     cell::Cell,

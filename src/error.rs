@@ -4,7 +4,7 @@ use std::{any::Any, error::Error, fmt, io};
 
 use tokio::task::JoinError;
 
-/// Why a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer) failed.
+/// Error of a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer).
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ pub enum SleepError {
     Shutdown,
 }
 
-/// Why a [`Timeout`](crate::Timeout) did not return its future's output.
+/// Error of a [`Timeout`](crate::Timeout) that did not return its future's output.
 ///
 /// # Examples
 ///
@@ -76,7 +76,7 @@ impl TimeoutError {
     }
 }
 
-/// Why a scheduled task, or a series of periodic runs, gave no result.
+/// Error of a scheduled task, or a series of periodic runs, that gave no result.
 ///
 /// # Examples
 ///

@@ -13,7 +13,7 @@ const UNIT: u64 = 1_000;
 /// All buckets together reach beyond an hour. A longer lateness counts in the last one.
 const BUCKETS: usize = 240;
 
-/// How late the driver of a wheel came. It counts each time that the driver came to a deadline or a tick.
+/// Histogram of the lateness of a wheel's driver, with one count for each deadline or tick that the driver ran for.
 ///
 /// Lateness is counted in buckets. Up to 16 microseconds, a bucket is one microsecond wide. From there on, its width is an eighth of
 /// where it begins. The last bucket begins after more than an hour. Counts are since the wheel was made.

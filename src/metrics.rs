@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a wheel has done so far, summed over its shards.
+/// Counters and gauges of a wheel, summed over its shards.
 ///
 /// While no call to the wheel is in progress, `registered == expired + cancelled + pending as u64`.
 ///
@@ -54,9 +54,9 @@ pub struct Metrics {
     pub dozes: u64,
     /// Panics caught in wakers.
     pub panics: u64,
-    /// How late the driver came to its last deadline or tick.
+    /// Lateness of the driver at its last deadline or tick.
     pub last_lag: Duration,
-    /// How late it came at most, since the wheel was made.
+    /// Maximum lateness of the driver since the wheel was created.
     pub max_lag: Duration,
     /// Bytes held by the arenas, used or not.
     pub arena_bytes: usize,

@@ -53,7 +53,7 @@ impl Wheel {
     }
 }
 
-/// What [`Wheel::shutdown`] hands back.
+/// Unprocessed work that [`Wheel::shutdown`] returns.
 ///
 /// Dropping it drops its tasks. They then never run.
 ///
@@ -65,7 +65,7 @@ impl Wheel {
 /// ```
 #[derive(Debug, Default)]
 pub struct Unprocessed {
-    /// How many sleeps, timeouts, intervals, idle timers and periodic series were pending.
+    /// Number of sleeps, timeouts, intervals, idle timers and periodic series that were pending.
     pub timers: usize,
     /// Every scheduled task that had not started.
     pub tasks: Vec<ScheduledTask>,

@@ -44,9 +44,9 @@ pub struct Snapshot {
     pub levels: Vec<LevelSnapshot>,
     /// Each shard.
     pub shards: Vec<ShardSnapshot>,
-    /// How late the driver came, each time.
+    /// Histogram of the driver's lateness.
     pub lag: LagHistogram,
-    /// What became of the timeouts of each label, in the order in which the labels were made.
+    /// Outcomes of the timeouts of each label, in the order in which the labels were created.
     pub labels: Vec<LabelStats>,
     /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel, a bucket of level k spans `(n / 2).pow(k)` ticks,
     /// and the hand is at bucket `tick / (n / 2).pow(k) % n`. Levels count from 0.
@@ -69,7 +69,7 @@ pub struct Snapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelSnapshot {
-    /// How many timers are on it.
+    /// Number of timers on the level.
     pub pending: usize,
     /// The used buckets, in order. Each has its index, and how many timers are in it.
     pub buckets: Vec<(usize, usize)>,
@@ -90,7 +90,7 @@ pub struct LevelSnapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ShardSnapshot {
-    /// How many timers wait in it.
+    /// Number of pending timers in the shard.
     pub pending: usize,
     /// How the shard is driven.
     pub mode: Mode,

@@ -9,7 +9,7 @@ pub(super) const LEVELS: RangeInclusive<usize> = 1..=8;
 pub(super) const SHARDS: RangeInclusive<usize> = 1..=1024;
 pub(super) const TIMERS: RangeInclusive<usize> = 1..=u32::MAX as usize;
 
-/// Why a wheel could not be built.
+/// Error of a wheel that could not be built.
 ///
 /// # Examples
 ///

@@ -33,7 +33,7 @@ impl fmt::Display for NoRuntime {
 
 impl Error for NoRuntime {}
 
-/// Why [`Builder::set_default`](crate::Builder::set_default) refused.
+/// Error of [`Builder::set_default`](crate::Builder::set_default).
 ///
 /// # Examples
 ///

@@ -12,7 +12,7 @@ pub struct Fail;
 #[derive(Clone, Copy)]
 pub struct RespondWith<F>(pub(super) F);
 
-/// How a service answers for a request that is too late. It cannot be implemented outside this crate.
+/// Answer of a service to a request that is too late. This trait cannot be implemented outside this crate.
 pub trait Answer<Late, Response, E> {
     /// The error of the service.
     type Error;

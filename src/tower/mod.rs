@@ -23,7 +23,7 @@ pub use timeout::{Respond, RespondFuture, ResponseFuture, Timeout};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How much time a request gets: a [`Duration`], or a closure from a request to one.
+/// Time limit of a request: a [`Duration`], or a closure that computes one from the request.
 ///
 /// # Examples
 ///

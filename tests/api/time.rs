@@ -374,3 +374,19 @@ async fn a_refused_timeout_elapses_at_once_though_its_future_has_used_up_the_bud
     let mut timeout = task::spawn(time::timeout(Duration::ZERO, greedy));
     tokio_test::assert_ready!(timeout.poll()).unwrap_err();
 }
+
+/// mini-redis' `key_value_timeout` expects this, and fails on Tokio's timer: that rounds deadlines up to milliseconds since the start of
+/// the runtime, so a sleep of a second that begins between two of them is not due after `advance` by a second.
+#[tokio::test]
+async fn a_clock_paused_between_two_milliseconds_is_advanced_to_the_deadline() {
+    let started = Instant::now();
+    while started.elapsed().subsec_micros() % 1_000 < 300 {
+        std::hint::spin_loop();
+    }
+    tokio::time::pause();
+    let mut sleep = task::spawn(time::sleep(SECOND));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(SECOND).await;
+    assert!(sleep.is_woken());
+    sleep.await;
+}

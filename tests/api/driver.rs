@@ -13,7 +13,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::{Wake, Waker},
+    task::Waker,
     thread,
     time::Duration,
 };

@@ -19,6 +19,7 @@ mod labelled;
 mod max_pending;
 mod metrics;
 mod periodic;
+mod precision;
 mod schedule;
 mod shutdown;
 mod sleep;

@@ -1,14 +1,15 @@
 //! Under a test's clock a duration in whole milliseconds ends at the very instant at which Tokio's would, on every kind of timer.
 
-mod support;
-
-use std::{future::pending, time::Duration};
+use std::{
+    future::{Future, pending},
+    time::Duration,
+};
 
 use futures::StreamExt;
 use tickwheel::{DelayQueue, Wheel, deadline, time};
 use tokio::time::{Instant, advance};
 
-use support::ms;
+use crate::support::ms;
 
 /// When `timer` ends, counted from now.
 async fn lasts<T>(timer: impl Future<Output = T>) -> Duration {
@@ -33,7 +34,11 @@ async fn assert_all_end_as_tokios(duration: Duration) {
     let limited = wheel.timeout_at(Instant::now() + duration, pending::<()>());
     assert_eq!(lasts(limited).await, expected, "timeout_at");
     assert_eq!(lasts(wheel.idle_timer(duration)).await, expected, "idle_timer");
-    assert_eq!(lasts(wheel.schedule(duration, async {})).await, expected, "schedule");
+    assert_eq!(
+        lasts(wheel.schedule(duration, async {})).await,
+        expected,
+        "schedule"
+    );
     assert_eq!(lasts(time::sleep(duration)).await, expected, "time::sleep");
     let limited = time::timeout(duration, pending::<()>());
     assert_eq!(lasts(limited).await, expected, "time::timeout");
@@ -46,7 +51,9 @@ async fn assert_all_end_as_tokios(duration: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn every_timer_ends_when_tokios_does() {
-    for millis in [1, 2, 5, 7, 10, 11, 20, 50, 255, 256, 257, 511, 512, 513, 1_000, 70_000, 86_400_000] {
+    for millis in [
+        1, 2, 5, 7, 10, 11, 20, 50, 255, 256, 257, 511, 512, 513, 1_000, 70_000, 86_400_000,
+    ] {
         assert_all_end_as_tokios(ms(millis)).await;
     }
 }

@@ -6,4 +6,5 @@ mod support;
 #[cfg(feature = "io")]
 mod io_scripts;
 mod properties;
+mod uptime;
 mod watched;

@@ -209,8 +209,15 @@ fn without_handles_a_dropped_timer_keeps_no_driver() {
         settle().await;
         assert_eq!(alive_tasks(), 1, "the sleep needs a driver");
         drop(sleep);
-        settle().await;
-        assert_eq!(alive_tasks(), 0);
+        // It stays a moment for the next timer.
+        let gone = async {
+            while alive_tasks() > 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        };
+        tokio::time::timeout(SECOND * 60, gone)
+            .await
+            .expect("the driver stays");
     });
 }
 

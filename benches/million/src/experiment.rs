@@ -11,7 +11,7 @@ use std::{
 use crate::{machine::cores, options::Options};
 
 /// Of each version.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// The part of the machine's CPU that server and clients are to use together.
 const LOAD: f64 = 0.5;
 const WARM_UP: Duration = Duration::from_millis(700);
@@ -66,7 +66,7 @@ pub(crate) fn run(options: Options) -> io::Result<Figures> {
     let mut rounds: [Vec<Round>; 3] = Default::default();
     let mut contention: [Vec<f64>; 3] = Default::default();
     for number in 1..=ROUNDS {
-        // Each version comes first, in the middle and last once.
+        // Each version comes first, in the middle and last.
         for place in 0..3 {
             let version = Version::ALL[(place + number) % 3];
             progress(&format!(

@@ -4,7 +4,7 @@
 //! CPU. The server process exists in three versions: without timers, with the wheel's, with Tokio's. They run in short rounds
 //! that alternate, each in a process of its own. The cost of the timers is the difference to the version without.
 //!
-//!     cargo run --release -p million -- --connections 2000 --timers 1000000 --seconds 4
+//!     cargo run --release -p million -- --connections 2000 --timers 1000000 --seconds 2
 
 use std::{env, io, process::ExitCode, time::Duration};
 

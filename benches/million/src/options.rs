@@ -19,7 +19,7 @@ Measures what a server's timers cost: without timers, on tickwheel, and on tokio
 
   --connections N   TCP connections on loopback (2000, or what the file limit allows)
   --timers N        further idle deadlines that the server holds (1000000)
-  --seconds N       how long each of the nine rounds is measured (4)
+  --seconds N       how long each of the 15 rounds is measured (2)
   --tick N          the wheel's tick, in milliseconds (1)
   --json            print the figures as JSON";
     const TIMERS: RangeInclusive<u64> = 1..=20_000_000;
@@ -32,7 +32,7 @@ Measures what a server's timers cost: without timers, on tickwheel, and on tokio
         let mut options = Options {
             connections: room.min(2000) as usize,
             timers: 1_000_000,
-            seconds: 4,
+            seconds: 2,
             tick: 1,
             json: false,
         };

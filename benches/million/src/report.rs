@@ -89,7 +89,9 @@ pub(crate) fn print(options: &Options, figures: &Figures) {
         Timers::of(figures, Version::Wheel),
         Timers::of(figures, Version::Tokio),
     );
-    let verdict = verdict(options, figures.rate, &wheel, &tokio);
+    let yields = Spread::of(figures.contention[Version::None as usize].iter().copied());
+    let noise = [bare.width(), yields.width()];
+    let verdict = verdict(options, figures.rate, noise, &wheel, &tokio);
     if options.json {
         println!(
             r#"{{"cores":{},"connections":{},"timers":{},"seconds":{},"tick_ms":{},"requests_per_second":{},"load_percent":{:.1},"answered_percent":{:.2},"no_timers_us_per_request":{:.3},"tickwheel":{},"tokio":{},"verdict":"{verdict}"}}"#,
@@ -145,19 +147,27 @@ pub(crate) fn print(options: &Options, figures: &Figures) {
         timers.contended.shown(0)
     });
     println!("\n{verdict}");
+    if answered.least < 98.0 {
+        println!(
+            "\nThe server fell behind its load in a round: the machine is busy with something else, and the figures say little."
+        );
+    }
 }
 
-/// Two sentences, drawn from the figures.
-fn verdict(options: &Options, rate: u64, wheel: &Timers, tokio: &Timers) -> String {
-    let compared = |what: &str, unit: &str, digits: usize, wheel: &Spread, tokio: &Spread| {
+/// Two sentences, drawn from the figures. A difference counts if it is larger than `noise`, that of the version without timers: of
+/// its CPU and of its contention.
+fn verdict(options: &Options, rate: u64, noise: [f64; 2], wheel: &Timers, tokio: &Timers) -> String {
+    let compared = |what: &str, unit: &str, digits: usize, noise: f64, wheel: &Spread, tokio: &Spread| {
         let (ours, theirs) = (wheel.median, tokio.median);
-        if wheel.overlaps(tokio) {
-            format!("{what} is within the noise of the rounds ({ours:.digits$} and {theirs:.digits$} {unit})")
+        if !wheel.is_apart_from(tokio, noise) {
+            format!(
+                "the difference in {what} is within the noise ({ours:.digits$} and {theirs:.digits$} {unit})"
+            )
         } else {
             let better = if ours < theirs {
-                "less with the wheel"
+                "lower with the wheel"
             } else {
-                "MORE with the wheel"
+                "higher with the wheel"
             };
             format!("{what} is {better}: {ours:.digits$} {unit}, with Tokio {theirs:.digits$}")
         }
@@ -166,13 +176,15 @@ fn verdict(options: &Options, rate: u64, wheel: &Timers, tokio: &Timers) -> Stri
         "the CPU of the timers",
         "µs a request",
         2,
+        noise[0],
         &wheel.part,
         &tokio.part,
     );
     let contended = compared(
-        "a timeout set while every core sets timeouts",
+        "what a timeout costs while every core sets timeouts",
         "ns",
         0,
+        noise[1],
         &wheel.contended,
         &tokio.contended,
     );

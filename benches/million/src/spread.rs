@@ -23,9 +23,15 @@ impl Spread {
         }
     }
 
-    /// Whether the rounds of the two leave open which is larger.
-    pub(crate) fn overlaps(&self, other: &Spread) -> bool {
-        self.least <= other.most && other.least <= self.most
+    /// How far apart the rounds are.
+    pub(crate) fn width(&self) -> f64 {
+        self.most - self.least
+    }
+
+    /// Whether the rounds of the two are apart, and their medians farther apart than `noise`.
+    pub(crate) fn is_apart_from(&self, other: &Spread, noise: f64) -> bool {
+        let overlap = self.least <= other.most && other.least <= self.most;
+        !overlap && (self.median - other.median).abs() > noise
     }
 
     pub(crate) fn shown(&self, digits: usize) -> String {

@@ -1,4 +1,4 @@
-//! The AWS SDK's sleep on a wheel.
+//! The AWS SDK's `AsyncSleep` on a wheel.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! backon's sleeper on a wheel.
+//! backon's `Sleeper` on a wheel.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! A task's cooperative budget. A future that completes spends one unit. With no budget left, a poll starts nothing.
+//! Tokio's cooperative budget of a task.
+//!
+//! A future that completes spends one unit, and a poll without budget left starts nothing.
 
 use std::task::{Context, Poll, ready};
 

@@ -1,7 +1,7 @@
-//! What a timer tells tokio-console: that it is there, what made it, for how long, and how its polls went.
+//! Reports timers to tokio-console: their existence, call site, duration and polls.
 //!
-//! The names and the order of spans, fields and events are those that console-subscriber reads, and that Tokio's own timers have.
-//! Without the feature `console`, nothing here does anything.
+//! The names and the order of spans, fields and events are those that Tokio's own timers have and console-subscriber reads. Without the
+//! feature `console`, this module does nothing.
 
 #[cfg(feature = "console")]
 pub(crate) use tracked::{Caller, Resource};

@@ -1,4 +1,4 @@
-//! The errors of the futures.
+//! Errors of the wheel's futures.
 
 use std::{any::Any, error::Error, fmt, io};
 

@@ -1,5 +1,4 @@
-//! The events that a wheel reports to `tracing`. They are about its driver, never about a single timer. Without the feature
-//! there are none.
+//! Events that a wheel reports to `tracing`, about its driver and never about single timers. Without the feature, there are none.
 
 use std::time::Duration;
 

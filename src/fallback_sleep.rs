@@ -1,4 +1,4 @@
-//! `FallbackSleep`: a sleep that cannot be refused. If the wheel refuses it, it waits on Tokio's timer.
+//! `FallbackSleep`: a sleep that waits on Tokio's timer if the wheel refuses it.
 
 use std::{
     fmt,

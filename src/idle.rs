@@ -1,4 +1,4 @@
-//! `IdleTimer`.
+//! `IdleTimer`: completes when nothing has touched it for a while.
 
 use std::{
     fmt,

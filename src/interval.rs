@@ -1,4 +1,4 @@
-//! `Interval`.
+//! `Interval`: ticks at a fixed period.
 
 use std::{
     fmt,

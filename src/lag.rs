@@ -1,4 +1,4 @@
-//! A histogram of how late a wheel's driver came.
+//! Histogram of the lateness of a wheel's driver.
 
 use std::{
     array,

@@ -1,15 +1,14 @@
-//! A hashed timing wheel timer for Tokio: `sleep`, `timeout` and `interval` that are cheap to start and to cancel.
+//! A hashed timing wheel for Tokio, with `sleep`, `timeout` and `interval` that are cheap to start and to cancel.
 //!
-//! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection,
-//! a heartbeat to each peer. Nearly all of them are cancelled or pushed back. Few ever expire. A [`Wheel`] is made for that.
-//! Time moves in ticks of 1 ms, unless you say otherwise. Each timer is in the bucket of its tick, and one driver wakes
-//! what is due. Starting and cancelling a timer is O(1) and touches only one shard. A busy wheel does not even read the clock
-//! for a [`timeout`](Wheel::timeout).
+//! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection, a heartbeat
+//! to each peer. Almost all of them are cancelled or pushed back, and few ever fire. A [`Wheel`] is built for that load. Time is divided into
+//! ticks, of 1 ms by default, each timer is stored in the bucket of its tick, and one driver wakes the timers that are due. Starting and
+//! cancelling a timer is O(1) and touches a single shard, and a busy wheel does not even read the clock for a [`timeout`](Wheel::timeout).
 //!
-//! Names and behaviour are those of [`tokio::time`]. The module [`time`] replaces it: change `use tokio::time` to
-//! `use tickwheel::time`. Each runtime then has a wheel of its own. On a wheel that you make yourself, write `wheel.` in front.
-//! There, sleeps and ticks return a `Result`, because a wheel can refuse a timer: when it is full (only with
-//! [`max_pending`](Builder::max_pending)), and when it has been [shut down](Wheel::shutdown).
+//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement that gives each runtime a wheel of its own:
+//! change `use tokio::time` to `use tickwheel::time`. A wheel that you create yourself has the same functions as methods. Its sleeps and
+//! ticks return a `Result`, because such a wheel can refuse a timer when it is full (only with [`max_pending`](Builder::max_pending)) or has
+//! been [shut down](Wheel::shutdown).
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -17,7 +16,7 @@
 //!
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() {
-//!     let wheel = Wheel::new(); // one for the process; clones are cheap, and the same wheel
+//!     let wheel = Wheel::new(); // one per process; clones are cheap handles to the same wheel
 //!
 //!     wheel.sleep(Duration::from_millis(20)).await.unwrap();
 //!
@@ -30,36 +29,36 @@
 //! }
 //! ```
 //!
-//! # What there is
+//! # Overview
 //!
 //! | | |
 //! | --- | --- |
 //! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current); a refused timer falls back on Tokio's |
-//! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; [`reset`](Sleep::reset) to a later instant costs a store |
+//! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; a [`reset`](Sleep::reset) to a later instant costs one store |
 //! | [`sleep_or_tokio`](Wheel::sleep_or_tokio) | waits, on Tokio's timer if the wheel refuses |
-//! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits a future; one that is ready at once costs no timer |
+//! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits the time of a future; a future that is ready immediately costs no timer |
 //! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
-//! | [`idle_timer`](Wheel::idle_timer) | completes when nobody has touched it for a while |
+//! | [`idle_timer`](Wheel::idle_timer) | completes when nothing has touched it for a given time |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
 //! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
-//! | [`deadline`] | a time budget for a whole request, which the calls inside can ask for and pass on |
+//! | [`deadline`] | a time budget for a whole request, which the calls inside can query and pass on |
 //! | [`DelayQueue`] | values that one task waits for, each with its own deadline, as in tokio-util |
 //! | [`shutdown`](Wheel::shutdown) | stops the wheel, and hands back the tasks that never ran |
-//! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | what the wheel has done, and how many timers wait |
-//! | [`snapshot`](Wheel::snapshot) | shows what waits, until when and where, and how late the driver came |
-//! | [`labelled`](Wheel::labelled) | timeouts that are counted under a label, with the time that they had left |
+//! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | counters of the wheel's work, and the number of pending timers |
+//! | [`snapshot`](Wheel::snapshot) | pending timers by deadline and bucket, and a histogram of the driver's lag |
+//! | [`labelled`](Wheel::labelled) | timeouts counted under a label, with the time they had left |
 //!
 //! # Precision
 //!
-//! No timer is ever early, and every timer is due less than one tick late, plus what the runtime adds. The exception is a `timeout` in a
-//! shard that is busy with timeouts, which is due up to 10 ms later (or up to a tick, if that is longer). README.md has the table.
+//! No timer is ever early, and every timer is less than one tick late, plus what the runtime adds. The exception is a `timeout` that elapses
+//! in a shard busy with timeouts, which is up to 10 ms later (or up to one tick, if that is longer). The README has the table.
 //!
-//! Under Tokio's paused clock every timer is exact to a tick, and auto-advance jumps straight to the next deadline. There is one
-//! exception, which the guide explains: timeouts that were started in a busy wheel around a `pause`.
+//! Under Tokio's paused clock every timer is exact to a tick, and auto-advance jumps straight to the next deadline. The one exception is
+//! timeouts that were started on a busy wheel around a `pause`, which the guide explains.
 //!
 //! # When not to use it
 //!
-//! Do not use it for precision below a millisecond, for jobs that have to outlive the process, or for calendar (cron) times.
+//! Do not use a wheel for precision below a millisecond, for jobs that have to outlive the process, or for calendar (cron) times.
 //!
 //! # Features
 //!
@@ -81,9 +80,9 @@
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about the driver; none about single timers |
 //!
-//! With `console`, each sleep and timeout is 8 bytes larger. Where a subscriber takes spans of the level `TRACE`, each also has three
-//! spans, and each poll of its timer an event: for looking at a program, not for its every day. console-subscriber itself asks for
-//! `--cfg tokio_unstable` or, to see resources alone, `--cfg console_without_tokio_unstable`.
+//! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each also creates three spans, and
+//! each poll of its timer an event, so use it for debugging rather than in production. console-subscriber itself requires
+//! `--cfg tokio_unstable` or, to see only resources, `--cfg console_without_tokio_unstable`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -161,7 +160,7 @@ pub use snapshot::{LevelSnapshot, Mode, ShardSnapshot, Snapshot};
 pub use timeout::Timeout;
 pub use wheel::Wheel;
 
-/// Every example in the documents is a test.
+/// Runs every example in the documents as a test.
 #[cfg(doctest)]
 mod docs {
     #[doc = include_str!("../docs/guide.md")]

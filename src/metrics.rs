@@ -1,4 +1,4 @@
-//! What [`Wheel::metrics`](crate::Wheel::metrics) reports.
+//! Counters and gauges that [`Wheel::metrics`](crate::Wheel::metrics) returns.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `MetricsReporter`: what a wheel tells the `metrics` facade.
+//! `MetricsReporter`: exports a wheel's metrics through the `metrics` facade.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

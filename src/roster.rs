@@ -1,4 +1,4 @@
-//! The roster: which scheduled tasks have not started. A shutdown hands them back.
+//! Roster of the scheduled tasks that have not started, which a shutdown hands back.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! `Wheel::shutdown` and what it hands back.
+//! `Wheel::shutdown` and the unprocessed tasks that it returns.
 
 use crate::{
     roster::{Roster, ScheduledTask},

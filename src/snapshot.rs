@@ -1,4 +1,4 @@
-//! What [`Wheel::snapshot`](crate::Wheel::snapshot) shows.
+//! State of a wheel as [`Wheel::snapshot`](crate::Wheel::snapshot) returns it.
 
 use std::time::Duration;
 

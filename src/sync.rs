@@ -1,4 +1,4 @@
-//! The lock and the atomics of the wheel: the standard library's, or loom's when its protocol is model-checked.
+//! Lock and atomics of the wheel: those of the standard library, or loom's when the protocol is model-checked.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

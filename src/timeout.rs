@@ -1,4 +1,4 @@
-//! `Timeout`: a future that has to complete in time.
+//! `Timeout`: limits the time that a future may take.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! `Wheel`: the handle of a wheel.
+//! `Wheel`: a cloneable handle to a timing wheel.
 
 use std::{
     fmt,

@@ -1,9 +1,9 @@
-//! An agenda: values in order of deadline. Each is known by its cell, which is free again as soon as the value is taken.
+//! An agenda: values in order of deadline, each identified by its cell, which is reused once the value is taken.
 //!
-//! It is what [`DelayQueue`](crate::DelayQueue) needs and [`TimingWheel`](crate::timing_wheel::TimingWheel) does not give: a tick is a
-//! nanosecond, due values are taken one by one, and the next of them can be asked for. It is made of the same rings and lists. A ring
-//! covers one bucket of the next coarser level, so everything on a level is due before anything on a coarser one, and the next bucket is
-//! always on the finest level in use.
+//! It provides what [`DelayQueue`](crate::DelayQueue) needs and [`TimingWheel`](crate::timing_wheel::TimingWheel) does not offer: ticks of a
+//! nanosecond, taking due values one by one, and asking for the next deadline. It is built from the same rings and lists. A ring covers one
+//! bucket of the next coarser level, so every value on a level is due before any on a coarser one, and the next bucket is always on the finest
+//! level in use.
 
 use std::collections::TryReserveError;
 

@@ -1,4 +1,4 @@
-//! What each setting may be, and the error that says so.
+//! Limits of each setting, and the error for a setting outside them.
 
 use std::{error::Error, fmt, ops::RangeInclusive, time::Duration};
 

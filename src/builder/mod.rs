@@ -1,4 +1,4 @@
-//! The settings of a wheel. What each may be stands in [`error`], and is checked here.
+//! Settings of a wheel. Their limits are the constants in [`error`] and are checked here.
 
 mod error;
 

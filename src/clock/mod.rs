@@ -1,4 +1,4 @@
-//! `Clock`: instants to wheel time and back. `Source`: whether a runtime's clock is the real one or a test's.
+//! `Clock` converts between instants and wheel time. `Source` says whether a runtime's clock is real or a test's.
 
 mod moment;
 

@@ -1,4 +1,4 @@
-//! `Moment`: an instant in eight bytes, on the axis of a clock or of the wheel.
+//! `Moment`: an instant in 8 bytes, relative to the origin of a clock or of the wheel.
 
 use std::{
     cmp::Ordering,

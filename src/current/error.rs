@@ -1,4 +1,4 @@
-//! Why there is no current wheel, and why its settings were refused.
+//! Errors for a missing current wheel, and for settings that were refused.
 
 use std::{error::Error, fmt};
 

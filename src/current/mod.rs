@@ -1,13 +1,13 @@
-//! The wheel of the current runtime: how it is found, and how it goes when its runtime does.
+//! The current runtime's wheel: how it is found, and how it is dropped together with its runtime.
 //!
-//! 1. A registry leads from a runtime's id to its wheel. An id may be used again after its runtime has ended. So no id is
-//!    trusted for longer than its runtime lives.
-//! 2. A task tells how long that is. The keeper is spawned on the runtime and waits for ever. A runtime that ends drops its tasks.
-//!    The keeper's drop removes the entry from the registry. Only then can another runtime get the id. An entry is added only
-//!    after its keeper has been spawned, so there is no entry without a keeper.
-//! 3. A thread keeps the last wheel that it found. It uses that wheel while it is in the same runtime and the keeper lives. To
-//!    see this, it looks at values that all workers only read. They write to one shared value: Tokio's count of the runtime's
-//!    handles. Only a clone of the handle tells which runtime has been entered.
+//! 1. A registry maps runtime ids to wheels. Because an id may be reused after its runtime has ended, it is trusted only while that runtime
+//!    lives.
+//! 2. A keeper task, which never completes, marks the lifetime of a runtime. A runtime that ends drops its tasks, and the drop of the keeper
+//!    removes the entry from the registry before another runtime can get the id. An entry is added only after its keeper has been spawned,
+//!    so there is no entry without a keeper.
+//! 3. Each thread caches the last wheel that it found, and uses it while it is in the same runtime and the keeper lives. That check only
+//!    reads values that no worker writes often. The one shared value that workers write is Tokio's reference count of the runtime's handle,
+//!    since only a clone of the handle tells which runtime has been entered.
 
 mod error;
 

@@ -1,4 +1,4 @@
-//! The entries of a queue: their keys, their deadlines, and the order in which they come.
+//! Entries of a queue: keys, deadlines, and the order in which they expire.
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 

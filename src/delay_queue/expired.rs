@@ -1,4 +1,4 @@
-//! What comes out of a queue.
+//! Values that have expired in a queue.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Keys, and the numbers that make each name one entry for ever.
+//! Keys, and the sequence numbers by which each names one entry forever.
 
 use std::{
     fmt,

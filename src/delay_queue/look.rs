@@ -1,4 +1,4 @@
-//! What can be seen of a queue without taking anything.
+//! Queries that do not change a queue.
 
 use tokio::time::Instant;
 

@@ -1,4 +1,4 @@
-//! How much memory a queue keeps.
+//! Capacity and memory of a queue.
 
 use super::DelayQueue;
 

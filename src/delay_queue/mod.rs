@@ -1,4 +1,4 @@
-//! A queue of values, each of which comes out when its time has come.
+//! A queue of values, each of which is returned once its deadline has passed.
 
 mod entries;
 mod expired;

@@ -1,4 +1,4 @@
-//! How values are taken: by waiting for the next, or all that are due.
+//! Taking values from a queue, by waiting for the next one or by draining those that are due.
 
 use std::{
     pin::Pin,

@@ -1,4 +1,4 @@
-//! How values are given other deadlines.
+//! Changing the deadlines of queued values.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The one timer of a queue, however many values that holds.
+//! The single timer of a queue.
 
 use std::{
     future::Future,

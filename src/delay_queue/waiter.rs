@@ -1,4 +1,4 @@
-//! Whoever waits for a queue's next entry.
+//! The task that waits for a queue's next entry.
 
 use std::task::{Context, Waker};
 

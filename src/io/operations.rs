@@ -1,4 +1,4 @@
-//! The operations of a `TimeoutStream`. Each one calls the stream inside and reports the outcome to [`Watch`](super::watch).
+//! Operations of a `TimeoutStream`. Each calls the inner stream and reports the outcome to [`Watch`](super::watch).
 
 use std::{
     io::{self, IoSlice, SeekFrom},

@@ -1,4 +1,4 @@
-//! `Watch`: which operation waits, since when, and for how long it may.
+//! `Watch`: tracks which operation is waiting, since when, and for how long it may.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! `Labelled`, and the timeouts that it makes.
+//! `Labelled`, and its timeouts.
 
 mod timer;
 

@@ -1,7 +1,7 @@
-//! A timer whose beginning and end are counted under a label.
+//! A timer whose start and outcome are counted under a label.
 //!
-//! A timeout that is ready at its first poll counts once, as `AT_ONCE`. Any other counts twice: as `BEGUN` when its first poll is
-//! pending, or at its drop if that poll panicked, and then by what came of it. A timeout that was never polled does not count.
+//! A timeout that is ready at its first poll counts once, as `AT_ONCE`. Any other counts twice: as `BEGUN` when its first poll is pending, or
+//! when it is dropped if that poll panicked, and again by its outcome. A timeout that was never polled does not count.
 
 use std::{
     sync::Arc,

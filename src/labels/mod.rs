@@ -1,6 +1,6 @@
-//! The labels of a wheel, and what became of the timeouts under each.
+//! Labels of a wheel, and the outcomes of the timeouts under each.
 //!
-//! Each thread has tallies of its own, so that no worker waits for another: see [`tally`]. A snapshot adds them up.
+//! Each thread counts in its own [`tally`], so workers do not contend, and a snapshot adds the tallies up.
 
 mod tally;
 

@@ -1,7 +1,7 @@
-//! What one thread has counted, under some labels of one wheel.
+//! Counts of one thread under some labels of one wheel.
 //!
-//! Only that thread writes. So a count costs a load and a store, and no cache line of another worker. A tally outlives its thread. The
-//! next thread takes it over and goes on from there.
+//! Only that thread writes, so a count costs a load and a store and touches no cache line of another worker. A tally outlives its thread, and
+//! the next thread takes it over and continues counting there.
 
 use std::{
     array,

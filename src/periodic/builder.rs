@@ -1,4 +1,4 @@
-//! `PeriodicBuilder`: when a series runs, and how it is started.
+//! `PeriodicBuilder`: configures and starts a series of runs.
 
 use std::{
     future::Future,

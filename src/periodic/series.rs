@@ -1,7 +1,7 @@
-//! The state that a series of runs shares with its handle, and when the next run starts.
+//! State that a series of runs shares with its handle, including the start of the next run.
 //!
-//! The task of the series waits, runs, and waits again. Stopped between two runs, it ends at once. Stopped in a
-//! run, it ends after that run.
+//! The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at once; if it is stopped during
+//! a run, it ends after that run.
 
 use std::{
     future::{Future, poll_fn},

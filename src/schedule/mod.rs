@@ -1,4 +1,4 @@
-//! `Scheduled`: a task for later, and the handle of its result.
+//! `Scheduled`: a handle to a task that runs later, and to its result.
 
 mod task;
 

@@ -1,4 +1,4 @@
-//! `Task`: a scheduled task, from its place in the wheel to its result.
+//! `Task`: a scheduled task and its states, from its entry in the wheel to its result.
 //!
 //! ```text
 //! Waiting --- it is due --> Starting --- spawned --> Started --- awaited --> Reported
@@ -8,8 +8,8 @@
 //!    +--------> Never <---------+
 //! ```
 //!
-//! Whoever takes the task out of `Waiting` has its future, and nobody else does. So a task that is cancelled while it comes due
-//! either runs, or was cancelled, and never both.
+//! Only one caller can take the task out of `Waiting` and thereby own its future, so a task that is cancelled while it becomes due either
+//! runs or is cancelled, but never both.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! `ChunksTimeout`: chunks of items, limited in size and time.
+//! `ChunksTimeout`: collects items into chunks that are limited in size and time.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! `Fuse`: a stream that may be polled after its end.
+//! `Fuse`: a stream that may be polled after it has ended.
 
 use std::{
     pin::Pin,

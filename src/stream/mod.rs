@@ -1,4 +1,4 @@
-//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` does the same on Tokio's timer.
+//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` has the same on Tokio's timer.
 
 mod chunks;
 mod fuse;

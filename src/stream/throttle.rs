@@ -1,4 +1,4 @@
-//! `Throttle`: a pause between any two items.
+//! `Throttle`: enforces a pause between two items.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! `Timeout` and `TimeoutRepeating`: an error for an item that does not come.
+//! `Timeout` and `TimeoutRepeating`: yield an error when the next item takes too long.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! The errors of [`tickwheel::time`](crate::time).
+//! Errors of [`tickwheel::time`](crate::time).
 
 use std::{error, fmt, io};
 

@@ -1,4 +1,4 @@
-//! `interval`.
+//! `interval` and `interval_at` on the current wheel.
 
 use std::{
     fmt,

@@ -1,21 +1,22 @@
 //! Tokio's `time` on the wheel of the current runtime: change `use tokio::time` to `use tickwheel::time`.
 //!
-//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers are on
-//! [`Wheel::current`](crate::Wheel::current), the wheel of the runtime. Its ticks are 1 ms, as Tokio's are, unless
-//! [`Builder::set_default`](crate::Builder::set_default) says otherwise. A future belongs to the runtime that it was made in. When
-//! that has gone, the future completes on the runtime that polls it, or panics as Tokio's does.
+//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers run on
+//! [`Wheel::current`](crate::Wheel::current), the wheel of the current runtime, whose ticks are 1 ms, like Tokio's, unless
+//! [`Builder::set_default`](crate::Builder::set_default) changes them. A future belongs to the runtime that it was created in. Once that
+//! runtime is gone, the future completes on the runtime that polls it, or panics as Tokio's does.
 //!
-//! Nothing here can be refused. If the wheel is full or has been shut down, timers wait on Tokio's own timer. Timers that were
-//! pending at the shutdown wait there for the rest of their time. Their polling runtime may even go by another clock.
+//! No timer of this module can be refused. If the wheel is full or has been shut down, timers wait on Tokio's own timer, and those that were
+//! pending at the shutdown wait there for the rest of their time, even if the runtime that polls them follows another clock.
 //!
-//! What differs from Tokio's:
+//! This module differs from Tokio's in these points:
 //!
-//! - Timers come due at ticks of the wheel: never early, less than one tick late, a [`timeout()`] less than two.
+//! - Timers fire at ticks of the wheel, never early and less than one tick late. A [`timeout()`] that elapses on a wheel busy with timeouts
+//!   may be up to 10 ms later, or one tick if that is longer.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
-//! - A tick of an [`Interval`] counts as missed when it is later than 5 ms and than one tick of the wheel.
-//! - A task may be woken once at a deadline that it has moved, or whose timer it has dropped. The future then goes on waiting.
-//! - A runtime that has used it has two tasks more, which `RuntimeMetrics::num_alive_tasks` counts.
-//! - [`Sleep`] and [`Timeout`] are `Unpin` where they can be, and [`Interval`] is a `Stream`.
+//! - A tick of an [`Interval`] counts as missed when it is more than 5 ms and more than one tick of the wheel late.
+//! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.
+//! - A runtime that has used this module has two more tasks, which `RuntimeMetrics::num_alive_tasks` counts.
+//! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.
 //!
 //! # Examples
 //!

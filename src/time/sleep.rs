@@ -1,4 +1,4 @@
-//! `sleep`.
+//! `sleep` and `sleep_until` on the current wheel.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! `advance`.
+//! `advance` for a paused clock.
 
 use super::Duration;
 use crate::wheel::Wheel;

@@ -1,4 +1,4 @@
-//! `timeout`.
+//! `timeout` and `timeout_at` on the current wheel.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! What becomes of a request that is too late: an error, or an answer.
+//! How a late request is answered: with an error or with a response.
 
 use std::{any::type_name, fmt};
 

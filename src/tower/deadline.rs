@@ -1,4 +1,4 @@
-//! `DeadlineLayer`: each request has its scope.
+//! `DeadlineLayer`: runs each request in a deadline scope.
 
 use std::{
     fmt,

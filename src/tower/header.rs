@@ -1,4 +1,4 @@
-//! `DeadlineHeader`: what is left, as a header says it.
+//! `DeadlineHeader`: reads and writes the remaining time as a request header.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! `TimeoutLayer`: how a service gets its timeout.
+//! `TimeoutLayer`: wraps services in a timeout.
 
 use std::{fmt, time::Duration};
 

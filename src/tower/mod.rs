@@ -1,7 +1,9 @@
-//! Timeouts for tower, on a wheel. [`Timeout`] is `tower::timeout`. [`Respond`] answers with a response instead of an error.
+//! Timeouts for tower, on a wheel.
 //!
-//! [`DeadlineLayer`] gives each request the time that its caller has left, and [`PropagateLayer`] passes on what is left of that: see
-//! [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for it.
+//! [`Timeout`] corresponds to `tower::timeout`, and [`Respond`] answers a late request with a response instead of an error.
+//!
+//! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes the remainder on to the next
+//! service: see [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for both.
 
 mod answer;
 mod deadline;

@@ -1,4 +1,4 @@
-//! `PropagateLayer`: a client tells what is left.
+//! `PropagateLayer`: a client layer that sends the remaining time with each request.
 
 use std::{
     fmt,

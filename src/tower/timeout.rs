@@ -1,4 +1,4 @@
-//! `Timeout`: if a response comes too late, the service returns an error.
+//! `Timeout`: a service that fails if the response takes too long.
 
 use std::{
     fmt,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tickwheel::Wheel;
 
-use crate::error::Error;
+use crate::error::{Error, shortest_lease};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
@@ -23,7 +23,7 @@ const MAX_PREFETCH: usize = 10_000;
 
 impl Settings {
     pub(super) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
-        let shortest = wheel.tick_duration() * 20;
+        let shortest = shortest_lease(wheel.tick_duration());
         if !(shortest..=DAY).contains(&self.lease) {
             return Err(Error::InvalidTtl {
                 ttl: self.lease,

@@ -36,7 +36,7 @@ impl WorkerBuilder {
 
     /// Sets how long a job stays with a worker that is not heard of.
     ///
-    /// From 20 ticks of the wheel to 24 hours. The default is 30 seconds. The lease of a job that is worked on is renewed at a third of
+    /// From 200 ms, or 20 ticks of the wheel if that is more, to 24 hours. The default is 30 seconds. The lease of a job that is worked on is renewed at a third of
     /// this, so a job may take any time.
     pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
         self.settings.lease = lease;

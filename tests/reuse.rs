@@ -13,15 +13,15 @@ use std::{
         Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
-use tickwheel::{Timeout, TimeoutError, Wheel};
+use tickwheel::{Sleep, Timeout, TimeoutError, Wheel};
 
 use support::{
     DAY, SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, make_tick, ms,
-    real_runtime, register_for,
+    real_runtime, register_for, settle,
 };
 
 type Waiting = Timeout<Pending<()>>;
@@ -220,6 +220,7 @@ fn a_thread_that_ends_leaves_nothing_behind() {
     real_runtime().block_on(async {
         let wheel = wheel();
         let busy = make_tick(&wheel);
+        let mut observers = Vec::new();
         for _ in 0..20 {
             let (waker, observer) = observed_waker();
             std::thread::scope(|scope| {
@@ -232,9 +233,10 @@ fn a_thread_that_ends_leaves_nothing_behind() {
             drop(waker);
             assert_adds_up(&wheel);
             assert_eq!(wheel.pending(), busy.len());
-            while observer.strong_count() > 0 {
-                tokio::time::sleep(ms(1)).await;
-            }
+            observers.push(observer);
+        }
+        while observers.iter().any(|observer| observer.strong_count() > 0) {
+            tokio::time::sleep(ms(1)).await;
         }
         drop(busy);
         assert_at_rest(&wheel);
@@ -464,4 +466,85 @@ async fn assert_woken(woken: &AtomicUsize) {
         tokio::time::sleep(ms(1)).await;
     }
     panic!("the timer waits for the deadline of the one before");
+}
+
+async fn task_waker() -> Waker {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let _ = sender.send(waker);
+        pending::<()>().await;
+    });
+    receiver.await.unwrap()
+}
+
+/// In a shard that ticks, a sleep that was given up is followed by a timeout: two timers, not three.
+#[test]
+fn a_timeout_after_a_sleep_of_the_same_task_is_counted_once() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().tick_duration(SECOND).shards(1).build().unwrap();
+        let _busy = make_tick(&wheel);
+        tokio::task::yield_now().await;
+        let waker = task_waker().await;
+        let before = wheel.metrics();
+        for n in 1..=50 {
+            let mut sleep = wheel.sleep(SECOND * 60);
+            register_for(&waker, &mut sleep);
+            drop(sleep);
+            let mut timeout = wheel.timeout(SECOND * 60, pending::<()>());
+            register_for(&waker, &mut timeout);
+            drop(timeout);
+            let metrics = wheel.metrics();
+            assert_eq!(metrics.registered - before.registered, 2 * n);
+            assert_eq!(metrics.cancelled - before.cancelled, 2 * n);
+        }
+    });
+}
+
+/// The waker of a timer kept for reuse is dropped as the driver retires. Here that starts the next driver.
+#[test]
+fn a_driver_that_ends_leaves_the_next_one_alone() {
+    /// Polls a sleep when it is dropped.
+    struct Polls(Mutex<Sleep>, Waker);
+    impl Wake for Polls {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Polls {
+        fn drop(&mut self) {
+            register_for(&self.1, self.0.get_mut().unwrap());
+            let sleep = std::mem::replace(self.0.get_mut().unwrap(), Wheel::new().sleep(SECOND));
+            STARTED.lock().unwrap().replace(sleep);
+        }
+    }
+    static STARTED: Mutex<Option<Sleep>> = Mutex::new(None);
+
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let (waker, woken) = counting_waker();
+        let start = Instant::now();
+        let polls = Waker::from(Arc::new(Polls(Mutex::new(wheel.sleep(ms(300))), waker)));
+        let mut kept = wheel.sleep(SECOND * 60);
+        register_for(&polls, &mut kept);
+        drop((polls, kept));
+        assert!(
+            STARTED.lock().unwrap().is_none(),
+            "the timer was not kept, and this test sees nothing"
+        );
+        drop(wheel);
+        // The driver stays a moment for the next timer.
+        let mut started = None;
+        while started.is_none() {
+            assert!(start.elapsed() < SECOND * 60, "the driver has not retired");
+            tokio::time::sleep(ms(1)).await;
+            started = STARTED.lock().unwrap().take();
+        }
+        let sleep = started.unwrap();
+        assert_eq!(
+            woken.load(Ordering::SeqCst),
+            0,
+            "it has a driver, and need not look for one"
+        );
+        sleep.await.unwrap();
+        assert!(start.elapsed() >= ms(300));
+    });
 }

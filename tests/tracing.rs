@@ -86,6 +86,42 @@ fn a_driver_is_started_stopped_and_replaced() {
     assert_eq!(told.len(), 4, "{told:?}");
 }
 
+/// Between two ticks of its intervals it has no timer. A driver that went at once would be started again at the next.
+#[test]
+fn a_wheel_without_a_handle_keeps_its_driver_between_two_timers() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(move || writer.clone())
+        .finish();
+    let subscriber = tracing::Dispatch::new(subscriber);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        // For as long as the thread lives.
+        .on_thread_start(move || std::mem::forget(tracing::dispatcher::set_default(&subscriber)))
+        .build()
+        .unwrap();
+    let wheel = Wheel::new();
+    let ticking = [(); 3].map(|()| {
+        let mut interval = wheel.interval(Duration::from_millis(1));
+        runtime.spawn(async move {
+            for _ in 0..300 {
+                interval.tick().await.unwrap();
+            }
+        })
+    });
+    drop(wheel);
+    for task in ticking {
+        runtime.block_on(task).unwrap();
+    }
+    let told = lines.of_the_wheel();
+    assert!(!told.is_empty(), "nothing is recorded");
+    // On a busy machine, a tick may come so late that the driver has gone.
+    assert!(told.len() < 40, "{} events", told.len());
+}
+
 /// The poll that starts a driver panics. The next one starts another.
 #[test]
 fn a_subscriber_that_panics_when_a_driver_starts_costs_the_wheel_nothing() {

@@ -20,7 +20,7 @@ pub enum Error {
     InvalidTtl {
         /// The duration given.
         ttl: Duration,
-        /// The shortest allowed: 20 ticks of the wheel.
+        /// The shortest allowed: 200 ms, or 20 ticks of the wheel if that is more.
         min: Duration,
         /// The longest allowed: 24 hours.
         max: Duration,
@@ -139,7 +139,7 @@ impl fmt::Display for Error {
             Error::NoAnswer { waited } => write!(f, "Redis did not answer within {waited:?}"),
             Error::InvalidTtl { ttl, min, max } => write!(
                 f,
-                "a lease of {ttl:?} is not allowed: at least {min:?} (20 ticks of the wheel) and at most {max:?}"
+                "a lease of {ttl:?} is not allowed: at least {min:?} (200 ms and 20 ticks of the wheel) and at most {max:?}"
             ),
             Error::InvalidName { name, reason } => write!(f, "the name {name:?} is not allowed: {reason}"),
             Error::InvalidSetting {
@@ -190,4 +190,9 @@ impl From<SleepError> for Error {
     fn from(error: SleepError) -> Error {
         Error::Wheel(error)
     }
+}
+
+/// The shortest lease of a name or a job, so that a round trip and the margin fit into it.
+pub(crate) fn shortest_lease(tick: Duration) -> Duration {
+    (tick * 20).max(Duration::from_millis(200))
 }

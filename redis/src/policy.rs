@@ -11,27 +11,18 @@ pub(crate) struct Policy {
     checked: OnceCell<()>,
 }
 
-/// Which keys must not be evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
-    /// Those without a time to live.
-    Lasting,
-    /// Those with one too.
-    All,
-}
-
 impl Policy {
     /// Refuses a server that may evict what is to be kept; warns where that cannot be known. A server that passed is not asked
     /// again, one that did not is.
-    pub(crate) async fn check(&self, connection: &impl Connection, keep: Keep) -> Result<(), Error> {
+    pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
         self.checked
-            .get_or_try_init(|| ask(connection.clone(), keep))
+            .get_or_try_init(|| ask(connection.clone()))
             .await
             .copied()
     }
 }
 
-async fn ask(mut connection: impl Connection, keep: Keep) -> Result<(), Error> {
+async fn ask(mut connection: impl Connection) -> Result<(), Error> {
     let answer: Result<Value, _> = redis::cmd("INFO")
         .arg("memory")
         .query_async(&mut connection)
@@ -45,7 +36,7 @@ async fn ask(mut connection: impl Connection, keep: Keep) -> Result<(), Error> {
                 };
                 known = true;
                 let limited = field(&text, "maxmemory").is_none_or(|limit| limit != "0");
-                if limited && evicts(policy, keep) {
+                if limited && evicts(policy) {
                     return Err(Error::EvictionPolicy {
                         policy: policy.to_owned(),
                     });
@@ -76,8 +67,9 @@ fn warn(reason: impl std::fmt::Display) {
     );
 }
 
-fn evicts(policy: &str, keep: Keep) -> bool {
-    policy.starts_with("allkeys") || (keep == Keep::All && policy.starts_with("volatile"))
+/// `volatile-*` counts too: leases and the answers for repeated calls have a time to live.
+fn evicts(policy: &str) -> bool {
+    policy.starts_with("allkeys") || policy.starts_with("volatile")
 }
 
 /// The answer of one server, or those of a cluster's nodes.
@@ -102,15 +94,14 @@ mod tests {
 
     #[test]
     fn a_policy_that_evicts() {
-        for (policy, lasting, all) in [
-            ("noeviction", false, false),
-            ("allkeys-lru", true, true),
-            ("allkeys-random", true, true),
-            ("volatile-lru", false, true),
-            ("volatile-ttl", false, true),
+        for (policy, evicting) in [
+            ("noeviction", false),
+            ("allkeys-lru", true),
+            ("allkeys-random", true),
+            ("volatile-lru", true),
+            ("volatile-ttl", true),
         ] {
-            assert_eq!(evicts(policy, Keep::Lasting), lasting, "{policy}");
-            assert_eq!(evicts(policy, Keep::All), all, "{policy}");
+            assert_eq!(evicts(policy), evicting, "{policy}");
         }
     }
 

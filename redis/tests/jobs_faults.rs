@@ -303,10 +303,49 @@ async fn a_server_that_evicts_is_refused() {
     let mut worker = worker(&jobs);
     let error = soon(worker.next()).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::EvictionPolicy { .. }), "{error}");
-    // Jobs have no time to live.
+    // Jobs have no time to live, but the answers that are kept for repeated calls do.
     let _: String = server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    let error = jobs.schedule("a", SECOND, b"").await.unwrap_err();
+    assert!(
+        matches!(&error, Error::EvictionPolicy { policy, .. } if policy == "volatile-lru"),
+        "{error}"
+    );
+    let _: String = server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
     assert_eq!(next_after_errors(&mut worker).await.id(), "a");
+}
+
+/// Redis refuses a string over 512 MiB and closes the connection, which fails whatever is in the same batch.
+#[tokio::test]
+async fn a_payload_that_is_too_long_fails_alone() {
+    let server = Server::start();
+    let jobs = queue(&server.url(), &server).await;
+    jobs.counts().await.unwrap();
+    // Never written to, so it takes no memory unless it is copied.
+    let too_long = vec![0; (512 << 20) + 1];
+    let small = (0..20).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule(&format!("small-{n}"), HOUR, b"x").await }
+    });
+    let (long, small) = futures::join!(
+        jobs.schedule("long", HOUR, &too_long),
+        futures::future::join_all(small)
+    );
+    let error = long.unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            Error::InvalidSetting {
+                setting: "payload",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(error.to_string().contains("512 MiB"), "{error}");
+    for scheduled in small {
+        assert!(scheduled.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -270,3 +270,44 @@ async fn a_server_that_is_away_at_first() {
     server.restart();
     drop(soon(waiting).await.unwrap().unwrap());
 }
+
+/// Listeners that come and go must not put off the ping by which a connection that went silent is found out.
+#[tokio::test]
+async fn a_silent_connection_is_pinged_while_listeners_come_and_go() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let notifications = Notifications::of(redis::Client::open(proxy.url()).unwrap());
+    let leases = leases(&server).await.notifications(&notifications);
+    let held = leases.acquire("x", MINUTE * 10).await.unwrap();
+    let mut waiting = Box::pin(leases.acquire("x", MINUTE));
+    until(|| {
+        assert!(waiting.as_mut().now_or_never().is_none());
+        async { subscribers(&server, "x") == 1 }
+    })
+    .await;
+    proxy.set(Network::Silent);
+    let before = proxy.requests();
+
+    // While a blocking task runs, a paused clock moves only when it is told to.
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let blocking = tokio::task::spawn_blocking(move || finished.recv());
+    tokio::time::pause();
+    for _ in 0..40 {
+        let mut another = Box::pin(leases.acquire("x", MINUTE));
+        for _ in 0..20 {
+            assert!(another.as_mut().now_or_never().is_none());
+            std::thread::sleep(Duration::from_millis(1));
+            tokio::task::yield_now().await;
+        }
+        drop(another);
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    let pinged = proxy.requests() > before;
+    drop(finish);
+    let _ = blocking.await;
+    assert!(
+        pinged,
+        "nothing was sent on a connection that was silent for 40 s"
+    );
+    drop(held);
+}

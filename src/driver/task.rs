@@ -3,19 +3,20 @@
 use std::{
     collections::VecDeque,
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
     time::{Duration, Instant as MachineInstant},
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::{alarm::Given, shared::Shared, waking};
 use crate::{
     clock::{Clock, ROUNDING, Source},
     events,
     shard::{NEVER, Reading, Shard, Visited, Wakers},
+    sync::lock,
     timing_wheel::{Nanos, Tick},
 };
 
@@ -80,6 +81,9 @@ impl Slice {
     }
 }
 
+/// How long a driver that nobody needs stays for the next timer, on the real clock. Starting one costs as much as fifty timers.
+const LINGER: Duration = Duration::from_millis(100);
+
 /// What the driver works on.
 pub(super) enum Begin {
     /// It has waited, until an instant if it had a plan, and begins a turn.
@@ -126,11 +130,12 @@ impl Guard {
     /// The driver's task. It lives as long as the driver, which works without it nearly always.
     pub(super) async fn run(mut self) {
         self.ran = true;
+        let mut linger = None;
         poll_fn(|cx| {
             let (shared, number) = (&self.shared, self.number);
             shared.alarm.task_is(number, cx.waker());
             let goes_on = shared.work(number);
-            if shared.alarm.is_over(number) || shared.retire() {
+            if shared.alarm.is_over(number) || shared.has_lingered(&mut linger, cx) && shared.retire() {
                 return Poll::Ready(());
             }
             if goes_on {
@@ -169,6 +174,24 @@ impl Shared {
             self.alarm.end(number);
         }
         goes_on
+    }
+}
+
+impl Shared {
+    /// Whether no handle is left, and no timer has been pending for a while. On a test's clock there is no such while: it would move the
+    /// clock.
+    fn has_lingered(&self, linger: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> bool {
+        if !self.may_retire() || !self.shards().all(|shard| shard.pending() == 0) {
+            *linger = None;
+            return false;
+        }
+        if !lock(&self.slot).clock.source.is_real() {
+            return true;
+        }
+        let sleep = linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        pin!(tokio::task::unconstrained(sleep.as_mut()))
+            .poll(cx)
+            .is_ready()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the tests share. Each file takes what it needs.
 #![allow(dead_code)]
 
+pub(crate) mod own_process;
 pub(crate) mod random;
 pub(crate) mod ready_tasks;
 

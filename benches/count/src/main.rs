@@ -31,11 +31,8 @@ const DURATION: Duration = Duration::from_secs(600);
 /// Timeouts after which a quiet one pauses, for a tick: fewer than make a shard tick.
 const QUIET: u64 = 50;
 
-/// So short that the readings of its completions are too rare, at that rate, to ask the driver for a visit.
-const RARE: Duration = Duration::from_secs(1);
-
 const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|unequal|quiet|quiet-rare|labelled|labelled-ready|labelled-quiet|labelled-quiet-rare|sleep|select|reset|reset-back|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+    ready|timeout|unequal|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|reset-back|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -178,7 +175,6 @@ async fn tickwheel(work: &str, times: u64) {
         "timeout" => ticking(&wheel, times, || DURATION).await,
         "unequal" => ticking(&wheel, times, in_turn()).await,
         "quiet" => quiet(times, || wheel.timeout(black_box(DURATION), Once::default())).await,
-        "quiet-rare" => quiet(times, || wheel.timeout(black_box(RARE), Once::default())).await,
         "labelled-ready" => {
             let labelled = wheel.labelled("count");
             repeat(times, |cx| {
@@ -202,10 +198,6 @@ async fn tickwheel(work: &str, times: u64) {
         "labelled-quiet" => {
             let labelled = wheel.labelled("count");
             quiet(times, || labelled.timeout(black_box(DURATION), Once::default())).await
-        }
-        "labelled-quiet-rare" => {
-            let labelled = wheel.labelled("count");
-            quiet(times, || labelled.timeout(black_box(RARE), Once::default())).await
         }
         "sleep" => repeat(times, |cx| poll_sleep(cx, wheel.sleep_until(black_box(deadline)))).await,
         work => panic!("there is no {work}: {USAGE}"),
@@ -274,7 +266,6 @@ async fn tokio(work: &str, times: u64) {
             .await
         }
         "quiet" => quiet(times, || time::timeout(black_box(DURATION), Once::default())).await,
-        "quiet-rare" => quiet(times, || time::timeout(black_box(RARE), Once::default())).await,
         "sleep" => repeat(times, |cx| poll_sleep(cx, time::sleep_until(black_box(deadline)))).await,
         work => panic!("there is no {work}: {USAGE}"),
     }

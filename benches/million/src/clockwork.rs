@@ -1,17 +1,20 @@
-//! The two clocks, behind one trait.
+//! The three versions of the server's timers, behind one trait.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{
+    future::{Future, Pending, pending},
+    pin::Pin,
+    time::Duration,
+};
 
 use tickwheel::Wheel;
 use tokio::time::Instant;
 
-use crate::machine::grouped;
-
-/// What the work needs of a clock. Both implementations forward, line by line, to the same names.
+/// What the server needs of a clock. Each implementation forwards, line by line, to the same names.
 pub(crate) trait Clockwork: Clone + Send + Sync + 'static {
-    const NAME: &'static str;
-    type Sleep: Future + Send;
+    type Sleep: Future<Output: Send> + Send;
     type Interval: Send;
+    /// Whether there are timers at all.
+    const TIMES: bool = true;
 
     fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
     fn reset(sleep: Pin<&mut Self::Sleep>, deadline: Instant);
@@ -22,13 +25,10 @@ pub(crate) trait Clockwork: Clone + Send + Sync + 'static {
         future: F,
     ) -> impl Future<Output = Option<F::Output>> + Send;
     fn interval_at(&self, start: Instant, period: Duration) -> Self::Interval;
-    fn tick(interval: &mut Self::Interval) -> impl Future<Output = Instant> + Send;
-    /// What the clock says of itself.
-    fn remark(&self) -> String;
+    fn tick(interval: &mut Self::Interval) -> impl Future<Output = ()> + Send;
 }
 
 impl Clockwork for Wheel {
-    const NAME: &'static str = "tickwheel";
     type Sleep = tickwheel::Sleep;
     type Interval = tickwheel::Interval;
 
@@ -48,21 +48,9 @@ impl Clockwork for Wheel {
         self.interval_at(start, period)
     }
 
-    async fn tick(interval: &mut tickwheel::Interval) -> Instant {
+    async fn tick(interval: &mut tickwheel::Interval) {
         let tick = interval.tick().await;
-        tick.expect("this wheel has no limit, and is never shut down")
-    }
-
-    fn remark(&self) -> String {
-        let metrics = self.metrics();
-        format!(
-            "The wheel's own count, in which a deadline pushed back expires and registers anew when its old time comes:\n\
-             {} registered = {} expired + {} cancelled + {} pending.",
-            grouped(metrics.registered),
-            grouped(metrics.expired),
-            grouped(metrics.cancelled),
-            grouped(metrics.pending as u64),
-        )
+        tick.expect("this wheel has no limit, and is never shut down");
     }
 }
 
@@ -70,7 +58,6 @@ impl Clockwork for Wheel {
 pub(crate) struct TokioTime;
 
 impl Clockwork for TokioTime {
-    const NAME: &'static str = "tokio::time";
     type Sleep = tokio::time::Sleep;
     type Interval = tokio::time::Interval;
 
@@ -90,11 +77,33 @@ impl Clockwork for TokioTime {
         tokio::time::interval_at(start, period)
     }
 
-    async fn tick(interval: &mut tokio::time::Interval) -> Instant {
-        interval.tick().await
+    async fn tick(interval: &mut tokio::time::Interval) {
+        interval.tick().await;
+    }
+}
+
+/// The same server without any timer: what is left is the cost of the requests themselves.
+#[derive(Clone)]
+pub(crate) struct NoTimers;
+
+impl Clockwork for NoTimers {
+    type Sleep = Pending<()>;
+    type Interval = ();
+    const TIMES: bool = false;
+
+    fn sleep_until(&self, _: Instant) -> Pending<()> {
+        pending()
     }
 
-    fn remark(&self) -> String {
-        String::new()
+    fn reset(_: Pin<&mut Pending<()>>, _: Instant) {}
+
+    async fn timeout<F: Future + Send>(&self, _: Duration, future: F) -> Option<F::Output> {
+        Some(future.await)
+    }
+
+    fn interval_at(&self, _: Instant, _: Duration) {}
+
+    async fn tick((): &mut ()) {
+        pending().await
     }
 }

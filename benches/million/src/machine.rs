@@ -1,12 +1,12 @@
 //! What the machine says of itself and of this process, and numbers for people.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, io, thread, time::Duration};
 
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// Both ends of a connection are this process's, and some files it needs besides.
+/// The server and the clients are a process each, which needs some files besides.
 pub(crate) fn room_for_connections() -> u64 {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let open_files = limits
@@ -15,30 +15,33 @@ pub(crate) fn room_for_connections() -> u64 {
     let soft = open_files.and_then(|limits| limits.split_whitespace().next());
     match soft {
         Some("unlimited") => 1 << 20,
-        Some(soft) => soft.parse::<u64>().unwrap_or(1024).saturating_sub(64) / 2,
-        None => (1024 - 64) / 2,
+        Some(soft) => soft.parse::<u64>().unwrap_or(1024).saturating_sub(64).max(1),
+        None => 1024 - 64,
     }
 }
 
-pub(crate) fn resident() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = resident.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1024)
+/// Resident bytes of this process, 0 where the system does not say.
+pub(crate) fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = resident.and_then(|resident| resident.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
-/// The process's CPU time, user and system.
-pub(crate) fn cpu_time() -> Option<Duration> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field, the program's name in brackets, may hold anything; user and system time are the 14th and 15th.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let hundredths: Option<u64> = after_name
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().ok())
-        .sum();
-    Some(Duration::from_millis(hundredths? * 10))
+/// The CPU time of this process's threads, to the nanosecond.
+pub(crate) fn cpu_time() -> io::Result<Duration> {
+    let mut nanos = 0;
+    let threads = fs::read_dir("/proc/self/task").map_err(|error| {
+        io::Error::other(format!(
+            "CPU time comes from /proc/self/task, which only Linux has: {error}"
+        ))
+    })?;
+    for thread in threads {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let first = text.split_whitespace().next();
+        nanos += first.and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanos))
 }
 
 pub(crate) fn grouped(number: u64) -> String {

@@ -18,24 +18,15 @@ use tickwheel::Wheel;
 use tokio::{task::yield_now, time::Instant};
 
 use super::{
+    asking::{ask, unexpected},
     server::Server,
-    waiting::{pause, within},
 };
-use crate::{
-    error::Error,
-    nonce::{Nonce, random_part},
-    script::{Call, Script},
-};
+use crate::{error::Error, nonce::Nonce, script::Script};
 
 /// As many jobs as a script looks at.
 const BATCH: usize = 100;
-/// A batch takes no further operation once it has so many bytes.
+/// How many bytes a batch has at most. A larger operation goes alone, so that it can fail only by itself.
 const BATCH_BYTES: usize = 1 << 20;
-/// How long one attempt may take.
-const ATTEMPT: Duration = Duration::from_secs(2);
-/// How long to wait after an attempt that failed: at first, and at most.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Batcher {
     server: Arc<dyn Server>,
@@ -158,7 +149,11 @@ impl Batcher {
         let mut state = self.lock();
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
         let now = Instant::now();
-        while batch.len() < BATCH && bytes < BATCH_BYTES {
+        while batch.len() < BATCH {
+            let fits = |operation: &Operation| batch.is_empty() || bytes + operation.bytes() <= BATCH_BYTES;
+            if !state.waiting.front().is_some_and(fits) {
+                break;
+            }
             let Some(operation) = state.waiting.pop_front() else {
                 break;
             };
@@ -221,7 +216,9 @@ impl BatchTask {
             .map(|operation| operation.deadline)
             .max()
             .unwrap_or(sent);
-        match self.ask(&Arc::new(call), batch.len(), last).await {
+        let operations = batch.len();
+        let read = |answer: Value| digits(&answer, operations);
+        match ask(&*batcher.server, &batcher.wheel, call, last, read).await {
             Ok(answers) => {
                 for (operation, yes) in batch.into_iter().zip(answers) {
                     operation.answer(Ok(Answer { yes, sent }));
@@ -232,26 +229,6 @@ impl BatchTask {
                     operation.answer(Err(error.clone()));
                 }
             }
-        }
-    }
-
-    /// Sends the call until there is an answer, or nobody is interested any more.
-    async fn ask(&self, call: &Arc<Call>, operations: usize, last: Instant) -> Result<Vec<bool>, Error> {
-        let batcher = &self.batcher;
-        let began = Instant::now();
-        let mut rest = PAUSE;
-        loop {
-            let left = last.saturating_duration_since(Instant::now()).min(ATTEMPT);
-            let answer = within(&batcher.wheel, left, batcher.server.send(call.clone())).await;
-            let error = match answer.and_then(|answer| digits(&answer, operations)) {
-                Ok(answers) => return Ok(answers),
-                Err(error) => error,
-            };
-            if !is_passing(&error) || Instant::now() + rest >= last {
-                return Err(error.after(began.elapsed()));
-            }
-            pause(&batcher.wheel, rest / 2 + random_part(rest / 2)).await;
-            rest = (rest * 2).min(LONGEST_PAUSE);
         }
     }
 }
@@ -269,12 +246,6 @@ impl Drop for BatchTask {
     }
 }
 
-/// Whether to send the same batch again. A server without memory is not asked again: it would only be asked more.
-pub(super) fn is_passing(error: &Error) -> bool {
-    error.is_passing()
-        && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
-}
-
 fn digits(answer: &Value, expected: usize) -> Result<Vec<bool>, Error> {
     match answer {
         Value::BulkString(digits) if digits.len() == expected => {
@@ -282,13 +253,4 @@ fn digits(answer: &Value, expected: usize) -> Result<Vec<bool>, Error> {
         }
         other => Err(unexpected(other)),
     }
-}
-
-/// The error for an answer that no script of ours gives.
-pub(super) fn unexpected(answer: &Value) -> Error {
-    Error::Redis(redis::RedisError::from((
-        redis::ErrorKind::UnexpectedReturnType,
-        "not the answer of this script",
-        format!("{answer:?}"),
-    )))
 }

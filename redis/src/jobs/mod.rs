@@ -16,6 +16,7 @@ use tickwheel::Wheel;
 
 use crate::{connection::Connection, error::Error, notifications::Notifications};
 
+mod asking;
 mod batcher;
 mod claim;
 mod demand;
@@ -25,17 +26,21 @@ mod job;
 mod partition;
 mod queue;
 mod server;
+mod settings;
 mod take;
 mod waiting;
 mod worker;
 
-use batcher::unexpected;
+use asking::unexpected;
 use partition::text;
 use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
 
 pub use job::{Counts, DeadJob, Job};
 pub use worker::{Worker, WorkerBuilder};
+
+/// The longest string that Redis takes unless `proto-max-bulk-len` says otherwise.
+const MAX_PAYLOAD: usize = 512 << 20;
 
 /// A queue of jobs that come due later, and outlive the process that scheduled them.
 ///
@@ -132,7 +137,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// Fails if the id is empty, if Redis refused or gave no answer in 5 seconds, or if the queue cannot be opened. If no answer came,
+    /// Fails if the id is empty, if the payload is longer than 512 MiB, if Redis refused or gave no answer in 5 seconds, or if the queue cannot be opened. If no answer came,
     /// the job may have been scheduled. To schedule it again under the same id is safe.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "in", micros(delay), payload).await
@@ -154,6 +159,13 @@ impl<C> DelayedJobs<C> {
     }
 
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
+        if payload.len() > MAX_PAYLOAD {
+            return Err(Error::InvalidSetting {
+                setting: "payload",
+                value: format!("{} bytes", payload.len()),
+                allowed: "up to 512 MiB, the longest string of Redis",
+            });
+        }
         let arguments = vec![
             id.into(),
             kind.into(),

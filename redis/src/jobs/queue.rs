@@ -14,15 +14,14 @@ use tokio::{
 };
 
 use super::{
-    batcher::{Answer, Batcher, Operation, is_passing, unexpected},
+    asking::{ask, unexpected},
+    batcher::{Answer, Batcher, Operation},
     partition::{PREFIX, Partition, partition_of},
     server::Server,
-    waiting::{pause, within},
 };
 use crate::{
     error::Error,
     keys::Tag,
-    nonce::random_part,
     notifications::Notifications,
     script::{Call, Script},
 };
@@ -103,20 +102,7 @@ impl Queue {
 
     /// Sends a call that may be carried out twice, until it is answered or `PATIENCE` runs out.
     pub(super) async fn ask(&self, call: Call) -> Result<Value, Error> {
-        let call = Arc::new(call);
-        let began = Instant::now();
-        let last = began + PATIENCE;
-        let mut rest = Duration::from_millis(20);
-        loop {
-            let left = last.saturating_duration_since(Instant::now());
-            match within(&self.wheel, left, self.server.send(call.clone())).await {
-                Err(error) if is_passing(&error) && Instant::now() + rest < last => {
-                    pause(&self.wheel, rest / 2 + random_part(rest / 2)).await;
-                    rest = (rest * 2).min(Duration::from_millis(500));
-                }
-                answer => return answer.map_err(|error| error.after(began.elapsed())),
-            }
-        }
+        ask(&*self.server, &self.wheel, call, Instant::now() + PATIENCE, Ok).await
     }
 
     pub(super) fn partition(&self, id: &str) -> &Partition {

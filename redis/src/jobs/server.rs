@@ -5,12 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::Value;
 
-use crate::{
-    connection::Connection,
-    error::Error,
-    policy::{Keep, Policy},
-    script::Call,
-};
+use crate::{connection::Connection, error::Error, policy::Policy, script::Call};
 
 pub(super) trait Server: Send + Sync {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
@@ -39,6 +34,6 @@ impl<C: Connection> Server for Connected<C> {
     }
 
     fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.policy.check(&self.connection, Keep::Lasting).boxed()
+        self.policy.check(&self.connection).boxed()
     }
 }

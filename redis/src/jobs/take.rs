@@ -6,17 +6,14 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    batcher::unexpected,
+    asking::{ATTEMPT, unexpected},
     claim::{Claim, JobLease, valid_until},
     partition::{text, token},
     queue::{Queue, micros},
+    settings::Settings,
     waiting::within,
-    worker::Settings,
 };
 use crate::{error::Error, nonce::Nonce};
-
-/// How long one attempt may take, at most.
-const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Which take: of which worker, on which partition, and its number there.
 #[derive(Clone, Copy, Debug)]

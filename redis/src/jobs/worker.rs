@@ -9,9 +9,8 @@ use std::{
 };
 
 use futures_core::Stream;
-use tickwheel::Wheel;
 
-use super::{engine::Engine, inbox::Inbox, job::Job, queue::Queue};
+use super::{engine::Engine, inbox::Inbox, job::Job, queue::Queue, settings::Settings};
 use crate::error::Error;
 
 /// The settings of a [`Worker`], made by [`DelayedJobs::worker`](super::DelayedJobs::worker).
@@ -20,51 +19,6 @@ use crate::error::Error;
 pub struct WorkerBuilder {
     queue: Arc<Queue>,
     settings: Settings,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    pub(super) lease: Duration,
-    pub(super) attempts: u32,
-    pub(super) prefetch: usize,
-    pub(super) look_ahead: Duration,
-}
-
-/// The longest lease.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest look-ahead: what is held here nobody else can have.
-const HOUR: Duration = Duration::from_secs(60 * 60);
-/// More would be more to renew than is of use.
-const MAX_PREFETCH: usize = 10_000;
-
-impl Settings {
-    pub(super) fn check(&self, wheel: &Wheel) -> Result<(), Error> {
-        let shortest = wheel.tick_duration() * 20;
-        if !(shortest..=DAY).contains(&self.lease) {
-            return Err(Error::InvalidTtl {
-                ttl: self.lease,
-                min: shortest,
-                max: DAY,
-            });
-        }
-        let wrong = |setting, value, allowed| {
-            Err(Error::InvalidSetting {
-                setting,
-                value,
-                allowed,
-            })
-        };
-        if self.attempts == 0 {
-            return wrong("attempts", "0".to_owned(), "1 or more");
-        }
-        if !(1..=MAX_PREFETCH).contains(&self.prefetch) {
-            return wrong("prefetch", self.prefetch.to_string(), "1 to 10,000");
-        }
-        if self.look_ahead > HOUR {
-            return wrong("look_ahead", format!("{:?}", self.look_ahead), "up to an hour");
-        }
-        Ok(())
-    }
 }
 
 impl WorkerBuilder {
@@ -82,7 +36,7 @@ impl WorkerBuilder {
 
     /// Sets how long a job stays with a worker that is not heard of.
     ///
-    /// From 20 ticks of the wheel to 24 hours. The default is 30 seconds. The lease of a job that is worked on is renewed at a third of
+    /// From 200 ms, or 20 ticks of the wheel if that is more, to 24 hours. The default is 30 seconds. The lease of a job that is worked on is renewed at a third of
     /// this, so a job may take any time.
     pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
         self.settings.lease = lease;
@@ -152,7 +106,10 @@ impl Stream for Worker {
     type Item = Result<Job, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.inbox.poll_next(cx)
+        let inbox = &self.inbox;
+        inbox
+            .poll_next(cx)
+            .map(|next| next.map(|claim| claim.map(|claim| Job::new(claim, inbox.clone()))))
     }
 }
 

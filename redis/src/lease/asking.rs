@@ -12,9 +12,7 @@ use super::{
     release::{Ending, OnConnection},
     state::{State, Terms},
 };
-use crate::{
-    connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part, policy::Keep,
-};
+use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part};
 
 /// How an attempt ended that did not fail.
 pub(super) enum Attempt {
@@ -75,7 +73,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         let answer = loop {
             let asked = Instant::now();
             let ask = async {
-                policy.check(connection, Keep::All).await?;
+                policy.check(connection).await?;
                 calls.acquire(connection).await
             };
             let answer = tokio::select! {

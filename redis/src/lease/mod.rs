@@ -145,7 +145,7 @@ impl<C: Connection> Leases<C> {
     ///
     /// Before Redis is asked:
     ///
-    /// - [`Error::InvalidTtl`]: `ttl` is less than 20 ticks or more than 24 hours.
+    /// - [`Error::InvalidTtl`]: `ttl` is less than 200 ms or 20 ticks, or more than 24 hours.
     /// - [`Error::InvalidName`]: the name is empty.
     /// - [`Error::Wheel`]: the wheel is full or has been shut down.
     ///

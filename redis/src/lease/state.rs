@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::error::shortest_lease;
+
 #[derive(Debug)]
 pub(super) struct State {
     terms: Terms,
@@ -66,7 +68,7 @@ pub(super) enum Answer {
 impl Terms {
     /// The shortest and the longest lease.
     pub(super) fn limits(tick: Duration) -> (Duration, Duration) {
-        (tick * 20, Duration::from_secs(24 * 60 * 60))
+        (shortest_lease(tick), Duration::from_secs(24 * 60 * 60))
     }
 
     pub(super) fn new(ttl: Duration, tick: Duration) -> Terms {

@@ -11,7 +11,7 @@ use redis::{Client, cluster::ClusterClient};
 use tokio::{
     sync::Notify,
     task::AbortHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::nonce::random_part;
@@ -253,6 +253,8 @@ async fn run(hub: Weak<Hub>) {
 /// Until the connection fails.
 async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
     let mut subscribed: Vec<String> = Vec::new();
+    // Kept over every `changed`, so that busy listeners do not put the ping off.
+    let mut ping_at = Instant::now() + SILENCE;
     loop {
         let Some(wanted) = hub.upgrade().map(|hub| hub.channels()) else {
             return;
@@ -285,16 +287,18 @@ async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
                 () = changed.notified() => break,
                 message = link.next() => {
                     let Some(hub) = hub.upgrade() else { return };
+                    ping_at = Instant::now() + SILENCE;
                     match message {
                         Some(link::Message::On(channel)) => hub.wake(&channel),
                         Some(link::Message::Missed) => hub.wake_all(),
                         None => return,
                     }
                 }
-                () = sleep(SILENCE) => {
+                () = sleep_until(ping_at) => {
                     if !matches!(timeout(PATIENCE, link.ping()).await, Ok(Ok(()))) {
                         return;
                     }
+                    ping_at = Instant::now() + SILENCE;
                 }
             }
         }

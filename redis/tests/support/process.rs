@@ -100,6 +100,11 @@ pub fn faketime() -> String {
     let library = folders
         .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
         .find(|library| library.exists())
-        .expect("no libfaketime under /usr/lib: install Debian's libfaketime");
+        .unwrap_or_else(|| {
+            panic!(
+                "this test needs libfaketime, and /usr/lib/*/faketime/libfaketimeMT.so.1 is not there: \
+                 install Debian's libfaketime (`apt-get install libfaketime`)"
+            )
+        });
     library.to_str().expect("a path in UTF-8").to_owned()
 }

@@ -35,7 +35,7 @@ use sweep::Sweep;
 /// How long what has come due waits for a consumer that does not ask, before others may have it.
 const UNASKED: Duration = Duration::from_secs(1);
 /// How long what has been started waits for a consumer that does not come back.
-const UNFETCHED: Duration = Duration::from_millis(200);
+const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 
 pub(super) struct Engine {
     inbox: Arc<Inbox>,
@@ -166,7 +166,7 @@ impl Engine {
             } else if self.expire_at <= now {
                 self.expire();
             }
-            let status = inbox.notify_engine(self.wants_to_know());
+            let status = inbox.notify_engine_when(self.waits_for());
             if status.closed || (status.asked && self.paused) || self.wants_more(&status) {
                 continue;
             }
@@ -204,7 +204,7 @@ impl Engine {
         }
         // Nobody says when a job is fetched, nor when it is not.
         if status.ready > 0 || status.out > 0 {
-            next = next.min(now + UNFETCHED);
+            next = next.min(now + GIVE_BACK_AFTER);
         }
         next
     }

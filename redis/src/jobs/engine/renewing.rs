@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tickwheel::Wheel;
 use tokio::time::Instant;
 
-use super::{Engine, UNASKED, UNFETCHED};
+use super::{Engine, GIVE_BACK_AFTER, UNASKED};
 use crate::{
     error::Error,
     jobs::{
@@ -58,7 +58,7 @@ impl Engine {
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
         let is_over = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
         let unasked = !status.asked && is_over(status.due_since, UNASKED);
-        let unfetched = is_over(status.started_since, UNFETCHED);
+        let unfetched = is_over(status.started_since, GIVE_BACK_AFTER);
         if unasked {
             self.paused = true;
         }

@@ -39,7 +39,7 @@ impl Engine {
         self.has_more() && free > 0 && (starving || free >= self.half())
     }
 
-    pub(super) fn wants_to_know(&self) -> NotifyEngine {
+    pub(super) fn waits_for(&self) -> NotifyEngine {
         let more = self.has_more();
         NotifyEngine {
             asked: self.paused,

@@ -13,9 +13,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     claim::{Claim, JobLease},
-    job::Job,
     queue::Queue,
-    worker::Settings,
+    settings::Settings,
 };
 use crate::error::Error;
 
@@ -29,8 +28,8 @@ pub(super) use state::{NotifyEngine, Status};
 
 /// How far apart errors are yielded.
 const ERRORS_APART: Duration = Duration::from_secs(1);
-/// How long a consumer that has room may take to fetch what was started for it.
-const UNFETCHED: Duration = Duration::from_millis(2);
+/// A job finished while a started one has been left unfetched for longer than this shows that too many are started.
+const SURPLUS_AFTER: Duration = Duration::from_millis(2);
 
 pub(super) struct Inbox {
     pub(super) queue: Arc<Queue>,
@@ -56,7 +55,7 @@ impl Inbox {
 
     // The stream's side.
 
-    pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Job, Error>>> {
+    pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Claim, Error>>> {
         let waker = cx.waker().clone();
         let mut lost = Vec::new();
         let mut state = self.lock();
@@ -69,7 +68,7 @@ impl Inbox {
             state.asked = false;
             state.demand.fetched();
             drop(state);
-            return Poll::Ready(Some(Ok(Job::new(claim, self.clone()))));
+            return Poll::Ready(Some(Ok(claim)));
         }
         if let Some(error) = state.error.take() {
             return Poll::Ready(Some(Err(error)));
@@ -83,7 +82,7 @@ impl Inbox {
         let on_their_way = state.starting + state.started.len();
         state.demand.asked(on_their_way);
         let starts = self.start(&mut state);
-        let notify = state.engine_wants_to_know();
+        let notify = state.take_engine_notification();
         drop(state);
         drop(old);
         self.queue.update_all(starts);
@@ -117,7 +116,7 @@ impl Inbox {
         let others = state
             .started
             .front()
-            .is_some_and(|first| first.since.elapsed() > UNFETCHED);
+            .is_some_and(|first| first.since.elapsed() > SURPLUS_AFTER);
         state.demand.left(others);
     }
 
@@ -128,9 +127,9 @@ impl Inbox {
     }
 
     /// Says when the engine wants to be notified.
-    pub(super) fn notify_engine(&self, when: NotifyEngine) -> Status {
+    pub(super) fn notify_engine_when(&self, when: NotifyEngine) -> Status {
         let mut state = self.lock();
-        state.notify_engine = when;
+        state.engine_waits_for = when;
         state.status()
     }
 

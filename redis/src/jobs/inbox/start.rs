@@ -60,7 +60,7 @@ impl Inbox {
                 Some(_) => Vec::new(),
             };
             // The engine may take others in its place, or be waiting for the last one.
-            if state.engine_wants_to_know() || state.closed {
+            if state.take_engine_notification() || state.closed {
                 self.engine.notify_one();
             }
             drop(state);

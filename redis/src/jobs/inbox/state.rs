@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) demand: Demand,
     /// Whether the consumer waits for a job.
     pub(super) asked: bool,
-    pub(super) notify_engine: NotifyEngine,
+    pub(super) engine_waits_for: NotifyEngine,
     pub(super) waker: Option<Waker>,
     pub(super) error: Option<Error>,
     pub(super) last_error: Option<Instant>,
@@ -87,13 +87,13 @@ impl State {
     }
 
     /// Whether to notify the engine, which then says anew what it wants to hear of.
-    pub(super) fn engine_wants_to_know(&mut self) -> bool {
+    pub(super) fn take_engine_notification(&mut self) -> bool {
         let ready = self.ready();
-        let wanted = (self.notify_engine.asked && self.asked)
-            || self.notify_engine.low.is_some_and(|low| ready <= low)
-            || (self.notify_engine.starving && self.asked && ready == 0);
+        let wanted = (self.engine_waits_for.asked && self.asked)
+            || self.engine_waits_for.low.is_some_and(|low| ready <= low)
+            || (self.engine_waits_for.starving && self.asked && ready == 0);
         if wanted {
-            self.notify_engine = NotifyEngine::default();
+            self.engine_waits_for = NotifyEngine::default();
         }
         wanted
     }

@@ -1,0 +1,60 @@
+//! `ask`: sends a call again until it is answered or nobody needs the answer any more.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::Value;
+use tickwheel::Wheel;
+use tokio::time::Instant;
+
+use super::{
+    server::Server,
+    waiting::{pause, within},
+};
+use crate::{error::Error, nonce::random_part, script::Call};
+
+/// How long one attempt may take, at most.
+pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
+/// How long to wait after an attempt that failed: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Sends a call that may be carried out twice until `read` accepts an answer or `last` comes, with growing pauses in between.
+pub(super) async fn ask<T>(
+    server: &dyn Server,
+    wheel: &Wheel,
+    call: Call,
+    last: Instant,
+    read: impl Fn(Value) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let call = Arc::new(call);
+    let began = Instant::now();
+    let mut rest = PAUSE;
+    loop {
+        let left = last.saturating_duration_since(Instant::now()).min(ATTEMPT);
+        let answer = within(wheel, left, server.send(call.clone())).await;
+        let error = match answer.and_then(&read) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if !is_worth_repeating(&error) || Instant::now() + rest >= last {
+            return Err(error.after(began.elapsed()));
+        }
+        pause(wheel, rest / 2 + random_part(rest / 2)).await;
+        rest = (rest * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether to send the same call again. A server without memory is not asked again, because that would only ask more of it.
+fn is_worth_repeating(error: &Error) -> bool {
+    error.is_passing()
+        && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
+}
+
+/// The error for an answer that no script of ours gives.
+pub(super) fn unexpected(answer: &Value) -> Error {
+    Error::Redis(redis::RedisError::from((
+        redis::ErrorKind::UnexpectedReturnType,
+        "not the answer of this script",
+        format!("{answer:?}"),
+    )))
+}

@@ -1,0 +1,243 @@
+//! `Builder` and `BuildError`: every limit, and what the wheel says of its settings.
+
+use crate::support;
+
+use std::{error::Error, time::Duration};
+
+use tickwheel::{BuildError, Builder, Wheel};
+
+use support::{SECOND, ms, real_runtime};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const TOO_MANY_TIMERS: usize = u32::MAX as usize + 1;
+
+#[track_caller]
+fn assert_refused(builder: Builder, expected: &BuildError, message: &str) {
+    let error = builder.build().unwrap_err();
+    assert_eq!(error, *expected);
+    assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn a_tick_lasts_from_a_millisecond_to_an_hour() {
+    for given in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_nanos(999_999),
+    ] {
+        assert_refused(
+            Wheel::builder().tick_duration(given),
+            &BuildError::TickDuration { given },
+            &format!("a tick duration of {given:?}: a tick lasts from 1ms to 3600s"),
+        );
+    }
+    for given in [HOUR + Duration::from_nanos(1), Duration::MAX] {
+        assert_refused(
+            Wheel::builder().tick_duration(given),
+            &BuildError::TickDuration { given },
+            &format!("a tick duration of {given:?}: a tick lasts from 1ms to 3600s"),
+        );
+    }
+    for allowed in [ms(1), ms(10), HOUR] {
+        let wheel = Wheel::builder().tick_duration(allowed).build().unwrap();
+        assert_eq!(wheel.tick_duration(), allowed);
+    }
+}
+
+#[test]
+fn ticks_per_wheel_are_from_1_to_2_to_the_20() {
+    for given in [0, (1 << 20) + 1, usize::MAX] {
+        assert_refused(
+            Wheel::builder().ticks_per_wheel(given),
+            &BuildError::TicksPerWheel { given },
+            &format!("{given} ticks per wheel: a wheel has from 1 to 1048576"),
+        );
+    }
+    for (given, taken) in [
+        (1, 2),
+        (2, 2),
+        (3, 4),
+        (512, 512),
+        (513, 1024),
+        (1 << 20, 1 << 20),
+    ] {
+        let builder = Wheel::builder().ticks_per_wheel(given).levels(1).shards(1);
+        assert_eq!(
+            builder.build().unwrap().ticks_per_wheel(),
+            taken,
+            "{given} were given"
+        );
+    }
+}
+
+#[test]
+fn levels_are_from_1_to_8() {
+    for given in [0, 9, usize::MAX] {
+        assert_refused(
+            Wheel::builder().levels(given),
+            &BuildError::Levels { given },
+            &format!("{given} levels: a wheel has from 1 to 8"),
+        );
+    }
+    for allowed in 1..=8 {
+        let wheel = Wheel::builder()
+            .levels(allowed)
+            .ticks_per_wheel(4)
+            .build()
+            .unwrap();
+        assert_eq!(wheel.levels(), allowed);
+    }
+}
+
+#[test]
+fn shards_are_from_1_to_1024_and_a_power_of_two() {
+    for given in [0, 1025, usize::MAX] {
+        assert_refused(
+            Wheel::builder().shards(given),
+            &BuildError::Shards { given },
+            &format!("{given} shards: a wheel has from 1 to 1024"),
+        );
+    }
+    for (given, taken) in [(1, 1), (3, 4), (5, 8), (1000, 1024), (1024, 1024)] {
+        let builder = Wheel::builder().shards(given).ticks_per_wheel(2).levels(1);
+        assert_eq!(builder.build().unwrap().shards(), taken, "{given} were given");
+    }
+}
+
+#[test]
+fn a_limit_of_pending_timers_is_from_1_to_u32_max() {
+    for given in [0, TOO_MANY_TIMERS, usize::MAX] {
+        assert_refused(
+            Wheel::builder().max_pending(given),
+            &BuildError::MaxPending { given },
+            &format!("a limit of {given} pending timers: it is from 1 to 4294967295"),
+        );
+    }
+    for allowed in [1, u32::MAX as usize] {
+        let wheel = Wheel::builder().max_pending(allowed).build().unwrap();
+        assert_eq!(wheel.max_pending(), Some(allowed));
+    }
+}
+
+#[test]
+fn a_capacity_is_from_1_to_u32_max() {
+    for given in [0, TOO_MANY_TIMERS, usize::MAX] {
+        assert_refused(
+            Wheel::builder().capacity(given),
+            &BuildError::Capacity { given },
+            &format!("a capacity of {given} timers: it is from 1 to 4294967295"),
+        );
+    }
+    Wheel::builder().capacity(1).build().unwrap();
+}
+
+#[test]
+fn the_first_setting_out_of_its_limits_is_the_one_reported() {
+    let all_wrong = || {
+        Wheel::builder()
+            .ticks_per_wheel(0)
+            .levels(0)
+            .shards(0)
+            .max_pending(0)
+    };
+    assert_eq!(
+        all_wrong().build().unwrap_err(),
+        BuildError::TicksPerWheel { given: 0 }
+    );
+    let the_rest = all_wrong().ticks_per_wheel(8);
+    assert_eq!(the_rest.build().unwrap_err(), BuildError::Levels { given: 0 });
+}
+
+#[test]
+fn a_build_error_goes_wherever_errors_go() {
+    let error: Box<dyn Error + Send + Sync> = Box::new(Wheel::builder().levels(0).build().unwrap_err());
+    assert_eq!(error.to_string(), "0 levels: a wheel has from 1 to 8");
+    assert_eq!(
+        *error.downcast::<BuildError>().unwrap(),
+        BuildError::Levels { given: 0 }
+    );
+}
+
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn memory_that_cannot_be_had_is_said_of_the_capacity_given() {
+    let given = u32::MAX as usize;
+    let expected = BuildError::Memory { given };
+    assert_eq!(
+        expected.to_string(),
+        "a capacity of 4294967295 timers: there is not enough memory for them, of the 1 to 4294967295 allowed"
+    );
+    // Whether so much can be had is the machine's decision; on two shards half of it is asked for twice.
+    if let Err(error) = Wheel::builder().shards(2).capacity(given).build() {
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn a_capacity_is_there_from_the_start_and_stays() {
+    let wheel = Wheel::builder().capacity(5_000).shards(1).build().unwrap();
+    let before = wheel.metrics().arena_bytes;
+    assert!(before >= 5_000 * 32, "{before} bytes cannot hold 5,000 timers");
+    let spread = Wheel::builder().capacity(5_001).shards(2).build().unwrap();
+    assert!(
+        spread.metrics().arena_bytes > before,
+        "where it does not divide by the shards, it is rounded up"
+    );
+
+    let runtime = real_runtime();
+    runtime.block_on(async {
+        let mut sleeps: Vec<_> = (0..5_000).map(|_| wheel.sleep(SECOND)).collect();
+        for sleep in &mut sleeps {
+            assert!(futures::poll!(sleep).is_pending());
+        }
+        assert_eq!(wheel.metrics().arena_bytes, before, "nothing had to grow");
+    });
+    assert_eq!(wheel.pending(), 0);
+    // With its driver goes what was kept for reuse: now the arena is empty.
+    drop(runtime);
+    assert_eq!(
+        wheel.metrics().arena_bytes,
+        before,
+        "what was asked for is not given back"
+    );
+}
+
+#[test]
+fn the_defaults_are_those_of_new() {
+    for wheel in [
+        Wheel::new(),
+        Wheel::default(),
+        Builder::default().build().unwrap(),
+    ] {
+        assert_eq!(wheel.tick_duration(), ms(1));
+        assert_eq!(wheel.ticks_per_wheel(), 512);
+        assert_eq!(wheel.levels(), 4);
+        assert_eq!(wheel.max_pending(), None);
+        assert!(wheel.shards().is_power_of_two());
+        let cores = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(wheel.shards(), cores.next_power_of_two());
+    }
+}
+
+#[test]
+fn a_wheel_tells_its_name_and_settings_in_debug() {
+    let wheel = Wheel::builder()
+        .name("leases")
+        .levels(3)
+        .max_pending(77)
+        .build()
+        .unwrap();
+    let debug = format!("{wheel:?}");
+    for part in ["leases", "levels: 3", "Some(77)", "tick_duration: 1ms", "512"] {
+        assert!(debug.contains(part), "{part} is missing in {debug}");
+    }
+}
+
+#[test]
+fn a_builder_can_be_kept_and_used_twice() {
+    let builder = Wheel::builder().levels(2);
+    let (first, second) = (builder.clone().build().unwrap(), builder.build().unwrap());
+    assert_eq!(first.shutdown().timers, 0);
+    assert!(first.is_shutdown());
+    assert!(!second.is_shutdown(), "they are two wheels");
+}

@@ -1,0 +1,465 @@
+//! The wheel of the runtime that one is in.
+
+use crate::support;
+
+use std::{
+    future::{Future, pending},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, Barrier, mpsc},
+    task::{Context, Poll, Waker},
+    thread,
+};
+
+use futures::poll;
+use support::*;
+use tickwheel::{Wheel, time};
+use tokio::{
+    runtime::{Handle, Runtime},
+    task::LocalSet,
+    time::Instant,
+};
+
+/// Whether two handles are of one wheel: what hangs on the one is counted by the other.
+fn are_one(one: &Wheel, other: &Wheel) -> bool {
+    let before = other.pending();
+    let mut timeout = one.timeout(DAY, pending::<()>());
+    register(&mut timeout);
+    other.pending() > before
+}
+
+/// Until the current runtime has so many tasks.
+async fn tasks_come_to(tasks: usize) {
+    for _ in 0..1_000_000 {
+        if alive_tasks() == tasks {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{} tasks are alive", alive_tasks());
+}
+
+fn runtimes() -> [Runtime; 3] {
+    [real_runtime(), paused_runtime(), threaded_runtime(2)]
+}
+
+/// A label's name lives as long as the wheel.
+#[test]
+fn the_thread_that_ends_a_runtime_keeps_nothing_of_its_wheel() {
+    for runtime in [real_runtime(), paused_runtime()] {
+        let name: Arc<str> = "database".into();
+        runtime.block_on(async { drop(Wheel::current().labelled(name.clone())) });
+        assert!(Arc::strong_count(&name) > 1);
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&name), 1);
+    }
+}
+
+#[test]
+fn a_runtime_has_one_wheel_and_no_other_has_it() {
+    let [one, other] = [threaded_runtime(2), threaded_runtime(2)];
+    let wheels = |runtime: &Runtime| -> Vec<Wheel> {
+        runtime.block_on(async {
+            let mut wheels = vec![Wheel::current(), Wheel::try_current().unwrap()];
+            for _ in 0..4 {
+                wheels.push(tokio::spawn(async { Wheel::current() }).await.unwrap());
+                wheels.push(tokio::task::spawn_blocking(Wheel::current).await.unwrap());
+            }
+            wheels
+        })
+    };
+    let (mine, others) = (wheels(&one), wheels(&other));
+    let _entered = one.enter();
+    for wheel in &mine {
+        assert!(are_one(wheel, &mine[0]));
+        assert!(!are_one(wheel, &others[0]));
+    }
+}
+
+#[test]
+fn all_who_ask_first_at_once_get_one_wheel() {
+    for _ in 0..50 {
+        for runtime in runtimes() {
+            let together = Barrier::new(4);
+            let wheels: Vec<Wheel> = thread::scope(|scope| {
+                let ask = || {
+                    let _entered = runtime.enter();
+                    together.wait();
+                    Wheel::current()
+                };
+                let asking = [(); 4].map(|()| scope.spawn(ask));
+                asking.into_iter().map(|asked| asked.join().unwrap()).collect()
+            });
+            wheels[0].shutdown();
+            assert!(wheels.iter().all(Wheel::is_shutdown));
+            // Of those who came too late to be first, nothing is left on the runtime.
+            runtime.block_on(tasks_come_to(1));
+        }
+    }
+}
+
+#[test]
+fn outside_a_runtime_there_is_none() {
+    const WORDS: &str = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+    let message = |call: fn()| {
+        let panicked = catch_unwind(call).unwrap_err();
+        *panicked.downcast::<String>().unwrap()
+    };
+    assert_eq!(Wheel::try_current().unwrap_err().to_string(), WORDS);
+    assert_eq!(message(|| drop(Wheel::current())), WORDS);
+    assert_eq!(message(|| drop(time::sleep(SECOND))), WORDS);
+    assert_eq!(message(|| drop(time::sleep_until(Instant::now()))), WORDS);
+    assert_eq!(message(|| drop(time::timeout(SECOND, async {}))), WORDS);
+    assert_eq!(
+        message(|| drop(time::timeout_at(Instant::now(), async {}))),
+        WORDS
+    );
+    assert_eq!(message(|| drop(time::interval(SECOND))), WORDS);
+    assert_eq!(message(|| drop(time::interval_at(Instant::now(), SECOND))), WORDS);
+}
+
+#[test]
+fn without_timers_constructors_panic_where_tokios_do() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let message = |panicked: Box<dyn std::any::Any + Send>| match panicked.downcast::<&str>() {
+        Ok(words) => words.to_string(),
+        Err(other) => *other.downcast::<String>().unwrap(),
+    };
+    let tokios = catch_unwind(|| drop(tokio::time::sleep(SECOND))).unwrap_err();
+    let words = message(tokios);
+    // The wheel is there; with it, as without it, a future is not.
+    let wheel = Wheel::current();
+    for _ in 0..2 {
+        let ours = catch_unwind(|| drop(time::timeout(SECOND, pending::<()>()))).unwrap_err();
+        assert_eq!(message(ours), words);
+    }
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[test]
+fn current_is_the_runtime_entered_now() {
+    let outer = threaded_runtime(1);
+    let inner = threaded_runtime(1);
+    let of_outer = outer.block_on(async { Wheel::current() });
+    let of_inner = inner.block_on(async { Wheel::current() });
+    let inner = inner.handle().clone();
+    let outer_too = of_outer.clone();
+    let task = async move {
+        assert!(are_one(&Wheel::current(), &outer_too));
+        {
+            let _entered = inner.enter();
+            assert!(are_one(&Wheel::current(), &of_inner));
+        }
+        assert!(are_one(&Wheel::current(), &outer_too));
+        tokio::task::block_in_place(|| {
+            inner.block_on(async { assert!(are_one(&Wheel::current(), &of_inner)) });
+        });
+        assert!(are_one(&Wheel::current(), &outer_too));
+    };
+    outer.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+#[test]
+fn a_local_set_asks_the_runtime_that_it_is_on() {
+    let [one, other] = [paused_runtime(), paused_runtime()];
+    let set = LocalSet::new();
+    let (sender, receiver) = mpsc::channel();
+    let (go_on, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    // One task, with one id, on two runtimes.
+    set.spawn_local(async move {
+        while turns.recv().await.is_some() {
+            sender.send(Wheel::current()).unwrap();
+        }
+    });
+    for runtime in [&one, &other, &one] {
+        go_on.send(()).unwrap();
+        set.block_on(runtime, settle());
+        let found = receiver.try_recv().unwrap();
+        runtime.block_on(async { assert!(are_one(&found, &Wheel::current())) });
+    }
+}
+
+#[test]
+fn a_future_is_driven_by_the_runtime_it_was_made_on() {
+    let elsewhere = threaded_runtime(1);
+    let here = paused_runtime();
+    let made_elsewhere = || {
+        let _entered = elsewhere.enter();
+        let interval = time::interval_at(Instant::now() + ms(20), ms(20));
+        (
+            time::sleep(ms(20)),
+            time::timeout(ms(20), pending::<()>()),
+            interval,
+        )
+    };
+    // On a busy machine the sleep may be over before it is polled.
+    loop {
+        let (mut sleep, mut timeout, mut interval) = made_elsewhere();
+        let start = std::time::Instant::now();
+        let waited = here.block_on(async {
+            // This clock stands still as long as somebody else may wake the task.
+            let keeping = tokio::task::spawn_blocking(|| thread::sleep(ms(100)));
+            let waited = poll!(&mut sleep).is_pending();
+            if waited {
+                (&mut sleep).await;
+            }
+            assert!((&mut timeout).await.is_err());
+            interval.tick().await;
+            assert!(start.elapsed() >= ms(20));
+            assert_eq!(alive_tasks(), 0, "nothing was started here");
+            keeping.await.unwrap();
+            waited
+        });
+        if waited {
+            break;
+        }
+    }
+    let _entered = elsewhere.enter();
+    let metrics = Wheel::current().metrics();
+    assert!(metrics.driven && metrics.expired >= 2, "{metrics:?}");
+}
+
+#[test]
+fn a_runtime_that_is_not_driven_holds_up_nobody() {
+    let idle = real_runtime();
+    let mut stuck = {
+        let _entered = idle.enter();
+        waiting(Waker::noop(), || time::sleep(ms(20)))
+    };
+    let driven = real_runtime();
+    driven.block_on(async {
+        time::sleep(ms(50)).await;
+        assert!(time::timeout(ms(20), pending::<()>()).await.is_err());
+    });
+    register(&mut stuck);
+    idle.block_on(stuck);
+}
+
+#[test]
+fn what_outlives_its_runtime_completes_where_it_is_polled() {
+    for (made_on, polled_on) in [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+    ] {
+        let polled_on = runtimes().into_iter().nth(polled_on).unwrap();
+        let made_on = runtimes().into_iter().nth(made_on).unwrap();
+        let (fresh, mut polled, wheel) = made_on.block_on(async {
+            // On a busy machine its first tick may have come by then, and is then not left for later.
+            let next_tick = || {
+                let mut interval = time::interval_at(Instant::now() + ms(30), ms(30));
+                let mut cx = Context::from_waker(Waker::noop());
+                interval.poll_tick(&mut cx).is_pending().then_some(interval)
+            };
+            let polled = (
+                waiting(Waker::noop(), || time::sleep(ms(30))),
+                waiting(Waker::noop(), || time::timeout(ms(30), pending::<()>())),
+                std::iter::repeat_with(next_tick).flatten().next().unwrap(),
+            );
+            let fresh = (time::sleep(ms(30)), time::timeout(ms(30), pending::<()>()));
+            (fresh, polled, Wheel::current())
+        });
+        drop(made_on);
+        let start = std::time::Instant::now();
+        polled_on.block_on(async {
+            polled.0.await;
+            assert!(polled.1.await.is_err());
+            polled.2.tick().await;
+            fresh.0.await;
+            assert!(fresh.1.await.is_err());
+        });
+        assert!(start.elapsed() < SECOND * 10);
+        // Its driver goes with the last of them, though a handle is left.
+        drop(polled.2);
+        polled_on.block_on(tasks_come_to(0));
+        assert_at_rest(&wheel);
+    }
+}
+
+#[test]
+fn what_is_made_while_a_runtime_ends_hangs_nobody() {
+    struct Asking(mpsc::Sender<(Wheel, time::Sleep)>);
+    impl Drop for Asking {
+        fn drop(&mut self) {
+            self.0.send((Wheel::current(), time::sleep(ms(10)))).unwrap();
+        }
+    }
+    for runtime in runtimes() {
+        let (sender, receiver) = mpsc::channel();
+        runtime.block_on(async {
+            for task in 0..20 {
+                if task == 10 {
+                    Wheel::current();
+                }
+                let asking = Asking(sender.clone());
+                tokio::spawn(async move {
+                    let _asking = asking;
+                    pending::<()>().await
+                });
+            }
+            settle().await;
+        });
+        drop(sender);
+        drop(runtime);
+        let made: Vec<_> = receiver.iter().collect();
+        assert_eq!(made.len(), 20);
+        let next = paused_runtime();
+        for (wheel, sleep) in made {
+            next.block_on(sleep);
+            // The wheel's own runtime has gone: there it goes with its last timer, though a handle is left.
+            next.block_on(tasks_come_to(0));
+            assert_at_rest(&wheel);
+        }
+    }
+}
+
+#[test]
+fn a_handle_of_a_runtime_that_ended_gives_a_wheel_that_works_elsewhere() {
+    for runtime in runtimes() {
+        let ended = runtime.handle().clone();
+        drop(runtime);
+        let sleep = {
+            let _entered = ended.enter();
+            time::sleep(ms(10))
+        };
+        paused_runtime().block_on(sleep);
+    }
+}
+
+#[test]
+fn a_kept_handle_works_on_under_other_runtimes() {
+    let wheel = paused_runtime().block_on(async { Wheel::current() });
+    for runtime in runtimes() {
+        runtime.block_on(async {
+            wheel.sleep(ms(10)).await.unwrap();
+            assert!(wheel.timeout(ms(10), pending::<()>()).await.is_err());
+            assert!(!are_one(&wheel, &Wheel::current()));
+            assert_eq!(wheel.schedule(ms(10), async { 7 }).await.unwrap(), 7);
+        });
+    }
+}
+
+/// What each of the runtimes side by side does: every timer is to be found on its own clock.
+async fn live(seed: u64, is_paused: bool) {
+    let pace = match is_paused {
+        true => DAY,
+        false => ms(3),
+    };
+    let start = Instant::now();
+    for round in 0..10 {
+        let duration = pace * u32::try_from(seed % 7 + round % 3 + 1).unwrap();
+        let before = Instant::now();
+        time::sleep(duration).await;
+        let slept = before.elapsed();
+        assert!(slept >= duration, "{slept:?} for {duration:?}");
+        assert!(
+            !is_paused || slept < duration + TICK * 2,
+            "{slept:?} for {duration:?}"
+        );
+        let before = Instant::now();
+        assert!(time::timeout(duration, pending::<()>()).await.is_err());
+        let waited = before.elapsed();
+        assert!(waited >= duration, "{waited:?} for {duration:?}");
+        assert!(
+            !is_paused || waited < duration + TICK * 3,
+            "{waited:?} for {duration:?}"
+        );
+    }
+    let mut interval = time::interval(pace);
+    for _ in 0..5 {
+        interval.tick().await;
+    }
+    assert!(is_paused == (start.elapsed() > DAY));
+    assert_eq!(
+        Wheel::current().metrics().registered,
+        Wheel::current().metrics().expired
+    );
+}
+
+#[test]
+fn a_hundred_runtimes_side_by_side_do_not_meet() {
+    let together = Barrier::new(100);
+    thread::scope(|scope| {
+        for seed in 0..100 {
+            let together = &together;
+            scope.spawn(move || {
+                let runtime = match seed % 3 {
+                    0 => real_runtime(),
+                    1 => threaded_runtime(1),
+                    _ => paused_runtime(),
+                };
+                together.wait();
+                runtime.block_on(live(seed, seed % 3 == 2));
+                let wheel = runtime.block_on(async { Wheel::current() });
+                drop(runtime);
+                assert!(!wheel.metrics().driven);
+                assert_at_rest(&wheel);
+            });
+        }
+    });
+}
+
+#[test]
+fn runtimes_within_one_thread_take_turns() {
+    let paused: Vec<Runtime> = (0..8).map(|_| paused_runtime()).collect();
+    let mut sleeps: Vec<_> = paused
+        .iter()
+        .enumerate()
+        .map(|(number, runtime)| {
+            let _entered = runtime.enter();
+            time::sleep(DAY * number as u32)
+        })
+        .collect();
+    // Each moves its own clock and no other.
+    for (number, runtime) in paused.iter().enumerate().rev() {
+        let elapsed = runtime.block_on(async {
+            let start = Instant::now();
+            (&mut sleeps[number]).await;
+            start.elapsed()
+        });
+        assert!(elapsed >= DAY * number as u32 && elapsed < DAY * number as u32 + TICK);
+    }
+}
+
+#[test]
+fn a_task_asks_while_its_runtime_is_being_made_to_wait() {
+    // First asked for from within a poll, with the keeper's task not yet run and the runtime dropped before it ever is.
+    let runtime = real_runtime();
+    let _entered = runtime.enter();
+    let wheel = Wheel::current();
+    let mut sleep = Box::pin(time::sleep(DAY));
+    register(&mut sleep);
+    assert_eq!(wheel.pending(), 1);
+    drop(_entered);
+    drop(runtime);
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        Pin::new(&mut sleep).poll(&mut cx) == Poll::Pending
+    }));
+    assert!(
+        polled.is_err(),
+        "with no runtime to be driven by, it does not hang"
+    );
+    assert!(Handle::try_current().is_err());
+}
+
+/// What `RuntimeMetrics::num_alive_tasks` counts on our account: one task that tells when the runtime ends, and the driver.
+#[tokio::test(start_paused = true)]
+async fn a_current_wheel_is_two_tasks_of_its_runtime() {
+    assert_eq!(alive_tasks(), 0);
+    let mut sleep = time::sleep(DAY);
+    assert_eq!(alive_tasks(), 1, "a timer that is not polled has no driver");
+    register(&mut sleep);
+    settle().await;
+    assert_eq!(alive_tasks(), 2);
+    drop(sleep);
+    advance(DAY).await;
+    assert_eq!(alive_tasks(), 2, "they stay for the next timer");
+}

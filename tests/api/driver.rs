@@ -1,0 +1,1304 @@
+//! The driver: lazy, replaced when its runtime goes, right on every clock, deaf to what wakers do.
+
+// Futures that outlive their runtime are what many of these tests are about.
+#![allow(clippy::async_yields_async)]
+
+use crate::support;
+
+use std::{
+    future::{Future, pending},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, LazyLock, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    task::Waker,
+    thread,
+    time::Duration,
+};
+
+use tickwheel::{Sleep, SleepError, TimeoutError, Wheel};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{Instant, pause, resume},
+};
+use tokio_test::{assert_pending, assert_ready_eq, task};
+
+use support::{
+    DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms,
+    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waiting, waiting_task,
+    waker_of,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Blocks the thread until the real clock says so.
+fn block_until(deadline: Instant) {
+    while std::time::Instant::now() < deadline.into_std() {
+        thread::yield_now();
+    }
+}
+
+// Lazy, and quiet when there is nothing to do.
+
+#[tokio::test(start_paused = true)]
+async fn the_first_registration_starts_it_and_nothing_before_does() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(SECOND);
+    sleep.reset(Instant::now() + SECOND);
+    let mut interval = wheel.interval(SECOND);
+    interval.tick().await.unwrap(); // at once
+    wheel.timeout(SECOND, async {}).await.unwrap(); // ready
+    wheel.sleep(Duration::ZERO).await.unwrap();
+    settle().await;
+    assert_eq!(alive_tasks(), 0);
+
+    register(&mut sleep);
+    assert_eq!(alive_tasks(), 1);
+    let mut other = wheel.sleep(SECOND);
+    register(&mut other);
+    assert_eq!(alive_tasks(), 1, "one task for each wheel");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hours_sleep_costs_a_handful_of_visits() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    wheel.sleep(SECOND * 3600).await.unwrap();
+    assert_eq!(
+        start.elapsed(),
+        SECOND * 3600,
+        "auto-advance went to the deadline and not beyond"
+    );
+    let visits = wheel.metrics().wakeups;
+    assert!(visits <= 6, "{visits} visits for 360,000 ticks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn auto_advance_jumps_from_deadline_to_deadline() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let tasks: Vec<_> = (1..=20_u32)
+        .map(|n| {
+            let wheel = wheel.clone();
+            tokio::spawn(async move {
+                wheel
+                    .timeout(SECOND * 600 * n, pending::<()>())
+                    .await
+                    .unwrap_err();
+                start.elapsed()
+            })
+        })
+        .collect();
+    for (n, task) in (1..).zip(tasks) {
+        assert_eq!(task.await.unwrap(), SECOND * 600 * n);
+    }
+    let visits = wheel.metrics().wakeups;
+    assert!(
+        visits <= 20 * 4,
+        "{visits} visits for 20 deadlines in 200 minutes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_wheel_costs_no_wake_up() {
+    let wheel = Wheel::new();
+    wheel.sleep(SECOND).await.unwrap();
+    settle().await;
+    let before = wheel.metrics();
+    for _ in 0..1_000 {
+        advance(SECOND).await;
+    }
+    assert_eq!(wheel.metrics(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_far_away_cost_no_wake_up_until_they_are_near() {
+    let wheel = Wheel::new();
+    let mut sleeps: Vec<_> = (0..1_000).map(|n| wheel.sleep(DAY + ms(n))).collect();
+    sleeps.iter_mut().for_each(register);
+    settle().await;
+    let before = wheel.metrics().wakeups;
+    for _ in 0..600 {
+        advance(SECOND).await;
+    }
+    assert!(wheel.metrics().wakeups - before <= 1, "ten minutes of nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_before_the_planned_visit_brings_the_visit_forward() {
+    let wheel = Wheel::new();
+    let mut far = wheel.sleep(DAY);
+    register(&mut far);
+    settle().await;
+    let mut near = task::spawn(wheel.sleep(ms(50)));
+    assert_pending!(near.poll());
+    advance(ms(50)).await;
+    assert!(near.is_woken());
+}
+
+#[tokio::test]
+async fn a_wheel_that_ticks_under_load_dozes_again_afterwards() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let mut busy: Vec<_> = (0..2_000)
+        .map(|_| wheel.timeout(SECOND * 3600, pending::<()>()))
+        .collect();
+    busy.iter_mut().for_each(register);
+    let started = std::time::Instant::now();
+    while wheel.metrics().dozes == 0 {
+        assert!(
+            started.elapsed() < SECOND * 60,
+            "it never dozed: {:?}",
+            wheel.metrics()
+        );
+        // It ticks and dozes by the real clock alone.
+        tokio::time::sleep(ms(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_handles_pending_futures_complete_and_then_the_task_ends() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut timeout = task::spawn(wheel.timeout(SECOND * 2, pending::<()>()));
+    assert_pending!(sleep.poll());
+    assert_pending!(timeout.poll());
+    drop(wheel);
+    advance(SECOND).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    drop(sleep);
+    settle().await;
+    assert_eq!(alive_tasks(), 1, "a timer is left");
+    advance(SECOND).await;
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+    drop(timeout);
+    settle().await;
+    assert_eq!(alive_tasks(), 0);
+}
+
+#[test]
+fn a_driver_that_ends_tells_the_next_how_far_it_came() {
+    let first = paused_runtime();
+    let sleep = first.block_on(async {
+        let wheel = Wheel::new();
+        let mut other = wheel.sleep(SECOND * 10);
+        register(&mut other);
+        let sleep = wheel.sleep(SECOND * 20);
+        drop(wheel);
+        other.await.unwrap();
+        settle().await;
+        assert_eq!(alive_tasks(), 0, "nobody needs a driver");
+        sleep
+    });
+    drop(first);
+    assert_left(&paused_runtime(), sleep, SECOND * 10);
+}
+
+/// On the real clock, where a dropped timer is kept for reuse: none is once the handles are gone.
+#[test]
+fn without_handles_a_dropped_timer_keeps_no_driver() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        let (waker, _) = counting_waker();
+        let mut sleep = wheel.sleep(DAY);
+        register_for(&waker, &mut sleep);
+        settle().await;
+        drop(wheel);
+        settle().await;
+        assert_eq!(alive_tasks(), 1, "the sleep needs a driver");
+        drop(sleep);
+        // It stays a moment for the next timer.
+        let gone = async {
+            while alive_tasks() > 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        };
+        tokio::time::timeout(SECOND * 60, gone)
+            .await
+            .expect("the driver stays");
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_left_without_handles_and_never_polled_still_completes() {
+    let wheel = Wheel::new();
+    let mut first = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(first.poll());
+    let second = wheel.sleep(SECOND * 3);
+    drop((wheel, first));
+    settle().await;
+    let start = Instant::now();
+    second.await.unwrap();
+    assert_eq!(start.elapsed(), SECOND * 3);
+    settle().await;
+    assert_eq!(alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_left_without_handles_counts_the_time_without_a_driver() {
+    let wheel = Wheel::new();
+    let mut first = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(first.poll());
+    let mut second = wheel.sleep(SECOND * 3);
+    let (mut later, mut earlier) = (wheel.sleep(SECOND * 3), wheel.sleep(SECOND * 3));
+    drop((wheel, first));
+    settle().await;
+    assert_eq!(alive_tasks(), 0, "the driver has gone");
+    let start = Instant::now();
+    advance(SECOND).await;
+    later.reset(start + SECOND * 4);
+    earlier.reset(start + SECOND * 2);
+    (&mut second).await.unwrap();
+    assert_eq!(start.elapsed(), SECOND * 3);
+    assert!(earlier.await.is_ok());
+    assert_eq!(start.elapsed(), SECOND * 3);
+    later.await.unwrap();
+    assert_eq!(start.elapsed(), SECOND * 4);
+    drop(second);
+    settle().await;
+    assert_eq!(alive_tasks(), 0);
+}
+
+// Runtimes.
+
+#[test]
+fn timers_elapse_on_every_kind_of_runtime() {
+    for runtime in [real_runtime(), paused_runtime(), threaded_runtime(2)] {
+        let wheel = Wheel::new();
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..200)
+                .map(|n| {
+                    let wheel = wheel.clone();
+                    tokio::spawn(async move {
+                        wheel.sleep(ms(n % 20)).await.unwrap();
+                        wheel.timeout(ms(n % 20), pending::<()>()).await.unwrap_err();
+                        wheel.interval(ms(5)).tick().await.unwrap();
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        assert_at_rest(&wheel);
+    }
+}
+
+static WHEEL: LazyLock<Wheel> = LazyLock::new(Wheel::new);
+
+#[test]
+fn a_static_wheel_serves_one_runtime_after_another() {
+    for round in 0..4 {
+        for runtime in [real_runtime(), paused_runtime(), threaded_runtime(2)] {
+            runtime.block_on(async {
+                let start = Instant::now();
+                WHEEL.sleep(ms(15)).await.unwrap();
+                assert!(start.elapsed() >= ms(15), "round {round}");
+                let start = Instant::now();
+                let elapsed = WHEEL.timeout(ms(15), pending::<()>()).await;
+                assert_eq!(elapsed, Err(TimeoutError::Elapsed));
+                assert!(start.elapsed() >= ms(15), "round {round}");
+            });
+        }
+    }
+    assert_at_rest(&WHEEL);
+}
+
+#[test]
+fn futures_await_on_a_foreign_executor_with_a_handle() {
+    let runtime = threaded_runtime(2);
+    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
+    let start = std::time::Instant::now();
+    futures::executor::block_on(async {
+        wheel.sleep(ms(15)).await.unwrap();
+        assert!(start.elapsed() >= ms(15));
+        assert!(wheel.timeout(ms(15), pending::<()>()).await.is_err());
+        assert!(start.elapsed() >= ms(30));
+        let mut interval = wheel.interval(ms(5));
+        for _ in 0..3 {
+            interval.tick().await.unwrap();
+        }
+        wheel.idle_timer(ms(5)).await.unwrap();
+    });
+    assert!(start.elapsed() >= ms(45));
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_wheel_that_is_driven_already_serves_a_foreign_executor_without_a_handle() {
+    let runtime = threaded_runtime(2);
+    let wheel = Wheel::new();
+    runtime.block_on(wheel.sleep(ms(1))).unwrap();
+    let start = std::time::Instant::now();
+    futures::executor::block_on(wheel.sleep(ms(15))).unwrap();
+    assert!(start.elapsed() >= ms(15));
+}
+
+#[test]
+fn a_handle_drives_the_wheel_though_another_runtime_polls_it() {
+    let dedicated = threaded_runtime(2);
+    let wheel = Wheel::builder()
+        .handle(dedicated.handle().clone())
+        .build()
+        .unwrap();
+    real_runtime().block_on(async {
+        wheel.sleep(ms(5)).await.unwrap();
+        assert_eq!(alive_tasks(), 0, "the driver is not here");
+    });
+    assert_eq!(dedicated.metrics().num_alive_tasks(), 1, "but there");
+}
+
+#[test]
+fn a_wheel_whose_handles_runtime_is_gone_is_driven_by_the_one_that_polls() {
+    let dedicated = threaded_runtime(2);
+    let wheel = Wheel::builder()
+        .handle(dedicated.handle().clone())
+        .build()
+        .unwrap();
+    let pending = waiting(Waker::noop(), || wheel.sleep(ms(30)));
+    drop(dedicated);
+    // Outside any runtime there is nobody left to drive it, and a future says so instead of hanging or panicking.
+    let mut outside = task::spawn(wheel.sleep(ms(5)));
+    assert_ready_eq!(outside.poll(), Err(SleepError::Shutdown));
+    let start = std::time::Instant::now();
+    real_runtime().block_on(async {
+        wheel.sleep(ms(5)).await.unwrap();
+        assert!(start.elapsed() >= ms(5));
+        pending.await.unwrap();
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
+    let without_timers = Builder::new_current_thread().build().unwrap();
+    let wheel = Wheel::new();
+    let panic = catch_unwind(AssertUnwindSafe(|| without_timers.block_on(wheel.sleep(ms(5))))).unwrap_err();
+    let message = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()))
+        .unwrap();
+    assert!(message.contains("timers are disabled"), "{message}");
+    assert_eq!(real_runtime().block_on(wheel.sleep(ms(5))), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_runtime_that_is_not_driven_stops_the_wheel_it_drives_and_goes_on_later() {
+    let runtime = real_runtime();
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let mut sleep = runtime.block_on(async { waiting_task(|| wheel.sleep(ms(2))) });
+    // The real clock goes on while its runtime does not; a paused one would stop with it.
+    block_until(sleep.deadline() + ms(2));
+    assert!(!sleep.is_woken(), "nobody turns the wheel");
+    runtime.block_on(wheel.sleep(ms(2))).unwrap();
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+// A runtime dropped.
+
+#[test]
+fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
+    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
+        for stage in 0..7 {
+            let wheel = Wheel::new();
+            let runtime = make_runtime();
+            let kept = runtime.block_on(async {
+                let mut sleep = match stage {
+                    0 => task::spawn(wheel.sleep(ms(20))),
+                    _ => waiting_task(|| wheel.sleep(ms(20))),
+                };
+                match stage {
+                    2 => settle().await,
+                    3 => sleep.reset(Instant::now() + ms(40)),
+                    4 => sleep.reset(Instant::now() + ms(1)),
+                    5 => wheel.sleep(ms(40)).await.unwrap(), // expired, not polled
+                    6 => {
+                        wheel.sleep(ms(40)).await.unwrap();
+                        assert_ready_eq!(sleep.poll(), Ok(()));
+                    }
+                    _ => {}
+                }
+                sleep
+            });
+            drop(runtime);
+            if (1..=4).contains(&stage) {
+                assert!(kept.is_woken(), "stage {stage}: it is to look for another driver");
+            }
+            assert_adds_up(&wheel);
+            // Half of them go with their runtime, the others on the next one.
+            let other = wheel.sleep(ms(5));
+            if stage % 2 == 0 {
+                drop(kept);
+                assert_at_rest(&wheel);
+            } else {
+                assert_eq!(make_runtime().block_on(kept), Ok(()), "stage {stage}");
+            }
+            assert_eq!(make_runtime().block_on(other), Ok(()), "stage {stage}");
+            assert_at_rest(&wheel);
+        }
+    }
+}
+
+#[test]
+fn a_runtime_dropped_with_tasks_that_hold_timers_drops_them_all() {
+    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
+        let wheel = Wheel::new();
+        let runtime = make_runtime();
+        runtime.block_on(async {
+            for n in 0..1_000 {
+                let wheel = wheel.clone();
+                tokio::spawn(async move {
+                    wheel
+                        .timeout(SECOND * 3600, wheel.sleep(SECOND * 1800 + ms(n)))
+                        .await
+                });
+            }
+            settle().await;
+        });
+        drop(runtime);
+        assert_at_rest(&wheel);
+    }
+}
+
+#[test]
+fn a_runtime_dropped_in_the_middle_of_a_visit_loses_no_timer() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let runtime = paused_runtime();
+    // More than the driver wakes before it yields, and it is dropped at the yield.
+    let mut sleeps: Vec<_> = runtime.block_on(async {
+        let mut sleeps: Vec<_> = (0..5_000).map(|_| task::spawn(wheel.sleep(ms(100)))).collect();
+        sleeps.iter_mut().for_each(|sleep| assert_pending!(sleep.poll()));
+        tokio::time::advance(ms(100)).await;
+        sleeps
+    });
+    drop(runtime);
+    assert!(sleeps.iter().all(|sleep| sleep.is_woken()));
+    assert_adds_up(&wheel);
+    paused_runtime().block_on(async {
+        for sleep in sleeps.drain(..) {
+            assert_eq!(sleep.await, Ok(()));
+        }
+    });
+    assert_at_rest(&wheel);
+}
+
+// Replaced by one with another clock.
+
+/// What is left of `sleep`, by the clock of `runtime`, to the tick and never early.
+#[track_caller]
+fn assert_left(runtime: &Runtime, sleep: impl Future<Output = Result<(), SleepError>>, left: Duration) {
+    let taken = runtime.block_on(async {
+        let start = Instant::now();
+        sleep.await.unwrap();
+        start.elapsed()
+    });
+    assert!(taken >= left, "{:?} early", left - taken);
+    assert!(taken - left < TICK + ms(2), "{:?} late", taken - left);
+}
+
+/// A sleep that was registered, and whose driver has gone.
+fn left_by_a_driver(wheel: &Wheel, duration: Duration) -> Sleep {
+    paused_runtime().block_on(async {
+        let mut sleep = wheel.sleep(duration);
+        register(&mut sleep);
+        sleep
+    })
+}
+
+#[test]
+fn what_was_left_of_each_duration_is_kept_by_the_next_driver() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let mut sleeps: Vec<_> = first.block_on(async {
+        let mut sleeps: Vec<_> = (0..5).map(|n| wheel.sleep(SECOND * (10 + n))).collect();
+        sleeps.iter_mut().for_each(register);
+        advance(SECOND * 4).await;
+        sleeps
+    });
+    drop(first);
+    let second = paused_runtime();
+    assert_left(&second, sleeps.remove(0), SECOND * 6);
+    assert_left(&second, sleeps.remove(0), SECOND);
+    drop(second);
+    let third = paused_runtime();
+    assert_left(&third, sleeps.remove(0), SECOND);
+    drop(third);
+    assert_left(&paused_runtime(), sleeps.remove(0), SECOND);
+}
+
+/// Their runtime goes before a visit has given them a deadline.
+#[test]
+fn timeouts_that_have_just_come_in_keep_their_time_under_the_next_driver() {
+    let wheel = Wheel::builder().tick_duration(SECOND).shards(1).build().unwrap();
+    let first = real_runtime();
+    let mut timeouts = first.block_on(async {
+        let busy = make_tick(&wheel);
+        let mut timeouts: Vec<_> = (0..3)
+            .map(|_| wheel.timeout(SECOND * 5, pending::<()>()))
+            .collect();
+        timeouts.iter_mut().for_each(register);
+        // Of a timeout that is incoming, only the delay is known.
+        assert!(
+            format!("{:?}", timeouts[0]).contains("delay"),
+            "the shard does not tick"
+        );
+        drop(busy);
+        timeouts
+    });
+    drop(first);
+    let second = paused_runtime();
+    second.block_on(async {
+        let start = Instant::now();
+        for timeout in &mut timeouts {
+            assert_eq!(timeout.await, Err(TimeoutError::Elapsed));
+        }
+        let elapsed = start.elapsed();
+        assert!(elapsed > SECOND * 3 && elapsed < SECOND * 8, "{elapsed:?}");
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_driver_whose_clock_had_jumped_a_day_makes_no_timer_early_or_late_for_the_next() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let sleep = first.block_on(async {
+        let mut sleep = wheel.sleep(DAY + SECOND * 10);
+        register(&mut sleep);
+        advance(DAY).await;
+        assert_eq!(wheel.pending(), 1);
+        sleep
+    });
+    drop(first);
+    // The next one's clock is a day behind.
+    assert_left(&paused_runtime(), sleep, SECOND * 10);
+}
+
+#[test]
+fn a_driver_whose_clock_is_a_day_ahead_makes_no_timer_early() {
+    let wheel = Wheel::new();
+    let sleep = left_by_a_driver(&wheel, SECOND * 10);
+    let ahead = paused_runtime();
+    ahead.block_on(tokio::time::advance(DAY));
+    assert_left(&ahead, sleep, SECOND * 10);
+}
+
+#[test]
+fn timeouts_and_idle_timers_keep_what_was_left_across_clocks() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let (timeout, idle) = first.block_on(async {
+        tokio::time::advance(DAY).await;
+        let mut timeout = wheel.timeout(SECOND * 10, pending::<()>());
+        register(&mut timeout);
+        let mut idle = wheel.idle_timer(SECOND * 20);
+        register(&mut idle);
+        advance(SECOND * 3).await;
+        idle.handle().touch();
+        advance(SECOND).await;
+        (timeout, idle)
+    });
+    drop(first);
+    let second = paused_runtime();
+    assert_left(&second, async { timeout.await.or(Ok(())) }, SECOND * 6);
+    assert_left(&second, idle, SECOND * 13);
+}
+
+#[test]
+fn a_reset_deferred_across_the_replacement_counts_by_the_clock_it_was_made_on() {
+    for jump in [Duration::ZERO, DAY] {
+        let wheel = Wheel::new();
+        let first = paused_runtime();
+        let sleep = first.block_on(async {
+            tokio::time::advance(jump).await;
+            let mut sleep = wheel.sleep(SECOND * 10);
+            register(&mut sleep);
+            sleep.reset(Instant::now() + SECOND * 30); // stored in the future, not yet in the wheel
+            advance(SECOND * 4).await;
+            sleep
+        });
+        drop(first);
+        assert_left(&paused_runtime(), sleep, SECOND * 26);
+    }
+}
+
+#[test]
+fn a_reset_by_the_clock_of_the_next_driver_counts_by_that_one() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let mut sleep = first.block_on(async {
+        tokio::time::advance(DAY).await;
+        let mut sleep = wheel.sleep(SECOND * 10);
+        register(&mut sleep);
+        sleep
+    });
+    drop(first);
+    let second = paused_runtime();
+    let other = wheel.sleep(ms(10));
+    second.block_on(async {
+        other.await.unwrap(); // the second driver is there
+        let start = Instant::now();
+        sleep.reset(start + SECOND * 5);
+        sleep.await.unwrap();
+        assert!(start.elapsed() >= SECOND * 5);
+        assert!(start.elapsed() - SECOND * 5 < TICK);
+    });
+}
+
+/// By the second clock, which is a day ahead, the new deadline is a later instant. In wheel time it is an earlier one.
+#[test]
+fn a_reset_by_a_clock_that_is_ahead_moves_the_entry_to_an_earlier_deadline() {
+    let wheel = Wheel::new();
+    let mut sleep = left_by_a_driver(&wheel, SECOND * 10);
+    let second = paused_runtime();
+    let other = wheel.sleep(ms(10));
+    second.block_on(async {
+        tokio::time::advance(DAY).await;
+        other.await.unwrap(); // the second driver is there
+        let (waker, woken) = counting_waker();
+        register_for(&waker, &mut sleep);
+        sleep.reset(Instant::now() + SECOND * 5);
+        advance(SECOND * 5).await;
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        sleep.await.unwrap();
+    });
+}
+
+#[test]
+fn a_reset_made_while_there_is_no_driver_counts_by_the_clock_of_the_next() {
+    for (before, after) in [(DAY, Duration::ZERO), (Duration::ZERO, DAY)] {
+        for left in [SECOND, SECOND * 10, DAY * 2] {
+            let wheel = Wheel::new();
+            let first = paused_runtime();
+            let mut sleep = first.block_on(async {
+                tokio::time::advance(before).await;
+                let mut sleep = wheel.sleep(SECOND * 5);
+                register(&mut sleep);
+                sleep
+            });
+            drop(first);
+            let second = paused_runtime();
+            second.block_on(async {
+                tokio::time::advance(after).await;
+                sleep.reset(Instant::now() + left);
+            });
+            assert_left(&second, sleep, left);
+        }
+    }
+}
+
+#[test]
+fn timeout_at_made_before_the_first_driver_keeps_what_was_left_for_the_next() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let timeout = first.block_on(async {
+        let mut timeout = wheel.timeout_at(Instant::now() + DAY + SECOND * 10, pending::<()>());
+        register(&mut timeout);
+        advance(DAY).await;
+        timeout
+    });
+    drop(first);
+    assert_left(&paused_runtime(), async { timeout.await.or(Ok(())) }, SECOND * 10);
+}
+
+#[test]
+fn an_interval_keeps_its_next_tick_across_the_replacement() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let mut interval = first.block_on(async {
+        tokio::time::advance(DAY).await;
+        let mut interval = wheel.interval(SECOND * 10);
+        interval.tick().await.unwrap();
+        assert!(futures::poll!(Box::pin(interval.tick())).is_pending());
+        advance(SECOND * 4).await;
+        interval
+    });
+    drop(first);
+    assert_left(
+        &paused_runtime(),
+        async { interval.tick().await.map(drop) },
+        SECOND * 6,
+    );
+}
+
+#[test]
+fn an_idle_timer_touched_under_two_clocks_is_neither_early_nor_lost() {
+    for (before, after) in [(DAY, Duration::ZERO), (Duration::ZERO, DAY)] {
+        let wheel = Wheel::new();
+        let first = paused_runtime();
+        let mut idle = first.block_on(async {
+            tokio::time::advance(before).await;
+            let mut idle = wheel.idle_timer(SECOND * 10);
+            register(&mut idle);
+            advance(SECOND * 4).await;
+            idle.handle().touch();
+            idle
+        });
+        drop(first);
+        paused_runtime().block_on(async {
+            tokio::time::advance(after).await;
+            assert!(futures::poll!(&mut idle).is_pending());
+            tokio::time::advance(SECOND * 9).await;
+            let touched = Instant::now();
+            idle.handle().touch();
+            assert!(futures::poll!(&mut idle).is_pending());
+            tokio::time::advance(SECOND * 5).await;
+            assert!(
+                futures::poll!(&mut idle).is_pending(),
+                "by the first clock it would be due"
+            );
+            idle.await.unwrap();
+            assert!(touched.elapsed() >= SECOND * 10, "{:?}", touched.elapsed());
+            // A touch by another clock than the timer was made on counts from the poll that finds it.
+            assert!(touched.elapsed() <= SECOND * 20, "{:?}", touched.elapsed());
+        });
+    }
+}
+
+#[test]
+fn a_sleep_made_under_one_driver_and_first_polled_under_the_next_keeps_what_was_left() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let sleep = first.block_on(async {
+        tokio::time::advance(DAY).await;
+        let mut other = wheel.sleep(DAY);
+        register(&mut other);
+        let unpolled = wheel.sleep(SECOND * 10);
+        advance(SECOND * 3).await;
+        drop(other);
+        unpolled
+    });
+    drop(first);
+    assert_left(&paused_runtime(), sleep, SECOND * 7);
+}
+
+#[test]
+fn from_a_paused_driver_to_a_real_one_no_timer_is_early() {
+    let wheel = Wheel::new();
+    let first = paused_runtime();
+    let sleep = first.block_on(async {
+        let mut sleep = wheel.sleep(DAY + ms(40));
+        register(&mut sleep);
+        advance(DAY).await;
+        sleep
+    });
+    drop(first);
+    let start = std::time::Instant::now();
+    real_runtime().block_on(sleep).unwrap();
+    assert!(start.elapsed() >= ms(40));
+}
+
+#[test]
+fn from_a_real_driver_to_a_paused_one_what_was_left_is_kept() {
+    let wheel = Wheel::new();
+    let first = threaded_runtime(2);
+    let mut sleep = wheel.sleep(SECOND * 10);
+    first.block_on(async { register(&mut sleep) });
+    drop(first);
+    paused_runtime().block_on(async {
+        let start = Instant::now();
+        sleep.await.unwrap();
+        // At least that much: what the real clock did meanwhile is not known to the test.
+        assert!(start.elapsed() > SECOND * 5);
+        assert!(start.elapsed() <= SECOND * 10 + TICK);
+    });
+}
+
+// Two clocks at the same time.
+
+#[test]
+fn a_paused_runtime_awaits_timers_of_a_real_driver_by_the_drivers_clock() {
+    let driving = threaded_runtime(2);
+    let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+    let awaiting = paused_runtime();
+    awaiting.block_on(async {
+        tokio::time::advance(DAY).await;
+        let start = std::time::Instant::now();
+        wheel.sleep(ms(20)).await.unwrap();
+        assert!(start.elapsed() >= ms(20));
+        assert!(wheel.timeout(ms(20), pending::<()>()).await.is_err());
+        assert!(start.elapsed() >= ms(40));
+        let mut interval = wheel.interval(ms(10));
+        for _ in 0..3 {
+            interval.tick().await.unwrap();
+        }
+        assert!(start.elapsed() >= ms(60));
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_paused_runtime_awaits_timers_of_a_driver_that_could_be_paused_by_the_drivers_clock() {
+    let driving = real_runtime();
+    let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let driving = thread::spawn(move || driving.block_on(stopped));
+    paused_runtime().block_on(async {
+        wheel.sleep(ms(1)).await.unwrap();
+        tokio::time::advance(DAY).await;
+        let start = std::time::Instant::now();
+        let (mut day, mut sleep) = (wheel.sleep(SECOND * 5), wheel.sleep(ms(20)));
+        tokio::select! {
+            biased;
+            _ = &mut day => panic!("a sleep was put a day off"),
+            slept = &mut sleep => slept.unwrap(),
+        }
+        assert!(start.elapsed() >= ms(20));
+        assert!(
+            sleep.deadline() < Instant::now() - DAY / 2,
+            "it is of the driver's clock"
+        );
+    });
+    drop(stop);
+    driving.join().unwrap().unwrap_err();
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_touch_in_a_paused_runtime_counts_by_the_clock_of_a_driver_that_cannot_be_paused() {
+    let driving = threaded_runtime(2);
+    let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+    paused_runtime().block_on(async {
+        wheel.sleep(ms(1)).await.unwrap();
+        tokio::time::advance(DAY).await;
+        let idle = wheel.idle_timer(ms(20));
+        let start = std::time::Instant::now();
+        idle.handle().touch();
+        tokio::select! {
+            silence = idle => silence.unwrap(),
+            _ = wheel.sleep(SECOND * 5) => panic!("the touch put the deadline a day off"),
+        }
+        assert!(start.elapsed() >= ms(20));
+    });
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_real_runtime_awaits_timers_of_a_paused_driver_by_the_drivers_clock() {
+    let wheel = Wheel::new();
+    let (driven, is_driven) = mpsc::channel();
+    let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+    let driving = thread::spawn({
+        let wheel = wheel.clone();
+        move || {
+            paused_runtime().block_on(async {
+                let mut sleep = wheel.sleep(DAY * 365);
+                register(&mut sleep);
+                driven.send(()).unwrap();
+                finished.await.unwrap();
+            });
+        }
+    });
+    is_driven.recv().unwrap();
+    // Idle, the driver's runtime advances its clock by itself: an hour passes at once.
+    real_runtime().block_on(async {
+        wheel.sleep(SECOND * 3600).await.unwrap();
+        assert!(wheel.timeout(SECOND * 3600, pending::<()>()).await.is_err());
+    });
+    finish.send(()).unwrap();
+    driving.join().unwrap();
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn runtimes_of_three_clocks_share_a_wheel_while_drivers_come_and_go() {
+    let wheel = Wheel::new();
+    thread::scope(|scope| {
+        for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
+            let wheel = &wheel;
+            scope.spawn(move || {
+                for n in 0..30 {
+                    make_runtime().block_on(async {
+                        wheel.sleep(ms(n % 7)).await.unwrap();
+                        assert!(wheel.timeout(ms(n % 5), pending::<()>()).await.is_err());
+                        let mut moved = wheel.sleep(SECOND * 3600);
+                        assert!(futures::poll!(&mut moved).is_pending());
+                        moved.reset(Instant::now() - DAY);
+                        moved.await.unwrap();
+                    });
+                }
+            });
+        }
+    });
+    assert_at_rest(&wheel);
+}
+
+// A clock paused, resumed and advanced under way.
+
+#[tokio::test]
+async fn a_clock_paused_and_advanced_under_way_expires_what_has_come_due() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND * 3600));
+    assert_pending!(sleep.poll());
+    wheel.sleep(ms(15)).await.unwrap();
+    pause();
+    advance(SECOND * 1800).await;
+    assert!(!sleep.is_woken());
+    assert_pending!(sleep.poll());
+    advance(SECOND * 1800).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_clock_paused_while_the_shards_tick_becomes_exact() {
+    let wheel = Wheel::new();
+    let mut busy: Vec<_> = (0..500)
+        .map(|_| wheel.timeout(SECOND * 7200, pending::<()>()))
+        .collect();
+    busy.iter_mut().for_each(register);
+    let mut hour = task::spawn(wheel.timeout(SECOND * 3600, pending::<()>()));
+    assert_pending!(hour.poll());
+    // Until the driver has been there: what it has not yet seen counts from its next visit.
+    wheel.sleep(ms(25)).await.unwrap();
+    pause();
+    advance(SECOND * 3600 + TICK * 2).await;
+    assert!(hour.is_woken());
+    assert_ready_eq!(hour.poll(), Err(TimeoutError::Elapsed));
+
+    let start = Instant::now();
+    let mut late = Vec::new();
+    for millis in [1, 15, 200, 3_000] {
+        let start = Instant::now();
+        wheel.sleep(ms(millis)).await.unwrap();
+        late.push(start.elapsed().checked_sub(ms(millis)).expect("it was early"));
+    }
+    // To a tick, and the millisecond to which Tokio rounds.
+    assert!(late.iter().all(|late| *late < TICK + ms(2)), "{late:?}");
+    let auto_advanced = start.elapsed();
+    assert!(
+        auto_advanced < ms(3_216) + 4 * (TICK + ms(2)),
+        "{auto_advanced:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_clock_resumed_after_a_jump_goes_on_from_there() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = wheel.sleep(DAY + ms(30));
+    register(&mut sleep);
+    pause();
+    advance(DAY).await;
+    resume();
+    sleep.await.unwrap();
+    assert!(start.elapsed() >= DAY + ms(30), "the jump ended it");
+    // And paused once more.
+    pause();
+    let start = Instant::now();
+    wheel.sleep(SECOND * 3600).await.unwrap();
+    assert!(start.elapsed() >= SECOND * 3600);
+    resume();
+    let start = std::time::Instant::now();
+    wheel.sleep(ms(15)).await.unwrap();
+    assert!(start.elapsed() >= ms(15));
+    assert_at_rest(&wheel);
+}
+
+// A driver held up.
+
+#[test]
+fn a_starved_driver_catches_up_in_one_visit_in_order_of_deadline() {
+    let runtime = real_runtime();
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    runtime.block_on(async {
+        let mut sleeps: Vec<Sleep> = Vec::new();
+        // Far enough away for all to be registered before the first is due.
+        let first = Instant::now() + ms(200);
+        for n in (1..=5_u32).rev() {
+            let order = order.clone();
+            let waker = waker_of(move || order.lock().unwrap().push(n));
+            let mut sleep = wheel.sleep_until(first + ms(1) * (n - 1));
+            register_for(&waker, &mut sleep);
+            sleeps.push(sleep);
+        }
+        settle().await;
+        let before = wheel.metrics();
+        // A task that blocks, past the last deadline. On the real clock: what a paused one does in a jump is another test.
+        block_until(first + ms(10));
+        while order.lock().unwrap().len() < 5 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4, 5]);
+        let after = wheel.metrics();
+        assert_eq!(after.wakeups - before.wakeups, 1, "all in one visit");
+        assert!(after.max_lag >= ms(9), "the lag is reported: {:?}", after.max_lag);
+        for sleep in sleeps {
+            sleep.await.unwrap();
+        }
+    });
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waker_that_blocks_delays_the_others_and_loses_none() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    // Until the last of the others is due.
+    let last = Instant::now() + ms(12);
+    let blocking = waker_of(move || block_until(last));
+    let blocked = waiting(&blocking, || wheel.sleep(ms(3)));
+    let tasks: Vec<_> = (0..200)
+        .map(|n| {
+            let wheel = wheel.clone();
+            tokio::spawn(async move { wheel.sleep_until(last - ms(n % 12)).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(blocked.await, Ok(()));
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waker_that_blocks_holds_no_lock_of_the_wheel() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let (entered, is_entered) = mpsc::channel();
+    let release = Arc::new(AtomicBool::new(false));
+    let waker = {
+        let release = release.clone();
+        waker_of(move || {
+            entered.send(()).unwrap();
+            while !release.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        })
+    };
+    let blocked = waiting(&waker, || wheel.sleep(ms(5)));
+    tokio::task::block_in_place(|| is_entered.recv().unwrap());
+    // The waker still blocks, on the driver's task.
+    let mut other = wheel.sleep(SECOND);
+    register(&mut other);
+    other.reset(Instant::now() + SECOND / 2);
+    drop(other);
+    assert_eq!(wheel.pending(), 0);
+    assert_eq!(wheel.timeout(SECOND, async { 7 }).await, Ok(7));
+    release.store(true, Ordering::SeqCst);
+    assert_eq!(blocked.await, Ok(()));
+}
+
+// Wakers that misbehave.
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_is_counted_and_the_wheel_goes_on_turning() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let panicking = waker_of(|| panic!("a waker's own"));
+    let (sound, woken) = counting_waker();
+    let mut sleeps = Vec::new();
+    for n in 0..30 {
+        let mut sleep = wheel.sleep(TICK);
+        let waker = if n % 3 == 0 { &panicking } else { &sound };
+        register_for(waker, &mut sleep);
+        sleeps.push(sleep);
+    }
+    advance(TICK).await;
+    assert_eq!(wheel.metrics().panics, 10);
+    assert_eq!(woken.load(Ordering::SeqCst), 20, "every other one was woken");
+    for sleep in sleeps {
+        assert_eq!(sleep.await, Ok(()));
+    }
+    assert_at_rest(&wheel);
+    let start = Instant::now();
+    wheel.sleep(SECOND).await.unwrap();
+    assert_eq!(start.elapsed(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_whose_panic_panics_when_dropped_does_not_end_the_driver() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !thread::panicking() {
+                panic!("the payload's own");
+            }
+        }
+    }
+    let wheel = Wheel::new();
+    let waker = waker_of(|| std::panic::panic_any(Bomb));
+    let mut sleep = wheel.sleep(TICK);
+    register_for(&waker, &mut sleep);
+    advance(TICK).await;
+    assert_eq!(wheel.metrics().panics, 1);
+    assert_eq!(alive_tasks(), 1);
+    assert_eq!(wheel.sleep(ms(10)).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_starts_another_timer_each_time_does_not_hold_the_driver() {
+    // Each wake starts a sleep that is due at once, or a tick later: the runtime still gets its turn.
+    #[derive(Clone)]
+    struct Chain {
+        wheel: Wheel,
+        sleeps: Arc<Mutex<Vec<Sleep>>>,
+        stop: Arc<AtomicBool>,
+    }
+    impl Chain {
+        fn next(&self) {
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let chain = self.clone();
+            let mut sleep = self.wheel.sleep(ms(1));
+            let waker = waker_of(move || chain.next());
+            register_for(&waker, &mut sleep);
+            self.sleeps.lock().unwrap().push(sleep);
+        }
+    }
+    let wheel = Wheel::new();
+    let chain = Chain {
+        wheel: wheel.clone(),
+        sleeps: Arc::default(),
+        stop: Arc::default(),
+    };
+    chain.next();
+    for _ in 0..50 {
+        advance(TICK).await;
+    }
+    chain.stop.store(true, Ordering::SeqCst);
+    advance(TICK).await;
+    let links = chain.sleeps.lock().unwrap().len();
+    assert!((40..=51).contains(&links), "{links} links in 50 ticks");
+    chain.sleeps.lock().unwrap().clear();
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wakers_that_drop_each_others_sleeps_are_woken_or_cancelled_and_nothing_leaks() {
+    let wheel = Wheel::new();
+    let owned: Arc<Mutex<Vec<Option<Sleep>>>> = Arc::default();
+    for n in 0..100 {
+        let mut sleep = wheel.sleep(ms(10 + n % 30));
+        let others = owned.clone();
+        let waker = waker_of(move || {
+            // Its own, a neighbour due in the same tick, and one that is still pending.
+            for at in [n, n + 1, n + 20] {
+                let dropped = others.lock().unwrap().get_mut(at as usize).and_then(Option::take);
+                drop(dropped);
+            }
+        });
+        register_for(&waker, &mut sleep);
+        owned.lock().unwrap().push(Some(sleep));
+    }
+    advance(SECOND).await;
+    assert_eq!(wheel.metrics().panics, 0);
+    owned.lock().unwrap().clear();
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let (waker, woken) = counting_waker();
+    let mut sleeps: Vec<_> = (0..10_000).map(|_| wheel.sleep(TICK)).collect();
+    for sleep in &mut sleeps {
+        register_for(&waker, sleep);
+    }
+    tokio::time::advance(TICK).await;
+    let mut turns = 0;
+    while woken.load(Ordering::SeqCst) < 10_000 {
+        turns += 1;
+        assert!(turns < 1_000, "{} were woken", woken.load(Ordering::SeqCst));
+        tokio::task::yield_now().await;
+    }
+    assert!(turns >= 5, "10,000 wakes in {turns} turns");
+    drop(sleeps);
+    assert_at_rest(&wheel);
+}
+
+/// The driver has done with the shard by then, and is about to wait for the next deadline that it found there.
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_a_waker_starts_is_not_left_for_a_later_one() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let mut later = wheel.sleep(HOUR);
+    register(&mut later);
+    let (waker, woken) = counting_waker();
+    let started = Arc::new(Mutex::new(None));
+    let starts = {
+        let (wheel, started) = (wheel.clone(), started.clone());
+        waker_of(move || {
+            let mut sleep = wheel.sleep(ms(50));
+            register_for(&waker, &mut sleep);
+            *started.lock().unwrap() = Some(sleep);
+        })
+    };
+    let mut first = wheel.sleep(ms(20));
+    register_for(&starts, &mut first);
+    advance(ms(20)).await;
+    assert!(started.lock().unwrap().is_some());
+    advance(ms(50)).await;
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+}
+
+/// The reset moves the alarm to an instant that has passed already, and nobody polls the sleep.
+#[tokio::test(start_paused = true)]
+async fn a_driver_whose_alarm_is_set_too_late_comes_at_once() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(DAY);
+    let (waker, woken) = counting_waker();
+    register_for(&waker, &mut sleep);
+    settle().await;
+    advance(TICK * 2 + ms(5)).await;
+    let start = Instant::now();
+    sleep.reset(start - TICK);
+    settle().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+}
+
+/// The driver wakes a timer of one shard and is kept from the other. Meanwhile its runtime shuts down, and a driver with another clock
+/// starts: it is that one's wheel now.
+#[test]
+fn a_runtime_that_goes_while_its_driver_is_at_work_leaves_the_wheel_to_the_next() {
+    let wheel = Wheel::builder().shards(2).build().unwrap();
+    let runtime = threaded_runtime(2);
+    let (at_work, working) = mpsc::channel();
+    let (go_on, going_on) = mpsc::channel::<()>();
+    let (went_on, gone_on) = mpsc::channel();
+    let going_on = Mutex::new(going_on);
+    let waker = waker_of(move || {
+        at_work.send(()).unwrap();
+        going_on.lock().unwrap().recv().unwrap();
+        went_on.send(()).unwrap();
+    });
+    // The driver's task has been polled by then, so the turn is made without it.
+    runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let entered = runtime.enter();
+    let sleep = waiting(&waker, || wheel.sleep(ms(20)));
+    drop(entered);
+    working.recv().unwrap();
+    runtime.shutdown_background();
+    let other = paused_runtime();
+    other.block_on(async {
+        // The other worker drops the driver's task.
+        let _driven = loop {
+            let start = Instant::now();
+            let mut sleep = wheel.sleep(ms(50));
+            register(&mut sleep);
+            settle().await;
+            if alive_tasks() > 0 {
+                break (start, sleep);
+            }
+            thread::sleep(ms(1));
+        };
+        let start = Instant::now();
+        let mut pending = wheel.sleep(HOUR);
+        register(&mut pending);
+        go_on.send(()).unwrap();
+        gone_on.recv().unwrap();
+        // What that driver does beside is over by then, or nearly.
+        thread::sleep(ms(20));
+        pending.await.unwrap();
+        let took = start.elapsed();
+        assert!(HOUR <= took && took <= HOUR + TICK, "an hour took {took:?}");
+    });
+    drop(sleep);
+    drop(other);
+    assert_at_rest(&wheel);
+}

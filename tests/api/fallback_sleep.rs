@@ -1,0 +1,138 @@
+//! `Wheel::sleep_or_tokio`: the wheel's while it has room, Tokio's where it refuses.
+
+use crate::support;
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+};
+
+use support::*;
+use tickwheel::{FallbackSleep, Wheel};
+use tokio::time::Instant;
+use tokio_test::{assert_pending, assert_ready, task};
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_on_the_wheel() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    wheel.sleep_or_tokio(SECOND).await;
+    assert_due(start, SECOND);
+    wheel.sleep_until_or_tokio(start + SECOND * 3).await;
+    assert_due(start, SECOND * 3);
+    assert_eq!(wheel.metrics().expired, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_it_waits_on_tokios_timer() {
+    let (wheel, _first) = full_wheel();
+    let start = Instant::now();
+    let mut sleep = wheel.sleep_or_tokio(SECOND);
+    assert!(!sleep.is_elapsed());
+    (&mut sleep).await;
+    assert_due(start, SECOND);
+    assert!(sleep.is_elapsed());
+    assert_eq!(sleep.deadline(), start + SECOND);
+    assert_eq!(wheel.metrics().rejected, 1);
+    // Ready, until it is reset; then the wheel is asked again.
+    (&mut sleep).await;
+    sleep.reset(start + SECOND * 2);
+    assert!(!sleep.is_elapsed());
+    sleep.await;
+    assert_due(start, SECOND * 2);
+    assert_eq!(wheel.metrics().rejected, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pending_at_a_shutdown_keeps_its_time() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep_or_tokio(SECOND));
+    assert_pending!(sleep.poll());
+    advance(SECOND / 2).await;
+    wheel.shutdown();
+    assert!(sleep.is_woken());
+    assert_pending!(sleep.poll());
+    sleep.into_inner().await;
+    assert_due(start, SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_moves_the_stand_in() {
+    let (wheel, _first) = full_wheel();
+    let start = Instant::now();
+    for to in [ms(200), ms(5_000)] {
+        let mut sleep = wheel.sleep_or_tokio(SECOND);
+        register(&mut sleep);
+        let deadline = Instant::now() + to;
+        sleep.reset(deadline);
+        assert_eq!(sleep.deadline(), deadline);
+        let before = Instant::now();
+        sleep.await;
+        assert_due(before, to);
+    }
+    assert!(start.elapsed() >= ms(5_200));
+}
+
+/// Polls outside Tokio: it completes at the second poll, of which its task is woken.
+fn completes_at_the_second_poll(mut sleep: FallbackSleep) {
+    let (waker, woken) = counting_waker();
+    let mut cx = Context::from_waker(&waker);
+    let before = woken.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(Pin::new(&mut sleep).poll(&mut cx), Poll::Pending);
+    assert!(woken.load(std::sync::atomic::Ordering::SeqCst) > before);
+    assert!(!sleep.is_elapsed());
+    assert_eq!(Pin::new(&mut sleep).poll(&mut cx), Poll::Ready(()));
+    assert!(sleep.is_elapsed());
+}
+
+#[test]
+fn with_no_timer_of_tokios_it_completes() {
+    let driving = threaded_runtime(1);
+    let wheel = || Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+    // On another executor.
+    let shut_down = wheel();
+    shut_down.shutdown();
+    completes_at_the_second_poll(shut_down.sleep_or_tokio(DAY));
+    futures::executor::block_on(shut_down.sleep_or_tokio(DAY));
+    // On a Tokio runtime without timers.
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    bare.block_on(async {
+        completes_at_the_second_poll(shut_down.sleep_or_tokio(DAY));
+        shut_down.sleep_or_tokio(DAY).await;
+        // Pending as the wheel is shut down.
+        let wheel = wheel();
+        let mut sleep = pin!(wheel.sleep_or_tokio(DAY));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_pending!(sleep.as_mut().poll(&mut cx));
+        wheel.shutdown();
+        assert_pending!(sleep.as_mut().poll(&mut cx));
+        assert_ready!(sleep.as_mut().poll(&mut cx));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_over_completed_ones_lets_others_run() {
+    let (wheel, _first) = full_wheel();
+    let mut sleep = wheel.sleep_or_tokio(ms(1));
+    (&mut sleep).await;
+    let mut spinning = task::spawn(async move {
+        loop {
+            (&mut sleep).await;
+        }
+    });
+    tokio::spawn(async move { assert_pending!(spinning.poll()) })
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_it_leaves_nothing() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep_or_tokio(SECOND);
+    register(&mut sleep);
+    assert_eq!(wheel.pending(), 1);
+    drop(sleep);
+    assert_at_rest(&wheel);
+}

@@ -1,0 +1,522 @@
+//! hyper's timers on a wheel: the trait itself, then real servers and clients, over pipes in paused time and over loopback.
+
+use crate::support;
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use http_body_util::Full;
+use hyper::{
+    Request, Response,
+    body::{Bytes, Incoming},
+    client::conn::http2::SendRequest,
+    rt::{Sleep, Timer},
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioIo},
+};
+use tickwheel::Wheel;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use support::{SECOND, assert_due, full_wheel};
+
+// The trait.
+
+#[tokio::test(start_paused = true)]
+async fn sleeps_are_never_early_and_less_than_a_tick_late() {
+    let wheel = Wheel::new();
+    for millis in [1, 9, 10, 11, 995, 60_001] {
+        let duration = Duration::from_millis(millis);
+        let start = Instant::now();
+        Timer::sleep(&wheel, duration).await;
+        assert_due(start, duration);
+        let start = Instant::now();
+        Timer::sleep_until(&wheel, (start + duration).into_std()).await;
+        assert_due(start, duration);
+    }
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn now_follows_a_paused_clock() {
+    let wheel = Wheel::new();
+    let before = wheel.now();
+    assert_eq!(before, Instant::now().into_std());
+    tokio::time::advance(3600 * SECOND).await;
+    assert_eq!(wheel.now(), before + 3600 * SECOND);
+    wheel.sleep(SECOND).await.unwrap();
+    assert_eq!(
+        wheel.now(),
+        Instant::now().into_std(),
+        "also when the wheel is driven"
+    );
+}
+
+#[tokio::test]
+async fn now_is_the_machines_clock_where_it_runs() {
+    let before = std::time::Instant::now();
+    let now = Wheel::new().now();
+    assert!((before..=std::time::Instant::now()).contains(&now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_rearms_in_place() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = Timer::sleep(&wheel, SECOND);
+    assert!(futures::poll!(&mut sleep).is_pending());
+    let place: *const dyn Sleep = &*sleep;
+
+    for second in 2..1000 {
+        wheel.reset(&mut sleep, (start + second * SECOND).into_std());
+    }
+    assert!(std::ptr::addr_eq(place, &*sleep as *const dyn Sleep));
+    assert_eq!(
+        (wheel.pending(), wheel.metrics().registered),
+        (1, 1),
+        "a later deadline is a store"
+    );
+
+    wheel.reset(&mut sleep, (start + 10 * SECOND).into_std());
+    sleep.as_mut().await;
+    assert_due(start, 10 * SECOND);
+
+    // Also after it has completed, as hyper does with every ping.
+    wheel.reset(&mut sleep, (start + 30 * SECOND).into_std());
+    sleep.as_mut().await;
+    assert_due(start, 30 * SECOND);
+    assert!(std::ptr::addr_eq(place, &*sleep as *const dyn Sleep));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_of_another_timers_sleep_replaces_it() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = Timer::sleep(&hyper_util::rt::TokioTimer::new(), 3600 * SECOND);
+    wheel.reset(&mut sleep, (start + SECOND).into_std());
+    sleep.await;
+    assert_due(start, SECOND);
+    assert_eq!(wheel.metrics().expired, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_wheel_makes_no_sleep_early_nor_endless() {
+    let (wheel, occupant) = full_wheel();
+    let start = Instant::now();
+    let mut sleep = Timer::sleep(&wheel, SECOND);
+    assert!(futures::poll!(&mut sleep).is_pending());
+    assert_eq!(wheel.metrics().rejected, 1);
+    wheel.reset(&mut sleep, (start + 2 * SECOND).into_std());
+    sleep.as_mut().await;
+    assert_due(start, 2 * SECOND);
+
+    drop(occupant);
+    wheel.reset(&mut sleep, (start + 3 * SECOND).into_std());
+    assert!(futures::poll!(&mut sleep).is_pending());
+    assert_eq!(wheel.pending(), 1, "with room again, it is back on the wheel");
+    sleep.await;
+    assert_due(start, 3 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_makes_no_sleep_early_nor_endless() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let pending = tokio::spawn(Timer::sleep(&wheel, 10 * SECOND));
+    sleep(SECOND).await;
+    drop(wheel.shutdown());
+    pending.await.unwrap();
+    assert_due(start, 10 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_around_a_refused_sleep_does_not_spin() {
+    let wheel = Wheel::new();
+    drop(wheel.shutdown());
+    let start = Instant::now();
+    let mut sleep = Timer::sleep(&wheel, SECOND);
+    // What hyper-util's connection pool does to look for idle connections.
+    for round in 1..=5 {
+        sleep.as_mut().await;
+        assert_due(start, round * SECOND);
+        wheel.reset(&mut sleep, (start + (round + 1) * SECOND).into_std());
+    }
+}
+
+#[test]
+fn refused_where_there_is_no_tokio_a_sleep_ends_but_yields_first() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
+    drop(wheel.shutdown());
+    let mut sleep = tokio_test::task::spawn(Timer::sleep(&wheel, 3600 * SECOND));
+    assert!(sleep.poll().is_pending());
+    assert!(sleep.is_woken());
+    assert!(sleep.poll().is_ready());
+}
+
+// HTTP/1.
+
+async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::new(Bytes::from_static(b"hello"))))
+}
+
+type Outcome = hyper::Result<()>;
+
+fn serve_http1<S>(wheel: &Wheel, header_read_timeout: Duration, stream: S) -> JoinHandle<Outcome>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(
+        http1::Builder::new()
+            .timer(wheel.clone())
+            .header_read_timeout(header_read_timeout)
+            .serve_connection(TokioIo::new(stream), service_fn(hello)),
+    )
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// Sends a request and reads the response, over a connection that is kept.
+async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    stream.write_all(REQUEST).await.unwrap();
+    let mut response = Vec::new();
+    while !response.ends_with(b"hello") {
+        assert_ne!(stream.read_buf(&mut response).await.unwrap(), 0, "cut off");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_cuts_off_a_client_that_sends_half_a_header() {
+    let wheel = Wheel::new();
+    let (mut client, stream) = duplex(1024);
+    let server = serve_http1(&wheel, 5 * SECOND, stream);
+    let start = Instant::now();
+    client.write_all(&REQUEST[..10]).await.unwrap();
+    assert!(server.await.unwrap().unwrap_err().is_timeout());
+    assert_due(start, 5 * SECOND);
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_cuts_off_a_client_that_trickles() {
+    let (mut client, stream) = duplex(1024);
+    let server = serve_http1(&Wheel::new(), 5 * SECOND, stream);
+    let start = Instant::now();
+    let trickle = tokio::spawn(async move {
+        for byte in REQUEST {
+            if client.write_u8(*byte).await.is_err() {
+                return;
+            }
+            sleep(SECOND).await;
+        }
+    });
+    assert!(server.await.unwrap().unwrap_err().is_timeout());
+    assert_due(start, 5 * SECOND);
+    trickle.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_keeps_a_client_that_asks_in_time() {
+    let wheel = Wheel::new();
+    let (mut client, stream) = duplex(1024);
+    let server = serve_http1(&wheel, 5 * SECOND, stream);
+    for _ in 0..1000 {
+        exchange(&mut client).await;
+        sleep(4 * SECOND).await;
+    }
+    drop(client);
+    server.await.unwrap().unwrap();
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.pending, metrics.expired), (0, 0));
+    assert!(
+        metrics.registered <= 1001,
+        "one for each header waited for: {metrics:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_works_on_with_a_full_wheel_and_one_shut_down() {
+    let (wheel, _occupant) = full_wheel();
+    for shut_down in [false, true] {
+        if shut_down {
+            drop(wheel.shutdown());
+        }
+        let (mut client, stream) = duplex(1024);
+        let server = serve_http1(&wheel, 5 * SECOND, stream);
+        for _ in 0..3 {
+            sleep(4 * SECOND).await;
+            exchange(&mut client).await;
+        }
+        let start = Instant::now();
+        assert!(server.await.unwrap().unwrap_err().is_timeout());
+        assert_due(start, 5 * SECOND);
+    }
+}
+
+/// A real server on loopback; for each connection, its outcome.
+async fn listen<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            drop(serve(stream));
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http1_over_tcp_cuts_off_a_slow_client() {
+    let wheel = Wheel::new();
+    let address = listen(move |stream| serve_http1(&wheel, Duration::from_millis(100), stream)).await;
+    let start = std::time::Instant::now();
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    slow.write_all(&REQUEST[..10]).await.unwrap();
+    // Closed, with or without a word, but not answered.
+    let mut answer = Vec::new();
+    let _ = slow.read_to_end(&mut answer).await;
+    assert!(!answer.ends_with(b"hello"));
+    assert!(start.elapsed() >= Duration::from_millis(100));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http1_over_tcp_keeps_live_clients() {
+    let wheel = Wheel::new();
+    let address = listen({
+        let wheel = wheel.clone();
+        move |stream| serve_http1(&wheel, 60 * SECOND, stream)
+    })
+    .await;
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            tokio::spawn(async move {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                for _ in 0..100 {
+                    exchange(&mut stream).await;
+                }
+                stream
+            })
+        })
+        .collect();
+    let streams = futures::future::join_all(clients).await;
+    assert_eq!(wheel.metrics().expired, 0);
+    drop(streams);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hyper_client_drops_pooled_connections_that_idle_out() {
+    let wheel = Wheel::new();
+    let (gone, mut outcomes) = tokio::sync::mpsc::unbounded_channel();
+    let address = listen({
+        let wheel = wheel.clone();
+        move |stream| {
+            let server = serve_http1(&wheel, 3600 * SECOND, stream);
+            let gone = gone.clone();
+            tokio::spawn(async move { gone.send(server.await.unwrap()) })
+        }
+    })
+    .await;
+    // Also on a wheel shut down: the pool's task must not spin.
+    for shut_down in [false, true] {
+        if shut_down {
+            drop(wheel.shutdown());
+        }
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
+            .pool_timer(wheel.clone())
+            .pool_idle_timeout(Duration::from_millis(50))
+            .build_http();
+        let start = std::time::Instant::now();
+        let response = client
+            .get(format!("http://{address}/").parse().unwrap())
+            .await
+            .unwrap();
+        let body = http_body_util::BodyExt::collect(response.into_body())
+            .await
+            .unwrap()
+            .to_bytes();
+        assert_eq!(body, "hello");
+        outcomes.recv().await.unwrap().unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(50));
+        drop(client);
+    }
+}
+
+// HTTP/2.
+
+fn serve_http2<S>(wheel: &Wheel, interval: Duration, timeout: Duration, stream: S) -> JoinHandle<Outcome>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(
+        http2::Builder::new(TokioExecutor::new())
+            .timer(wheel.clone())
+            .keep_alive_interval(interval)
+            .keep_alive_timeout(timeout)
+            .serve_connection(TokioIo::new(stream), service_fn(hello)),
+    )
+}
+
+/// A client that speaks as much HTTP/2 as it takes to hear pings.
+struct Pinged<S>(S);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Pinged<S> {
+    const PING: u8 = 6;
+    const SETTINGS: u8 = 4;
+    const ACK: u8 = 1;
+
+    async fn connect(mut stream: S) -> Pinged<S> {
+        stream
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .await
+            .unwrap();
+        let mut client = Pinged(stream);
+        client.send(Self::SETTINGS, 0, &[]).await;
+        client
+    }
+
+    async fn send(&mut self, kind: u8, flags: u8, payload: &[u8]) {
+        let mut frame = vec![0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 0];
+        frame.extend_from_slice(payload);
+        self.0.write_all(&frame).await.unwrap();
+    }
+
+    /// Waits for the next ping; `None` when the server has hung up.
+    async fn ping(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let mut header = [0; 9];
+            self.0.read_exact(&mut header).await.ok()?;
+            let mut payload = vec![0; u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize];
+            self.0.read_exact(&mut payload).await.ok()?;
+            match (header[3], header[4] & Self::ACK) {
+                (Self::PING, 0) => return Some(payload),
+                (Self::SETTINGS, 0) => self.send(Self::SETTINGS, Self::ACK, &[]).await,
+                _ => {}
+            }
+        }
+    }
+
+    async fn pong(&mut self, payload: &[u8]) {
+        self.send(Self::PING, Self::ACK, payload).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_pings_a_live_client_and_cuts_off_a_dead_one() {
+    let wheel = Wheel::new();
+    let (client, stream): (DuplexStream, _) = duplex(64 * 1024);
+    let mut last = Instant::now();
+    let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
+    let mut client = Pinged::connect(client).await;
+    for _ in 0..100 {
+        let payload = client.ping().await.unwrap();
+        assert_due(last, 10 * SECOND);
+        last = Instant::now();
+        client.pong(&payload).await;
+    }
+    client.ping().await.unwrap();
+    last = Instant::now();
+    assert_eq!(client.ping().await, None);
+    assert_due(last, 3 * SECOND);
+    assert!(server.await.unwrap().unwrap_err().is_timeout());
+    assert_eq!(wheel.pending(), 0);
+}
+
+async fn http2_client<S>(stream: S) -> SendRequest<Full<Bytes>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (requests, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    requests
+}
+
+async fn assert_served(client: &mut SendRequest<Full<Bytes>>) {
+    let request = Request::builder().uri("http://a/").body(Full::default()).unwrap();
+    let response = client.send_request(request).await.unwrap();
+    assert!(response.status().is_success());
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_keeps_a_live_client_for_hours() {
+    let wheel = Wheel::new();
+    let (client, stream) = duplex(64 * 1024);
+    let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
+    let mut client = http2_client(client).await;
+    for _ in 0..5 {
+        assert_served(&mut client).await;
+        sleep(3600 * SECOND).await;
+        assert!(!server.is_finished());
+    }
+    assert!(
+        wheel.metrics().registered >= 5 * 360,
+        "it was pinged all the while"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_on_a_wheel_shut_down_still_tells_live_from_dead() {
+    let wheel = Wheel::new();
+    drop(wheel.shutdown());
+    let (client, stream) = duplex(64 * 1024);
+    let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
+    let mut client = Pinged::connect(client).await;
+    for _ in 0..10 {
+        let payload = client.ping().await.unwrap();
+        client.pong(&payload).await;
+    }
+    client.ping().await.unwrap();
+    let last = Instant::now();
+    assert_eq!(client.ping().await, None);
+    assert_due(last, 3 * SECOND);
+    assert!(server.await.unwrap().unwrap_err().is_timeout());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http2_over_tcp_pings_a_live_client_and_serves_it() {
+    let wheel = Wheel::new();
+    let interval = Duration::from_millis(20);
+    let address = listen({
+        let wheel = wheel.clone();
+        move |stream| serve_http2(&wheel, interval, 60 * SECOND, stream)
+    })
+    .await;
+    let start = std::time::Instant::now();
+    let mut live = Pinged::connect(TcpStream::connect(address).await.unwrap()).await;
+    for _ in 0..5 {
+        let payload = live.ping().await.expect("kept");
+        live.pong(&payload).await;
+    }
+    assert!(start.elapsed() >= 5 * interval);
+    let mut client = http2_client(TcpStream::connect(address).await.unwrap()).await;
+    assert_served(&mut client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http2_over_tcp_cuts_off_a_dead_client() {
+    let wheel = Wheel::new();
+    let tenth = Duration::from_millis(100);
+    let address = listen(move |stream| serve_http2(&wheel, tenth, tenth, stream)).await;
+    let start = std::time::Instant::now();
+    let mut dead = Pinged::connect(TcpStream::connect(address).await.unwrap()).await;
+    while dead.ping().await.is_some() {}
+    assert!(start.elapsed() >= 2 * tenth);
+}
+
+#[test]
+fn the_wheel_is_a_timer_as_hyper_wants_it() {
+    fn check<T: Timer + Clone + Send + Sync + 'static>() {}
+    check::<Wheel>();
+}

@@ -1,0 +1,260 @@
+//! `IdleTimer` and `IdleHandle`: idle detection that traffic pushes back.
+
+use crate::support;
+
+use std::{
+    fmt::Debug,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering,
+    thread,
+    time::Duration,
+};
+
+use tickwheel::{IdleHandle, IdleTimer, SleepError, Wheel};
+use tokio::time::Instant;
+use tokio_test::{assert_pending, assert_ready_eq, task};
+
+use support::{
+    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, paused_runtime, real_runtime, register,
+    register_for,
+};
+
+const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
+const fn clone<T: Clone>() {}
+const _: () = send_sync_unpin::<IdleTimer>();
+const _: () = send_sync_unpin::<IdleHandle>();
+const _: () = clone::<IdleHandle>();
+
+#[tokio::test(start_paused = true)]
+async fn untouched_it_is_never_early_and_less_than_a_tick_late() {
+    for tick in [1, 3, 10, 100] {
+        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
+        for millis in [1, 9, 10, 11, 100, 5_121] {
+            let start = Instant::now();
+            wheel.idle_timer(ms(millis)).await.unwrap();
+            let late = start.elapsed().checked_sub(ms(millis)).expect("it was early");
+            assert!(
+                late < ms(tick),
+                "{millis} ms in ticks of {tick} ms: {late:?} late"
+            );
+        }
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn touched_it_completes_the_whole_duration_after_the_last_touch() {
+    let wheel = Wheel::new();
+    for touches in [1, 2, 10, 100] {
+        let idle = wheel.idle_timer(ms(100));
+        let traffic = idle.handle();
+        let touching = tokio::spawn(async move {
+            for _ in 0..touches {
+                tokio::time::sleep(ms(73)).await;
+                traffic.touch();
+            }
+            Instant::now()
+        });
+        idle.await.unwrap();
+        let last = touching.await.unwrap();
+        let late = last.elapsed().checked_sub(ms(100)).expect("it was early");
+        assert!(late < TICK, "{touches} touches: {late:?} late");
+    }
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_counts_from_the_call_and_not_from_the_first_poll() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+    tokio::time::advance(ms(60)).await;
+    assert_pending!(idle.poll());
+    tokio::time::advance(ms(39)).await;
+    assert_pending!(idle.poll());
+    tokio::time::advance(ms(11)).await;
+    assert_ready_eq!(idle.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touch_before_the_first_poll_counts() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+    tokio::time::advance(ms(90)).await;
+    idle.handle().touch();
+    tokio::time::advance(ms(50)).await;
+    assert_pending!(idle.poll());
+    tokio::time::advance(ms(49)).await;
+    assert_pending!(idle.poll());
+    tokio::time::advance(ms(11)).await;
+    assert_ready_eq!(idle.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touch_does_not_wake_and_the_old_deadline_only_re_arms() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+    assert_pending!(idle.poll());
+    advance(ms(60)).await;
+    idle.handle().touch();
+    assert!(!idle.is_woken());
+    advance(ms(40)).await;
+    assert!(idle.is_woken(), "the old deadline has come");
+    assert_pending!(idle.poll());
+    advance(ms(59)).await;
+    assert_pending!(idle.poll());
+    advance(ms(1)).await;
+    assert!(idle.is_woken());
+    assert_ready_eq!(idle.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_million_touches_cost_no_wheel_operation() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(SECOND));
+    assert_pending!(idle.poll());
+    tokio::time::advance(ms(500)).await;
+    let before = wheel.metrics();
+    let traffic = idle.handle();
+    for _ in 0..1_000_000 {
+        traffic.touch();
+    }
+    assert_eq!(wheel.metrics(), before);
+    // One registration for each old deadline, however many touches.
+    advance(ms(500)).await;
+    assert_pending!(idle.poll());
+    assert_eq!(wheel.metrics().registered, before.registered + 1);
+}
+
+#[test]
+fn threads_may_touch_it_at_once_and_the_latest_touch_counts() {
+    let runtime = paused_runtime();
+    let wheel = Wheel::new();
+    runtime.block_on(async {
+        let mut idle = task::spawn(wheel.idle_timer(ms(100)));
+        assert_pending!(idle.poll());
+        tokio::time::advance(ms(80)).await;
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let traffic = idle.handle();
+                scope.spawn(move || (0..10_000).for_each(|_| traffic.touch()));
+            }
+        });
+        // They read the clock of the wheel's driver, not the real one of their own threads.
+        tokio::time::advance(ms(99)).await;
+        assert_pending!(idle.poll());
+        tokio::time::advance(ms(1)).await;
+        assert_ready_eq!(idle.poll(), Ok(()));
+    });
+}
+
+#[tokio::test]
+async fn on_the_real_clock_it_is_never_early() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let idle = wheel.idle_timer(ms(15));
+    let traffic = idle.handle();
+    let touching = thread::spawn(move || {
+        let mut last = std::time::Instant::now();
+        // Past the timer's duration, so that it has to re-arm: by the real clock, which is what this is about.
+        for _ in 0..20 {
+            thread::sleep(ms(1));
+            last = std::time::Instant::now();
+            traffic.touch();
+        }
+        last
+    });
+    idle.await.unwrap();
+    let completed = std::time::Instant::now();
+    let last = touching.join().unwrap();
+    // A thread that was held up for 15 ms between two touches has let the timer complete before the last.
+    assert!(completed < last || completed - last >= ms(15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zero_duration_completes_at_the_first_poll() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
+    assert_ready_eq!(idle.poll(), Ok(()));
+    // Between two ticks as well.
+    advance(ms(1)).await;
+    let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
+    assert_ready_eq!(idle.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_duration_saturates_instead_of_panicking() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(Duration::MAX));
+    assert_pending!(idle.poll());
+    advance(DAY * 365 * 20).await;
+    idle.handle().touch();
+    advance(DAY * 365 * 20).await;
+    assert_pending!(idle.poll());
+    advance(DAY * 365 * 11).await;
+    assert_ready_eq!(idle.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_it_cancels_at_once_and_its_handles_touch_nothing() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(SECOND));
+    assert_pending!(idle.poll());
+    assert_eq!(wheel.pending(), 1);
+    let traffic = idle.handle();
+    drop(idle);
+    assert_at_rest(&wheel);
+    traffic.clone().touch();
+    assert_at_rest(&wheel);
+    assert_eq!(wheel.metrics().registered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn moved_to_another_task_it_wakes_only_the_one_that_polled_it_last() {
+    let wheel = Wheel::new();
+    let mut idle = wheel.idle_timer(SECOND);
+    let (first, first_woken) = counting_waker();
+    let (last, last_woken) = counting_waker();
+    register_for(&first, &mut idle);
+    register_for(&last, &mut idle);
+    advance(SECOND).await;
+    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
+    assert_eq!(last_woken.load(Ordering::SeqCst), 1);
+}
+
+/// Two threads may touch it at once, and then the earlier reading may come later. Here it is that of a clock paused before.
+#[test]
+fn a_touch_never_takes_back_a_later_one() {
+    let paused = paused_runtime();
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        let mut idle = wheel.idle_timer(DAY);
+        register(&mut idle);
+        let handle = idle.handle();
+        let untouched = format!("{handle:?}");
+        thread::sleep(ms(1));
+        handle.touch();
+        let touched = format!("{handle:?}");
+        assert_ne!(touched, untouched);
+        let _paused = paused.enter();
+        handle.touch();
+        assert_eq!(format!("{handle:?}"), touched);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_resolves_it() {
+    let wheel = Wheel::new();
+    let mut idle = task::spawn(wheel.idle_timer(SECOND));
+    assert_pending!(idle.poll());
+    assert_eq!(wheel.shutdown().timers, 1);
+    assert!(idle.is_woken());
+    assert_ready_eq!(idle.poll(), Err(SleepError::Shutdown));
+}
+
+#[test]
+fn its_first_poll_outside_a_runtime_panics_in_tokios_words() {
+    let idle = Wheel::new().idle_timer(SECOND);
+    let panic = catch_unwind(AssertUnwindSafe(|| futures::executor::block_on(idle))).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+    assert!(message.contains(tokios), "{message}");
+}

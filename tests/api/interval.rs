@@ -1,0 +1,582 @@
+//! `Interval`: its ticks, the three policies for missed ones, its resets, and as a `Stream`. Much of it is ported from Tokio's
+//! own tests, so that code which moves over finds what it knew.
+
+use crate::support;
+
+use std::{
+    fmt::Debug,
+    panic::catch_unwind,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt, poll};
+use tickwheel::{Interval, SleepError, Wheel};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, ms, paused_runtime};
+
+const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
+const _: () = send_sync_unpin::<Interval>();
+
+fn poll_tick(interval: &mut task::Spawn<Interval>) -> Poll<Result<Instant, SleepError>> {
+    interval.enter(|cx, mut interval| interval.poll_tick(cx))
+}
+
+/// Asserts that the ticks of `deltas`, in milliseconds from `start`, complete now, and no further one.
+#[track_caller]
+fn assert_ticks(interval: &mut task::Spawn<Interval>, start: Instant, deltas: &[u64]) {
+    let now = start.elapsed();
+    for &delta in deltas {
+        let tick = assert_ready!(poll_tick(interval), "at {now:?}, for {delta} ms").unwrap();
+        assert_eq!(tick - start, ms(delta), "at {now:?}");
+    }
+    assert_pending!(poll_tick(interval), "at {now:?}, after {deltas:?}");
+}
+
+/// By how many milliseconds the clock moves at each step, and the ticks that complete then.
+type Steps<'a> = &'a [(u64, &'a [u64])];
+
+async fn assert_steps(interval: &mut task::Spawn<Interval>, start: Instant, steps: Steps<'_>) {
+    for (step, deltas) in steps {
+        tokio::time::advance(ms(*step)).await;
+        assert_ticks(interval, start, deltas);
+    }
+}
+
+/// An interval of 300 ms that has ticked at 0, and the instant of that tick.
+fn of_300_ms(behavior: MissedTickBehavior) -> (task::Spawn<Interval>, Instant) {
+    of_300_ms_on(&Wheel::new(), behavior)
+}
+
+fn of_300_ms_on(wheel: &Wheel, behavior: MissedTickBehavior) -> (task::Spawn<Interval>, Instant) {
+    let start = Instant::now();
+    let mut interval = task::spawn(wheel.interval_at(start, ms(300)));
+    interval.set_missed_tick_behavior(behavior);
+    assert_ticks(&mut interval, start, &[0]);
+    (interval, start)
+}
+
+// What becomes of missed ticks.
+
+// Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
+// Actual ticks:   | work -----|          delay          | work | work | work -| work -----|
+// Poll behavior:  |   |       |                         |      |      |       |           |
+//                 |   |       |                         |      |      |       |           |
+//          Ready(s)   |       |             Ready(s + 2p)      |      |       |           |
+//               Pending       |                    Ready(s + 3p)      |       |           |
+//                  Ready(s + p)                           Ready(s + 4p)       |           |
+//                                                                 Ready(s + 5p)           |
+//                                                                             Ready(s + 6p)
+#[tokio::test(start_paused = true)]
+async fn burst_makes_up_for_every_missed_tick_at_once() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    let steps: Steps<'_> = &[
+        (100, &[]),
+        (200, &[300]),
+        (650, &[600, 900]),
+        (200, &[]),
+        (100, &[1_200]),
+        (250, &[1_500]),
+        (300, &[1_800]),
+    ];
+    assert_steps(&mut interval, start, steps).await;
+}
+
+// Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
+// Actual ticks:   | work -----|          delay          | work -----| work -----| work -----|
+// Poll behavior:  |   |       |                         |   |       |           |           |
+//                 |   |       |                         |   |       |           |           |
+//          Ready(s)   |       |             Ready(s + 2p)   |       |           |           |
+//               Pending       |                       Pending       |           |           |
+//                  Ready(s + p)                     Ready(s + 2p + d)           |           |
+//                                                               Ready(s + 3p + d)           |
+//                                                                           Ready(s + 4p + d)
+#[tokio::test(start_paused = true)]
+async fn delay_starts_the_period_over_at_the_late_tick() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
+    let steps: Steps<'_> = &[
+        (100, &[]),
+        (200, &[300]),
+        (650, &[600]),
+        (100, &[]),
+        (200, &[1_250]),
+        (300, &[1_550]),
+        (300, &[1_850]),
+    ];
+    assert_steps(&mut interval, start, steps).await;
+}
+
+// Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
+// Actual ticks:   | work -----|          delay          | work ---| work -----| work -----|
+// Poll behavior:  |   |       |                         |         |           |           |
+//                 |   |       |                         |         |           |           |
+//          Ready(s)   |       |             Ready(s + 2p)         |           |           |
+//               Pending       |                       Ready(s + 4p)           |           |
+//                  Ready(s + p)                                   Ready(s + 5p)           |
+//                                                                             Ready(s + 6p)
+#[tokio::test(start_paused = true)]
+async fn skip_drops_the_missed_ticks_and_keeps_the_grid() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Skip);
+    let steps: Steps<'_> = &[
+        (100, &[]),
+        (200, &[300]),
+        (650, &[600]),
+        (250, &[1_200]),
+        (300, &[1_500]),
+        (300, &[1_800]),
+    ];
+    assert_steps(&mut interval, start, steps).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn skip_keeps_the_grid_through_a_stall_of_centuries() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Skip);
+    let century = DAY * 36_500; // a multiple of 300 ms
+    tokio::time::advance(century + ms(1_000)).await;
+    assert_ticks(&mut interval, start, &[300]);
+    tokio::time::advance(ms(199)).await;
+    assert_ticks(&mut interval, start + century, &[]);
+    tokio::time::advance(ms(1)).await;
+    assert_ticks(&mut interval, start + century, &[1_200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_late_by_no_more_than_a_tick_of_the_wheel_does_not_count_as_missed() {
+    let wheel = Wheel::builder().tick_duration(ms(10)).build().unwrap();
+    let (mut interval, start) = of_300_ms_on(&wheel, MissedTickBehavior::Delay);
+    let steps: Steps<'_> = &[
+        (310, &[300]),
+        (290, &[600]),
+        // And here it does.
+        (320, &[900]),
+        (280, &[]),
+        (20, &[1_220]),
+    ];
+    assert_steps(&mut interval, start, steps).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_late_by_no_more_than_five_milliseconds_does_not_count_as_missed_on_the_finest_wheel() {
+    let start = Instant::now();
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let mut interval = task::spawn(wheel.interval_at(start, ms(300)));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    assert_ticks(&mut interval, start, &[0]);
+    assert_steps(
+        &mut interval,
+        start,
+        &[(305, &[300]), (295, &[600]), (306, &[900]), (300, &[1_206])],
+    )
+    .await;
+}
+
+/// That instant is within a tick of the wheel.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_due_at_this_very_instant_waits_for_no_tick_of_the_wheel() {
+    let start = Instant::now();
+    let mut interval = task::spawn(Wheel::new().interval_at(start + ms(5), ms(100)));
+    assert_pending!(poll_tick(&mut interval));
+    tokio::time::advance(ms(105)).await;
+    assert_ticks(&mut interval, start, &[5, 105]);
+}
+
+#[test]
+fn the_policy_is_burst_unless_set() {
+    let mut interval = Wheel::new().interval(SECOND);
+    assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
+    for behavior in [
+        MissedTickBehavior::Delay,
+        MissedTickBehavior::Skip,
+        MissedTickBehavior::Burst,
+    ] {
+        interval.set_missed_tick_behavior(behavior);
+        assert_eq!(interval.missed_tick_behavior(), behavior);
+    }
+    assert_eq!(interval.period(), SECOND);
+}
+
+// The ticks themselves.
+
+#[tokio::test(start_paused = true)]
+async fn the_first_tick_completes_at_the_first_poll() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut interval = task::spawn(wheel.interval(SECOND));
+    assert_ready_eq!(poll_tick(&mut interval), Ok(start));
+    assert_pending!(poll_tick(&mut interval));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_in_the_past_ticks_by_the_next_tick_of_the_wheel() {
+    let wheel = Wheel::new();
+    let mut other = task::spawn(wheel.sleep(DAY));
+    assert_pending!(other.poll());
+    tokio::time::advance(ms(1_005)).await;
+    let now = Instant::now();
+    let mut interval = wheel.interval_at(now - ms(50), SECOND);
+    assert_eq!(interval.tick().await, Ok(now - ms(50)));
+    assert!(now.elapsed() < TICK);
+    assert_eq!(interval.tick().await, Ok(now + ms(950)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_tick_is_never_early_and_less_than_a_tick_of_the_wheel_late() {
+    for (tick, period) in [(1, 7), (10, 10), (10, 15), (10, 333), (100, 250), (10, 5_121)] {
+        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
+        let start = Instant::now();
+        let mut interval = wheel.interval(ms(period));
+        for n in 0..100 {
+            let due = interval.tick().await.unwrap();
+            assert_eq!(due, start + ms(period) * n);
+            let late = Instant::now().checked_duration_since(due).expect("it was early");
+            assert!(
+                late < ms(tick),
+                "tick {n}, every {period} ms in ticks of {tick} ms: {late:?} late"
+            );
+        }
+        drop(interval);
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test]
+async fn on_the_real_clock_no_tick_is_early() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let mut interval = wheel.interval(ms(3));
+    for _ in 0..10 {
+        let due = interval.tick().await.unwrap();
+        assert!(std::time::Instant::now() >= due.into_std());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_period_shorter_than_a_tick_of_the_wheel_keeps_its_rate_under_every_policy() {
+    let wheel = Wheel::new();
+    for behavior in [
+        MissedTickBehavior::Burst,
+        MissedTickBehavior::Delay,
+        MissedTickBehavior::Skip,
+    ] {
+        let start = Instant::now();
+        let mut interval = wheel.interval(ms(1));
+        interval.set_missed_tick_behavior(behavior);
+        let mut ticks = 0;
+        while start.elapsed() < SECOND {
+            let due = interval.tick().await.unwrap();
+            assert!(Instant::now() >= due);
+            ticks += 1;
+        }
+        assert!(
+            (980..=1_010).contains(&ticks),
+            "{behavior:?}: {ticks} ticks in a second"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_dropped_before_it_completes_is_not_consumed() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut interval = wheel.interval(ms(100));
+    assert_eq!(interval.tick().await, Ok(start));
+    for _ in 0..3 {
+        assert!(poll!(Box::pin(interval.tick())).is_pending());
+        tokio::time::advance(ms(30)).await;
+    }
+    assert_eq!(interval.tick().await, Ok(start + ms(100)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_interval_is_one_timer_and_a_dropped_one_none() {
+    let wheel = Wheel::new();
+    let mut interval = task::spawn(wheel.interval(ms(100)));
+    assert_ready!(poll_tick(&mut interval)).unwrap();
+    assert_eq!(wheel.pending(), 0, "nobody waits for the next tick yet");
+    assert_pending!(poll_tick(&mut interval));
+    assert_pending!(poll_tick(&mut interval));
+    assert_eq!(wheel.pending(), 1);
+    drop(interval);
+    assert_at_rest(&wheel);
+}
+
+#[test]
+#[should_panic(expected = "`period` must be non-zero.")]
+fn a_zero_period_panics() {
+    drop(Wheel::new().interval(Duration::ZERO));
+}
+
+#[test]
+#[should_panic(expected = "`period` must be non-zero.")]
+fn a_zero_period_from_an_instant_panics() {
+    drop(Wheel::new().interval_at(Instant::now(), Duration::ZERO));
+}
+
+#[test]
+fn a_tick_that_has_to_wait_outside_a_runtime_panics_in_tokios_words() {
+    let panic = catch_unwind(|| {
+        let mut interval = Wheel::new().interval(SECOND);
+        futures::executor::block_on(interval.tick()).unwrap(); // at once
+        futures::executor::block_on(interval.tick())
+    })
+    .unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+    assert!(message.contains(tokios), "{message}");
+}
+
+// reset
+
+#[tokio::test(start_paused = true)]
+async fn reset_ticks_one_period_from_now() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    advance(ms(300)).await;
+    assert_ticks(&mut interval, start, &[300]);
+    advance(ms(100)).await;
+    interval.reset();
+    advance(ms(250)).await;
+    assert_ticks(&mut interval, start, &[]);
+    advance(ms(50)).await;
+    assert_ticks(&mut interval, start, &[700]);
+    advance(ms(300)).await;
+    assert_ticks(&mut interval, start, &[1_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_immediately_ticks_at_once() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    advance(ms(405)).await;
+    assert_ticks(&mut interval, start, &[300]);
+    interval.reset_immediately();
+    assert_ticks(&mut interval, start, &[405]);
+    advance(ms(295)).await;
+    assert_ticks(&mut interval, start, &[]);
+    advance(ms(10)).await;
+    assert_ticks(&mut interval, start, &[705]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_after_ticks_so_long_from_now() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    advance(ms(400)).await;
+    assert_ticks(&mut interval, start, &[300]);
+    interval.reset_after(ms(20));
+    advance(ms(20)).await;
+    assert_ticks(&mut interval, start, &[420]);
+    advance(ms(100)).await;
+    assert_ticks(&mut interval, start, &[]);
+    advance(ms(200)).await;
+    assert_ticks(&mut interval, start, &[720]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_at_ticks_at_the_instant() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    advance(ms(400)).await;
+    assert_ticks(&mut interval, start, &[300]);
+    interval.reset_at(start + ms(440));
+    advance(ms(40)).await;
+    assert_ticks(&mut interval, start, &[440]);
+    advance(ms(300)).await;
+    assert_ticks(&mut interval, start, &[740]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_at_an_instant_further_than_the_period_ticks_no_earlier() {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    advance(ms(400)).await;
+    assert_ticks(&mut interval, start, &[300]);
+    interval.reset_at(start + ms(1_400));
+    for _ in 0..3 {
+        advance(ms(300)).await;
+        assert_ticks(&mut interval, start, &[]);
+    }
+    advance(ms(100)).await;
+    assert_ticks(&mut interval, start, &[1_400]);
+    advance(ms(300)).await;
+    assert_ticks(&mut interval, start, &[1_700]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_to_an_earlier_instant_wakes_the_task_that_awaits_the_tick() {
+    let wheel = Wheel::new();
+    let mut interval = task::spawn(wheel.interval_at(Instant::now() + DAY, SECOND));
+    assert_pending!(poll_tick(&mut interval));
+    let soon = Instant::now() + ms(50);
+    interval.reset_at(soon);
+    advance(ms(40)).await;
+    assert!(!interval.is_woken());
+    advance(ms(10)).await;
+    assert!(interval.is_woken());
+    assert_ready_eq!(poll_tick(&mut interval), Ok(soon));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_to_a_later_instant_does_not_tick_at_the_old_one() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut interval = wheel.interval_at(start + ms(100), SECOND);
+    assert!(poll!(Box::pin(interval.tick())).is_pending());
+    interval.reset_after(ms(400));
+    assert_eq!(interval.tick().await, Ok(start + ms(400)));
+    assert_eq!(start.elapsed(), ms(400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_periods_and_resets_do_not_panic() {
+    let wheel = Wheel::new();
+    let mut interval = task::spawn(wheel.interval(Duration::MAX));
+    assert_ready!(poll_tick(&mut interval)).unwrap();
+    assert_pending!(poll_tick(&mut interval));
+    interval.reset();
+    assert_pending!(poll_tick(&mut interval));
+    interval.reset_after(Duration::MAX);
+    assert_pending!(poll_tick(&mut interval));
+    interval.reset_immediately();
+    assert_ready!(poll_tick(&mut interval)).unwrap();
+}
+
+// As a stream.
+
+#[tokio::test(start_paused = true)]
+async fn as_a_stream_it_yields_the_instants_of_its_ticks() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let ticks: Vec<_> = wheel.interval(ms(100)).take(4).collect().await;
+    assert_eq!(ticks, [0, 100, 200, 300].map(|millis| start + ms(millis)));
+    assert_eq!(start.elapsed(), ms(300));
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_a_stream_it_ends_when_the_wheel_shuts_down() {
+    let wheel = Wheel::new();
+    let mut waiting = task::spawn(wheel.interval(SECOND));
+    assert_ready!(waiting.poll_next()).unwrap();
+    assert_pending!(waiting.poll_next());
+    let mut fresh = wheel.interval(SECOND);
+    assert_eq!(wheel.shutdown().timers, 1);
+    assert!(waiting.is_woken());
+    assert_ready_eq!(waiting.poll_next(), None);
+    assert_eq!(fresh.next().await, None);
+    assert_eq!(fresh.tick().await, Err(SleepError::Shutdown));
+}
+
+/// Counts the ticks of its interval, and yields the count at every fourth. In between it is pending, and wakes itself or not.
+struct EveryFourth {
+    counter: u32,
+    interval: Interval,
+    wakes_itself: bool,
+}
+
+impl Stream for EveryFourth {
+    type Item = u32;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<u32>> {
+        let this = self.get_mut();
+        if this.counter > 12 {
+            return Poll::Ready(None);
+        }
+        match this.interval.poll_tick(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => {
+                this.counter += 1;
+                if this.counter % 4 == 0 {
+                    return Poll::Ready(Some(this.counter));
+                }
+                if this.wakes_itself {
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+async fn every_fourth_within_150_ms(wakes_itself: bool) -> Vec<u32> {
+    let wheel = Wheel::new();
+    let interval = wheel.interval(ms(10));
+    let mut stream = EveryFourth {
+        counter: 0,
+        interval,
+        wakes_itself,
+    };
+    let mut items = Vec::new();
+    let collect = async {
+        while let Some(item) = stream.next().await {
+            items.push(item);
+        }
+    };
+    // So that it ends even where the stream stalls.
+    let _ = tokio::time::timeout(ms(150), collect).await;
+    items
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_wakes_itself_between_ticks_goes_on() {
+    assert_eq!(every_fourth_within_150_ms(true).await, [4, 8, 12]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completed_tick_leaves_no_waker_behind() {
+    assert_eq!(
+        every_fourth_within_150_ms(false).await,
+        [0; 0],
+        "as with Tokio's, nobody wakes the stream"
+    );
+}
+
+// The cooperative budget.
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_of_ticks_that_are_due_does_not_starve_its_runtime() {
+    let mut interval = Wheel::new().interval(Duration::from_nanos(1));
+    interval.tick().await.unwrap();
+    tokio::time::advance(ms(1)).await; // a million ticks
+    let other_ran = Arc::new(AtomicBool::new(false));
+    let flag = other_ran.clone();
+    tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });
+    for _ in 0..1_000 {
+        interval.tick().await.unwrap();
+    }
+    assert!(other_ran.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_finds_no_budget_left_is_not_lost() {
+    let start = Instant::now();
+    let mut interval = Wheel::new().interval(ms(100));
+    while tokio::task::coop::has_budget_remaining() {
+        tokio::task::coop::consume_budget().await;
+    }
+    assert!(
+        poll!(Box::pin(interval.tick())).is_pending(),
+        "the budget is used up"
+    );
+    assert_eq!(interval.tick().await, Ok(start));
+    assert_eq!(interval.tick().await, Ok(start + ms(100)));
+}
+
+#[test]
+fn an_interval_carried_to_a_runtime_with_another_clock_ticks_by_that_one() {
+    let wheel = Wheel::new();
+    let mut interval = paused_runtime().block_on(async {
+        tokio::time::advance(2 * DAY).await;
+        let mut interval = wheel.interval(SECOND);
+        interval.tick().await.unwrap();
+        wheel.sleep(TICK).await.unwrap();
+        interval
+    });
+    paused_runtime().block_on(async {
+        interval.tick().await.unwrap();
+        let now = Instant::now();
+        let next = interval.tick().await.unwrap();
+        assert!(next >= now && next <= now + SECOND, "{:?}", next - now);
+    });
+}

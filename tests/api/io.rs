@@ -1,0 +1,788 @@
+//! Read, write and idle timeouts, over pipes in paused time and over real TCP.
+
+use crate::support;
+
+use std::{
+    fmt::Debug,
+    io::{self, IoSlice},
+    pin::{Pin, pin},
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tickwheel::{TimeoutError, Wheel, io::TimeoutStream};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex},
+    net::{TcpListener, TcpStream},
+    task::coop::{consume_budget, has_budget_remaining},
+    time::{Instant, sleep},
+};
+
+use support::{DAY, TICK, assert_due, ms, paused_runtime, settle};
+
+/// A peer, and a stream of 16 bytes' room that is wrapped.
+fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
+    let (peer, stream) = duplex(16);
+    (peer, TimeoutStream::new(wheel, stream))
+}
+
+#[track_caller]
+fn assert_timed_out<T: Debug>(outcome: io::Result<T>) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(
+        error.get_ref().unwrap().downcast_ref(),
+        Some(&TimeoutError::Elapsed)
+    );
+}
+
+/// In paused time.
+async fn assert_times_out_after<T: Debug>(duration: Duration, outcome: impl Future<Output = io::Result<T>>) {
+    let start = Instant::now();
+    assert_timed_out(outcome.await);
+    assert_due(start, duration);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_timeout_nothing_is_timed() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(3600)).await;
+        peer.write_all(b"late").await.unwrap();
+    });
+    assert_eq!(stream.read_u8().await.unwrap(), b'l');
+    assert_eq!(wheel.metrics().registered, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_too_long_times_out_and_the_next_waits_anew() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    for _ in 0..2 {
+        assert_times_out_after(ms(500), stream.read_u8()).await;
+    }
+    peer.write_all(b"x").await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_byte_at_a_time_is_progress() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_idle_timeout(Some(ms(500)));
+    tokio::spawn(async move {
+        for byte in 0..100 {
+            sleep(ms(450)).await;
+            peer.write_u8(byte).await.unwrap();
+        }
+        sleep(Duration::from_secs(60)).await;
+    });
+    let mut message = [0; 100];
+    stream.read_exact(&mut message).await.unwrap();
+    assert_eq!(message[99], 99);
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_in_which_nobody_reads_does_not_count() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_idle_timeout(Some(ms(500)));
+    peer.write_all(b"x").await.unwrap();
+    stream.read_u8().await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_of_file_is_no_timeout() {
+    let (peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(ms(500)));
+    drop(peer);
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waits_too_long_times_out() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_write_timeout(Some(ms(500)));
+    let start = Instant::now();
+    assert_eq!(stream.write(&[0; 100]).await.unwrap(), 16);
+    assert_timed_out(stream.write(&[0; 100]).await);
+    assert_due(start, ms(500));
+
+    // A peer that reads a byte now and then is slow, not dead.
+    let reader = tokio::spawn(async move {
+        for _ in 0..116 {
+            sleep(ms(450)).await;
+            peer.read_u8().await.unwrap();
+        }
+        peer
+    });
+    stream.write_all(&[0; 100]).await.unwrap();
+    let mut peer = reader.await.unwrap();
+    stream.write_all(b"on").await.unwrap();
+    assert_eq!(peer.read_u16().await.unwrap(), u16::from_be_bytes(*b"on"));
+}
+
+/// Takes what is written; its flush never completes, or always does; it has vectored writes.
+#[derive(Debug, Default)]
+struct Sluggish {
+    full: bool,
+    flushes: bool,
+    vectored: AtomicUsize,
+}
+
+impl AsyncWrite for Sluggish {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        if self.full {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(buffer.len()))
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.vectored.fetch_add(1, Ordering::Relaxed);
+        if self.full {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(buffers.iter().map(|buffer| buffer.len()).sum()))
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.flushes {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl AsyncRead for Sluggish {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_and_a_shutdown_that_wait_too_long_time_out() {
+    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
+    stream.set_write_timeout(Some(ms(500)));
+    assert_times_out_after(ms(500), stream.flush()).await;
+    assert_times_out_after(ms(500), stream.shutdown()).await;
+}
+
+async fn write_flushing_every_100_ms(stream: &mut TimeoutStream<Sluggish>) -> io::Result<usize> {
+    loop {
+        tokio::select! {
+            biased;
+            outcome = stream.write(b"x") => return outcome,
+            () = sleep(ms(100)) => stream.flush().await.unwrap(),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_of_nothing_does_not_prolong_a_write_that_waits() {
+    let sluggish = Sluggish {
+        full: true,
+        flushes: true,
+        ..Sluggish::default()
+    };
+    let mut stream = TimeoutStream::new(&Wheel::new(), sluggish);
+    stream.set_write_timeout(Some(ms(500)));
+    stream.set_idle_timeout(Some(ms(800)));
+    assert_times_out_after(ms(500), write_flushing_every_100_ms(&mut stream)).await;
+
+    stream.set_write_timeout(None);
+    assert_times_out_after(ms(800), write_flushing_every_100_ms(&mut stream)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vectored_writes_pass_through() {
+    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.is_write_vectored());
+    let buffers = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
+    assert_eq!(stream.write_vectored(&buffers).await.unwrap(), 3);
+    assert_eq!(stream.get_ref().vectored.load(Ordering::Relaxed), 1);
+    stream.get_mut().full = true;
+    assert_timed_out(stream.write_vectored(&buffers).await);
+    let plain = TimeoutStream::new(&Wheel::new(), tokio_test::io::Builder::new().build());
+    assert!(!plain.is_write_vectored());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_idle_timeout_asks_for_a_byte_in_either_direction() {
+    let (peer, mut stream) = pipe(&Wheel::new());
+    stream.set_idle_timeout(Some(ms(500)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    // The peer says nothing, but takes what is written for a while.
+    let writing = tokio::spawn(async move {
+        for _ in 0..10 {
+            sleep(ms(400)).await;
+            writer.write_u8(0).await.unwrap();
+        }
+    });
+    let start = Instant::now();
+    assert_timed_out(reader.read_u8().await);
+    assert_due(start, ms(4500));
+    writing.await.unwrap();
+    drop(peer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_idle_both_who_read_and_who_write_are_told() {
+    let (peer, mut stream) = pipe(&Wheel::new());
+    stream.set_idle_timeout(Some(ms(500)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let start = Instant::now();
+    let reading = tokio::spawn(async move { reader.read_u8().await });
+    let writing = tokio::spawn(async move { writer.write_all(&[0; 100]).await });
+    assert_timed_out(writing.await.unwrap());
+    assert_timed_out(reading.await.unwrap());
+    assert_due(start, ms(500));
+    drop(peer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earlier_of_two_timeouts_counts() {
+    for (read, idle, first) in [(300, 700, 300), (700, 300, 300)] {
+        let (_peer, mut stream) = pipe(&Wheel::new());
+        stream.set_read_timeout(Some(ms(read)));
+        stream.set_idle_timeout(Some(ms(idle)));
+        assert_times_out_after(ms(first), stream.read_u8()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeouts_change_while_a_read_waits() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    let start = Instant::now();
+
+    let given_up = |stream: &mut TimeoutStream<DuplexStream>| stream.read_u8().now_or_never().is_none();
+    assert!(given_up(&mut stream));
+    sleep(ms(400)).await;
+    stream.set_read_timeout(Some(ms(2000)));
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(2000));
+
+    let start = Instant::now();
+    assert!(given_up(&mut stream));
+    stream.set_read_timeout(Some(ms(100)));
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(100));
+
+    assert!(given_up(&mut stream));
+    stream.set_read_timeout(None);
+    assert_eq!(wheel.pending(), 0, "switched off, it has no timer left");
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(3600)).await;
+        peer.write_u8(7).await.unwrap();
+        sleep(Duration::from_secs(3600)).await;
+    });
+    assert_eq!(stream.read_u8().await.unwrap(), 7);
+
+    stream.set_read_timeout(Some(ms(100)));
+    assert_times_out_after(ms(100), stream.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_timeout_wakes_a_read_that_waits_in_another_task() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(Duration::from_secs(3600)));
+    let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
+    let reading = tokio::spawn({
+        let stream = stream.clone();
+        std::future::poll_fn(move |cx| {
+            let mut buffer = [0];
+            Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
+        })
+    });
+    let start = Instant::now();
+    sleep(ms(100)).await;
+    stream.lock().unwrap().set_read_timeout(Some(ms(500)));
+    assert_timed_out(reading.await.unwrap());
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_timeout_switched_on_late_counts_from_then() {
+    let (_peer, mut stream) = pipe(&Wheel::new());
+    assert!(stream.read_u8().now_or_never().is_none());
+    sleep(Duration::from_secs(60)).await;
+    stream.set_idle_timeout(Some(ms(500)));
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_for_the_tasks_budget_alone_does_not_time_out() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(ms(500)));
+    assert!(stream.read_u8().now_or_never().is_none());
+    sleep(ms(1000)).await;
+    peer.write_all(b"x").await.unwrap();
+    while has_budget_remaining() {
+        consume_budget().await;
+    }
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+}
+
+// What counts as waiting.
+
+#[tokio::test(start_paused = true)]
+async fn after_an_idle_timeout_two_halves_that_try_again_wait_anew() {
+    let (_peer, mut stream) = pipe(&Wheel::new());
+    stream.write_all(&[0; 16]).await.unwrap();
+    stream.set_idle_timeout(Some(ms(500)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let start = Instant::now();
+    let end = start + ms(2050);
+    let reading = tokio::spawn(async move {
+        let mut tries = 0;
+        while Instant::now() < end && tries < 100 {
+            assert_timed_out(reader.read_u8().await);
+            tries += 1;
+        }
+        tries
+    });
+    let writing = tokio::spawn(async move {
+        let mut tries = 0;
+        sleep(ms(50)).await;
+        while Instant::now() < end && tries < 100 {
+            assert_timed_out(writer.write_u8(0).await);
+            tries += 1;
+        }
+        tries
+    });
+    assert_eq!((reading.await.unwrap(), writing.await.unwrap()), (5, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_switched_off_and_on_counts_nothing_from_before() {
+    for set in [TimeoutStream::set_read_timeout, TimeoutStream::set_idle_timeout] {
+        let (_peer, mut stream) = pipe(&Wheel::new());
+        stream.set_write_timeout(Some(ms(500)));
+        set(&mut stream, Some(ms(500)));
+        assert!(stream.read_u8().now_or_never().is_none());
+        sleep(ms(400)).await;
+        set(&mut stream, None);
+        assert!(stream.read_u8().now_or_never().is_none());
+        sleep(ms(400)).await;
+        set(&mut stream, Some(ms(500)));
+        assert_times_out_after(ms(500), stream.read_u8()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn switching_one_timeout_leaves_what_the_other_has_counted() {
+    let (_peer, mut stream) = pipe(&Wheel::new());
+    let start = Instant::now();
+    stream.set_idle_timeout(Some(ms(500)));
+    assert!(stream.read_u8().now_or_never().is_none());
+    sleep(ms(200)).await;
+    stream.set_read_timeout(Some(ms(2000)));
+    sleep(ms(200)).await;
+    stream.set_read_timeout(None);
+    assert_timed_out(stream.read_u8().await);
+    assert_due(start, ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_does_not_pay_for_a_write_that_nobody_polls_any_more() {
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.write_all(&[0; 16]).await.unwrap();
+    stream.set_idle_timeout(Some(Duration::from_secs(30)));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let writing = tokio::spawn(async move { writer.write_u8(0).await });
+    settle().await;
+    writing.abort();
+    assert!(writing.await.unwrap_err().is_cancelled());
+    peer.write_u8(1).await.unwrap();
+    assert_eq!(reader.read_u8().await.unwrap(), 1);
+    // The program's own time.
+    sleep(Duration::from_secs(40)).await;
+    assert_times_out_after(Duration::from_secs(30), reader.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_does_not_pay_for_a_write_that_was_given_up() {
+    let full = || Sluggish {
+        full: true,
+        ..Sluggish::default()
+    };
+    let mut stream = TimeoutStream::new(&Wheel::new(), full());
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.write(b"x").now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert!(stream.flush().now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert_times_out_after(ms(500), stream.shutdown()).await;
+
+    // But a byte written gets a flush on, and a shutdown.
+    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.flush().now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert_eq!(stream.write(b"x").await.unwrap(), 1);
+    assert_times_out_after(ms(500), stream.flush()).await;
+    assert!(stream.shutdown().now_or_never().is_none());
+    sleep(ms(400)).await;
+    assert_eq!(stream.write(b"x").await.unwrap(), 1);
+    assert_times_out_after(ms(500), stream.shutdown()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_switched_on_wakes_who_waits_in_another_task() {
+    for off_and_on in [false, true] {
+        let (_peer, mut stream) = pipe(&Wheel::new());
+        if off_and_on {
+            stream.set_read_timeout(Some(ms(500)));
+        }
+        let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
+        let reading = tokio::spawn({
+            let stream = stream.clone();
+            std::future::poll_fn(move |cx| {
+                let mut buffer = [0];
+                Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
+            })
+        });
+        sleep(ms(100)).await;
+        stream.lock().unwrap().set_read_timeout(None);
+        sleep(Duration::from_secs(3600)).await;
+        let start = Instant::now();
+        stream.lock().unwrap().set_read_timeout(Some(ms(500)));
+        let hung = tokio::time::timeout(Duration::from_secs(3600), reading);
+        assert_timed_out(hung.await.expect("nobody was woken").unwrap());
+        assert_due(start, ms(500));
+    }
+}
+
+/// A stream on a runtime whose paused clock is two days ahead, which is then dropped.
+fn carried_from_another_clock(
+    wheel: &Wheel,
+    before: impl AsyncFnOnce(&mut TimeoutStream<DuplexStream>),
+) -> (DuplexStream, TimeoutStream<DuplexStream>) {
+    let (peer, mut stream) = pipe(wheel);
+    paused_runtime().block_on(async {
+        tokio::time::advance(2 * DAY).await;
+        wheel.sleep(TICK).await.unwrap();
+        before(&mut stream).await;
+    });
+    (peer, stream)
+}
+
+#[test]
+fn a_wait_carried_to_a_runtime_with_another_clock_keeps_what_was_left_of_it() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = carried_from_another_clock(&wheel, async |stream| {
+        stream.set_read_timeout(Some(ms(500)));
+        assert!(stream.read_u8().now_or_never().is_none());
+        sleep(ms(200)).await;
+        wheel.sleep(TICK).await.unwrap();
+    });
+    paused_runtime().block_on(async {
+        stream.set_read_timeout(Some(ms(1000)));
+        let start = Instant::now();
+        assert_timed_out(stream.read_u8().await);
+        let elapsed = start.elapsed();
+        assert!(elapsed > ms(700) && elapsed <= ms(800), "{elapsed:?}");
+    });
+}
+
+#[test]
+fn the_earlier_of_two_timeouts_counts_also_when_they_count_by_two_clocks() {
+    let wheel = Wheel::new();
+    for idle in [ms(300), ms(60_000)] {
+        let (mut peer, mut stream) = carried_from_another_clock(&wheel, async |stream| {
+            stream.set_read_timeout(Some(ms(1000)));
+            stream.set_idle_timeout(Some(idle));
+            assert!(stream.read_u8().now_or_never().is_none());
+            wheel.sleep(TICK).await.unwrap();
+        });
+        paused_runtime().block_on(async {
+            wheel.sleep(TICK).await.unwrap();
+            let start = Instant::now();
+            stream.write_all(b"by this clock").await.unwrap();
+            peer.read_exact(&mut [0; 13]).await.unwrap();
+            assert_timed_out(stream.read_u8().await);
+            let elapsed = start.elapsed();
+            let expected = idle.min(ms(1_000) - 2 * TICK);
+            assert!(
+                elapsed >= expected - TICK && elapsed < expected + 2 * TICK,
+                "{elapsed:?}"
+            );
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn traffic_costs_stores_not_timers() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(Duration::from_secs(60)));
+    stream.set_idle_timeout(Some(Duration::from_secs(60)));
+    tokio::spawn(async move {
+        for _ in 0..10_000 {
+            peer.write_u64(1).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    for _ in 0..10_000 {
+        stream.read_u64().await.unwrap();
+    }
+    assert_eq!(wheel.metrics().registered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_that_overflows_the_clock_comes_after_30_years() {
+    const YEAR: Duration = Duration::from_secs(86_400 * 365);
+    let (mut peer, mut stream) = pipe(&Wheel::new());
+    stream.set_read_timeout(Some(Duration::MAX));
+    stream.set_idle_timeout(Some(Duration::MAX));
+    let peer = tokio::spawn(async move {
+        sleep(YEAR * 29).await;
+        peer.write_u8(7).await.unwrap();
+        peer
+    });
+    assert_eq!(stream.read_u8().await.unwrap(), 7);
+    let _peer = peer.await.unwrap();
+    assert_times_out_after(YEAR * 30, stream.read_u8()).await;
+    stream.set_read_timeout(None);
+    assert_times_out_after(YEAR * 30, stream.read_u8()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wheel_that_refuses_fails_what_would_have_to_wait() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let mut occupant = wheel.sleep(Duration::from_secs(3600));
+    assert!(futures::poll!(&mut occupant).is_pending());
+    let (mut peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    peer.write_all(b"xy").await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+    assert_eq!(stream.read_u8().await.unwrap(), b'y');
+    let refusal = |error: io::Error| {
+        assert_eq!(error.kind(), io::ErrorKind::Other);
+        error
+            .into_inner()
+            .unwrap()
+            .downcast_ref::<TimeoutError>()
+            .copied()
+    };
+    let error = stream.read_u8().await.unwrap_err();
+    assert_eq!(refusal(error), Some(TimeoutError::AtCapacity { limit: 1 }));
+
+    drop(occupant);
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+
+    let reading = pin!(stream.read_u8());
+    let mut reading = tokio_test::task::spawn(reading);
+    assert!(reading.poll().is_pending());
+    drop(wheel.shutdown());
+    assert!(reading.is_woken());
+    let error = reading.await.unwrap_err();
+    assert_eq!(refusal(error), Some(TimeoutError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_and_unwrapping_cancel_the_timers() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(ms(500)));
+    stream.set_write_timeout(Some(ms(500)));
+    assert!(stream.write_all(&[0; 100]).now_or_never().is_none());
+    assert!(stream.read_u8().now_or_never().is_none());
+    assert_eq!(wheel.pending(), 2);
+    drop(stream.into_inner());
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_stream_that_cannot_be_moved_has_its_timeouts_changed() {
+    struct Silent(std::marker::PhantomPinned);
+    impl AsyncRead for Silent {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+    let silent = Silent(std::marker::PhantomPinned);
+    let mut stream = pin!(TimeoutStream::new(&Wheel::new(), silent));
+    stream.as_mut().set_read_timeout_pinned(Some(ms(500)));
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+    stream.as_mut().set_idle_timeout_pinned(Some(ms(300)));
+    stream.as_mut().set_write_timeout_pinned(Some(ms(100)));
+    assert_times_out_after(ms(300), stream.read_u8()).await;
+    assert_eq!(stream.read_timeout(), Some(ms(500)));
+    assert_eq!(stream.write_timeout(), Some(ms(100)));
+    assert_eq!(stream.idle_timeout(), Some(ms(300)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeks_pass_through() {
+    use tokio::io::{AsyncSeekExt, SeekFrom};
+    let file = io::Cursor::new(b"hello".to_vec());
+    let mut stream = TimeoutStream::new(&Wheel::new(), file);
+    stream.set_read_timeout(Some(ms(500)));
+    assert_eq!(stream.seek(SeekFrom::End(-2)).await.unwrap(), 3);
+    assert_eq!(stream.read_u8().await.unwrap(), b'l');
+    stream.rewind().await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'h');
+    assert_eq!(stream.stream_position().await.unwrap(), 1);
+    let error = stream.seek(SeekFrom::Current(-2)).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+/// A real connection, the far end and the wrapped one.
+async fn connection(wheel: &Wheel) -> (TcpStream, TimeoutStream<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    (peer, TimeoutStream::new(wheel, stream))
+}
+
+#[tokio::test]
+async fn over_tcp_a_silent_peer_is_cut_off_and_a_talking_one_is_not() {
+    let wheel = Wheel::new();
+    let (mut peer, mut stream) = connection(&wheel).await;
+    stream.set_read_timeout(Some(Duration::from_secs(60)));
+    let talking = tokio::spawn(async move {
+        for number in 0..1000 {
+            peer.write_u32(number).await.unwrap();
+        }
+        peer
+    });
+    for number in 0..1000 {
+        assert_eq!(stream.read_u32().await.unwrap(), number);
+    }
+    let _peer = talking.await.unwrap();
+
+    stream.set_read_timeout(Some(ms(50)));
+    let start = std::time::Instant::now();
+    assert_timed_out(stream.read_u8().await);
+    assert!(start.elapsed() >= ms(50));
+}
+
+#[tokio::test]
+async fn over_tcp_a_peer_that_does_not_read_is_cut_off() {
+    let (_peer, mut stream) = connection(&Wheel::new()).await;
+    stream.set_write_timeout(Some(ms(50)));
+    let block = vec![0; 1 << 20];
+    let outcome = loop {
+        let start = std::time::Instant::now();
+        if let Err(error) = stream.write(&block).await {
+            assert!(start.elapsed() >= ms(50));
+            break Err::<(), _>(error);
+        }
+    };
+    assert_timed_out(outcome);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_tcp_many_connections_idle_out_and_leave_nothing_behind() {
+    let wheel = Wheel::new();
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            let wheel = wheel.clone();
+            tokio::spawn(async move {
+                let (mut peer, mut stream) = connection(&wheel).await;
+                stream.set_idle_timeout(Some(ms(50)));
+                peer.write_all(b"hello").await.unwrap();
+                let mut hello = [0; 5];
+                stream.read_exact(&mut hello).await.unwrap();
+                stream.write_all(&hello).await.unwrap();
+                assert_timed_out(stream.read_u8().await);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[cfg(feature = "hyper-util")]
+#[test]
+fn what_a_connection_says_of_itself_is_passed_on() {
+    use hyper_util::client::legacy::connect::{Connected, Connection};
+    struct Proxied;
+    impl Connection for Proxied {
+        fn connected(&self) -> Connected {
+            Connected::new().proxy(true).negotiated_h2()
+        }
+    }
+    let connected = TimeoutStream::new(&Wheel::new(), Proxied).connected();
+    assert!(connected.is_proxied() && connected.is_negotiated_h2());
+}
+
+#[cfg(feature = "hyper-util")]
+#[tokio::test]
+async fn a_client_of_hyper_util_has_its_connections_wrapped() {
+    use std::error::Error;
+
+    use hyper::{StatusCode, Uri, body::Bytes};
+    use hyper_util::{
+        client::legacy::{
+            Client,
+            connect::{HttpConnector, HttpInfo},
+        },
+        rt::{TokioExecutor, TokioIo},
+    };
+    use tower::ServiceExt;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Answers on its first connection and is silent on the second.
+    tokio::spawn(async move {
+        let (mut answering, _) = listener.accept().await.unwrap();
+        answering.read_u8().await.unwrap();
+        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+        answering.write_all(answer).await.unwrap();
+        let _silent = listener.accept().await.unwrap();
+        std::future::pending::<()>().await
+    });
+    let wheel = Wheel::new();
+    let connector = HttpConnector::new().map_response(move |connection| {
+        let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
+        stream.set_read_timeout(Some(ms(50)));
+        TokioIo::new(stream)
+    });
+    let client: Client<_, http_body_util::Empty<Bytes>> = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .build(connector);
+    let uri: Uri = format!("http://{address}/").parse().unwrap();
+
+    let response = client.get(uri.clone()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    let info: &HttpInfo = response.extensions().get().unwrap();
+    assert_eq!(info.remote_addr(), address);
+
+    let start = std::time::Instant::now();
+    let error = client.get(uri).await.unwrap_err();
+    assert!(start.elapsed() >= ms(50));
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    let kind = causes.find_map(|error| Some(error.downcast_ref::<io::Error>()?.kind()));
+    assert_eq!(kind, Some(io::ErrorKind::TimedOut));
+}

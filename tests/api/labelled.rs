@@ -1,0 +1,545 @@
+//! `labelled`: what became of a label's timeouts is counted, all of it and once, with how much of their time was left.
+
+use crate::support;
+
+use std::{
+    cell::Cell,
+    future::{Future, Pending, pending, poll_fn, ready},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+};
+
+use tickwheel::{LabelStats, LabelledTimeout, Mode, TimeoutError, Wheel};
+use tokio::{
+    sync::oneshot,
+    time::{Duration, Instant},
+};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+
+use support::{
+    DAY, SECOND, TICK, advance, full_wheel, make_tick, ms, paused_runtime, real_runtime, register,
+    register_for, threaded_runtime,
+};
+
+#[track_caller]
+fn stats(wheel: &Wheel, name: &str) -> LabelStats {
+    let labels = wheel.snapshot().labels;
+    let stats = labels.into_iter().find(|label| &*label.name == name);
+    let stats = stats.unwrap_or_else(|| panic!("there is no label {name}"));
+    let LabelStats {
+        started,
+        completed,
+        elapsed,
+        refused,
+        cancelled,
+        pending,
+        headroom,
+        ..
+    } = stats;
+    assert_eq!(started, completed + elapsed + refused + cancelled + pending);
+    assert_eq!(headroom.iter().sum::<u64>(), completed);
+    stats
+}
+
+/// Completed, elapsed, refused, cancelled, pending.
+#[track_caller]
+fn counts(wheel: &Wheel) -> [u64; 5] {
+    let stats = stats(wheel, "label");
+    [
+        stats.completed,
+        stats.elapsed,
+        stats.refused,
+        stats.cancelled,
+        stats.pending,
+    ]
+}
+
+fn never(wheel: &Wheel) -> LabelledTimeout<Pending<()>> {
+    wheel.labelled("label").timeout(SECOND, pending())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_counts_from_its_first_poll() {
+    let wheel = Wheel::new();
+    let mut timeout = task::spawn(never(&wheel));
+    assert_eq!(counts(&wheel), [0; 5]);
+    assert_pending!(timeout.poll());
+    assert_eq!(counts(&wheel), [0, 0, 0, 0, 1]);
+    assert_pending!(timeout.poll());
+    assert_eq!(counts(&wheel), [0, 0, 0, 0, 1]);
+    drop(timeout);
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
+    drop(never(&wheel));
+    assert_eq!(stats(&wheel, "label").started, 1, "one that was never polled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_outcome_counts_once() {
+    let wheel = Wheel::new();
+    let labelled = wheel.labelled("label");
+
+    assert_eq!(labelled.timeout(Duration::ZERO, ready(1)).await, Ok(1));
+    assert_eq!(counts(&wheel), [1, 0, 0, 0, 0]);
+    assert_eq!(
+        labelled.timeout(Duration::ZERO, pending::<()>()).await,
+        Err(TimeoutError::Elapsed)
+    );
+    assert_eq!(counts(&wheel), [1, 1, 0, 0, 0]);
+
+    let mut timeout = task::spawn(never(&wheel));
+    assert_pending!(timeout.poll());
+    advance(SECOND).await;
+    assert!(timeout.is_woken());
+    assert_eq!(counts(&wheel), [1, 1, 0, 0, 1], "nobody has looked yet");
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+    drop(timeout);
+    assert_eq!(counts(&wheel), [1, 2, 0, 0, 0]);
+
+    let (sender, receiver) = oneshot::channel();
+    let mut timeout = task::spawn(labelled.timeout_at(Instant::now() + SECOND, receiver));
+    assert_pending!(timeout.poll());
+    sender.send(()).unwrap();
+    assert_ready!(timeout.poll()).unwrap().unwrap();
+    drop(timeout);
+    assert_eq!(counts(&wheel), [2, 2, 0, 0, 0]);
+
+    let mut timeout = never(&wheel);
+    register(&mut timeout);
+    let _future = timeout.into_inner();
+    assert_eq!(counts(&wheel), [2, 2, 0, 1, 0]);
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_wheel_refuses() {
+    let (wheel, occupant) = full_wheel();
+    let refused = wheel.labelled("label").timeout(SECOND, pending::<()>()).await;
+    assert_eq!(refused, Err(TimeoutError::AtCapacity { limit: 1 }));
+    assert_eq!(counts(&wheel), [0, 0, 1, 0, 0]);
+    drop(occupant);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pending_at_a_shutdown_is_refused_whatever_comes_after() {
+    let wheel = Wheel::new();
+    let labelled = wheel.labelled("label");
+    let (sender, receiver) = oneshot::channel();
+    let mut completes = task::spawn(labelled.timeout(SECOND, receiver));
+    let mut polled = task::spawn(never(&wheel));
+    let mut dropped = never(&wheel);
+    assert_pending!(completes.poll());
+    assert_pending!(polled.poll());
+    register(&mut dropped);
+    assert_eq!(counts(&wheel), [0, 0, 0, 0, 3]);
+    wheel.shutdown();
+    assert_eq!(counts(&wheel), [0, 0, 3, 0, 0]);
+    sender.send(()).unwrap();
+    assert_ready!(completes.poll()).unwrap().unwrap();
+    assert_ready_eq!(polled.poll(), Err(TimeoutError::Shutdown));
+    drop(dropped);
+    assert_eq!(counts(&wheel), [0, 0, 3, 0, 0]);
+
+    assert_eq!(
+        labelled.timeout(SECOND, pending::<()>()).await,
+        Err(TimeoutError::Shutdown)
+    );
+    assert_eq!(counts(&wheel), [0, 0, 4, 0, 0]);
+    assert_eq!(labelled.timeout(SECOND, ready(())).await, Ok(()));
+    assert_eq!(counts(&wheel), [1, 0, 4, 0, 0], "one that is ready succeeds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_panics_is_cancelled() {
+    let wheel = Wheel::new();
+    let labelled = wheel.labelled("label");
+    let panics_at = |poll: u32| {
+        let mut polls = 0;
+        let mut timeout = Box::pin(labelled.timeout(
+            SECOND,
+            poll_fn(move |_| {
+                polls += 1;
+                assert_ne!(polls, poll, "this future panics, as it should");
+                Poll::<()>::Pending
+            }),
+        ));
+        let mut cx = Context::from_waker(Waker::noop());
+        catch_unwind(AssertUnwindSafe(|| {
+            assert_pending!(timeout.as_mut().poll(&mut cx));
+            assert_pending!(timeout.as_mut().poll(&mut cx));
+        }))
+        .unwrap_err();
+    };
+    let mut beside = never(&wheel);
+    register(&mut beside);
+    panics_at(1);
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 1]);
+    panics_at(2);
+    assert_eq!(counts(&wheel), [0, 0, 0, 2, 1]);
+}
+
+/// Its drop panics, be it a future or a waker.
+struct PanicsAsItGoes;
+
+impl Future for PanicsAsItGoes {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Wake for PanicsAsItGoes {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsAsItGoes {
+    fn drop(&mut self) {
+        panic!("this panics, as it should");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drop_that_panics_goes_on_and_counts() {
+    let wheel = Wheel::new();
+    let mut timeout = wheel.labelled("label").timeout(SECOND, PanicsAsItGoes);
+    register(&mut timeout);
+    catch_unwind(AssertUnwindSafe(|| drop(timeout))).unwrap_err();
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
+
+    let mut timeout = never(&wheel);
+    let waker = Waker::from(Arc::new(PanicsAsItGoes));
+    register_for(&waker, &mut timeout);
+    drop(waker);
+    catch_unwind(AssertUnwindSafe(|| drop(timeout))).unwrap_err();
+    assert_eq!(counts(&wheel), [0, 0, 0, 2, 0]);
+    assert_eq!(wheel.pending(), 0);
+}
+
+/// Completes a timeout of `duration` when `passed` of it has passed; returns the tenth that this counted in.
+async fn headroom(wheel: &Wheel, at: bool, duration: Duration, passed: Duration) -> Option<usize> {
+    let labelled = wheel.labelled("label");
+    let before = stats(wheel, "label").headroom;
+    let (sender, receiver) = oneshot::channel();
+    let mut timeout = task::spawn(match at {
+        true => labelled.timeout_at(Instant::now() + duration, receiver),
+        false => labelled.timeout(duration, receiver),
+    });
+    assert_pending!(timeout.poll());
+    advance(passed).await;
+    sender.send(()).unwrap();
+    assert_ready!(timeout.poll()).unwrap().unwrap();
+    let after = stats(wheel, "label").headroom;
+    (0..10).find(|n| after[*n] > before[*n])
+}
+
+#[tokio::test(start_paused = true)]
+async fn headroom_counts_the_tenths_that_were_left() {
+    let wheel = Wheel::new();
+    for at in [false, true] {
+        for (passed, tenths) in [
+            (0, 9),
+            (1, 9),
+            (99, 9),
+            (100, 9),
+            (101, 8),
+            (200, 8),
+            (201, 7),
+            (500, 5),
+            (501, 4),
+            (899, 1),
+            (900, 1),
+            (901, 0),
+            (999, 0),
+        ] {
+            let found = headroom(&wheel, at, SECOND, ms(passed)).await;
+            assert_eq!(found, Some(tenths), "after {passed} ms");
+        }
+    }
+    assert_eq!(
+        headroom(&wheel, true, SECOND * 60 * 60 * 24 * 365 * 29, DAY).await,
+        Some(9)
+    );
+    let at_once = wheel.labelled("at once");
+    at_once.timeout(SECOND, ready(())).await.unwrap();
+    assert_eq!(stats(&wheel, "at once").headroom, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_at_counts_its_time_from_its_first_poll() {
+    let wheel = Wheel::new();
+    let (sender, receiver) = oneshot::channel();
+    let mut timeout = task::spawn(
+        wheel
+            .labelled("label")
+            .timeout_at(Instant::now() + SECOND * 10, receiver),
+    );
+    advance(SECOND * 9).await;
+    assert_pending!(timeout.poll());
+    sender.send(()).unwrap();
+    assert_ready!(timeout.poll()).unwrap().unwrap();
+    assert_eq!(stats(&wheel, "label").headroom[9], 1);
+}
+
+#[test]
+fn in_a_shard_that_ticks_headroom_is_exact_to_two_ticks() {
+    headroom_is_exact_to_two_ticks(true);
+}
+
+#[test]
+fn headroom_is_exact_to_two_ticks_if_the_shard_ticks_no_more() {
+    headroom_is_exact_to_two_ticks(false);
+}
+
+/// Of timeouts that begin while the shard ticks.
+fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
+    let runtime = real_runtime();
+    runtime
+        .block_on(runtime.spawn(async move {
+            let wheel = Wheel::builder().shards(1).tick_duration(ms(1)).build().unwrap();
+            let mut busy = make_tick(&wheel);
+            assert_eq!(wheel.snapshot().shards[0].mode, Mode::Ticking);
+            let label = |n: usize| Arc::<str>::from(format!("{n} tenths"));
+            let total = ms(500);
+            let tasks: Vec<_> = (1..10)
+                .map(|tenths| {
+                    let labelled = wheel.labelled(label(tenths));
+                    let wheel = wheel.clone();
+                    // In the middle of its tenth.
+                    let lasts = total - total * (2 * tenths as u32 + 1) / 20;
+                    tokio::spawn(async move {
+                        let start = Instant::now();
+                        labelled
+                            .timeout(total, async { wheel.sleep(lasts).await })
+                            .await
+                            .unwrap()
+                            .unwrap();
+                        start.elapsed()
+                    })
+                })
+                .collect();
+            if !goes_on_ticking {
+                tokio::task::yield_now().await;
+                assert_eq!(stats(&wheel, &label(9)).pending, 1);
+                busy.clear();
+            }
+            let mut dozed = false;
+            for (task, tenths) in tasks.into_iter().zip(1..) {
+                dozed |= wheel.snapshot().shards[0].mode == Mode::Dozing;
+                let took = task.await.unwrap();
+                // What it really took, on a machine that is busy too.
+                let left = |took: Duration| {
+                    (total.saturating_sub(took).as_nanos() * 10 / total.as_nanos()).min(9) as usize
+                };
+                let headroom = stats(&wheel, &label(tenths)).headroom;
+                let found = headroom.iter().position(|count| *count > 0).unwrap();
+                // The shard's own clock is as late as its driver.
+                let within = ms(2) + 2 * wheel.metrics().max_lag;
+                let (least, most) = (left(took + within), left(took.saturating_sub(within)));
+                assert!((least..=most).contains(&found), "{found} after {took:?}");
+            }
+            assert!(goes_on_ticking || dozed, "the shard goes on ticking");
+            drop(busy);
+        }))
+        .unwrap();
+}
+
+/// The driver has not come for a while. What begins to wait before its next visit has not waited since its last one.
+#[test]
+fn headroom_after_a_quiet_time_counts_from_the_first_poll() {
+    const QUIET: Duration = ms(300);
+    let total = 2 * QUIET;
+    let runtime = real_runtime();
+    runtime
+        .block_on(runtime.spawn(async move {
+            let wheel = Wheel::builder().shards(1).build().unwrap();
+            wheel.sleep(ms(1)).await.unwrap();
+            tokio::time::sleep(QUIET).await;
+            let labelled = wheel.labelled("burst");
+            let start = Instant::now();
+            let mut burst: Vec<_> = (0..300)
+                .map(|_| {
+                    let (done, waits) = oneshot::channel::<()>();
+                    let mut timeout = Box::pin(labelled.timeout(total, waits));
+                    register(&mut timeout);
+                    (done, timeout)
+                })
+                .collect();
+            assert_eq!(wheel.snapshot().shards[0].mode, Mode::Ticking);
+            // The driver has come meanwhile.
+            wheel.sleep(2 * TICK).await.unwrap();
+            for (done, timeout) in burst.drain(..) {
+                done.send(()).unwrap();
+                timeout.await.unwrap().unwrap();
+            }
+            let within = start.elapsed() + 2 * TICK;
+            let least = (total.saturating_sub(within).as_nanos() * 10 / total.as_nanos()).min(9) as usize;
+            let headroom = stats(&wheel, "burst").headroom;
+            assert_eq!(
+                headroom[least..].iter().sum::<u64>(),
+                300,
+                "{headroom:?} within {within:?}"
+            );
+        }))
+        .unwrap();
+}
+
+/// The second clock is a day behind the first.
+#[test]
+fn headroom_counts_what_is_left_by_the_clock_of_another_driver() {
+    for second in [paused_runtime, real_runtime] {
+        let wheel = Wheel::new();
+        let (sender, receiver) = oneshot::channel();
+        let mut timeout = task::spawn(wheel.labelled("label").timeout(SECOND * 10, receiver));
+        let first = paused_runtime();
+        first.block_on(async {
+            advance(DAY).await;
+            assert_pending!(timeout.poll());
+            wheel.sleep(ms(6_500)).await.unwrap();
+        });
+        drop(first);
+        second().block_on(async {
+            // Another driver starts.
+            register(&mut wheel.sleep(SECOND));
+            sender.send(()).unwrap();
+            assert_ready!(timeout.poll()).unwrap().unwrap();
+        });
+        assert_eq!(stats(&wheel, "label").headroom, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_names_are_one_label_on_one_wheel() {
+    let (wheel, other) = (Wheel::new(), Wheel::new());
+    let labelled = wheel.labelled("label");
+    assert_eq!(labelled.name(), "label");
+    labelled.timeout(SECOND, ready(())).await.unwrap();
+    wheel
+        .labelled(String::from("label"))
+        .timeout(SECOND, ready(()))
+        .await
+        .unwrap();
+    labelled.clone().timeout(SECOND, ready(())).await.unwrap();
+    other.labelled("label").timeout(SECOND, ready(())).await.unwrap();
+    wheel.labelled("").timeout(SECOND, ready(())).await.unwrap();
+    assert_eq!(stats(&wheel, "label").completed, 3);
+    assert_eq!(stats(&other, "label").completed, 1);
+    assert_eq!(stats(&wheel, "").completed, 1);
+    assert_eq!(wheel.snapshot().labels.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_thousand_names_all_others_are_one() {
+    let wheel = Wheel::new();
+    for n in 0..1_500 {
+        let labelled = wheel.labelled(n.to_string());
+        assert_eq!(
+            labelled.name(),
+            if n < 1_000 { n.to_string() } else { "other".into() }
+        );
+        labelled.timeout(SECOND, ready(())).await.unwrap();
+    }
+    let labels = wheel.snapshot().labels;
+    assert_eq!(labels.len(), 1_001);
+    assert!(labels[..1_000].iter().all(|label| label.started == 1));
+    assert_eq!((&*labels[1_000].name, labels[1_000].started), ("other", 500));
+    assert_eq!(wheel.labelled("7").name(), "7", "one that was there before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_named_other_is_that_of_all_others() {
+    let wheel = Wheel::new();
+    wheel.labelled("other").timeout(SECOND, ready(())).await.unwrap();
+    for n in 0..1_100 {
+        wheel
+            .labelled(n.to_string())
+            .timeout(SECOND, ready(()))
+            .await
+            .unwrap();
+    }
+    assert_eq!(stats(&wheel, "other").completed, 1 + 1_100 - 999);
+    assert_eq!(wheel.snapshot().labels.len(), 1_000);
+}
+
+#[test]
+fn counts_of_many_threads_add_up_also_of_those_that_have_gone() {
+    let runtime = threaded_runtime(2);
+    let wheel = Wheel::new();
+    let other = Wheel::new();
+    for _ in 0..3 {
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..8)
+                .map(|n| {
+                    let labelled = if n == 7 {
+                        other.labelled("label")
+                    } else {
+                        wheel.labelled("label")
+                    };
+                    tokio::spawn(async move {
+                        for _ in 0..500 {
+                            let (sender, receiver) = oneshot::channel();
+                            tokio::spawn(async { sender.send(()) });
+                            labelled.timeout(DAY, receiver).await.unwrap().unwrap();
+                            register(&mut labelled.timeout(DAY, pending::<()>()));
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        // One registers what another ends, and both are gone.
+        let _entered = runtime.enter();
+        std::thread::scope(|threads| {
+            let handle = runtime.handle();
+            let timeout = threads.spawn(|| {
+                let _entered = handle.enter();
+                let mut timeout = never(&wheel);
+                register(&mut timeout);
+                timeout
+            });
+            let timeout = timeout.join().unwrap();
+            assert_eq!(stats(&wheel, "label").pending, 1);
+            threads.spawn(|| drop(timeout)).join().unwrap();
+        });
+        assert_eq!(stats(&wheel, "label").pending, 0);
+    }
+    let stats_here = stats(&wheel, "label");
+    assert_eq!(stats_here.started, 3 * (7 * 500 * 2 + 1));
+    assert_eq!(stats_here.cancelled, 3 * (7 * 500 + 1));
+    assert_eq!(stats(&other, "label").completed, 3 * 500);
+}
+
+/// One of a thread's locals holds it, and those in which the thread counts have gone by then.
+#[test]
+fn a_timeout_that_goes_last_of_its_thread_is_cancelled() {
+    thread_local! {
+        static KEPT: Cell<Option<LabelledTimeout<Pending<()>>>> = const { Cell::new(None) };
+    }
+    let (runtime, wheel) = (real_runtime(), Wheel::new());
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| {
+            // The first to be used is the last to go.
+            KEPT.set(None);
+            let _entered = runtime.enter();
+            let mut timeout = never(&wheel);
+            register(&mut timeout);
+            KEPT.set(Some(timeout));
+        });
+        thread.join().unwrap();
+    });
+    assert_eq!(counts(&wheel), [0, 0, 0, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_may_outlive_its_wheel() {
+    let wheel = Wheel::new();
+    let mut timeout = task::spawn(never(&wheel));
+    drop(wheel);
+    assert_pending!(timeout.poll());
+    advance(SECOND + TICK).await;
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+}

@@ -1,0 +1,45 @@
+//! The promises of the public API, a file for each public noun, in one program so that they build once.
+//!
+//! A test that needs a process to itself, because it counts allocations, sets a default or is suspended, is a file beside this
+//! folder.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod batches;
+mod builder;
+mod current;
+mod deadline;
+mod delay_queue;
+mod driver;
+mod fallback_sleep;
+mod idle;
+mod interval;
+mod labelled;
+mod max_pending;
+mod metrics;
+mod periodic;
+mod precision;
+mod schedule;
+mod shutdown;
+mod sleep;
+mod snapshot;
+mod time;
+mod timeout;
+
+#[cfg(feature = "backon")]
+mod backon;
+#[cfg(feature = "hyper")]
+mod hyper;
+#[cfg(feature = "io")]
+mod io;
+#[cfg(feature = "metrics")]
+mod metrics_reporter;
+#[cfg(feature = "serde")]
+mod serde;
+#[cfg(feature = "stream")]
+mod stream;
+#[cfg(feature = "tower")]
+mod tower;
+#[cfg(feature = "tower")]
+mod tower_deadline;

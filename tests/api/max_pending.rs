@@ -1,0 +1,470 @@
+//! `max_pending`: a limit that is exact, and frees its room at once.
+
+use crate::support;
+
+use std::{
+    future::{Future, pending, poll_fn},
+    mem,
+    pin::pin,
+    task::Poll,
+};
+
+use futures::{StreamExt, poll};
+use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
+use tokio::{
+    sync::oneshot,
+    task::coop,
+    time::{Duration, Instant},
+};
+use tokio_test::{assert_pending, assert_ready_eq, task};
+
+use support::{SECOND, TICK, advance, settle};
+
+fn wheel_of(limit: usize) -> Wheel {
+    Wheel::builder().max_pending(limit).build().unwrap()
+}
+
+/// Moves the clock without letting anybody run, the driver included.
+async fn advance_alone(duration: Duration) {
+    let mut advance = pin!(tokio::time::advance(duration));
+    assert!(
+        poll!(&mut advance).is_pending(),
+        "the clock moves at the first poll, before any other task runs"
+    );
+}
+
+/// How many more timers the wheel admits: exactly the room that is left, which is given back.
+#[track_caller]
+fn room(wheel: &Wheel) -> usize {
+    let limit = wheel.max_pending().unwrap();
+    let mut sleeps = Vec::new();
+    loop {
+        let mut sleep = task::spawn(wheel.sleep(SECOND * 3600));
+        if sleep.poll().is_ready() {
+            return sleeps.len();
+        }
+        sleeps.push(sleep);
+        assert!(
+            sleeps.len() <= limit,
+            "more than the limit of {limit} were admitted"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_as_the_limit_are_admitted_and_not_one_more() {
+    let wheel = wheel_of(3);
+    let mut sleeps: Vec<_> = (0..3).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    for sleep in &mut sleeps {
+        assert_pending!(sleep.poll());
+    }
+    assert_eq!(wheel.pending(), 3);
+    assert_ready_eq!(
+        task::spawn(wheel.sleep(SECOND)).poll(),
+        Err(SleepError::AtCapacity { limit: 3 })
+    );
+    assert_eq!(wheel.pending(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_timer_is_refused_and_counted() {
+    let wheel = wheel_of(1);
+    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
+    assert_pending!(holds.poll());
+    let limit = 1;
+    let refused = Err(SleepError::AtCapacity { limit });
+    let at = Instant::now() + SECOND;
+    assert_ready_eq!(task::spawn(wheel.sleep(SECOND)).poll(), refused);
+    assert_ready_eq!(task::spawn(wheel.sleep_until(at)).poll(), refused);
+    assert_ready_eq!(task::spawn(wheel.idle_timer(SECOND)).poll(), refused);
+    assert_ready_eq!(
+        task::spawn(wheel.timeout(SECOND, pending::<()>())).poll(),
+        Err(TimeoutError::AtCapacity { limit })
+    );
+    assert_ready_eq!(
+        task::spawn(wheel.timeout_at(at, pending::<()>())).poll(),
+        Err(TimeoutError::AtCapacity { limit })
+    );
+    assert_eq!(wheel.interval_at(at, SECOND).tick().await.map(|_| ()), refused);
+    assert_eq!(
+        wheel.schedule(SECOND, async {}).await,
+        Err(ScheduleError::AtCapacity { limit })
+    );
+    let rate = wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {});
+    assert_eq!(rate.await, Err(ScheduleError::AtCapacity { limit }));
+    let delay = wheel.periodic(SECOND).spawn_with_fixed_delay(|| async {});
+    assert_eq!(delay.await, Err(ScheduleError::AtCapacity { limit }));
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (9, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_waits_is_never_refused() {
+    let wheel = wheel_of(1);
+    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
+    assert_pending!(holds.poll());
+    assert_eq!(wheel.sleep(Duration::ZERO).await, Ok(()));
+    assert_eq!(wheel.sleep_until(Instant::now() - SECOND).await, Ok(()));
+    assert_eq!(wheel.timeout(SECOND, std::future::ready(7)).await, Ok(7));
+    assert_eq!(
+        wheel.timeout(Duration::ZERO, pending::<()>()).await,
+        Err(TimeoutError::Elapsed)
+    );
+    assert!(wheel.interval(SECOND).tick().await.is_ok());
+    assert_eq!(wheel.metrics().rejected, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_task_is_dropped_at_once_and_never_runs() {
+    let wheel = wheel_of(1);
+    let mut holds = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(holds.poll());
+    let (sender, mut receiver) = oneshot::channel::<()>();
+    let refused = wheel.schedule(TICK, async { sender.send(()) });
+    assert_eq!(receiver.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    assert_eq!(
+        (
+            refused.is_cancelled(),
+            refused.is_finished(),
+            refused.is_expired()
+        ),
+        (true, true, false)
+    );
+    assert!(!refused.cancel(), "there is nothing left to cancel");
+    drop(holds);
+    assert!(wheel.shutdown().tasks.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_sleep_can_be_tried_again() {
+    let wheel = wheel_of(1);
+    let mut holds = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(holds.poll());
+    let mut refused = task::spawn(wheel.sleep(SECOND * 2));
+    assert_ready_eq!(refused.poll(), Err(SleepError::AtCapacity { limit: 1 }));
+    drop(holds);
+    assert_pending!(refused.poll());
+    advance(SECOND * 2).await;
+    assert_ready_eq!(refused.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_frees_room_at_once() {
+    let wheel = wheel_of(2);
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    let task = wheel.schedule(SECOND, async {});
+    assert_eq!(room(&wheel), 0);
+    drop(sleep);
+    assert_eq!(room(&wheel), 1);
+    assert!(task.cancel());
+    assert_eq!(room(&wheel), 2);
+    let (sender, receiver) = oneshot::channel();
+    let mut timeout = task::spawn(wheel.timeout(SECOND, receiver));
+    assert_pending!(timeout.poll());
+    assert_eq!(room(&wheel), 1);
+    sender.send(7).unwrap();
+    assert_ready_eq!(timeout.poll(), Ok(Ok(7)));
+    assert_eq!(
+        room(&wheel),
+        2,
+        "a timeout whose future is ready has left, dropped or not"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiring_frees_room_at_once_polled_or_not() {
+    let wheel = wheel_of(2);
+    let mut sleep = task::spawn(wheel.sleep(TICK));
+    let mut timeout = task::spawn(wheel.timeout(TICK, pending::<()>()));
+    assert_pending!(sleep.poll());
+    assert_pending!(timeout.poll());
+    assert_eq!(room(&wheel), 0);
+    advance(TICK).await;
+    assert_eq!(wheel.pending(), 0);
+    assert_eq!(room(&wheel), 2);
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+    assert_eq!(room(&wheel), 2, "and only once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_has_started_takes_no_room() {
+    let wheel = wheel_of(1);
+    let (_release, held) = oneshot::channel::<()>();
+    let task = wheel.schedule(TICK, held);
+    assert_eq!(room(&wheel), 0);
+    advance(TICK).await;
+    assert!(task.is_expired() && !task.is_finished());
+    assert_eq!(room(&wheel), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutting_down_frees_all_of_it() {
+    let wheel = wheel_of(2);
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    drop(wheel.schedule(SECOND, async {}));
+    drop(wheel.shutdown());
+    drop(sleep);
+    assert_eq!(wheel.pending(), 0);
+    // Nobody is admitted any more, but for want of a wheel, not of room.
+    for _ in 0..5 {
+        assert_eq!(wheel.sleep(SECOND).await, Err(SleepError::Shutdown));
+    }
+    assert_eq!(wheel.metrics().rejected, 0);
+}
+
+/// Netty's counter was decremented twice, or never, for a timeout cancelled in the very tick it was due.
+mod cancelled_in_the_very_tick_it_was_due {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_that_the_driver_has_not_come_to_yet_gives_up_one_place() {
+        for reached in [false, true] {
+            let wheel = wheel_of(2);
+            let mut other = task::spawn(wheel.sleep(SECOND));
+            let mut sleep = task::spawn(wheel.sleep(TICK));
+            assert_pending!(other.poll());
+            assert_pending!(sleep.poll());
+            settle().await;
+            advance_alone(TICK).await;
+            if reached {
+                settle().await;
+                assert!(sleep.is_woken());
+            }
+            drop(sleep);
+            assert_eq!(room(&wheel), 1, "driver come: {reached}");
+            settle().await;
+            assert_eq!(room(&wheel), 1, "driver come: {reached}");
+            let metrics = wheel.metrics();
+            assert_eq!(metrics.pending, 1);
+            assert_eq!(metrics.registered, metrics.expired + metrics.cancelled + 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_whose_future_is_ready_in_that_tick_gives_up_one_place() {
+        for reached in [false, true] {
+            let wheel = wheel_of(2);
+            let mut other = task::spawn(wheel.sleep(SECOND));
+            let (sender, receiver) = oneshot::channel();
+            let mut timeout = task::spawn(wheel.timeout(TICK, receiver));
+            assert_pending!(other.poll());
+            assert_pending!(timeout.poll());
+            settle().await;
+            advance_alone(TICK).await;
+            if reached {
+                settle().await;
+            }
+            sender.send(7).unwrap();
+            assert_ready_eq!(timeout.poll(), Ok(Ok(7)));
+            assert_eq!(room(&wheel), 1, "driver come: {reached}");
+            drop(timeout);
+            settle().await;
+            assert_eq!(room(&wheel), 1, "driver come: {reached}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_gives_up_one_place_and_cancel_tells_the_truth() {
+        for reached in [false, true] {
+            let wheel = wheel_of(2);
+            let mut other = task::spawn(wheel.sleep(SECOND));
+            assert_pending!(other.poll());
+            let (sender, mut receiver) = oneshot::channel();
+            let task = wheel.schedule(TICK, async { sender.send(()) });
+            settle().await;
+            advance_alone(TICK).await;
+            if reached {
+                settle().await;
+            }
+            assert_eq!(task.cancel(), !reached);
+            settle().await;
+            assert_eq!(receiver.try_recv().is_ok(), reached);
+            assert_eq!(room(&wheel), 1, "driver come: {reached}");
+            let metrics = wheel.metrics();
+            assert_eq!(metrics.pending, 1);
+            assert_eq!(metrics.registered, metrics.expired + metrics.cancelled + 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wheel_shut_down_in_that_tick_gives_up_each_place_once() {
+        let wheel = wheel_of(3);
+        let mut due = task::spawn(wheel.sleep(TICK));
+        let mut later = task::spawn(wheel.sleep(SECOND));
+        assert_pending!(due.poll());
+        assert_pending!(later.poll());
+        let task = wheel.schedule(TICK, async {});
+        settle().await;
+        advance_alone(TICK).await;
+        let unprocessed = wheel.shutdown();
+        assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (2, 1));
+        drop((due, later, task));
+        settle().await;
+        let metrics = wheel.metrics();
+        assert_eq!(
+            (metrics.pending, metrics.registered, metrics.cancelled),
+            (0, 3, 3)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_reset_to_later_keeps_its_place_when_it_re_arms_past_the_limit() {
+    let wheel = wheel_of(1);
+    let mut kept = task::spawn(wheel.sleep(TICK));
+    assert_pending!(kept.poll());
+    let deadline = Instant::now() + SECOND;
+    kept.reset(deadline);
+    advance(TICK).await;
+    // Expired at its old deadline: the room is another's until the owner re-arms.
+    assert!(kept.is_woken());
+    let mut other = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(other.poll());
+    assert_pending!(kept.poll());
+    assert_eq!(wheel.pending(), 2, "past the limit for a moment");
+    assert_ready_eq!(
+        task::spawn(wheel.sleep(SECOND)).poll(),
+        Err(SleepError::AtCapacity { limit: 1 })
+    );
+    advance(SECOND - TICK).await;
+    assert_ready_eq!(kept.poll(), Ok(()));
+    advance(TICK).await;
+    assert_ready_eq!(other.poll(), Ok(()));
+    assert_eq!(room(&wheel), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_reset_after_it_elapsed_keeps_its_place() {
+    let wheel = wheel_of(1);
+    let mut kept = task::spawn(wheel.sleep(TICK));
+    assert_pending!(kept.poll());
+    advance(TICK).await;
+    assert_ready_eq!(kept.poll(), Ok(()));
+    let mut other = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(other.poll());
+    kept.reset(Instant::now() + SECOND);
+    assert_pending!(kept.poll());
+    assert_eq!(wheel.pending(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_keeps_its_place_from_tick_to_tick() {
+    let wheel = wheel_of(1);
+    let mut interval = task::spawn(wheel.interval_at(Instant::now() + TICK, TICK * 2));
+    assert_pending!(interval.poll_next());
+    advance(TICK).await;
+    let mut other = task::spawn(wheel.sleep(SECOND * 60));
+    assert_pending!(other.poll());
+    for _ in 0..10 {
+        assert!(interval.poll_next().is_ready());
+        assert_pending!(interval.poll_next(), "not refused, though the wheel is full");
+        assert_eq!(wheel.pending(), 2);
+        advance(TICK * 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_timer_keeps_its_place_when_it_re_arms() {
+    let wheel = wheel_of(1);
+    let mut idle = task::spawn(wheel.idle_timer(TICK * 2));
+    let handle = idle.handle();
+    assert_pending!(idle.poll());
+    advance(TICK).await;
+    handle.touch();
+    advance(TICK).await;
+    let mut other = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(other.poll());
+    assert_pending!(idle.poll());
+    assert_eq!(wheel.pending(), 2);
+    advance(TICK).await;
+    assert_ready_eq!(idle.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_keeps_its_place_from_run_to_run() {
+    for rate in [true, false] {
+        let wheel = wheel_of(1);
+        let builder = wheel.periodic(TICK * 2);
+        let series = if rate {
+            builder.spawn_at_fixed_rate(|| async {})
+        } else {
+            builder.spawn_with_fixed_delay(|| async {})
+        };
+        settle().await;
+        assert_eq!(room(&wheel), 0);
+        advance_alone(TICK * 2).await;
+        let full = wheel.clone();
+        let fills = tokio::spawn(async move {
+            while full.sleep(SECOND).await == (Err(SleepError::AtCapacity { limit: 1 })) {
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..10 {
+            advance(TICK * 2).await;
+        }
+        assert!(
+            series.runs() >= 10,
+            "{} runs at a fixed rate: {rate}",
+            series.runs()
+        );
+        assert!(!series.is_finished());
+        fills.abort();
+        series.stop();
+        settle().await;
+        assert_eq!(room(&wheel), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_refused_as_a_stream_ends() {
+    let wheel = wheel_of(1);
+    let mut holds = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(holds.poll());
+    assert_eq!(
+        wheel.interval_at(Instant::now() + SECOND, SECOND).next().await,
+        None
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wheel_used_to_its_limit_again_and_again_keeps_count() {
+    let wheel = wheel_of(8);
+    for round in 0..500_u64 {
+        let mut sleeps: Vec<_> = (0..8)
+            .map(|number| task::spawn(wheel.sleep(TICK * (1 + (round as u32 + number) % 5))))
+            .collect();
+        for sleep in &mut sleeps {
+            assert_pending!(sleep.poll());
+        }
+        assert_eq!(room(&wheel), 0, "round {round}");
+        advance(TICK * (round % 5) as u32).await;
+        drop(sleeps);
+        assert_eq!(room(&wheel), 8, "round {round}");
+    }
+    let metrics = wheel.metrics();
+    assert_eq!(metrics.registered, metrics.expired + metrics.cancelled);
+    assert!(metrics.expired > 0 && metrics.cancelled > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_counted_once_also_when_the_budget_is_used_up() {
+    let wheel = wheel_of(1);
+    let mut held = task::spawn(wheel.sleep(60 * SECOND));
+    assert_pending!(held.poll());
+
+    let mut refused = wheel.sleep(SECOND);
+    let mut use_up = true;
+    let outcome = tokio::spawn(poll_fn(move |cx| {
+        if mem::take(&mut use_up) {
+            while let Poll::Ready(budget) = coop::poll_proceed(cx) {
+                budget.made_progress();
+            }
+        }
+        pin!(&mut refused).poll(cx)
+    }));
+    assert_eq!(outcome.await.unwrap(), Err(SleepError::AtCapacity { limit: 1 }));
+    assert_eq!(wheel.metrics().rejected, 1);
+}

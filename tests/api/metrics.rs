@@ -1,0 +1,301 @@
+//! `metrics` and `pending`: every field means what its documentation says, and they add up.
+
+use crate::support;
+
+use std::future::pending;
+
+use tickwheel::{Metrics, Wheel};
+use tokio::{
+    sync::oneshot,
+    time::{Duration, Instant},
+};
+use tokio_test::{assert_pending, assert_ready_eq, task};
+
+use support::{SECOND, TICK, advance, settle};
+
+/// Asserts the sum that holds at every quiet point, and returns what was summed.
+#[track_caller]
+fn sum(wheel: &Wheel) -> (u64, u64, u64, usize) {
+    let Metrics {
+        registered,
+        expired,
+        cancelled,
+        pending,
+        ..
+    } = wheel.metrics();
+    assert_eq!(registered, expired + cancelled + pending as u64);
+    assert_eq!(pending, wheel.pending());
+    (registered, expired, cancelled, pending)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_wheel_reports_nothing_at_all() {
+    assert_eq!(Wheel::new().metrics(), Metrics::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn registered_is_expired_and_cancelled_and_pending_at_every_quiet_point() {
+    let wheel = Wheel::new();
+    assert_eq!(sum(&wheel), (0, 0, 0, 0));
+
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_eq!(
+        sum(&wheel),
+        (0, 0, 0, 0),
+        "a timer is registered by its first poll"
+    );
+    assert_pending!(sleep.poll());
+    assert_eq!(sum(&wheel), (1, 0, 0, 1));
+
+    let mut timeout = task::spawn(wheel.timeout(SECOND * 3, pending::<()>()));
+    assert_pending!(timeout.poll());
+    let task = wheel.schedule(SECOND, async {});
+    assert_eq!(sum(&wheel), (3, 0, 0, 3));
+
+    advance(SECOND).await;
+    assert_eq!(sum(&wheel), (3, 2, 0, 1), "expired, polled or not");
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_eq!(sum(&wheel), (3, 2, 0, 1));
+    assert_eq!(task.await, Ok(()));
+
+    drop(timeout);
+    assert_eq!(sum(&wheel), (3, 2, 1, 0));
+
+    let task = wheel.schedule(SECOND, async {});
+    assert_eq!(sum(&wheel), (4, 2, 1, 1));
+    assert!(task.cancel());
+    assert_eq!(sum(&wheel), (4, 2, 2, 0));
+
+    let (sender, receiver) = oneshot::channel();
+    let mut timeout = task::spawn(wheel.timeout(SECOND, receiver));
+    assert_pending!(timeout.poll());
+    assert_eq!(sum(&wheel), (5, 2, 2, 1));
+    sender.send(()).unwrap();
+    assert_ready_eq!(timeout.poll(), Ok(Ok(())));
+    assert_eq!(
+        sum(&wheel),
+        (5, 2, 3, 0),
+        "a timeout that was not needed was cancelled"
+    );
+
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    drop(wheel.schedule(SECOND, async {}));
+    assert_eq!(sum(&wheel), (7, 2, 3, 2));
+    drop(wheel.shutdown());
+    assert_eq!(sum(&wheel), (7, 2, 5, 0), "what a shutdown returns was cancelled");
+    drop(sleep);
+    assert_eq!(sum(&wheel), (7, 2, 5, 0), "and only once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_ready_at_once_is_not_registered() {
+    let wheel = Wheel::new();
+    wheel.timeout(SECOND, async {}).await.unwrap();
+    wheel.sleep(Duration::ZERO).await.unwrap();
+    wheel.timeout(Duration::ZERO, pending::<()>()).await.unwrap_err();
+    wheel.interval(SECOND).tick().await.unwrap();
+    assert_eq!(sum(&wheel), (0, 0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_re_arms_counts_as_expired_and_registered_anew() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    for _ in 0..1_000 {
+        sleep.reset(Instant::now() + SECOND * 2);
+        assert_pending!(sleep.poll());
+    }
+    assert_eq!(sum(&wheel), (1, 0, 0, 1), "a later deadline touches nothing");
+    advance(SECOND).await;
+    assert_pending!(sleep.poll());
+    assert_eq!(sum(&wheel), (2, 1, 0, 1));
+    advance(SECOND).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_eq!(sum(&wheel), (2, 2, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_within_one_tick_count_no_tick() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    settle().await;
+    let metrics = wheel.metrics();
+    assert_eq!(
+        (metrics.wakeups, metrics.ticks),
+        (0, 0),
+        "its first turn is at tick 0"
+    );
+    advance(SECOND).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    let ticks = wheel.metrics().ticks;
+    wheel.shutdown();
+    settle().await;
+    let metrics = wheel.metrics();
+    assert!(metrics.wakeups > 0);
+    assert_eq!(
+        metrics.ticks, ticks,
+        "its last turn is at the tick of the one before"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_deadline_moves_the_entry_and_counts_nothing() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND * 60));
+    assert_pending!(sleep.poll());
+    sleep.reset(Instant::now() + SECOND);
+    assert_pending!(sleep.poll());
+    assert_eq!(sum(&wheel), (1, 0, 0, 1));
+    advance(SECOND).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_eq!(sum(&wheel), (1, 1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_counts_one_registration_for_every_wait() {
+    let wheel = Wheel::new();
+    let series = wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {});
+    settle().await;
+    for _ in 0..7 {
+        advance(SECOND).await;
+    }
+    assert_eq!(sum(&wheel), (8, 7, 0, 1));
+    series.stop();
+    settle().await;
+    assert_eq!(sum(&wheel), (8, 7, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_ones_were_never_registered() {
+    let wheel = Wheel::builder().max_pending(2).build().unwrap();
+    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    let admitted = sleeps
+        .iter_mut()
+        .map(|sleep| usize::from(sleep.poll().is_pending()))
+        .sum::<usize>();
+    assert_eq!(admitted, 2);
+    drop(sleeps);
+    assert_eq!(wheel.metrics().rejected, 3);
+    assert_eq!(sum(&wheel), (2, 0, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sum_is_over_all_shards() {
+    let wheel = Wheel::builder().shards(8).build().unwrap();
+    let runtime = tokio::runtime::Handle::current();
+    let kept: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let _entered = runtime.enter();
+                    let schedule = |_| wheel.schedule(SECOND, async {});
+                    (0..10).map(schedule).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert_eq!(sum(&wheel), (80, 0, 0, 80));
+    assert!(kept.iter().step_by(2).all(|handle| handle.cancel()));
+    assert_eq!(sum(&wheel), (80, 0, 40, 40));
+    advance(SECOND).await;
+    settle().await;
+    assert_eq!(sum(&wheel), (80, 40, 40, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_far_away_cascades_from_level_to_level() {
+    let wheel = Wheel::builder()
+        .ticks_per_wheel(4)
+        .levels(3)
+        .shards(1)
+        .build()
+        .unwrap();
+    wheel.sleep(TICK * 3).await.unwrap();
+    assert_eq!(wheel.metrics().cascaded, 0, "within the first level");
+    let mut sleep = task::spawn(wheel.sleep(TICK * 60));
+    assert_pending!(sleep.poll());
+    while sleep.poll().is_pending() {
+        advance(TICK).await;
+    }
+    let cascaded = wheel.metrics().cascaded;
+    assert!(
+        (1..=2).contains(&cascaded),
+        "{cascaded} moves through three levels"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_wheel_neither_ticks_nor_wakes() {
+    let wheel = Wheel::new();
+    let mut far = task::spawn(wheel.sleep(SECOND * 7_200));
+    assert_pending!(far.poll());
+    settle().await;
+    let before = wheel.metrics();
+    tokio::time::sleep(SECOND * 3_600).await;
+    let after = wheel.metrics();
+    assert!(
+        after.wakeups - before.wakeups <= 8,
+        "{} wake-ups in an idle hour",
+        after.wakeups - before.wakeups
+    );
+    assert!(
+        after.ticks - before.ticks <= 8,
+        "{} ticks in an idle hour",
+        after.ticks - before.ticks
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_over_many_ticks_is_one_tick_and_every_visit_is_a_wake_up() {
+    let wheel = Wheel::new();
+    let mut sleeps: Vec<_> = (1..=50)
+        .map(|ticks| task::spawn(wheel.sleep(TICK * ticks)))
+        .collect();
+    for sleep in &mut sleeps {
+        assert_pending!(sleep.poll());
+    }
+    settle().await;
+    let before = wheel.metrics();
+    advance(TICK * 100).await;
+    let after = wheel.metrics();
+    assert_eq!(after.expired - before.expired, 50);
+    assert_eq!(after.ticks - before.ticks, 1);
+    assert!(after.wakeups > before.wakeups);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lag_is_how_late_the_driver_came() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    settle().await;
+    advance(SECOND * 8).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    let late = wheel.metrics();
+    assert_eq!((late.last_lag, late.max_lag), (SECOND * 7, SECOND * 7));
+    wheel.sleep(SECOND).await.unwrap();
+    let punctual = wheel.metrics();
+    assert!(punctual.last_lag < TICK, "{:?}", punctual.last_lag);
+    assert_eq!(punctual.max_lag, SECOND * 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_arena_grows_with_what_is_pending() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let mut sleeps: Vec<_> = (0..10_000).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    for sleep in &mut sleeps {
+        assert_pending!(sleep.poll());
+    }
+    let bytes = wheel.metrics().arena_bytes;
+    assert!(
+        (10_000 * 16..=10_000 * 80).contains(&bytes),
+        "{bytes} bytes for 10,000 timers"
+    );
+}

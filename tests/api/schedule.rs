@@ -1,0 +1,707 @@
+//! `schedule`, `schedule_at` and `Scheduled`.
+
+use crate::support;
+
+use std::{
+    future::{Future, pending},
+    marker::PhantomPinned,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll},
+    thread,
+};
+
+use tickwheel::{ScheduleError, Scheduled, ScheduledTask, Unprocessed, Wheel};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Duration, Instant},
+};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+
+use support::{
+    DAY, SECOND, TICK, advance, alive_tasks, counting_waker, ms, register_for, settle, threaded_runtime,
+    waker_of, within,
+};
+
+/// A future's possession, and a way to see whether it still exists.
+fn possession() -> (Arc<()>, Weak<()>) {
+    let owned = Arc::new(());
+    let seen = Arc::downgrade(&owned);
+    (owned, seen)
+}
+
+#[test]
+fn its_types_can_go_anywhere() {
+    fn anywhere<T: Send + Sync + Unpin + 'static>() {}
+    fn sendable<T: Send + Unpin + 'static>() {}
+    anywhere::<Scheduled<Vec<u8>>>();
+    sendable::<ScheduledTask>();
+    sendable::<Unprocessed>();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_starts_never_early_and_at_the_tick_it_is_due() {
+    let wheel = Wheel::new();
+    for millis in [1, 9, 10, 11, 99, 100, 5_119, 5_120, 5_121, 3_600_000] {
+        let called = Instant::now();
+        let delay = Duration::from_millis(millis);
+        let started = wheel.schedule(delay, async { Instant::now() });
+        assert_eq!(started.deadline(), called + delay);
+        let started = started.await.unwrap();
+        assert!(
+            started >= called + delay,
+            "{delay:?}: {:?} early",
+            called + delay - started
+        );
+        assert!(
+            started < called + delay + TICK,
+            "{delay:?}: {:?} late",
+            started - called - delay
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_through_the_last_millisecond_before_its_deadline() {
+    let wheel = Wheel::new();
+    let task = wheel.schedule(Duration::from_millis(100), async {});
+    advance(Duration::from_millis(99)).await;
+    assert!(!task.is_expired());
+    advance(Duration::from_millis(1)).await;
+    assert!(task.is_expired());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zero_delay_and_a_past_instant_start_by_the_next_tick() {
+    let wheel = Wheel::new();
+    wheel.sleep(Duration::from_millis(35)).await.unwrap();
+    let past = Instant::now() - Duration::from_millis(30);
+    let at_once = wheel.schedule(Duration::ZERO, async {});
+    let overdue = wheel.schedule_at(past, async {});
+    assert_eq!(overdue.deadline(), past);
+    advance(TICK).await;
+    assert!(at_once.is_finished());
+    assert!(overdue.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_past_the_end_of_the_clock_waits_instead_of_panicking() {
+    let wheel = Wheel::new();
+    let task = wheel.schedule(Duration::MAX, async {});
+    advance(Duration::from_secs(86_400 * 365)).await;
+    assert!(!task.is_expired());
+    assert_eq!(wheel.pending(), 1);
+    assert!(task.deadline() > Instant::now() + Duration::from_secs(86_400 * 365 * 20));
+    assert!(task.cancel());
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_it_is_due_it_costs_no_tokio_task() {
+    let wheel = Wheel::new();
+    let before = alive_tasks();
+    let (release, held) = oneshot::channel::<()>();
+    let first = wheel.schedule(Duration::from_secs(1), held);
+    let _others: Vec<_> = (0..1000)
+        .map(|_| wheel.schedule(Duration::from_secs(2), async {}))
+        .collect();
+    settle().await;
+    assert_eq!(wheel.pending(), 1001);
+    assert_eq!(alive_tasks(), before + 1, "the driver, and nothing else");
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(alive_tasks(), before + 2, "the driver and the task that is due");
+    release.send(()).unwrap();
+    assert_eq!(first.await, Ok(Ok(())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handle_gives_the_result() {
+    let wheel = Wheel::new();
+    let answer = wheel.schedule(Duration::from_secs(1), async { String::from("forty-two") });
+    assert_eq!(answer.await.as_deref(), Ok("forty-two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_polled_the_handle_last_is_woken() {
+    let wheel = Wheel::new();
+    let mut handle = wheel.schedule(Duration::from_millis(20), async { 7 });
+    let (first, first_woken) = counting_waker();
+    let (second, second_woken) = counting_waker();
+    for waker in [&first, &second] {
+        register_for(waker, &mut handle);
+    }
+    advance(Duration::from_millis(20)).await;
+    assert_eq!(first_woken.load(Ordering::Relaxed), 0);
+    assert_eq!(second_woken.load(Ordering::Relaxed), 1);
+    // Started by now: the handle waits on the Tokio task.
+    assert_eq!(handle.await, Ok(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_polled_before_the_task_starts_is_woken_for_its_end() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<u8>();
+    let mut handle = task::spawn(wheel.schedule(Duration::from_millis(20), held));
+    assert_pending!(handle.poll());
+    advance(Duration::from_millis(20)).await;
+    assert_pending!(handle.poll());
+    release.send(7).unwrap();
+    settle().await;
+    assert!(handle.is_woken());
+    assert_ready_eq!(handle.poll(), Ok(Ok(7)));
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "`Scheduled` polled after completion")]
+async fn a_handle_polled_after_it_gave_its_result_panics() {
+    let mut handle = Wheel::new().schedule(Duration::from_millis(20), async {});
+    (&mut handle).await.unwrap();
+    let _ = (&mut handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_handle_detaches_the_task() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    drop(wheel.schedule(Duration::from_secs(1), async { sender.send("ran") }));
+    assert_eq!(wheel.pending(), 1);
+    advance(Duration::from_millis(999)).await;
+    assert!(receiver.try_recv().is_err());
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(receiver.try_recv(), Ok("ran"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_task_whose_handle_is_dropped_runs_on() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    let (release, held) = oneshot::channel::<()>();
+    let handle = wheel.schedule(TICK, async {
+        held.await.unwrap();
+        sender.send("ran")
+    });
+    advance(TICK).await;
+    assert!(handle.is_expired());
+    drop(handle);
+    release.send(()).unwrap();
+    settle().await;
+    assert_eq!(receiver.try_recv(), Ok("ran"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_stage_of_a_task_that_runs_can_be_told() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<()>();
+    let task = wheel.schedule(Duration::from_secs(1), held);
+    let stage = |task: &Scheduled<_>| (task.is_expired(), task.is_cancelled(), task.is_finished());
+    assert_eq!(stage(&task), (false, false, false));
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(stage(&task), (true, false, false));
+    release.send(()).unwrap();
+    settle().await;
+    assert_eq!(stage(&task), (true, false, true));
+    assert!(!task.cancel());
+    assert_eq!(stage(&task), (true, false, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_is_true_once_and_the_task_never_runs() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    let task = wheel.schedule(Duration::from_secs(1), async { sender.send(()) });
+    assert!(task.cancel());
+    assert!(!task.cancel());
+    assert_eq!(
+        (task.is_expired(), task.is_cancelled(), task.is_finished()),
+        (false, true, true)
+    );
+    assert_eq!(wheel.pending(), 0);
+    advance(Duration::from_secs(2)).await;
+    assert_eq!(receiver.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    assert_eq!(task.await.unwrap_err(), ScheduleError::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_is_false_once_the_task_has_started_and_leaves_it_alone() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<u8>();
+    let task = wheel.schedule(TICK, held);
+    advance(TICK).await;
+    assert!(!task.cancel());
+    assert!(!task.is_cancelled());
+    release.send(7).unwrap();
+    assert_eq!(task.await, Ok(Ok(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_is_false_after_the_result_was_given() {
+    let wheel = Wheel::new();
+    let mut task = wheel.schedule(TICK, async {});
+    (&mut task).await.unwrap();
+    assert!(!task.cancel());
+    assert_eq!(
+        (task.is_expired(), task.is_cancelled(), task.is_finished()),
+        (true, false, true)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_wakes_whoever_awaits_the_task() {
+    let wheel = Wheel::new();
+    let handle = Arc::new(Mutex::new(wheel.schedule(Duration::from_secs(1), async {})));
+    let awaited = handle.clone();
+    let mut awaiting = task::spawn(std::future::poll_fn(move |cx| {
+        Future::poll(Pin::new(&mut *awaited.lock().unwrap()), cx)
+    }));
+    assert_pending!(awaiting.poll());
+    assert!(handle.lock().unwrap().cancel());
+    assert!(awaiting.is_woken());
+    assert_ready_eq!(awaiting.poll(), Err(ScheduleError::Cancelled));
+    // The verdict stands however often it is asked for.
+    assert_ready_eq!(awaiting.poll(), Err(ScheduleError::Cancelled));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_task_starts_at_its_new_deadline_sooner_or_later() {
+    let wheel = Wheel::new();
+    let called = Instant::now();
+    for (delay, moved) in [(100, 3_000), (3_600_000, 200), (100, 100), (60_000, 61_000)] {
+        let start = Instant::now();
+        let delay = Duration::from_millis(delay);
+        let deadline = start + Duration::from_millis(moved);
+        let task = wheel.schedule(delay, async { Instant::now() });
+        assert!(task.reset(deadline));
+        assert_eq!(task.deadline(), deadline);
+        assert_eq!(wheel.pending(), 1);
+        let started = task.await.unwrap();
+        assert!(started >= deadline, "{:?} early", deadline - started);
+        assert!(started < deadline + TICK, "{:?} late", started - deadline);
+    }
+    assert!(
+        called.elapsed() < Duration::from_secs(70),
+        "no old deadline was waited for"
+    );
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_reset_again_and_again_starts_once_and_not_before_the_last_deadline() {
+    let wheel = Wheel::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let task = wheel.schedule(Duration::from_millis(100), async move {
+        counted.fetch_add(1, Ordering::Relaxed)
+    });
+    for _ in 0..100 {
+        advance(Duration::from_millis(90)).await;
+        assert!(task.reset(Instant::now() + Duration::from_millis(100)));
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    advance(Duration::from_millis(110)).await;
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    assert!(task.is_expired());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_reset_to_a_past_instant_starts_by_the_next_tick() {
+    let wheel = Wheel::new();
+    advance(Duration::from_millis(55)).await;
+    let task = wheel.schedule(Duration::from_secs(3600), async { Instant::now() });
+    let called = Instant::now();
+    assert!(task.reset(called - Duration::from_millis(30)));
+    assert!(task.await.unwrap() < called + TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_is_false_once_the_task_has_started_or_never_will() {
+    let wheel = Wheel::new();
+    let later = Instant::now() + Duration::from_secs(60);
+    let (release, held) = oneshot::channel::<u8>();
+    let mut started = wheel.schedule(TICK, held);
+    let due = started.deadline();
+    let cancelled = wheel.schedule(TICK, async {});
+    cancelled.cancel();
+    advance(TICK).await;
+    let handed_back = wheel.schedule(TICK, async {});
+    let unprocessed = wheel.shutdown();
+    let refused = wheel.schedule(TICK, async {});
+
+    assert!(!started.reset(later));
+    assert_eq!(started.deadline(), due);
+    for task in [cancelled, handed_back, refused] {
+        assert!(!task.reset(later));
+        assert!(task.is_cancelled());
+    }
+    assert_eq!(unprocessed.tasks.len(), 1);
+    release.send(7).unwrap();
+    assert_eq!((&mut started).await, Ok(Ok(7)));
+    assert!(!started.reset(later));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_task_can_be_cancelled_and_is_handed_back_with_its_new_deadline() {
+    let wheel = Wheel::new();
+    let later = Instant::now() + Duration::from_secs(60);
+    let cancelled = wheel.schedule(TICK, async {});
+    assert!(cancelled.reset(later));
+    assert!(cancelled.cancel());
+    let kept = wheel.schedule(TICK, async {});
+    assert!(kept.reset(later));
+    assert_eq!(wheel.pending(), 1);
+    assert_eq!(wheel.shutdown().tasks[0].deadline(), later);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_reset_in_a_full_wheel_keeps_its_place() {
+    let wheel = Wheel::builder().max_pending(1).build().unwrap();
+    let task = wheel.schedule(Duration::from_secs(1), async { "ran" });
+    for _ in 0..3 {
+        advance(Duration::from_millis(900)).await;
+        assert!(task.reset(Instant::now() + Duration::from_secs(1)));
+        let refused = wheel.schedule(TICK, async {});
+        assert_eq!(refused.await, Err(ScheduleError::AtCapacity { limit: 1 }));
+    }
+    assert_eq!(task.await, Ok("ran"));
+}
+
+/// Other threads reset tasks that are about to start: whoever is told `true` finds that the task starts no sooner.
+#[test]
+fn a_reset_that_meets_the_start_says_which_of_the_two_came_first() {
+    let runtime = threaded_runtime(2);
+    let wheel = Wheel::builder()
+        .tick_duration(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    let mut outcomes = [0, 0];
+    for round in 0..200 {
+        let task = wheel.schedule(Duration::from_millis(1), async { std::time::Instant::now() });
+        let mut promised = task.deadline();
+        // Up to two milliseconds, so that either may come first.
+        thread::sleep(Duration::from_micros(round % 20 * 100));
+        let later = Instant::now() + Duration::from_millis(3);
+        let moved = task.reset(later);
+        if moved {
+            promised = later;
+        }
+        outcomes[usize::from(moved)] += 1;
+        assert_eq!(task.deadline(), promised);
+        let started = runtime.block_on(task).unwrap();
+        assert!(started >= promised.into_std(), "round {round}: {moved}");
+    }
+    assert!(outcomes[1] > 0, "no reset was in time");
+}
+
+/// The driver has taken a task out that was reset since, and is kept from waking it. Meanwhile its runtime goes. The task looks for another
+/// driver on that runtime, finds none, and is given up.
+#[test]
+fn a_reset_task_that_is_woken_after_its_runtime_has_gone_is_given_up() {
+    let outcome = within(60 * SECOND, || {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let runtime = threaded_runtime(2);
+        let (at_work, working) = mpsc::channel();
+        let (go_on, going_on) = mpsc::channel::<()>();
+        let going_on = Mutex::new(going_on);
+        let waker = waker_of(move || {
+            at_work.send(()).unwrap();
+            going_on.lock().unwrap().recv().unwrap();
+        });
+        // The driver's task has been polled by then, so the turn is made without it.
+        runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+        let entered = runtime.enter();
+        let (_sleep, task) = loop {
+            let due = Instant::now() + ms(50);
+            let mut sleep = wheel.sleep_until(due);
+            let waits = Pin::new(&mut sleep)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending();
+            let task = wheel.schedule_at(due, async {});
+            if waits && task.reset(Instant::now() + DAY) {
+                break (sleep, task);
+            }
+        };
+        drop(entered);
+        working.recv().unwrap();
+        runtime.shutdown_background();
+        // The other worker drops the driver's task.
+        while wheel.metrics().driven {
+            thread::sleep(ms(1));
+        }
+        go_on.send(()).unwrap();
+        futures::executor::block_on(task)
+    });
+    assert_eq!(outcome, Err(ScheduleError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_on_drop_cancels_a_task_that_has_not_started() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel
+        .schedule(Duration::from_secs(3600), async move { drop(owned) })
+        .abort_on_drop();
+    assert!(seen.upgrade().is_some());
+    drop(task);
+    assert!(seen.upgrade().is_none(), "dropped with its handle");
+    assert_eq!((wheel.pending(), wheel.metrics().cancelled), (0, 1));
+    assert!(wheel.shutdown().tasks.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn abort_on_drop_ends_a_task_that_runs() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel
+        .schedule(TICK, async move {
+            pending::<()>().await;
+            drop(owned);
+        })
+        .abort_on_drop();
+    advance(TICK).await;
+    assert!(task.is_expired());
+    assert!(seen.upgrade().is_some());
+    drop(task);
+    settle().await;
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_aborts_on_drop_gives_the_result_first() {
+    let wheel = Wheel::new();
+    assert_eq!(wheel.schedule(TICK, async { 42 }).abort_on_drop().await, Ok(42));
+
+    // Its task is dropped without anybody's harm also after an end of another kind.
+    let cancelled = wheel.schedule(TICK, async {}).abort_on_drop();
+    assert!(cancelled.cancel());
+    assert_eq!(cancelled.await, Err(ScheduleError::Cancelled));
+    let mut tasks = wheel.schedule(TICK, async {}).abort_on_drop();
+    let handed_back = wheel.shutdown().tasks;
+    assert_eq!((&mut tasks).await, Err(ScheduleError::Shutdown));
+    drop(tasks);
+    assert_eq!(handed_back.len(), 1, "what was handed back is the caller's");
+}
+
+/// A runtime that ends drops the task inside `spawn` or `abort`: with that may go the last handle, or a look at the task.
+#[test]
+fn a_task_that_looks_at_itself_as_it_is_dropped_does_not_lock_itself_out() {
+    type Slot = Arc<Mutex<Option<Scheduled<()>>>>;
+    struct Looks(Slot);
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            if let Some(task) = &*self.0.lock().unwrap() {
+                assert!(!task.cancel());
+                assert!(!task.reset(Instant::now()));
+            }
+        }
+    }
+    let runtime = threaded_runtime(1);
+    let slot = Slot::default();
+    let looks = Looks(slot.clone());
+    let entered = runtime.enter();
+    let task = Wheel::new().schedule(Duration::from_secs(3600), async move {
+        let _looks = looks;
+        pending::<()>().await
+    });
+    drop(entered);
+    *slot.lock().unwrap() = Some(task);
+    slot.lock().unwrap().as_ref().unwrap().reset(Instant::now());
+    while !slot.lock().unwrap().as_ref().unwrap().is_expired() {
+        std::thread::yield_now();
+    }
+    drop(runtime);
+    let task = slot.lock().unwrap().take().unwrap();
+    drop(task.abort_on_drop());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_task_is_dropped_before_cancel_returns_with_all_it_owns() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel.schedule(Duration::from_secs(3600), async move {
+        pending::<()>().await;
+        drop(owned);
+    });
+    assert!(seen.upgrade().is_some());
+    assert!(task.cancel());
+    assert!(seen.upgrade().is_none(), "and not at the old deadline");
+    assert!(task.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_task_is_dropped_at_once_though_its_handle_lives() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel.schedule(TICK, async move {
+        let _owned = owned;
+    });
+    advance(TICK).await;
+    assert!(task.is_finished());
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_nobody_asks_for_goes_with_the_handle() {
+    let wheel = Wheel::new();
+    let (owned, seen) = possession();
+    let task = wheel.schedule(TICK, async move { owned });
+    advance(TICK).await;
+    assert!(task.is_finished());
+    assert!(seen.upgrade().is_some(), "the result waits for the handle");
+    drop(task);
+    settle().await;
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_one_tick_start_in_the_order_they_were_scheduled() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..500 {
+        let order = order.clone();
+        drop(wheel.schedule(Duration::from_secs(60), async move {
+            order.lock().unwrap().push(number)
+        }));
+    }
+    advance(Duration::from_secs(60)).await;
+    settle().await;
+    assert_eq!(*order.lock().unwrap(), (0..500).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_over_many_deadlines_starts_tasks_in_order_of_deadline() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..200_u64 {
+        let (order, delay) = (order.clone(), number * 7919 % 200);
+        let delay = Duration::from_millis(delay * 100 + 100);
+        drop(wheel.schedule(delay, async move { order.lock().unwrap().push(delay) }));
+    }
+    advance(Duration::from_secs(60)).await;
+    settle().await;
+    let order = order.lock().unwrap();
+    assert_eq!(order.len(), 200);
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_can_schedule_the_next_one_and_cancel_another() {
+    let wheel = Wheel::new();
+    let doomed = wheel.schedule(Duration::from_secs(5), async { unreachable!() });
+    let inner = wheel.clone();
+    let outer = wheel.schedule(Duration::from_secs(1), async move {
+        assert!(doomed.cancel());
+        let called = Instant::now();
+        inner
+            .schedule(Duration::from_secs(1), async move { called.elapsed() })
+            .await
+    });
+    assert_eq!(outer.await, Ok(Ok(Duration::from_secs(1))));
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_not_unpin_runs_and_is_handed_back() {
+    let wheel = Wheel::new();
+    let pinned = || async {
+        let _pinned = PhantomPinned;
+        tokio::task::yield_now().await;
+        7
+    };
+    assert_eq!(wheel.schedule(TICK, pinned()).await, Ok(7));
+    drop(wheel.schedule(TICK, pinned()));
+    assert_eq!(wheel.shutdown().tasks.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_over_finished_handles_lets_other_tasks_run() {
+    let wheel = Wheel::new();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let other = ran.clone();
+    let finished: Vec<_> = (0..10_000).map(|_| wheel.schedule(TICK, async {})).collect();
+    advance(TICK).await;
+    while !finished.iter().all(|task| task.is_finished()) {
+        settle().await;
+    }
+    tokio::spawn(async move { other.fetch_add(1, Ordering::Relaxed) });
+    for task in finished {
+        task.await.unwrap();
+        if ran.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+    }
+    panic!("ten thousand awaits, and the runtime never had its turn");
+}
+
+#[test]
+#[should_panic(
+    expected = "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
+)]
+fn outside_a_runtime_it_panics_in_tokios_words() {
+    drop(Wheel::new().schedule(Duration::from_secs(1), async {}));
+}
+
+#[test]
+fn with_a_handle_it_can_be_called_and_awaited_outside_a_runtime() {
+    let runtime = threaded_runtime(1);
+    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
+    let task = wheel.schedule(Duration::from_millis(20), async {
+        tokio::spawn(async { 7 }).await.unwrap()
+    });
+    assert_eq!(futures::executor::block_on(task), Ok(7));
+}
+
+#[test]
+fn it_runs_on_the_runtime_it_was_scheduled_on() {
+    let (drives, runs) = (threaded_runtime(1), threaded_runtime(1));
+    let wheel = Wheel::new();
+    drives.block_on(wheel.sleep(Duration::from_millis(1))).unwrap();
+    let task = {
+        let _entered = runs.enter();
+        wheel.schedule(Duration::from_millis(20), async { Handle::current().id() })
+    };
+    assert_eq!(futures::executor::block_on(task), Ok(runs.handle().id()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_debug_output_tells_the_stage() {
+    let wheel = Wheel::new();
+    let mut task = task::spawn(wheel.schedule(TICK, async {}));
+    assert!(format!("{:?}", *task).contains("Waiting"));
+    advance(TICK).await;
+    assert!(format!("{:?}", *task).contains("Finished"));
+    assert!(matches!(assert_ready!(task.poll()), Ok(())));
+    let cancelled = wheel.schedule(TICK, async {});
+    cancelled.cancel();
+    assert!(format!("{cancelled:?}").contains("Never"));
+    assert_eq!(
+        task::spawn(cancelled).poll(),
+        Poll::Ready(Err(ScheduleError::Cancelled))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_of_tasks_that_never_start_does_not_starve_its_runtime() {
+    let closed = Wheel::new();
+    drop(closed.shutdown());
+    let full = Wheel::builder().max_pending(1).build().unwrap();
+    let _occupant = full.schedule(Duration::from_secs(3600), async {});
+    let open = Wheel::new();
+    for kind in ["shut down", "refused", "cancelled"] {
+        let other = tokio::spawn(async {});
+        for _ in 0..1_000 {
+            let task = match kind {
+                "shut down" => closed.schedule(TICK, async {}),
+                "refused" => full.schedule(TICK, async {}),
+                _ => open.schedule(TICK, async {}),
+            };
+            assert_eq!(task.cancel(), kind == "cancelled");
+            task.await.unwrap_err();
+        }
+        assert!(other.is_finished(), "tasks that are {kind} starved the runtime");
+    }
+}

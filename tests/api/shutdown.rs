@@ -1,0 +1,510 @@
+//! `shutdown`: everything pending resolves at once, and what never started is handed back.
+
+use crate::support;
+
+use std::{
+    future::{IntoFuture, pending, ready},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures::StreamExt;
+use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Duration, Instant},
+};
+use tokio_test::{assert_pending, assert_ready_eq, task};
+
+use support::{SECOND, TICK, advance, real_runtime, register_for, settle};
+
+#[tokio::test(start_paused = true)]
+async fn it_resolves_every_pending_future_at_once() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep_until = task::spawn(wheel.sleep_until(Instant::now() + SECOND));
+    let mut timeout = task::spawn(wheel.timeout(SECOND, pending::<()>()));
+    let mut timeout_at = task::spawn(wheel.timeout_at(Instant::now() + SECOND, pending::<()>()));
+    let mut interval = task::spawn(wheel.interval_at(Instant::now() + SECOND, SECOND));
+    let mut idle = task::spawn(wheel.idle_timer(SECOND));
+    let mut scheduled = task::spawn(wheel.schedule(SECOND, async {}));
+    let mut rate = task::spawn(wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {}));
+    let mut delay = task::spawn(wheel.periodic(SECOND).spawn_with_fixed_delay(|| async {}));
+    assert_pending!(sleep.poll());
+    assert_pending!(sleep_until.poll());
+    assert_pending!(timeout.poll());
+    assert_pending!(timeout_at.poll());
+    assert_pending!(interval.poll_next());
+    assert_pending!(idle.poll());
+    assert_pending!(scheduled.poll());
+    assert_pending!(rate.poll());
+    assert_pending!(delay.poll());
+    settle().await;
+    assert_eq!(wheel.pending(), 9);
+
+    let unprocessed = wheel.shutdown();
+
+    assert!(wheel.is_shutdown());
+    assert_eq!(wheel.pending(), 0);
+    assert_eq!(unprocessed.timers, 8, "all but the scheduled task");
+    assert_eq!(unprocessed.tasks.len(), 1);
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
+    assert!(sleep_until.is_woken());
+    assert_ready_eq!(sleep_until.poll(), Err(SleepError::Shutdown));
+    assert!(timeout.is_woken());
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Shutdown));
+    assert!(timeout_at.is_woken());
+    assert_ready_eq!(timeout_at.poll(), Err(TimeoutError::Shutdown));
+    assert!(interval.is_woken());
+    assert_ready_eq!(interval.poll_next(), None);
+    assert!(idle.is_woken());
+    assert_ready_eq!(idle.poll(), Err(SleepError::Shutdown));
+    assert!(scheduled.is_woken());
+    assert_ready_eq!(scheduled.poll(), Err(ScheduleError::Shutdown));
+    // The series are tasks of their own, which have to run first.
+    settle().await;
+    assert!(rate.is_woken());
+    assert_ready_eq!(rate.poll(), Err(ScheduleError::Shutdown));
+    assert!(delay.is_woken());
+    assert_ready_eq!(delay.poll(), Err(ScheduleError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
+    let wheel = Wheel::new();
+    wheel.sleep(TICK).await.unwrap();
+    drop(wheel.shutdown());
+    for duration in [Duration::ZERO, TICK, SECOND, Duration::MAX] {
+        assert_ready_eq!(
+            task::spawn(wheel.sleep(duration)).poll(),
+            Err(SleepError::Shutdown)
+        );
+        let at = Instant::now() + duration.min(SECOND);
+        assert_ready_eq!(
+            task::spawn(wheel.sleep_until(at)).poll(),
+            Err(SleepError::Shutdown)
+        );
+        assert_ready_eq!(
+            task::spawn(wheel.timeout(duration, pending::<()>())).poll(),
+            Err(TimeoutError::Shutdown)
+        );
+        assert_ready_eq!(
+            task::spawn(wheel.timeout_at(at, pending::<()>())).poll(),
+            Err(TimeoutError::Shutdown)
+        );
+        assert_ready_eq!(
+            task::spawn(wheel.idle_timer(duration)).poll(),
+            Err(SleepError::Shutdown)
+        );
+        let mut scheduled = task::spawn(wheel.schedule(duration, async {}));
+        assert_ready_eq!(scheduled.poll(), Err(ScheduleError::Shutdown));
+        assert!(scheduled.is_cancelled());
+    }
+    let past = Instant::now() - TICK;
+    assert_ready_eq!(
+        task::spawn(wheel.sleep_until(past)).poll(),
+        Err(SleepError::Shutdown)
+    );
+    assert_ready_eq!(
+        task::spawn(wheel.timeout_at(past, pending::<()>())).poll(),
+        Err(TimeoutError::Shutdown)
+    );
+    let mut interval = wheel.interval(SECOND);
+    assert_eq!(
+        interval.tick().await,
+        Err(SleepError::Shutdown),
+        "the first tick is due at once"
+    );
+    assert_eq!(wheel.interval(SECOND).next().await, None);
+    for first_after in [Duration::ZERO, SECOND] {
+        let builder = wheel.periodic(SECOND).first_after(first_after);
+        let run = || async { unreachable!() };
+        assert_eq!(
+            builder.clone().spawn_at_fixed_rate(run).await,
+            Err(ScheduleError::Shutdown)
+        );
+        assert_eq!(
+            builder.spawn_with_fixed_delay(run).await,
+            Err(ScheduleError::Shutdown)
+        );
+    }
+    assert_eq!(wheel.metrics().registered, 1);
+    assert_eq!(wheel.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wheel_never_used_can_be_shut_down() {
+    let wheel = Wheel::new();
+    let unprocessed = wheel.shutdown();
+    assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (0, 0));
+    assert_ready_eq!(
+        task::spawn(wheel.sleep(Duration::ZERO)).poll(),
+        Err(SleepError::Shutdown)
+    );
+    assert_eq!(wheel.schedule(TICK, async {}).await, Err(ScheduleError::Shutdown));
+    assert_eq!(
+        Handle::current().metrics().num_alive_tasks(),
+        0,
+        "and starts no driver"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_clone_sees_it() {
+    let wheel = Wheel::new();
+    let clone = wheel.clone();
+    drop(wheel.shutdown());
+    assert!(clone.is_shutdown());
+    assert_eq!(clone.sleep(TICK).await, Err(SleepError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn futures_made_before_and_polled_after_resolve_too() {
+    let wheel = Wheel::new();
+    let (zero, sleep) = (wheel.sleep(Duration::ZERO), wheel.sleep(SECOND));
+    let (timeout, idle) = (
+        wheel.timeout(Duration::ZERO, pending::<()>()),
+        wheel.idle_timer(SECOND),
+    );
+    let mut interval = wheel.interval(SECOND);
+    assert_eq!(wheel.shutdown().timers, 0, "none had been registered");
+    assert_ready_eq!(task::spawn(zero).poll(), Err(SleepError::Shutdown));
+    assert_ready_eq!(task::spawn(sleep).poll(), Err(SleepError::Shutdown));
+    assert_ready_eq!(task::spawn(timeout).poll(), Err(TimeoutError::Shutdown));
+    assert_ready_eq!(task::spawn(idle).poll(), Err(SleepError::Shutdown));
+    assert_eq!(interval.tick().await, Err(SleepError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_it_ended_has_not_elapsed() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    wheel.shutdown();
+    assert!(!sleep.is_elapsed());
+    advance(SECOND * 2).await;
+    assert!(!sleep.is_elapsed(), "its deadline came, but not in the wheel");
+    assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_does_not_bring_a_sleep_back() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    drop(wheel.shutdown());
+    sleep.reset(Instant::now() + SECOND);
+    assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
+    sleep.reset(Instant::now() - TICK);
+    assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_whose_future_is_ready_still_succeeds() {
+    let wheel = Wheel::new();
+    let (sender, receiver) = oneshot::channel();
+    let mut pending_before = task::spawn(wheel.timeout(SECOND, receiver));
+    assert_pending!(pending_before.poll());
+    drop(wheel.shutdown());
+    sender.send(7).unwrap();
+    assert_ready_eq!(pending_before.poll(), Ok(Ok(7)));
+    assert_eq!(wheel.timeout(SECOND, ready(7)).await, Ok(7));
+    assert_eq!(wheel.timeout(Duration::ZERO, ready(7)).await, Ok(7));
+    assert_eq!(wheel.timeout_at(Instant::now(), ready(7)).await, Ok(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_was_due_before_has_elapsed_even_if_polled_after() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(TICK));
+    let mut timeout = task::spawn(wheel.timeout(TICK, pending::<()>()));
+    assert_pending!(sleep.poll());
+    assert_pending!(timeout.poll());
+    advance(TICK).await;
+    assert!(sleep.is_woken() && timeout.is_woken());
+    assert_eq!(wheel.shutdown().timers, 0);
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready_eq!(timeout.poll(), Err(TimeoutError::Elapsed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_started_task_runs_on() {
+    let wheel = Wheel::new();
+    let (release, held) = oneshot::channel::<u8>();
+    let task = wheel.schedule(TICK, held);
+    advance(TICK).await;
+    assert!(wheel.shutdown().tasks.is_empty());
+    assert!(!task.is_cancelled());
+    release.send(7).unwrap();
+    assert_eq!(task.await, Ok(Ok(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_periodic_run_in_progress_finishes_and_is_the_last() {
+    let wheel = Wheel::new();
+    for rate in [true, false] {
+        let wheel = if rate { wheel.clone() } else { Wheel::new() };
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counted = runs.clone();
+        let run = move || {
+            let counted = counted.clone();
+            async move {
+                tokio::time::sleep(SECOND).await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let builder = wheel.periodic(TICK);
+        let series = if rate {
+            builder.spawn_at_fixed_rate(run)
+        } else {
+            builder.spawn_with_fixed_delay(run)
+        };
+        tokio::time::sleep(SECOND / 2).await;
+        drop(wheel.shutdown());
+        assert_eq!(runs.load(Ordering::Relaxed), 0);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((runs.load(Ordering::Relaxed), series.runs()), (1, 1));
+        assert_eq!(series.await, Err(ScheduleError::Shutdown));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_stopped_before_ends_well() {
+    let wheel = Wheel::new();
+    let series = wheel.periodic(TICK).spawn_at_fixed_rate(|| async {});
+    settle().await;
+    series.stop();
+    drop(wheel.shutdown());
+    assert_eq!(series.await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_task_that_had_not_started_is_handed_back_once_and_runs_by_awaiting() {
+    let wheel = Wheel::new();
+    let called = Instant::now();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let handles: Vec<_> = (1..=100_u32)
+        .map(|number| {
+            let ran = ran.clone();
+            wheel.schedule(SECOND * number, async move {
+                tokio::task::yield_now().await;
+                ran.lock().unwrap().push(number);
+            })
+        })
+        .collect();
+    advance(SECOND * 30).await;
+    assert!(handles[80].cancel());
+
+    let unprocessed = wheel.shutdown();
+
+    assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (0, 69));
+    assert_eq!(ran.lock().unwrap().len(), 30);
+    let mut deadlines: Vec<_> = unprocessed
+        .tasks
+        .iter()
+        .map(|task| task.deadline() - called)
+        .collect();
+    deadlines.sort();
+    let expected = (31..=100)
+        .filter(|number| *number != 81)
+        .map(|number| SECOND * number);
+    assert_eq!(deadlines, expected.collect::<Vec<_>>());
+    for task in unprocessed.tasks {
+        task.await;
+    }
+    let mut ran = ran.lock().unwrap().clone();
+    ran.sort();
+    assert_eq!(ran, (1..=100).filter(|number| *number != 81).collect::<Vec<_>>());
+    for (number, handle) in (1..).zip(handles) {
+        let expected = match number {
+            ..=30 => Ok(()),
+            81 => Err(ScheduleError::Cancelled),
+            _ => Err(ScheduleError::Shutdown),
+        };
+        assert_eq!(handle.is_cancelled(), expected.is_err());
+        assert_eq!(handle.await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_handed_back_can_no_longer_be_cancelled() {
+    let wheel = Wheel::new();
+    let handle = wheel.schedule(SECOND, async {});
+    let unprocessed = wheel.shutdown();
+    assert!(!handle.cancel(), "it may yet run");
+    assert_eq!(
+        (handle.is_expired(), handle.is_cancelled(), handle.is_finished()),
+        (false, true, true)
+    );
+    drop(unprocessed);
+    assert_eq!(handle.await, Err(ScheduleError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_handed_back_can_be_spawned_elsewhere_or_dropped() {
+    let wheel = Wheel::new();
+    let (sender, mut receiver) = oneshot::channel();
+    let owned = Arc::new(());
+    let seen = Arc::downgrade(&owned);
+    drop(wheel.schedule(SECOND, async { sender.send(7) }));
+    drop(wheel.schedule(SECOND * 2, async move {
+        pending::<()>().await;
+        drop(owned);
+    }));
+    let mut tasks = wheel.shutdown().tasks;
+    tasks.sort_by_key(|task| task.deadline());
+    let [spawned, dropped] = <[_; 2]>::try_from(tasks).unwrap();
+    tokio::spawn(spawned.into_future());
+    settle().await;
+    assert_eq!(receiver.try_recv(), Ok(7));
+    assert!(
+        seen.upgrade().is_some(),
+        "the other's future is the caller's until it is dropped"
+    );
+    drop(dropped);
+    assert!(seen.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_task_handed_back_is_its_callers() {
+    let wheel = Wheel::new();
+    drop(wheel.schedule(SECOND, async { panic!("boom") }));
+    let task = wheel.shutdown().tasks.pop().unwrap();
+    let joined = tokio::spawn(task.into_future()).await;
+    assert!(joined.unwrap_err().is_panic());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_call_returns_nothing_more() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    drop(wheel.schedule(SECOND, async {}));
+    let first = wheel.shutdown();
+    assert_eq!((first.timers, first.tasks.len()), (1, 1));
+    drop(wheel.schedule(SECOND, async {}));
+    for wheel in [wheel.clone(), wheel] {
+        let again = wheel.shutdown();
+        assert_eq!((again.timers, again.tasks.len()), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_it_returns_counts_as_cancelled() {
+    let wheel = Wheel::new();
+    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    for sleep in &mut sleeps {
+        assert_pending!(sleep.poll());
+    }
+    let _tasks: Vec<_> = (0..7).map(|_| wheel.schedule(SECOND, async {})).collect();
+    wheel.sleep(TICK).await.unwrap();
+    let unprocessed = wheel.shutdown();
+    assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (5, 7));
+    drop(sleeps);
+    let metrics = wheel.metrics();
+    assert_eq!(
+        (
+            metrics.registered,
+            metrics.expired,
+            metrics.cancelled,
+            metrics.pending
+        ),
+        (13, 1, 12, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_driver_ends_and_so_does_every_task_of_the_wheel() {
+    let wheel = Wheel::new();
+    let alive = || Handle::current().metrics().num_alive_tasks();
+    drop(wheel.schedule(SECOND, async {}));
+    drop(wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {}));
+    settle().await;
+    assert_eq!(alive(), 2, "the driver and the series");
+    drop(wheel.shutdown());
+    settle().await;
+    assert_eq!(alive(), 0);
+    assert_eq!(wheel.sleep(TICK).await, Err(SleepError::Shutdown));
+    assert_eq!(alive(), 0, "no new driver for a wheel that has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_arena_is_given_back_once_the_futures_are_gone() {
+    let wheel = Wheel::new();
+    let mut sleeps: Vec<_> = (0..100_000).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    for sleep in &mut sleeps {
+        assert_pending!(sleep.poll());
+    }
+    let full = wheel.metrics().arena_bytes;
+    drop(wheel.shutdown());
+    drop(sleeps);
+    let empty = wheel.metrics().arena_bytes;
+    assert!(empty * 20 < full, "{empty} of {full} bytes are still held");
+}
+
+#[test]
+fn it_needs_no_runtime() {
+    let wheel = Wheel::new();
+    let runtime = real_runtime();
+    let handle = {
+        let _entered = runtime.enter();
+        wheel.schedule(SECOND, async {})
+    };
+    let unprocessed = wheel.shutdown();
+    for task in unprocessed.tasks {
+        futures::executor::block_on(task.into_future());
+    }
+    assert_eq!(futures::executor::block_on(handle), Err(ScheduleError::Shutdown));
+}
+
+/// Shuts the wheel down when woken: from inside the driver, or inside another shutdown.
+struct ShutsDown(Wheel, AtomicUsize);
+
+impl Wake for ShutsDown {
+    fn wake(self: Arc<Self>) {
+        let unprocessed = self.0.shutdown();
+        self.1.fetch_add(1 + unprocessed.timers, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_may_shut_the_wheel_down_from_inside_the_driver() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
+    let waker = Waker::from(shuts.clone());
+    let mut first = wheel.sleep(TICK);
+    register_for(&waker, &mut first);
+    let mut second = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(second.poll());
+    advance(TICK).await;
+    assert_eq!(shuts.1.load(Ordering::Relaxed), 2);
+    assert_ready_eq!(second.poll(), Err(SleepError::Shutdown));
+    assert_eq!(
+        Pin::new(&mut first).poll(&mut Context::from_waker(&waker)),
+        Poll::Ready(Ok(()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_may_shut_the_wheel_down_from_inside_a_shutdown() {
+    let wheel = Wheel::new();
+    let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
+    let waker = Waker::from(shuts.clone());
+    let mut sleep = wheel.sleep(SECOND);
+    register_for(&waker, &mut sleep);
+    let mut handle = wheel.schedule(SECOND, async {});
+    register_for(&waker, &mut handle);
+    let unprocessed = wheel.shutdown();
+    assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (1, 1));
+    assert_eq!(
+        shuts.1.load(Ordering::Relaxed),
+        2,
+        "both were woken, and found nothing left"
+    );
+}

@@ -1,0 +1,1094 @@
+//! `Sleep`: precision, `reset`, dropping, wakers, the cooperative budget.
+
+use crate::support;
+
+use std::{
+    fmt::Debug,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use futures::poll;
+use tickwheel::{Sleep, Wheel};
+use tokio::{task::unconstrained, time::Instant};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+
+use support::{
+    DAY, SECOND, TICK, advance, assert_adds_up, assert_arena_given_back, assert_at_rest,
+    assert_none_of_many_is_early, counting_waker, make_tick, ms, real_runtime, register, register_for,
+    settle, waker_of,
+};
+
+const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
+const _: () = send_sync_unpin::<Sleep>();
+const _: () = send_sync_unpin::<Wheel>();
+
+// The feature `console` adds 8: see tests/console.rs.
+#[cfg(all(target_pointer_width = "64", not(feature = "console")))]
+#[test]
+fn it_takes_at_most_40_bytes() {
+    assert!(size_of::<Sleep>() <= 40, "it takes {}", size_of::<Sleep>());
+}
+
+/// Time passes from deadline to deadline; `expected` has to be met to the tick, and never early.
+#[track_caller]
+fn assert_punctual(expected: Instant, tick: Duration) {
+    let now = Instant::now();
+    assert!(now >= expected, "{:?} early", expected - now);
+    assert!(now - expected < tick, "{:?} late", now - expected);
+}
+
+// Precision.
+
+/// Auto-advance moves the clock by whole milliseconds. Where that stands between two of Tokio's own, its timer is a millisecond late.
+#[tokio::test(start_paused = true)]
+async fn on_a_paused_clock_it_is_exact_between_two_milliseconds_too() {
+    tokio::time::advance(Duration::from_micros(300)).await;
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    for duration in [ms(1), ms(5), ms(1_000)] {
+        let start = Instant::now();
+        wheel.sleep(duration).await.unwrap();
+        assert_eq!(start.elapsed(), duration);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_never_early_and_less_than_a_tick_late() {
+    for tick in [1, 3, 10, 100] {
+        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
+        for millis in [
+            1, 2, 9, 10, 11, 99, 100, 101, 511, 512, 513, 5_119, 5_121, 262_144,
+        ] {
+            let deadline = Instant::now() + ms(millis);
+            wheel.sleep(ms(millis)).await.unwrap();
+            assert_punctual(deadline, ms(tick));
+
+            let deadline = Instant::now() + ms(millis);
+            wheel.sleep_until(deadline).await.unwrap();
+            assert_punctual(deadline, ms(tick));
+        }
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_elapses_in_the_very_tick_of_its_deadline() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    // The first registration is the origin of wheel time.
+    let mut origin = task::spawn(wheel.sleep(DAY));
+    assert_pending!(origin.poll());
+    for millis in [10, 20, 50, 5_120, 100_000] {
+        let mut sleep = task::spawn(wheel.sleep_until(start + ms(millis)));
+        assert_pending!(sleep.poll());
+        tokio::time::advance(start + ms(millis - 1) - Instant::now()).await;
+        assert_pending!(sleep.poll());
+        tokio::time::advance(ms(1)).await;
+        assert_ready_eq!(sleep.poll(), Ok(()), "{millis} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_within_a_tick_waits_for_the_next_tick() {
+    let wheel = Wheel::builder().tick_duration(ms(10)).build().unwrap();
+    let mut sleep = task::spawn(wheel.sleep(ms(11)));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(ms(19)).await;
+    assert_pending!(sleep.poll());
+    tokio::time::advance(ms(1)).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nanosecond_past_a_tick_is_not_rounded_down() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(ms(10) + Duration::from_nanos(1)));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(ms(10)).await;
+    assert_pending!(sleep.poll());
+    tokio::time::advance(ms(1)).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_direct_poll_after_advance_sees_it_elapsed_without_another_yield() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(SECOND).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+
+    // The same with the driver asleep far beyond, and for many.
+    let mut far = task::spawn(wheel.sleep(DAY));
+    assert_pending!(far.poll());
+    let mut sleeps: Vec<_> = (1..=5_000).map(|n| task::spawn(wheel.sleep(ms(n)))).collect();
+    sleeps.iter_mut().for_each(|sleep| assert_pending!(sleep.poll()));
+    tokio::time::advance(ms(5_010)).await;
+    unconstrained(async {
+        for sleep in &mut sleeps {
+            assert_ready_eq!(sleep.poll(), Ok(()));
+        }
+    })
+    .await;
+    assert_pending!(far.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_woken_when_due_and_not_before() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    assert_pending!(sleep.poll());
+    advance(ms(999)).await;
+    assert!(!sleep.is_woken());
+    advance(ms(1)).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sleeps_wake_in_order_of_deadline_across_levels_and_in_one_jump() {
+    let wheel = Wheel::builder().ticks_per_wheel(4).levels(3).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    // Later ones first, so that the order of registration cannot help.
+    let mut sleeps: Vec<_> = (1..=300)
+        .rev()
+        .map(|tick: u32| {
+            let mut sleep = wheel.sleep(TICK * tick);
+            let order = order.clone();
+            let waker = waker_of(move || order.lock().unwrap().push(tick));
+            register_for(&waker, &mut sleep);
+            sleep
+        })
+        .collect();
+    advance(SECOND * 10).await;
+    assert_eq!(*order.lock().unwrap(), (1..=300).collect::<Vec<_>>());
+    for sleep in &mut sleeps {
+        assert_eq!(unconstrained(sleep).await, Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_sleep_does_not_hide_an_earlier_one_on_a_coarser_level() {
+    let wheel = Wheel::builder().ticks_per_wheel(4).levels(3).build().unwrap();
+    let start = Instant::now();
+    let mut coarse = task::spawn(wheel.sleep_until(start + TICK * 5)); // on level 1
+    assert_pending!(coarse.poll());
+    advance(TICK * 3).await;
+    let mut fine = task::spawn(wheel.sleep_until(start + TICK * 6));
+    assert_pending!(fine.poll());
+    advance(TICK * 2).await;
+    assert!(coarse.is_woken());
+    assert!(!fine.is_woken());
+    advance(TICK).await;
+    assert!(fine.is_woken());
+}
+
+#[tokio::test]
+async fn on_the_real_clock_it_is_never_early() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    for millis in 1..15 {
+        let start = std::time::Instant::now();
+        wheel.sleep(ms(millis)).await.unwrap();
+        assert!(start.elapsed() >= ms(millis));
+    }
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
+    let wheel = Wheel::new();
+    assert_none_of_many_is_early(|duration| {
+        let wheel = wheel.clone();
+        async move {
+            // It is timeouts by the hundred that make a shard tick.
+            let slept = wheel.timeout(SECOND * 60, wheel.sleep(duration)).await;
+            assert_eq!(slept, Ok(Ok(())));
+        }
+    })
+    .await;
+    assert_at_rest(&wheel);
+}
+
+// Nothing to wait for, and far too much.
+
+#[tokio::test(start_paused = true)]
+async fn a_zero_duration_completes_at_the_first_poll() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(Duration::ZERO));
+    assert!(!sleep.is_elapsed(), "it has not been polled");
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert!(sleep.is_elapsed());
+    assert_eq!(wheel.metrics().registered, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_past_instant_completes_at_the_first_poll() {
+    let wheel = Wheel::new();
+    tokio::time::advance(SECOND).await;
+    let mut now = task::spawn(wheel.sleep_until(Instant::now()));
+    let mut past = task::spawn(wheel.sleep_until(Instant::now() - SECOND / 2));
+    assert_ready_eq!(now.poll(), Ok(()));
+    assert_ready_eq!(past.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_past_instant_completes_by_the_next_tick_of_a_wheel_under_way() {
+    let wheel = Wheel::new();
+    let mut other = task::spawn(wheel.sleep(DAY));
+    assert_pending!(other.poll());
+    tokio::time::advance(ms(1_005)).await;
+    let mut past = task::spawn(wheel.sleep_until(Instant::now() - ms(500)));
+    assert_ready_eq!(past.poll(), Ok(()));
+    let start = Instant::now();
+    wheel.sleep_until(start - ms(1)).await.unwrap();
+    assert!(Instant::now() - start < TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_first_polled_after_its_deadline_completes_at_once() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(ms(30)));
+    let mut other = task::spawn(wheel.sleep(DAY));
+    assert_pending!(other.poll());
+    tokio::time::advance(ms(40)).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_duration_counts_from_the_call_and_not_from_the_first_poll() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(ms(50)));
+    assert_eq!(sleep.deadline(), start + ms(50));
+    tokio::time::advance(ms(30)).await;
+    assert_pending!(sleep.poll());
+    sleep.await.unwrap();
+    assert_punctual(start + ms(50), TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_durations_saturate_instead_of_panicking() {
+    let wheel = Wheel::new();
+    let year = DAY * 365;
+    for duration in [
+        Duration::MAX,
+        Duration::MAX - ms(1),
+        Duration::from_secs(u64::MAX / 10),
+    ] {
+        let mut sleep = task::spawn(wheel.sleep(duration));
+        assert!(sleep.deadline() >= Instant::now() + year * 29);
+        assert_pending!(sleep.poll());
+        advance(year).await;
+        assert_pending!(sleep.poll());
+    }
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn years_pass_exactly() {
+    let wheel = Wheel::new();
+    for years in [1, 3, 10, 25] {
+        let deadline = Instant::now() + DAY * 365 * years;
+        wheel.sleep_until(deadline).await.unwrap();
+        assert_punctual(deadline, TICK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_advance_over_a_million_ticks_expires_what_is_due_and_no_more() {
+    for (ticks_per_wheel, levels) in [(2, 1), (2, 8), (4, 3), (512, 1), (512, 4), (1 << 20, 1)] {
+        let builder = Wheel::builder().shards(1).tick_duration(ms(1));
+        let wheel = builder
+            .ticks_per_wheel(ticks_per_wheel)
+            .levels(levels)
+            .build()
+            .unwrap();
+        let mut due = task::spawn(wheel.sleep(ms(1_000_000)));
+        let mut next = task::spawn(wheel.sleep(ms(1_000_001)));
+        assert_pending!(due.poll());
+        assert_pending!(next.poll());
+        advance(ms(999_999)).await;
+        assert!(!due.is_woken(), "{ticks_per_wheel} x {levels}");
+        assert_pending!(due.poll());
+        advance(ms(1)).await;
+        assert!(due.is_woken(), "{ticks_per_wheel} x {levels}");
+        assert_ready_eq!(due.poll(), Ok(()));
+        assert_pending!(next.poll());
+        drop((due, next));
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_over_a_million_ticks_costs_no_more_visits_than_one_over_ten() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(TICK * 2_000_000));
+    assert_pending!(sleep.poll());
+    settle().await;
+    let before = wheel.metrics().wakeups;
+    advance(TICK * 1_000_000).await;
+    assert_pending!(sleep.poll());
+    let visits = wheel.metrics().wakeups - before;
+    assert!(visits <= 2, "{visits} visits for one jump");
+}
+
+// What it says of itself.
+
+#[tokio::test(start_paused = true)]
+async fn it_tells_its_deadline_and_whether_it_has_elapsed() {
+    let wheel = Wheel::new();
+    let deadline = Instant::now() + ms(30);
+    let mut sleep = task::spawn(wheel.sleep(ms(30)));
+    assert_eq!(sleep.deadline(), deadline);
+    assert!(!sleep.is_elapsed());
+    assert_pending!(sleep.poll());
+    assert!(!sleep.is_elapsed());
+    advance(ms(30)).await;
+    assert!(sleep.is_elapsed(), "its time has come, polled or not");
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert!(sleep.is_elapsed());
+    assert_eq!(sleep.deadline(), deadline);
+    sleep.reset(deadline + SECOND);
+    assert!(!sleep.is_elapsed());
+    assert_eq!(sleep.deadline(), deadline + SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stays_complete_however_often_it_is_polled() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(ms(10));
+    (&mut sleep).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!((&mut sleep).await, Ok(()));
+    }
+    assert_eq!(wheel.metrics().registered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_pending_in_the_wheel_from_its_first_poll_until_its_time() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(ms(30)));
+    assert_eq!(wheel.pending(), 0);
+    assert_pending!(sleep.poll());
+    assert_eq!(wheel.pending(), 1);
+    assert_pending!(sleep.poll());
+    assert_eq!(wheel.pending(), 1, "a second poll is not a second timer");
+    advance(ms(30)).await;
+    assert_eq!(wheel.pending(), 0, "an expired timer has left, polled or not");
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_at_rest(&wheel);
+    let metrics = wheel.metrics();
+    assert_eq!(
+        (metrics.registered, metrics.expired, metrics.cancelled),
+        (1, 1, 0)
+    );
+}
+
+// reset
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_a_later_instant_before_the_first_poll() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = wheel.sleep(ms(100));
+    sleep.reset(start + ms(200));
+    sleep.await.unwrap();
+    assert_punctual(start + ms(200), TICK);
+    assert_eq!(wheel.metrics().registered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_an_earlier_instant_before_the_first_poll() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = wheel.sleep(SECOND);
+    sleep.reset(start + ms(80));
+    sleep.await.unwrap();
+    assert_punctual(start + ms(80), TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_of_a_zero_sleep_makes_it_wait() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(Duration::ZERO));
+    sleep.reset(Instant::now() + ms(50));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(ms(50)).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_a_later_instant_touches_nothing_until_the_old_deadline() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(ms(100)));
+    assert_pending!(sleep.poll());
+    for millis in 101..=1_000 {
+        sleep.reset(start + ms(millis));
+    }
+    assert_eq!(wheel.metrics().registered, 1, "no reset went into the wheel");
+
+    advance(ms(100)).await;
+    assert!(sleep.is_woken(), "it re-arms itself at the old deadline");
+    assert_pending!(sleep.poll());
+    assert_eq!(wheel.metrics().registered, 2);
+    advance(ms(899)).await;
+    assert!(!sleep.is_woken());
+    assert_pending!(sleep.poll());
+    advance(ms(1)).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_a_later_instant_that_passes_in_the_same_jump_completes() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(ms(100)));
+    assert_pending!(sleep.poll());
+    sleep.reset(Instant::now() + ms(200));
+    tokio::time::advance(ms(300)).await;
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_an_earlier_instant_wakes_for_it() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(DAY));
+    assert_pending!(sleep.poll());
+    advance(ms(10)).await;
+    sleep.reset(start + ms(80));
+    assert_eq!(wheel.pending(), 1);
+    advance(ms(60)).await;
+    assert!(!sleep.is_woken());
+    advance(ms(10)).await;
+    assert!(
+        sleep.is_woken(),
+        "the task that polled it last is woken for the new deadline"
+    );
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_later_then_earlier_counts_from_the_last_one_only() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(ms(500)));
+    assert_pending!(sleep.poll());
+    sleep.reset(start + ms(900));
+    sleep.reset(start + ms(200));
+    advance(ms(199)).await;
+    assert_pending!(sleep.poll());
+    advance(ms(1)).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_earlier_than_a_deferred_deadline_but_later_than_the_registered_one_is_kept() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(ms(100)));
+    assert_pending!(sleep.poll());
+    sleep.reset(start + ms(900));
+    sleep.reset(start + ms(300));
+    let started = Instant::now();
+    sleep.await.unwrap();
+    assert_punctual(started + ms(300), TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_earlier_then_later_counts_from_the_last_one_only() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = wheel.sleep(ms(500));
+    assert!(poll!(&mut sleep).is_pending());
+    sleep.reset(start + ms(100));
+    sleep.reset(start + ms(700));
+    sleep.await.unwrap();
+    assert_punctual(start + ms(700), TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_the_past_completes_at_the_next_poll() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(ms(100)));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(ms(50)).await;
+    assert!(!sleep.is_woken());
+    sleep.reset(start + ms(40));
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+/// As Tokio's, which fires a timer within the call that resets it to a past instant.
+#[tokio::test(start_paused = true)]
+async fn reset_to_the_past_wakes_the_waiting_task_at_once() {
+    for ago in [Duration::ZERO, TICK / 2, ms(500), SECOND * 2] {
+        let wheel = Wheel::new();
+        let mut tokio_sleep = task::spawn(Box::pin(tokio::time::sleep(DAY)));
+        let mut sleep = task::spawn(wheel.sleep(DAY));
+        assert_pending!(tokio_sleep.poll());
+        assert_pending!(sleep.poll());
+        tokio::time::advance(SECOND).await;
+        tokio_sleep.as_mut().reset(Instant::now() - ago);
+        sleep.reset(Instant::now() - ago);
+        assert!(tokio_sleep.is_woken() && sleep.is_woken(), "to {ago:?} ago");
+        assert_eq!(wheel.pending(), 0);
+        assert!(sleep.is_elapsed());
+        assert_ready!(tokio_sleep.poll());
+        assert_ready_eq!(sleep.poll(), Ok(()));
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_woken_by_a_reset_to_the_past_can_reset_the_sleep_again() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(DAY));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(SECOND).await;
+    sleep.reset(Instant::now());
+    assert!(sleep.is_woken());
+    sleep.reset(Instant::now() + SECOND);
+    assert_pending!(sleep.poll());
+    assert!(!sleep.is_woken());
+    advance(SECOND).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+/// The waker runs with no lock held: it may use the wheel.
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_a_reset_to_the_past_wakes_may_use_the_wheel() {
+    struct Pends(Wheel, AtomicUsize);
+    impl Wake for Pends {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1 + self.0.pending(), Ordering::Relaxed);
+        }
+    }
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let pends = Arc::new(Pends(wheel.clone(), AtomicUsize::new(0)));
+    let mut sleep = wheel.sleep(DAY);
+    let waker = Waker::from(pends.clone());
+    assert_pending!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
+    sleep.reset(Instant::now());
+    assert_eq!(
+        pends.1.load(Ordering::Relaxed),
+        1,
+        "woken once, with nothing pending"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_to_the_past_before_the_first_poll_completes_at_it() {
+    let wheel = Wheel::new();
+    tokio::time::advance(SECOND).await;
+    let mut sleep = task::spawn(wheel.sleep(DAY));
+    sleep.reset(Instant::now() - ms(1));
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_after_completion_starts_over() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = wheel.sleep(ms(100));
+    (&mut sleep).await.unwrap();
+    sleep.reset(start + ms(150));
+    assert!(!sleep.is_elapsed());
+    (&mut sleep).await.unwrap();
+    assert_punctual(start + ms(150), TICK);
+    // And to the past again.
+    sleep.reset(start);
+    assert_eq!(poll!(&mut sleep), Poll::Ready(Ok(())));
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.registered, metrics.expired), (2, 2));
+}
+
+#[tokio::test]
+async fn on_the_real_clock_what_has_elapsed_is_ready() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    wheel.sleep(ms(1)).await.unwrap();
+    let assert_ready_if_elapsed = |sleep: Sleep| {
+        if sleep.is_elapsed() {
+            assert_ready_eq!(task::spawn(sleep).poll(), Ok(()));
+        }
+    };
+    let mut other = wheel.sleep(ms(1));
+    (&mut other).await.unwrap();
+    let mut polled = wheel.sleep(SECOND);
+    register(&mut polled);
+    // The driver has no turn in this.
+    std::thread::sleep(TICK * 2);
+    let mut unpolled = wheel.sleep(SECOND);
+    for sleep in [&mut other, &mut polled, &mut unpolled] {
+        sleep.reset(Instant::now() - ms(5));
+    }
+    [other, polled, unpolled]
+        .into_iter()
+        .for_each(assert_ready_if_elapsed);
+
+    let _busy = make_tick(&wheel);
+    let mut polled = wheel.sleep(SECOND);
+    register(&mut polled);
+    polled.reset(Instant::now() - SECOND);
+    assert_ready_if_elapsed(polled);
+}
+
+/// So many expire at one tick that the driver takes them out in several goes.
+#[test]
+fn a_sleep_that_is_polled_as_it_is_woken_has_elapsed() {
+    const SLEEPS: usize = 600;
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        wheel.sleep(ms(1)).await.unwrap();
+        let due = Instant::now() + ms(50);
+        let elapsed = Arc::new(AtomicUsize::new(0));
+        for _ in 0..SLEEPS {
+            let sleep = Arc::new(Mutex::new(wheel.sleep_until(due)));
+            let (woken, elapsed) = (sleep.clone(), elapsed.clone());
+            let waker = waker_of(move || {
+                let mut sleep = woken.lock().unwrap();
+                let has_elapsed = sleep.is_elapsed();
+                let polled = Pin::new(&mut *sleep).poll(&mut Context::from_waker(Waker::noop()));
+                assert_eq!((has_elapsed, polled), (true, Poll::Ready(Ok(()))));
+                elapsed.fetch_add(1, Ordering::SeqCst);
+            });
+            register_for(&waker, &mut *sleep.lock().unwrap());
+        }
+        while wheel.pending() > 0 {
+            tokio::time::sleep(ms(1)).await;
+        }
+        assert_eq!(elapsed.load(Ordering::SeqCst), SLEEPS);
+        assert_eq!(wheel.metrics().panics, 0);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_between_expiry_and_poll_starts_over() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(ms(100)));
+    assert_pending!(sleep.poll());
+    advance(ms(100)).await;
+    assert!(sleep.is_woken());
+    sleep.reset(Instant::now() + ms(50));
+    assert!(!sleep.is_elapsed());
+    assert_pending!(sleep.poll());
+    advance(ms(49)).await;
+    assert_pending!(sleep.poll());
+    advance(ms(1)).await;
+    assert!(sleep.is_woken());
+    assert_ready_eq!(sleep.poll(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_through_a_pin_works_as_with_tokio() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let sleep = wheel.sleep(SECOND);
+    tokio::pin!(sleep);
+    sleep.as_mut().reset(start + ms(40));
+    sleep.as_mut().await.unwrap();
+    assert_punctual(start + ms(40), TICK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_deadline_pushed_back_by_traffic_falls_after_the_last_of_it() {
+    let wheel = Wheel::new();
+    let mut idle = wheel.sleep(ms(100));
+    for _ in 0..200 {
+        tokio::select! {
+            biased;
+            _ = &mut idle => panic!("it elapsed in spite of traffic"),
+            () = tokio::time::sleep(ms(30)) => idle.reset(Instant::now() + ms(100)),
+        }
+    }
+    let last = Instant::now();
+    idle.await.unwrap();
+    assert_punctual(last + ms(100), TICK);
+    let registered = wheel.metrics().registered;
+    assert!(
+        registered <= 200 * 30 / 70 + 2,
+        "{registered} registrations for 200 resets"
+    );
+}
+
+// Dropping.
+
+#[tokio::test(start_paused = true)]
+async fn dropping_cancels_at_every_stage() {
+    let wheel = Wheel::new();
+    let stages: [(&str, u64, u64); 8] = [
+        ("before the first poll", 0, 0),
+        ("pending", 1, 1),
+        ("pending, reset later", 1, 1),
+        ("pending, reset earlier", 1, 1),
+        ("pending, reset to the past: expired", 1, 0),
+        ("expired", 1, 0),
+        ("completed", 1, 0),
+        ("expired, re-armed later", 2, 1),
+    ];
+    for (stage, (name, registered, cancelled)) in stages.into_iter().enumerate() {
+        let before = wheel.metrics();
+        let mut sleep = task::spawn(wheel.sleep(ms(100)));
+        if stage > 0 {
+            assert_pending!(sleep.poll());
+        }
+        match stage {
+            2 => sleep.reset(Instant::now() + SECOND),
+            3 => sleep.reset(Instant::now() + ms(50)),
+            4 => sleep.reset(Instant::now()),
+            5 => advance(ms(100)).await,
+            6 => {
+                advance(ms(100)).await;
+                assert_ready_eq!(sleep.poll(), Ok(()));
+            }
+            7 => {
+                sleep.reset(Instant::now() + SECOND);
+                advance(ms(100)).await;
+                assert_pending!(sleep.poll());
+            }
+            _ => {}
+        }
+        drop(sleep);
+        assert_at_rest(&wheel);
+        let after = wheel.metrics();
+        assert_eq!(after.registered - before.registered, registered, "{name}");
+        assert_eq!(after.cancelled - before.cancelled, cancelled, "{name}");
+    }
+    let expired = wheel.metrics().expired;
+    advance(SECOND * 10).await;
+    assert_eq!(wheel.metrics().expired, expired, "nothing dropped expires later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_one_leaves_the_others_of_its_tick_alone() {
+    let wheel = Wheel::new();
+    let mut sleeps: Vec<_> = (0..100).map(|_| Some(task::spawn(wheel.sleep(SECOND)))).collect();
+    sleeps
+        .iter_mut()
+        .flatten()
+        .for_each(|sleep| assert_pending!(sleep.poll()));
+    for at in (0..100).filter(|at| at % 3 != 1) {
+        sleeps[at] = None;
+    }
+    assert_eq!(wheel.pending(), 33);
+    advance(SECOND).await;
+    for sleep in sleeps.iter_mut().flatten() {
+        assert!(sleep.is_woken());
+        assert_ready_eq!(sleep.poll(), Ok(()));
+    }
+    drop(sleeps);
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_lets_go_of_the_waker_at_once() {
+    struct Witness;
+    impl Wake for Witness {
+        fn wake(self: Arc<Self>) {}
+    }
+    let wheel = Wheel::new();
+    let witness = Arc::new(Witness);
+    let mut sleep = wheel.sleep(SECOND);
+    let waker = Waker::from(witness.clone());
+    register_for(&waker, &mut sleep);
+    drop(waker);
+    assert_eq!(Arc::strong_count(&witness), 2, "the wheel holds it");
+    drop(sleep);
+    assert_eq!(Arc::strong_count(&witness), 1, "the wheel let go of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_burst_is_given_back() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let mut sleeps: Vec<_> = (0..20_000).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    sleeps.iter_mut().for_each(|sleep| assert_pending!(sleep.poll()));
+    assert!(wheel.metrics().arena_bytes >= 20_000 * 32);
+    drop(sleeps.split_off(10_000)); // half cancelled, half expired
+    advance(SECOND).await;
+    unconstrained(async {
+        for sleep in &mut sleeps {
+            assert_ready_eq!(sleep.poll(), Ok(()));
+        }
+    })
+    .await;
+    drop(sleeps);
+    assert_at_rest(&wheel);
+    assert_arena_given_back(&wheel);
+}
+
+// Wakers.
+
+/// Sleeps that the waker of one of them drops, all at once.
+type Owned = Arc<Mutex<Vec<Sleep>>>;
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_may_drop_its_own_sleep_and_all_others_of_the_tick() {
+    let wheel = Wheel::new();
+    let owned = Owned::default();
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let waker = {
+        let (owned, wakes) = (owned.clone(), wakes.clone());
+        waker_of(move || {
+            wakes.fetch_add(1, Ordering::SeqCst);
+            let dropped = std::mem::take(&mut *owned.lock().unwrap());
+            drop(dropped);
+        })
+    };
+    for millis in [10, 10, 20, 500] {
+        for _ in 0..50 {
+            let mut sleep = wheel.sleep(ms(millis));
+            register_for(&waker, &mut sleep);
+            owned.lock().unwrap().push(sleep);
+        }
+    }
+    advance(ms(11)).await;
+    assert!(wakes.load(Ordering::SeqCst) >= 1);
+    assert!(owned.lock().unwrap().is_empty());
+    assert_at_rest(&wheel);
+    assert_eq!(wheel.metrics().panics, 0);
+    advance(SECOND).await;
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_owns_a_sleep_may_be_dropped_by_the_wheel() {
+    struct SleepInWaker {
+        _sleep: Sleep,
+    }
+    impl Wake for SleepInWaker {
+        fn wake(self: Arc<Self>) {}
+    }
+    let wheel = Wheel::new();
+    let owner_of_a_sleep = || {
+        let mut sleep = wheel.sleep(SECOND * 3600);
+        register(&mut sleep);
+        Waker::from(Arc::new(SleepInWaker { _sleep: sleep }))
+    };
+    // Dropped by a cancelled sleep, ...
+    let mut primary = wheel.sleep(SECOND * 3600);
+    register_for(&owner_of_a_sleep(), &mut primary);
+    assert_eq!(wheel.pending(), 2);
+    drop(primary);
+    assert_at_rest(&wheel);
+    // ... by one that is polled with another waker, ...
+    let mut primary = wheel.sleep(SECOND * 3600);
+    register_for(&owner_of_a_sleep(), &mut primary);
+    register(&mut primary);
+    assert_eq!(wheel.pending(), 1);
+    drop(primary);
+    // ... and by the driver that has woken it.
+    let mut primary = wheel.sleep(SECOND);
+    register_for(&owner_of_a_sleep(), &mut primary);
+    advance(SECOND).await;
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_may_start_reset_poll_and_cancel_timers_of_the_same_wheel() {
+    let wheel = Wheel::new();
+    let bystanders: Owned = Arc::default();
+    for _ in 0..3 {
+        let mut sleep = wheel.sleep(SECOND);
+        register(&mut sleep);
+        bystanders.lock().unwrap().push(sleep);
+    }
+    let (signal, woken) = counting_waker();
+    let waker = {
+        let (wheel, bystanders) = (wheel.clone(), bystanders.clone());
+        waker_of(move || {
+            let mut bystanders = bystanders.lock().unwrap();
+            drop(bystanders.pop());
+            bystanders[0].reset(Instant::now() + ms(50));
+            register_for(&signal, &mut bystanders[0]);
+            let mut started = wheel.sleep(ms(20));
+            register_for(&signal, &mut started);
+            bystanders.push(started);
+            assert_eq!(wheel.pending(), 3);
+            assert_adds_up(&wheel);
+        })
+    };
+    let mut sleep = wheel.sleep(ms(10));
+    register_for(&waker, &mut sleep);
+    advance(ms(10)).await;
+    assert_eq!(wheel.metrics().panics, 0);
+    advance(ms(20)).await;
+    assert_eq!(woken.load(Ordering::SeqCst), 1, "what the waker started");
+    advance(ms(30)).await;
+    assert_eq!(woken.load(Ordering::SeqCst), 2, "what the waker moved");
+    bystanders.lock().unwrap().clear();
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_moved_to_another_task_wakes_only_the_one_that_polled_it_last() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(SECOND);
+    let (first, first_woken) = counting_waker();
+    let (last, last_woken) = counting_waker();
+    register_for(&first, &mut sleep);
+    advance(ms(500)).await;
+    register_for(&last, &mut sleep);
+    advance(ms(500)).await;
+    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
+    assert_eq!(last_woken.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleep_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
+    let wheel = Wheel::new();
+    let _busy = make_tick(&wheel);
+    let (first, first_woken) = counting_waker();
+    // Long enough for a machine that stands still between the two polls.
+    let mut moved = wheel.sleep(SECOND);
+    register_for(&first, &mut moved);
+    let elapsed = tokio::spawn(moved).await.unwrap();
+    assert_eq!(elapsed, Ok(()));
+    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_armed_sleep_wakes_the_task_that_polled_it_last() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let (first, first_woken) = counting_waker();
+    let (last, last_woken) = counting_waker();
+    let mut sleep = wheel.sleep(ms(100));
+    register_for(&first, &mut sleep);
+    sleep.reset(start + ms(300));
+    register_for(&last, &mut sleep);
+    advance(ms(100)).await;
+    register_for(&last, &mut sleep);
+    let before = last_woken.load(Ordering::SeqCst);
+    advance(ms(200)).await;
+    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
+    assert_eq!(last_woken.load(Ordering::SeqCst), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_select_loop_of_two_the_earlier_wins_every_time() {
+    let wheel = Wheel::new();
+    for _ in 0..100 {
+        tokio::select! {
+            elapsed = wheel.sleep(ms(30)) => elapsed.unwrap(),
+            _ = wheel.sleep(ms(60)) => panic!("the later one won"),
+        }
+    }
+    assert_at_rest(&wheel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_tasks_each_wake_at_their_own_time() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..200)
+        .map(|n| {
+            let wheel = wheel.clone();
+            tokio::spawn(async move {
+                wheel.sleep(ms(n * 7)).await.unwrap();
+                assert_punctual(start + ms(n * 7), TICK);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_at_rest(&wheel);
+}
+
+// The cooperative budget.
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_of_elapsed_sleeps_does_not_starve_its_runtime() {
+    let wheel = Wheel::new();
+    let mut elapsed = wheel.sleep(ms(1));
+    (&mut elapsed).await.unwrap();
+
+    for kind in ["zero", "past", "elapsed"] {
+        let other_ran = Arc::new(AtomicBool::new(false));
+        let flag = other_ran.clone();
+        tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });
+        for _ in 0..1_000 {
+            match kind {
+                "zero" => wheel.sleep(Duration::ZERO).await.unwrap(),
+                "past" => wheel.sleep_until(Instant::now() - SECOND).await.unwrap(),
+                _ => (&mut elapsed).await.unwrap(),
+            }
+        }
+        assert!(
+            other_ran.load(Ordering::SeqCst),
+            "{kind} sleeps starved the runtime"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_out_of_budget_is_not_lost() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(ms(10));
+    assert!(poll!(&mut sleep).is_pending());
+    tokio::time::advance(ms(10)).await;
+    while tokio::task::coop::has_budget_remaining() {
+        tokio::task::coop::consume_budget().await;
+    }
+    assert!(poll!(&mut sleep).is_pending(), "the budget is used up");
+    assert_eq!(sleep.await, Ok(()));
+}
+
+// Runtimes.
+
+#[test]
+fn it_can_be_made_reset_and_dropped_outside_a_runtime() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(SECOND);
+    sleep.reset(Instant::now() + ms(5));
+    assert!(!sleep.is_elapsed());
+    drop(sleep);
+    let kept = wheel.sleep(ms(5));
+
+    assert_eq!(real_runtime().block_on(kept), Ok(()));
+}
+
+#[test]
+fn its_first_poll_outside_a_runtime_panics_in_tokios_words() {
+    let panic = catch_unwind(|| futures::executor::block_on(Wheel::new().sleep(SECOND))).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(
+        message
+            .contains("there is no reactor running, must be called from the context of a Tokio 1.x runtime"),
+        "{message}"
+    );
+    assert!(message.contains("handle"), "it says what to do: {message}");
+}
+
+#[test]
+fn a_wheel_whose_first_poll_panicked_works_inside_a_runtime() {
+    let wheel = Wheel::new();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        futures::executor::block_on(wheel.sleep(SECOND))
+    }));
+    assert!(panic.is_err());
+    assert_eq!(real_runtime().block_on(wheel.sleep(ms(5))), Ok(()));
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_zero_sleep_needs_no_runtime() {
+    assert_eq!(
+        futures::executor::block_on(Wheel::new().sleep(Duration::ZERO)),
+        Ok(())
+    );
+}

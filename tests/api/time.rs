@@ -1,0 +1,392 @@
+//! `tickwheel::time`, by code that was written for `tokio::time`.
+
+use crate::support;
+
+use std::{
+    error::Error,
+    future::{Future, pending, poll_fn, ready},
+    io,
+    panic::Location,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use futures::{FutureExt, StreamExt};
+use support::*;
+use tickwheel::{
+    Wheel,
+    time::{self, Duration, Instant, Interval, MissedTickBehavior, Sleep, Timeout, error},
+};
+use tokio_test::{assert_pending, assert_ready_ok, task};
+
+/// As programs hold Tokio's: behind pins and boxes, by name.
+struct Connection {
+    idle: Pin<Box<Sleep>>,
+    beats: Interval,
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_used_as_tokios_is() -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let mut connection = Connection {
+        idle: Box::pin(time::sleep(Duration::from_secs(1))),
+        beats: time::interval(Duration::from_secs(1)),
+    };
+    connection
+        .beats
+        .set_missed_tick_behavior(MissedTickBehavior::Skip);
+    connection
+        .idle
+        .as_mut()
+        .reset(Instant::now() + Duration::from_secs(3));
+    let mut beats = 0;
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut connection.idle => break,
+            at = connection.beats.tick() => {
+                let _: Instant = at;
+                beats += 1;
+            }
+        }
+    }
+    assert_eq!(beats, 3 + usize::from(connection.beats.period() < SECOND));
+    assert_due(start, SECOND * 3);
+
+    let answer: Result<u8, error::Elapsed> = time::timeout(SECOND, ready(7)).await;
+    assert_eq!(answer?, 7);
+    let Err(elapsed) = time::timeout(SECOND, pending::<()>()).await else {
+        panic!("nothing came");
+    };
+    assert_eq!(elapsed.to_string(), "deadline has elapsed");
+    assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
+    let _: fn() -> time::error::Error = tokio::time::error::Error::shutdown;
+
+    let sleep = time::sleep_until(Instant::now() + SECOND);
+    tokio::pin!(sleep);
+    sleep.as_mut().await;
+    assert!(sleep.is_elapsed());
+    sleep.as_mut().reset(Instant::now() + SECOND);
+    assert!(!sleep.is_elapsed());
+    assert!(futures::poll!(sleep.as_mut()).is_pending());
+    // As `IntoFuture`, and with the type argument given.
+    let timeout: Timeout<_> = time::timeout::<std::future::Ready<()>>(SECOND, ready(()));
+    timeout.await?;
+    time::timeout_at(Instant::now(), ready(())).await?;
+    Ok(())
+}
+
+#[test]
+fn its_futures_are_what_tokios_are_and_unpin() {
+    fn is<T: Send + Sync + Unpin + std::fmt::Debug>() {}
+    is::<Sleep>();
+    is::<Interval>();
+    is::<Timeout<std::future::Ready<()>>>();
+    is::<error::Elapsed>();
+    fn is_future<T: Future<Output = ()>>() {}
+    is_future::<Sleep>();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_it_makes_waits_on_the_current_wheel() {
+    let wheel = Wheel::current();
+    let mut sleep = time::sleep(DAY);
+    let mut timeout = time::timeout(DAY, pending::<()>());
+    let mut interval = time::interval_at(Instant::now() + DAY, DAY);
+    assert_eq!(wheel.pending(), 0);
+    register(&mut sleep);
+    register(&mut timeout);
+    assert!(futures::poll!(poll_fn(|cx| interval.poll_tick(cx))).is_pending());
+    assert_eq!(wheel.pending(), 3);
+    assert!(timeout.into_inner().now_or_never().is_none());
+    drop((sleep, interval));
+    assert_at_rest(&wheel);
+    assert_eq!(wheel.metrics().cancelled, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_is_a_stream_too() {
+    let start = Instant::now();
+    let ticks: Vec<_> = time::interval(SECOND).take(3).collect().await;
+    assert_eq!(ticks, [start, start + SECOND, start + SECOND * 2]);
+}
+
+#[test]
+fn a_shutdown_leaves_each_what_was_left_of_its_time() {
+    paused_runtime().block_on(async {
+        let wheel = Wheel::current();
+        let start = Instant::now();
+        let mut sleep = task::spawn(time::sleep(SECOND));
+        let mut timeout = task::spawn(time::timeout(SECOND * 2, pending::<()>()));
+        let mut at = task::spawn(time::timeout_at(start + SECOND * 3, pending::<()>()));
+        let mut interval = time::interval_at(start + SECOND * 4, SECOND);
+        let mut beats = task::spawn(poll_fn(|cx| interval.poll_tick(cx)));
+        assert_pending!(sleep.poll());
+        assert_pending!(timeout.poll());
+        assert_pending!(at.poll());
+        assert_pending!(beats.poll());
+        advance(SECOND / 2).await;
+        assert_eq!(wheel.shutdown().timers, 4);
+        assert!(sleep.is_woken() && timeout.is_woken() && at.is_woken() && beats.is_woken());
+
+        sleep.await;
+        assert_due(start, SECOND);
+        assert!(timeout.await.is_err());
+        assert_due(start, SECOND * 2);
+        assert!(at.await.is_err());
+        assert_due(start, SECOND * 3);
+        assert_eq!(beats.await, start + SECOND * 4);
+        assert_due(start, SECOND * 4);
+        // It goes on by Tokio's timer, and so does what is made from now on; the wheel stays shut down.
+        assert_eq!(interval.tick().await, start + SECOND * 5);
+        interval.reset_after(SECOND * 3);
+        assert_eq!(interval.tick().await, start + SECOND * 8);
+        time::sleep(SECOND).await;
+        assert_due(start, SECOND * 9);
+        assert!(time::timeout(SECOND, pending::<()>()).await.is_err());
+        assert_due(start, SECOND * 10);
+        assert_eq!(time::timeout(Duration::ZERO, ready(7)).await, Ok(7));
+        assert!(time::timeout(Duration::ZERO, pending::<()>()).await.is_err());
+        assert!(Wheel::current().is_shutdown());
+        assert_at_rest(&wheel);
+    });
+}
+
+#[test]
+fn what_a_shutdown_leaves_is_as_long_by_another_clock() {
+    let (paused, real) = (paused_runtime(), real_runtime());
+    // The one clock is a day ahead of the other.
+    let (mut sleep, mut timeout, mut interval, mut moved, at) = paused.block_on(async {
+        advance(DAY).await;
+        let at = Instant::now() + TICK * 2;
+        let mut sleep = task::spawn(time::sleep_until(at));
+        let mut timeout = task::spawn(time::timeout_at(at, pending::<()>()));
+        let mut moved = task::spawn(time::sleep(DAY));
+        assert_pending!(sleep.poll());
+        assert_pending!(timeout.poll());
+        assert_pending!(moved.poll());
+        let interval = time::interval_at(at, SECOND);
+        Wheel::current().shutdown();
+        (sleep, timeout, interval, moved, at)
+    });
+    let start = std::time::Instant::now();
+    real.block_on(async {
+        assert_pending!(moved.poll(), "from here on it waits by the clock here");
+        moved.enter(|_, sleep| sleep.reset(at));
+        let all = async {
+            (&mut sleep).await;
+            assert!((&mut timeout).await.is_err());
+            interval.tick().await;
+            (&mut moved).await;
+        };
+        let in_time = tokio::time::timeout(SECOND * 60, all).await;
+        assert!(in_time.is_ok(), "it waits for another clock's instant");
+    });
+    assert!(start.elapsed() >= TICK * 2, "early");
+}
+
+#[test]
+fn a_shutdown_leaves_it_also_to_timeouts_that_have_just_come_in() {
+    // On the real clock, for only there a shard ticks, and lets timeouts wait for the next tick to be counted from.
+    real_runtime().block_on(async {
+        let wheel = Wheel::current();
+        let busy = make_tick(&wheel);
+        let start = std::time::Instant::now();
+        let mut timeouts: Vec<_> = (1..=5)
+            .map(|n| task::spawn(time::timeout(ms(40 * n), pending::<()>())))
+            .collect();
+        timeouts
+            .iter_mut()
+            .for_each(|timeout| assert_pending!(timeout.poll()));
+        assert_eq!(wheel.shutdown().timers, 505);
+        for (n, timeout) in (1..).zip(timeouts) {
+            assert!(timeout.await.is_err());
+            assert!(
+                start.elapsed() >= ms(40 * n),
+                "early by {:?}",
+                ms(40 * n) - start.elapsed()
+            );
+        }
+        drop(busy);
+        assert_at_rest(&wheel);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_moves_an_interval_on_tokios_timer() {
+    Wheel::current().shutdown();
+    let start = Instant::now();
+    let mut interval = time::interval_at(start + SECOND * 10, SECOND);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(interval.poll_tick(&mut cx).is_pending());
+    interval.reset_at(start + SECOND);
+    assert_eq!(interval.tick().await, start + SECOND);
+    assert!(interval.poll_tick(&mut cx).is_pending());
+    interval.reset_immediately();
+    assert_eq!(interval.tick().await, start + SECOND);
+    interval.reset();
+    assert_eq!(interval.tick().await, start + SECOND * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_on_tokios_timer_hands_its_future_back() {
+    Wheel::current().shutdown();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let mut timeout = task::spawn(time::timeout(SECOND, receiver));
+    assert_pending!(timeout.poll());
+    assert!(!timeout.get_ref().is_terminated());
+    sender.send(7).unwrap();
+    assert!(timeout.is_woken());
+    assert_eq!(assert_ready_ok!(timeout.poll()), Ok(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_uses_up_the_budget_does_not_keep_its_timeout_from_elapsing() {
+    for shut_down in [false, true] {
+        if shut_down {
+            Wheel::current().shutdown();
+        }
+        let spinning = time::timeout(ms(10), async {
+            loop {
+                tokio::task::coop::consume_budget().await;
+                // The clock stands still while somebody has work: he moves it himself.
+                if tokio::task::coop::has_budget_remaining() {
+                    continue;
+                }
+                tokio::time::advance(ms(1)).await;
+            }
+        });
+        let outcome: Result<(), _> = spinning.await;
+        assert!(outcome.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_over_what_is_ready_lets_others_run() {
+    for shut_down in [false, true] {
+        if shut_down {
+            Wheel::current().shutdown();
+        }
+        let polls = AtomicUsize::new(0);
+        let mut spinning = Box::pin(async {
+            let mut sleep = time::sleep(Duration::ZERO);
+            (&mut sleep).await;
+            loop {
+                (&mut sleep).await;
+                polls.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for _ in 0..10 {
+            let polled: Poll<()> = poll_fn(|cx| Poll::Ready(spinning.as_mut().poll(cx))).await;
+            assert!(polled.is_pending());
+            time_passes().await;
+        }
+        assert!(polls.load(Ordering::Relaxed) > 0);
+    }
+}
+
+async fn time_passes() {
+    tokio::time::advance(ms(20)).await;
+    settle().await;
+}
+
+#[test]
+fn panics_name_the_line_of_the_caller() {
+    static PLACE: Mutex<Option<(String, u32)>> = Mutex::new(None);
+    fn place_of(call: fn() -> u32) -> Option<(String, u32)> {
+        *PLACE.lock().unwrap() = None;
+        std::panic::catch_unwind(call).unwrap_err();
+        PLACE.lock().unwrap().take()
+    }
+    let hook = Arc::new(std::panic::take_hook());
+    let (others, this_thread) = (hook.clone(), std::thread::current().id());
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() != this_thread {
+            return others(panic);
+        }
+        let here = panic
+            .location()
+            .map(|place: &Location<'_>| (place.file().to_string(), place.line()));
+        *PLACE.lock().unwrap() = here;
+    }));
+    let calls: [fn() -> u32; 8] = [
+        || (drop(Wheel::current()), 0).1,
+        || (drop(time::sleep(SECOND)), 0).1,
+        || (drop(time::sleep_until(Instant::now())), 0).1,
+        || (drop(time::timeout(SECOND, ready(()))), 0).1,
+        || (drop(time::timeout_at(Instant::now(), ready(()))), 0).1,
+        || (drop(time::interval(SECOND)), 0).1,
+        || (drop(time::interval_at(Instant::now(), SECOND)), 0).1,
+        || (drop(time::interval(Duration::ZERO)), 0).1,
+    ];
+    let outside: Vec<_> = calls.iter().map(|call| place_of(*call)).collect();
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let without_timers: Vec<_> = {
+        let _entered = bare.enter();
+        calls[1..].iter().map(|call| place_of(*call)).collect()
+    };
+    std::panic::set_hook(Box::new(move |panic| hook(panic)));
+    for place in outside.into_iter().chain(without_timers) {
+        assert_eq!(place.expect("a place").0, file!());
+    }
+}
+
+#[cfg(feature = "test-util")]
+#[tokio::test]
+async fn its_clock_can_be_paused_and_advanced() {
+    time::pause();
+    let mut sleep = task::spawn(time::sleep(SECOND));
+    assert_pending!(sleep.poll());
+    time::advance(SECOND / 2).await;
+    assert!(!sleep.is_woken());
+    time::advance(SECOND / 2 + TICK).await;
+    assert!(sleep.is_woken(), "the driver has come by the end of an advance");
+    tokio_test::assert_ready!(sleep.poll());
+    time::resume();
+}
+
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn an_advance_wakes_thousands() {
+    let mut sleeps: Vec<_> = (0..5_000).map(|_| task::spawn(time::sleep(SECOND))).collect();
+    for sleep in &mut sleeps {
+        assert_pending!(sleep.poll());
+    }
+    time::advance(SECOND + TICK).await;
+    let woken = sleeps.iter().filter(|sleep| sleep.is_woken()).count();
+    assert_eq!(woken, sleeps.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
+    Wheel::current().shutdown();
+    let greedy = poll_fn(|cx| {
+        while std::pin::pin!(tokio::task::coop::consume_budget())
+            .poll(cx)
+            .is_ready()
+        {}
+        Poll::<()>::Pending
+    });
+    let mut timeout = task::spawn(time::timeout(Duration::ZERO, greedy));
+    tokio_test::assert_ready!(timeout.poll()).unwrap_err();
+}
+
+/// mini-redis' `key_value_timeout` expects this, and fails on Tokio's timer: that rounds deadlines up to milliseconds since the start of
+/// the runtime, so a sleep of a second that begins between two of them is not due after `advance` by a second.
+#[tokio::test]
+async fn a_clock_paused_between_two_milliseconds_is_advanced_to_the_deadline() {
+    let started = Instant::now();
+    while started.elapsed().subsec_micros() % 1_000 < 300 {
+        std::hint::spin_loop();
+    }
+    tokio::time::pause();
+    let mut sleep = task::spawn(time::sleep(SECOND));
+    assert_pending!(sleep.poll());
+    tokio::time::advance(SECOND).await;
+    assert!(sleep.is_woken());
+    sleep.await;
+}

@@ -1,0 +1,960 @@
+//! The day on which the server is in trouble: its tasks storm, block and stall, and the wheel stays punctual.
+//!
+//! Each scene counts what goes on while a timer that is due waits, or asks which of two things came first. Where only a
+//! clock can tell, what is allowed is far from what a healthy wheel takes, and as far from what a starved one does.
+
+use crate::support;
+
+use std::{
+    future::{Future, pending, poll_fn},
+    mem,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use tickwheel::{Sleep, Wheel};
+use tokio::time::Instant;
+
+use support::{
+    DAY, SECOND, alive_tasks, ms,
+    own_process::in_own_process,
+    paused_runtime,
+    ready_tasks::{ReadyTasks, work_for},
+    real_runtime, register, register_for, settle, threaded_runtime, waiting, waker_of, within,
+};
+
+/// Raised by a timer that has come; who blocks a worker looks at it.
+#[derive(Clone, Default)]
+struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    fn raise(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Blocks the worker until the flag is raised, for two seconds at most; tells whether it was raised by then.
+    fn block_until_raised(&self) -> bool {
+        let start = std::time::Instant::now();
+        while !self.is_raised() && start.elapsed() < 2 * SECOND {
+            thread::sleep(ms(1));
+        }
+        self.is_raised()
+    }
+}
+
+impl ReadyTasks {
+    fn polls(&self) -> usize {
+        self.polls.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the queues are long. Of the global queue one task is taken after every 31 others.
+    fn gather(&self, from_outside: bool) {
+        let polls = if from_outside { 16 * self.tasks } else { self.tasks };
+        while self.polls() < polls {
+            thread::sleep(ms(1));
+        }
+    }
+
+    /// Registers a sleep, with any thread, and tells how many polls go by until it is woken.
+    fn polls_while_it_waits(&self, sleep: impl Fn() -> Sleep) -> usize {
+        let (sender, woken) = mpsc::channel();
+        let polls = self.polls.clone();
+        // Noted by whoever wakes: it may take long until this thread runs again.
+        let waker = waker_of(move || sender.send(polls.load(Ordering::SeqCst)).unwrap());
+        let _sleep = waiting(&waker, sleep);
+        let registered = self.polls();
+        let woken = woken.recv_timeout(20 * SECOND).expect("the sleep comes");
+        woken.saturating_sub(registered)
+    }
+}
+
+/// Sleeps of another thread, while ready tasks fill the runtime that drives the wheel: how many polls of those each lets pass. Before each,
+/// that thread spawns so many empty tasks.
+fn polls_while_sleeps_wait(
+    runtime: tokio::runtime::Runtime,
+    ready_tasks: ReadyTasks,
+    from_outside: bool,
+    spawned: usize,
+) -> Vec<usize> {
+    const SLEEPS: usize = 20;
+
+    let wheel = Wheel::new();
+    runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+    let _tasks = match from_outside {
+        true => {
+            let _entered = runtime.enter();
+            ready_tasks.spawn()
+        }
+        false => runtime.block_on(async { ready_tasks.spawn() }),
+    };
+    let sleeper = {
+        let (ready_tasks, runtime) = (ready_tasks.clone(), runtime.handle().clone());
+        thread::spawn(move || {
+            ready_tasks.gather(from_outside);
+            let waited = (0..SLEEPS).map(|_| {
+                for _ in 0..spawned {
+                    runtime.spawn(async {});
+                }
+                ready_tasks.polls_while_it_waits(|| wheel.sleep(ms(1)))
+            });
+            let waited = waited.collect();
+            ready_tasks.stop();
+            waited
+        })
+    };
+    // The tasks of a current-thread runtime run meanwhile.
+    runtime.block_on(join(sleeper))
+}
+
+/// However many tasks are ready, and in whichever queue they stand: a timer comes where Tokio's would, and not behind all of them.
+#[track_caller]
+fn assert_no_sleep_waits_for_all_ready_tasks(
+    runtime: tokio::runtime::Runtime,
+    yields: bool,
+    from_outside: bool,
+    most: usize,
+) {
+    let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), yields);
+    let waited = within(60 * SECOND, move || {
+        polls_while_sleeps_wait(runtime, ready_tasks, from_outside, 0)
+    });
+    assert!(
+        waited.iter().all(|waited| *waited < most),
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// A tick is 2,000 polls of one thread. There are 20,000 tasks.
+const OF_ONE_THREAD: usize = 8_000;
+
+#[test]
+fn a_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
+    assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), false, false, OF_ONE_THREAD);
+}
+
+#[test]
+fn a_queue_of_tasks_that_yield_keeps_no_timer_waiting_for_all_of_it() {
+    assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), true, false, OF_ONE_THREAD);
+}
+
+/// Tasks that another thread spawns stand in the runtime's global queue, of which one is taken after every 31 others.
+#[test]
+fn a_global_queue_of_ready_tasks_keeps_no_timer_waiting_for_all_of_it() {
+    assert_no_sleep_waits_for_all_ready_tasks(real_runtime(), false, true, OF_ONE_THREAD);
+}
+
+#[test]
+fn a_runtime_that_hardly_looks_at_its_global_queue_keeps_no_timer_waiting() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().global_queue_interval(100_000).build();
+    assert_no_sleep_waits_for_all_ready_tasks(runtime.unwrap(), false, false, OF_ONE_THREAD);
+}
+
+/// Each of two workers has a queue of its own, and one that is preempted lets the other go on.
+#[test]
+fn two_workers_queues_of_tasks_that_yield_keep_no_timer_waiting_for_all_of_them() {
+    assert_no_sleep_waits_for_all_ready_tasks(threaded_runtime(2), true, false, 10 * OF_ONE_THREAD);
+}
+
+/// A hundred such tasks, and five hundred that another thread spawns before each sleep.
+#[test]
+fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
+    let ready_tasks = ReadyTasks::new(100, Duration::from_micros(200), false);
+    let waited = within(60 * SECOND, || {
+        polls_while_sleeps_wait(real_runtime(), ready_tasks, false, 500)
+    });
+    assert!(
+        waited.iter().all(|waited| *waited < 500),
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// A thread of another runtime, whose clock is a day ahead, registers what has come already: that is to be looked after in a millisecond by
+/// the driver's clock.
+#[test]
+fn a_thread_of_another_clock_keeps_no_timer_waiting() {
+    let waited = within(60 * SECOND, || {
+        let (wheel, runtime) = (Wheel::new(), real_runtime());
+        runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+        let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), false);
+        let _entered = runtime.enter();
+        ready_tasks.spawn();
+        let sleeper = thread::spawn(move || {
+            let ahead = paused_runtime();
+            ahead.block_on(tokio::time::advance(DAY));
+            let _entered = ahead.enter();
+            ready_tasks.gather(true);
+            let waited = (0..5).map(|_| {
+                // The driver has nothing to come for meanwhile.
+                thread::sleep(ms(30));
+                let past = || Instant::from_std(std::time::Instant::now() - ms(12));
+                ready_tasks.polls_while_it_waits(|| wheel.sleep_until(past()))
+            });
+            let waited: Vec<_> = waited.collect();
+            ready_tasks.stop();
+            waited
+        });
+        runtime.block_on(join(sleeper))
+    });
+    assert!(
+        waited.iter().all(|waited| *waited < OF_ONE_THREAD),
+        "sleeps waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// The first sleep of all starts the driver, and its task stands behind all others.
+#[test]
+fn a_driver_that_is_started_in_a_storm_keeps_no_timer_waiting() {
+    let waited = within(60 * SECOND, || {
+        let runtime = real_runtime();
+        let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), false);
+        runtime.block_on(async {
+            ready_tasks.spawn();
+            tokio::task::yield_now().await;
+            let (registering, ready_tasks) = (Wheel::new(), ready_tasks.clone());
+            let (sender, woken) = tokio::sync::oneshot::channel();
+            let (polls, sender) = (ready_tasks.polls.clone(), Mutex::new(Some(sender)));
+            let waker = waker_of(move || {
+                let polls = polls.load(Ordering::SeqCst);
+                let _ = sender.lock().unwrap().take().map(|sender| sender.send(polls));
+            });
+            let (sleep, registered) = tokio::spawn(async move {
+                let sleep = waiting(&waker, || registering.sleep(ms(1)));
+                (sleep, ready_tasks.polls())
+            })
+            .await
+            .unwrap();
+            let woken = woken.await.unwrap();
+            drop(sleep);
+            woken.saturating_sub(registered)
+        })
+    });
+    assert!(
+        waited < OF_ONE_THREAD,
+        "the first sleep waited through {waited} polls of other tasks"
+    );
+}
+
+/// Many tasks have just been woken, a timer is due, and a test pauses the clock: the timer comes though the clock stands.
+#[test]
+fn a_timer_that_is_due_when_a_test_pauses_the_clock_is_not_left_waiting() {
+    for _ in 0..5 {
+        real_runtime().block_on(async {
+            let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+            let due = Instant::now() + ms(30);
+            let woken: Vec<_> = (0..400)
+                .map(|_| {
+                    let wheel = wheel.clone();
+                    tokio::spawn(async move { wheel.sleep_until(due).await.unwrap() })
+                })
+                .collect();
+            for task in woken {
+                task.await.unwrap();
+            }
+            settle().await;
+            let came = Flag::default();
+            let (sleep, raised) = (wheel.sleep(ms(3)), came.clone());
+            tokio::spawn(async move {
+                sleep.await.unwrap();
+                raised.raise();
+            });
+            settle().await;
+            thread::sleep(ms(8));
+            tokio::task::yield_now().await;
+            tokio::time::pause();
+            tokio::time::sleep(SECOND).await;
+            assert!(came.is_raised(), "the sleep did not come");
+        });
+    }
+}
+
+/// Two thousand tasks that the driver itself has woken, on one thread: it does not stand behind all of them.
+#[test]
+fn tasks_that_the_driver_has_woken_do_not_keep_it_waiting() {
+    const WOKEN: usize = 2_000;
+
+    let runtime = real_runtime();
+    let wheel = Wheel::new();
+    let waited = (0..3).map(|_| {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let sleeper = {
+            let (wheel, ran) = (wheel.clone(), ran.clone());
+            thread::spawn(move || {
+                while ran.load(Ordering::SeqCst) == 0 {
+                    thread::yield_now();
+                }
+                futures::executor::block_on(wheel.sleep(ms(1))).unwrap();
+                ran.load(Ordering::SeqCst)
+            })
+        };
+        runtime.block_on(async {
+            let due = Instant::now() + ms(200);
+            let woken: Vec<_> = (0..WOKEN)
+                .map(|_| {
+                    let (wheel, ran) = (wheel.clone(), ran.clone());
+                    tokio::spawn(async move {
+                        wheel.sleep_until(due).await.unwrap();
+                        ran.fetch_add(1, Ordering::SeqCst);
+                        work_for(Duration::from_micros(100));
+                    })
+                })
+                .collect();
+            for task in woken {
+                task.await.unwrap();
+            }
+        });
+        sleeper.join().unwrap()
+    });
+    // Other programs may keep a thread waiting, but hardly three times.
+    let waited: Vec<_> = waited.collect();
+    assert!(
+        waited.iter().any(|waited| *waited < WOKEN / 2),
+        "a sleep waited through {waited:?} polls of other tasks"
+    );
+}
+
+/// A thousand timers come due at one instant, while 20,000 tasks of two workers are ready: those that are woken last wait for few of them.
+#[test]
+fn a_queue_of_ready_tasks_stands_between_no_two_timers() {
+    const READY: usize = 20_000;
+
+    /// Records how many polls of other tasks there had been when it was woken.
+    struct Noting {
+        polls: Arc<AtomicUsize>,
+        woken: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Wake for Noting {
+        fn wake(self: Arc<Self>) {
+            let polls = self.polls.load(Ordering::SeqCst);
+            self.woken.lock().unwrap().push(polls);
+        }
+    }
+
+    let wheel = Wheel::new();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let waited = within(60 * SECOND, move || {
+        let runtime = threaded_runtime(2);
+        let over = Flag::default();
+        for _ in 0..READY {
+            let (polls, over) = (polls.clone(), over.clone());
+            runtime.spawn(poll_fn(move |cx| {
+                polls.fetch_add(1, Ordering::SeqCst);
+                if over.is_raised() {
+                    return Poll::Ready(());
+                }
+                work_for(Duration::from_micros(5));
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }));
+        }
+        let waited = (0..5).map(|_| {
+            let woken = Arc::new(Mutex::new(Vec::new()));
+            let noting = Noting {
+                polls: polls.clone(),
+                woken: woken.clone(),
+            };
+            let waker = Waker::from(Arc::new(noting));
+            let _entered = runtime.enter();
+            let due = Instant::now() + ms(500);
+            let _sleeps: Vec<_> = (0..1_000)
+                .map(|_| {
+                    let mut sleep = Box::pin(wheel.sleep_until(due));
+                    assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                    sleep
+                })
+                .collect();
+            while woken.lock().unwrap().len() < 1_000 {
+                thread::sleep(ms(1));
+            }
+            let woken = woken.lock().unwrap();
+            woken.iter().max().unwrap() - woken.iter().min().unwrap()
+        });
+        let mut waited: Vec<_> = waited.collect();
+        waited.sort_unstable();
+        over.raise();
+        waited
+    });
+    // Other programs may hold up the thread that wakes, but hardly each time.
+    assert!(
+        waited[2] < READY / 4,
+        "the last of a thousand timers came {waited:?} polls of other tasks after the first"
+    );
+}
+
+/// Ten thousand timers that come due as fast as they are dealt with keep nobody else's from coming.
+#[test]
+fn a_stormed_shard_silences_no_other() {
+    const STORMING: usize = 10_000;
+    /// Timeouts that end while the others' sleeps, of two rounds of the storm, are waited for.
+    const ALLOWED: usize = 8 * STORMING;
+    /// Where the storm ends by itself.
+    const MOST: usize = 16 * STORMING;
+
+    let runtime = real_runtime();
+    let wheel = Wheel::builder().shards(2).build().unwrap();
+    let (ended, over) = (Arc::new(AtomicUsize::new(0)), Flag::default());
+    let (raging, stormed) = (Flag::default(), wheel.clone());
+    let others = {
+        let (wheel, raging, ended, over) = (wheel.clone(), raging.clone(), ended.clone(), over.clone());
+        thread::spawn(move || {
+            while !raging.is_raised() {
+                thread::sleep(ms(1));
+            }
+            let before = (ended.load(Ordering::SeqCst), wheel.metrics().ticks);
+            // Enough threads for both shards.
+            let sleepers: Vec<_> = (0..4)
+                .map(|_| {
+                    let (wheel, ended) = (wheel.clone(), ended.clone());
+                    thread::spawn(move || {
+                        futures::executor::block_on(wheel.sleep(ms(100))).unwrap();
+                        ended.load(Ordering::SeqCst) - before.0
+                    })
+                })
+                .collect();
+            let waited: Vec<_> = sleepers
+                .into_iter()
+                .map(|sleeper| sleeper.join().unwrap())
+                .collect();
+            over.raise();
+            (waited, wheel.metrics().ticks - before.1)
+        })
+    };
+    runtime.block_on(async {
+        let storm: Vec<_> = (0..STORMING)
+            .map(|_| {
+                let (wheel, ended, over) = (stormed.clone(), ended.clone(), over.clone());
+                let raging = raging.clone();
+                tokio::spawn(async move {
+                    while !over.is_raised() {
+                        wheel.timeout(ms(50), pending::<()>()).await.unwrap_err();
+                        work_for(Duration::from_micros(5));
+                        match ended.fetch_add(1, Ordering::SeqCst) {
+                            // Everybody storms by now.
+                            n if n > 2 * STORMING => raging.raise(),
+                            _ => {}
+                        }
+                        if ended.load(Ordering::SeqCst) > MOST + 2 * STORMING {
+                            over.raise();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in storm {
+            task.await.unwrap();
+        }
+    });
+    // What did not come in the storm comes after it.
+    let (waited, ticks) = within(5 * SECOND, move || runtime.block_on(async { join(others).await }));
+    assert!(
+        waited.iter().all(|waited| *waited < ALLOWED),
+        "sleeps of 100 ms waited through {waited:?} timeouts of 50 ms that ended"
+    );
+    assert!(ticks > 0, "the wheel stopped");
+}
+
+/// Waits for a thread, while the runtime goes on.
+async fn join<R: Send + 'static>(thread: thread::JoinHandle<R>) -> R {
+    let joined = tokio::task::spawn_blocking(|| thread.join());
+    joined.await.unwrap().unwrap()
+}
+
+/// One of four workers does something to the wheel and then blocks: a sleep of another worker comes meanwhile.
+fn a_worker_that_blocks_delays_nobody<F>(act: impl Fn(Wheel, Flag) -> F)
+where
+    F: Future<Output = bool> + Send + 'static,
+{
+    let runtime = threaded_runtime(4);
+    for _ in 0..3 {
+        let wheel = Wheel::new();
+        let came = Flag::default();
+        let in_time = runtime.block_on(async {
+            wheel.sleep(ms(1)).await.unwrap();
+            let sleeping = {
+                let (wheel, came) = (wheel.clone(), came.clone());
+                tokio::spawn(async move {
+                    wheel.sleep(ms(100)).await.unwrap();
+                    came.raise();
+                })
+            };
+            while wheel.pending() == 0 {
+                thread::sleep(ms(1));
+            }
+            let in_time = tokio::spawn(act(wheel.clone(), came)).await.unwrap();
+            sleeping.await.unwrap();
+            in_time
+        });
+        assert!(in_time, "a sleep waited for a worker that another task blocked");
+    }
+}
+
+#[test]
+fn a_worker_that_schedules_a_task_and_blocks_delays_nobody() {
+    a_worker_that_blocks_delays_nobody(|wheel, came| async move {
+        let scheduled = wheel.schedule(ms(20), async {});
+        let in_time = came.block_until_raised();
+        in_time & scheduled.is_expired()
+    });
+}
+
+#[test]
+fn a_worker_that_starts_a_timeout_and_blocks_delays_nobody() {
+    a_worker_that_blocks_delays_nobody(|wheel, came| async move {
+        let (elapsed, in_time) = tokio::join!(wheel.timeout(ms(20), pending::<()>()), async {
+            came.block_until_raised()
+        });
+        elapsed.unwrap_err();
+        in_time
+    });
+}
+
+#[test]
+fn a_worker_that_resets_a_sleep_to_an_earlier_instant_and_blocks_delays_nobody() {
+    a_worker_that_blocks_delays_nobody(|wheel, came| async move {
+        let mut sleep = wheel.sleep(60 * SECOND);
+        register(&mut sleep);
+        sleep.reset(Instant::now() + ms(20));
+        came.block_until_raised()
+    });
+}
+
+/// Its deadline has passed, but the wheel has not been there yet: the driver has to be woken by this worker.
+#[test]
+fn a_worker_that_starts_a_sleep_that_is_due_and_blocks_delays_nobody() {
+    a_worker_that_blocks_delays_nobody(|wheel, came| async move {
+        thread::sleep(ms(60));
+        let mut sleep = wheel.sleep_until(Instant::now() - ms(15));
+        register(&mut sleep);
+        came.block_until_raised()
+    });
+}
+
+/// Thousands of tasks wake at one tick, and three of them block three of four workers: later timers come meanwhile.
+#[test]
+fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_free() {
+    const TASKS: usize = 5_000;
+    /// Which of them block depends on who runs them, so this is played again and again.
+    const TIMES: usize = 16;
+
+    let runtime = threaded_runtime(4);
+    for time in 0..TIMES {
+        let wheel = Wheel::new();
+        let came = Flag::default();
+        let in_time = runtime.block_on(async {
+            let due = Instant::now() + ms(200);
+            let waking: Vec<_> = (0..TASKS)
+                .map(|n| {
+                    let (wheel, came) = (wheel.clone(), came.clone());
+                    let blocks = [1_300 + 20 * time, 2_500, 3_700 - 20 * time].contains(&n);
+                    tokio::spawn(async move {
+                        wheel.sleep_until(due).await.unwrap();
+                        !blocks || came.block_until_raised()
+                    })
+                })
+                .collect();
+            let later = tokio::spawn(async move {
+                wheel.sleep_until(due + ms(50)).await.unwrap();
+                came.raise();
+            });
+            let mut in_time = true;
+            for task in waking {
+                in_time &= task.await.unwrap();
+            }
+            later.await.unwrap();
+            in_time
+        });
+        assert!(
+            in_time,
+            "in run {time} a sleep waited for workers that other tasks blocked"
+        );
+    }
+}
+
+/// How many polls of other tasks a wheel that cascades 100,000 timers lets pass while sleeps are due: one whose thread shares the
+/// shard with them, and some of other threads.
+fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
+    const CASCADING: usize = 100_000;
+    const TASKS: usize = 100;
+    const TICKS_PER_WHEEL: u32 = 512;
+
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder()
+            .tick_duration(ms(10))
+            .shards(shards)
+            .ticks_per_wheel(TICKS_PER_WHEEL as usize)
+            .build()
+            .unwrap();
+        let origin = Instant::now();
+        wheel.sleep(ms(1)).await.unwrap();
+        let round = wheel.tick_duration() * TICKS_PER_WHEEL;
+        let mut cascading: Vec<_> = (0..CASCADING)
+            .map(|_| wheel.sleep_until(origin + 2 * round - ms(100)))
+            .collect();
+        cascading.iter_mut().for_each(register);
+
+        // While these are spread over the finest level.
+        let due = origin + round + 2 * wheel.tick_duration();
+        let overdue = Arc::new(AtomicUsize::new(0));
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counted = {
+            let woken = woken.clone();
+            waker_of(move || {
+                woken.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let mut sleeps = vec![wheel.sleep_until(due)];
+        register_for(&counted, &mut sleeps[0]);
+        for _ in 0..3 {
+            let (wheel, counted) = (wheel.clone(), counted.clone());
+            let elsewhere = thread::spawn(move || {
+                let mut sleep = wheel.sleep_until(due);
+                register_for(&counted, &mut sleep);
+                sleep
+            });
+            sleeps.push(elsewhere.join().unwrap());
+        }
+        assert!(
+            origin.elapsed() < round,
+            "they were to be registered in one round"
+        );
+
+        let busy: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let (overdue, woken) = (overdue.clone(), woken.clone());
+                let waiting = sleeps.len();
+                tokio::spawn(async move {
+                    while woken.load(Ordering::SeqCst) < waiting {
+                        if Instant::now() > due {
+                            overdue.fetch_add(1, Ordering::SeqCst);
+                        }
+                        work_for(Duration::from_micros(100));
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for task in busy {
+            task.await.unwrap();
+        }
+        overdue.load(Ordering::SeqCst)
+    })
+}
+
+#[test]
+fn a_cascade_puts_no_due_timer_behind_other_tasks_by_the_thousand() {
+    for shards in [1, 2] {
+        let polls = || {
+            within(15 * SECOND, move || {
+                polls_while_a_cascade_keeps_sleeps_waiting(shards)
+            })
+        };
+        // A tick, with 100 tasks of 20 us, is 500 polls. While other processes have the core, the driver's slices end too soon: then
+        // it is played again.
+        let polls: Vec<_> = (0..3)
+            .map(|_| polls())
+            .take_while(|polls| *polls >= 3_000)
+            .collect();
+        assert!(
+            polls.len() < 3,
+            "with {shards} shards due sleeps waited through {polls:?} polls of other tasks"
+        );
+    }
+}
+
+/// A timer is registered, and then nobody drives the runtime for half a second: the lag says so.
+#[test]
+fn a_stall_right_after_a_registration_is_lag() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::new();
+        wheel.sleep(ms(1)).await.unwrap();
+        let mut sleep = wheel.sleep(ms(100));
+        let due = sleep.deadline();
+        register(&mut sleep);
+        thread::sleep(ms(600));
+        let stalled = due.elapsed();
+        sleep.await.unwrap();
+        let metrics = wheel.metrics();
+        for lag in [metrics.last_lag, metrics.max_lag] {
+            assert!(
+                lag + wheel.tick_duration() > stalled && lag <= due.elapsed(),
+                "the driver was late by {stalled:?}: {metrics:?}"
+            );
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn lag_is_exact_whatever_woke_the_driver() {
+    let wheel = Wheel::new();
+    wheel.sleep(ms(10)).await.unwrap();
+    assert_eq!(wheel.metrics().max_lag, Duration::ZERO);
+    // Not a deadline that it waited for, but the registration of an earlier one.
+    let mut far = wheel.sleep(SECOND);
+    register(&mut far);
+    settle().await;
+    let mut near = wheel.sleep(ms(100));
+    register(&mut near);
+    tokio::time::advance(ms(600)).await;
+    settle().await;
+    near.await.unwrap();
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.last_lag, metrics.max_lag), (ms(500), ms(500)));
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn a_stall_right_after_a_registration_is_warned_of() {
+    use std::io;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Lines {
+        type Writer = Lines;
+
+        fn make_writer(&'a self) -> Lines {
+            self.clone()
+        }
+    }
+
+    fn told() -> String {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_writer(lines.clone())
+            .finish();
+        let _recording = tracing::subscriber::set_default(subscriber);
+        real_runtime().block_on(async {
+            let wheel = Wheel::builder().name("stalled").build().unwrap();
+            wheel.sleep(ms(1)).await.unwrap();
+            let mut sleep = wheel.sleep(ms(50));
+            register(&mut sleep);
+            thread::sleep(ms(400));
+            sleep.await.unwrap();
+        });
+        let told = lines.0.lock().unwrap().clone();
+        String::from_utf8(told).unwrap()
+    }
+
+    // `tracing` overlooks a subscriber that comes while another thread reaches an event for the first time.
+    let told: Vec<_> = (0..3)
+        .map(|_| told())
+        .take_while(|told| !(told.contains("WARN") && told.contains("stalled")))
+        .collect();
+    assert!(told.len() < 3, "told: {told:?}");
+}
+
+/// One thread makes timers and eight others poll them for the first time, in turn. Tells how often the one that wakes next is another
+/// thread's: in the one shard where each follows the one before, nearly always.
+fn changes_of_owner<F>(make: impl Fn(&Wheel) -> F) -> usize
+where
+    F: Future + Unpin + Send + 'static,
+{
+    const OWNERS: usize = 8;
+    const EACH: usize = 16;
+
+    paused_runtime().block_on(async {
+        // So many shards that each owner has one to itself.
+        let wheel = Wheel::builder().shards(64).build().unwrap();
+        wheel.sleep(ms(10)).await.unwrap();
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let owners: Vec<_> = (0..OWNERS)
+            .map(|owner| {
+                let (sender, taken) = mpsc::channel::<F>();
+                let (done, polled) = mpsc::channel();
+                let woken = woken.clone();
+                let waker = waker_of(move || woken.lock().unwrap().push(owner));
+                let polling = thread::spawn(move || {
+                    let mut timers = Vec::new();
+                    for mut timer in taken {
+                        register_for(&waker, &mut timer);
+                        timers.push(timer);
+                        done.send(()).unwrap();
+                    }
+                    timers
+                });
+                (sender, polled, polling)
+            })
+            .collect();
+        for _ in 0..EACH {
+            for (sender, polled, _) in &owners {
+                sender.send(make(&wheel)).unwrap();
+                polled.recv().unwrap();
+            }
+        }
+        tokio::time::advance(ms(200)).await;
+        settle().await;
+        let kept: Vec<_> = owners
+            .into_iter()
+            .flat_map(|(sender, _, polling)| {
+                drop(sender);
+                polling.join().unwrap()
+            })
+            .collect();
+        let woken = woken.lock().unwrap().clone();
+        assert_eq!(woken.len(), OWNERS * EACH);
+        drop(kept);
+        woken.windows(2).filter(|pair| pair[0] != pair[1]).count()
+    })
+}
+
+#[test]
+fn a_timer_lives_in_the_shard_of_the_thread_that_first_polls_it() {
+    let changes = [
+        ("sleep", changes_of_owner(|wheel| wheel.sleep(ms(100)))),
+        (
+            "sleep_until",
+            changes_of_owner(|wheel| wheel.sleep_until(Instant::now() + ms(100))),
+        ),
+        (
+            "timeout",
+            changes_of_owner(|wheel| wheel.timeout(ms(100), pending::<()>())),
+        ),
+        (
+            "timeout_at",
+            changes_of_owner(|wheel| wheel.timeout_at(Instant::now() + ms(100), pending::<()>())),
+        ),
+        ("idle_timer", changes_of_owner(|wheel| wheel.idle_timer(ms(100)))),
+        (
+            "interval",
+            changes_of_owner(|wheel| {
+                let mut interval = wheel.interval_at(Instant::now() + ms(100), SECOND);
+                std::future::poll_fn(move |cx| interval.poll_tick(cx).map(drop))
+            }),
+        ),
+    ];
+    for (what, changes) in changes {
+        // Eight shards, one after the other: 7.
+        assert!(
+            changes < 32,
+            "{what}: the owner changed {changes} times among 128 timers woken, as in one shard"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_was_forgotten_keeps_no_driver_once_it_has_expired() {
+    let wheel = Wheel::new();
+    let mut sleep = wheel.sleep(ms(50));
+    register(&mut sleep);
+    mem::forget(sleep);
+    let mut timeout = wheel.timeout(ms(50), pending::<()>());
+    register(&mut timeout);
+    mem::forget(timeout);
+    settle().await;
+    assert_eq!(alive_tasks(), 1);
+    drop(wheel);
+    settle().await;
+    assert_eq!(alive_tasks(), 1, "it is pending still");
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    assert_eq!(alive_tasks(), 0, "the driver stays for a timer that has expired");
+}
+
+/// The smallest wheel there is, which works in rounds of 2 ms, thirty days later: 1.3 billion rounds.
+fn a_month_later(scene: impl AsyncFnOnce(Wheel)) {
+    paused_runtime().block_on(async {
+        let wheel = Wheel::builder()
+            .tick_duration(ms(1))
+            .ticks_per_wheel(2)
+            .levels(1)
+            .build()
+            .unwrap();
+        wheel.sleep(ms(1)).await.unwrap();
+        tokio::time::advance(30 * DAY).await;
+        scene(wheel).await;
+    });
+}
+
+#[test]
+fn an_empty_wheel_jumps_over_the_rounds_in_which_it_had_nothing() {
+    within(3 * SECOND, || {
+        a_month_later(async |wheel| {
+            let start = Instant::now();
+            wheel.sleep(ms(1)).await.unwrap();
+            assert_eq!(start.elapsed(), ms(1));
+        });
+    });
+}
+
+#[test]
+fn a_wheel_whose_only_timers_are_near_jumps_to_them_and_keeps_their_order() {
+    within(3 * SECOND, || {
+        a_month_later(async |wheel| {
+            let start = Instant::now();
+            let sleeps = (1..=50).rev().map(|n| {
+                let sleep = wheel.sleep(ms(n));
+                async move {
+                    sleep.await.unwrap();
+                    assert_eq!(start.elapsed(), ms(n));
+                }
+            });
+            futures::future::join_all(sleeps).await;
+        });
+    });
+}
+
+/// Room for a hundred million timers, of which three are used: a shutdown looks at three.
+#[test]
+fn a_shutdown_looks_at_the_pending_timers_and_not_at_the_capacity() {
+    within(10 * SECOND, || {
+        real_runtime().block_on(async {
+            let roomy = Wheel::builder().shards(1).capacity(100_000_000).build().unwrap();
+            let mut sleeps: Vec<_> = (0..3).map(|_| roomy.sleep(SECOND)).collect();
+            sleeps.iter_mut().for_each(register);
+            let start = std::time::Instant::now();
+            assert_eq!(roomy.shutdown().timers, 3);
+            let took = start.elapsed();
+            assert!(took < ms(200), "it took {took:?}");
+            for sleep in sleeps {
+                sleep.await.unwrap_err();
+            }
+        });
+    });
+}
+
+/// In a process of its own, with no more than a gigabyte: running out of memory used to end the process.
+#[cfg(target_os = "linux")]
+#[test]
+fn buckets_that_the_machine_cannot_hold_are_an_error() {
+    if !in_own_process(
+        buckets_that_the_machine_cannot_hold_are_an_error,
+        "ulimit -v 1048576;",
+    ) {
+        return;
+    }
+    let error = Wheel::builder()
+        .shards(1024)
+        .ticks_per_wheel(1 << 20)
+        .levels(4)
+        .build()
+        .unwrap_err();
+    assert_eq!(error, tickwheel::BuildError::Memory { given: 32 << 30 });
+    assert!(
+        error.to_string().starts_with("34359738368 bytes of buckets"),
+        "{error}"
+    );
+}

@@ -1,0 +1,304 @@
+//! Many tasks start, move and give up short timers on real multi-thread runtimes: none is early, none is lost, and nothing is left.
+
+use crate::support;
+
+use std::{
+    future::{Future, pending, poll_fn},
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use tickwheel::{Sleep, Wheel};
+use tokio::sync::mpsc;
+
+use support::{SECOND, assert_adds_up, assert_at_rest, ms, random::Random, threaded_runtime};
+
+/// Far longer than any wait here takes, and than a busy machine holds one up.
+const LOST: Duration = Duration::from_secs(10);
+
+impl Random {
+    fn duration(&mut self) -> Duration {
+        match self.below(4) {
+            0 => Duration::from_micros(self.below(3_000)),
+            1 => ms(self.below(10)),
+            2 => ms(20),
+            _ => SECOND * 3600,
+        }
+    }
+
+    fn short(&mut self) -> Duration {
+        Duration::from_micros(self.below(8_000))
+    }
+}
+
+fn seed() -> u64 {
+    match std::env::var("REUSE_SEED") {
+        Ok(seed) => seed.parse().expect("REUSE_SEED is a number"),
+        Err(_) => 1,
+    }
+}
+
+/// How long each of the tests goes on.
+fn lasting() -> Duration {
+    match std::env::var("REUSE_SECONDS") {
+        Ok(seconds) => Duration::from_secs(seconds.parse().expect("REUSE_SECONDS is a number")),
+        Err(_) => ms(500),
+    }
+}
+
+async fn poll_once(sleep: &mut Sleep) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *sleep).poll(cx).is_ready())).await
+}
+
+/// Waits for what is due at `due`, by a watchdog that is no timer of the wheel.
+async fn watched(what: &str, due: Instant, wait: impl Future) {
+    let watchdog = tokio::time::sleep(due.saturating_duration_since(Instant::now()) + LOST);
+    let mut wait = pin!(wait);
+    tokio::select! {
+        biased;
+        _ = &mut wait => assert!(Instant::now() >= due, "{what}: {:?} early", due - Instant::now()),
+        () = watchdog => panic!("{what}: lost"),
+    }
+}
+
+/// Sleeps that a task hands to others, registered.
+type Handed = (Sleep, Instant);
+
+/// What a task does, again and again.
+async fn act(
+    wheel: &Wheel,
+    random: &mut Random,
+    to: &mpsc::UnboundedSender<Handed>,
+    from: &mut mpsc::UnboundedReceiver<Handed>,
+) {
+    match random.below(9) {
+        // Given up at once.
+        0 => {
+            for _ in 0..random.below(20) {
+                let mut sleep = wheel.sleep(random.duration());
+                poll_once(&mut sleep).await;
+            }
+        }
+        // Timeouts that their futures are too quick for.
+        1 => {
+            for _ in 0..random.below(20) {
+                let _ = wheel.timeout(random.duration(), tokio::task::yield_now()).await;
+            }
+        }
+        2 => {
+            let due = Instant::now() + random.short();
+            watched("sleep", due, wheel.sleep_until(due.into())).await;
+        }
+        3 => {
+            let duration = random.short();
+            let due = Instant::now() + duration;
+            watched("timeout", due, wheel.timeout(duration, pending::<()>())).await;
+        }
+        // One taken over, then moved to an earlier instant.
+        4 => {
+            let mut sleep = wheel.sleep(random.duration());
+            poll_once(&mut sleep).await;
+            drop(sleep);
+            let mut sleep = wheel.sleep(SECOND * 7200);
+            assert!(!poll_once(&mut sleep).await);
+            let due = Instant::now() + random.short();
+            sleep.reset(due.into());
+            watched("brought forward", due, sleep).await;
+        }
+        // One moved to a later instant, and back.
+        5 => {
+            let mut sleep = wheel.sleep(random.short());
+            poll_once(&mut sleep).await;
+            let due = Instant::now() + random.short();
+            sleep.reset((due + random.short()).into());
+            if random.below(2) == 0 {
+                poll_once(&mut sleep).await;
+            }
+            sleep.reset(due.into());
+            watched("moved", due, sleep).await;
+        }
+        // Handed to another task, on another thread perhaps.
+        6 => {
+            let due = Instant::now() + random.short();
+            let mut sleep = wheel.sleep_until(due.into());
+            poll_once(&mut sleep).await;
+            let _ = to.send((sleep, due));
+        }
+        _ => {
+            while let Ok((mut sleep, mut due)) = from.try_recv() {
+                match random.below(4) {
+                    0 => drop(sleep),
+                    1 => {
+                        due = Instant::now() + random.short();
+                        sleep.reset(due.into());
+                        watched("handed over and moved", due, sleep).await;
+                    }
+                    _ => watched("handed over", due, sleep).await,
+                }
+            }
+            if random.below(3) == 0 {
+                // On another thread, next time.
+                let pause = Duration::from_micros(random.below(3_000));
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// So many tasks act on the wheel, until the time is over.
+async fn many_tasks(wheel: &Wheel, tasks: u64, seed: u64, until: Instant) {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..tasks).map(|_| mpsc::unbounded_channel()).unzip();
+    let acting: Vec<_> = receivers
+        .into_iter()
+        .enumerate()
+        .map(|(n, mut from)| {
+            let to = senders[(n + 1) % senders.len()].clone();
+            let wheel = wheel.clone();
+            let mut random = Random::new(seed ^ (n as u64) << 32);
+            tokio::spawn(async move {
+                while Instant::now() < until {
+                    act(&wheel, &mut random, &to, &mut from).await;
+                }
+            })
+        })
+        .collect();
+    drop(senders);
+    for task in acting {
+        task.await.unwrap();
+    }
+}
+
+fn no_timer_is_early_or_lost(tick: Duration, shards: usize, workers: usize, tasks: u64) {
+    let wheel = Wheel::builder()
+        .tick_duration(tick)
+        .shards(shards)
+        .build()
+        .unwrap();
+    let runtime = threaded_runtime(workers);
+    runtime.block_on(many_tasks(&wheel, tasks, seed(), Instant::now() + lasting()));
+    assert_at_rest(&wheel);
+    drop(runtime);
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn none_is_early_or_lost_in_a_quiet_wheel() {
+    no_timer_is_early_or_lost(ms(1), 2, 2, 6);
+}
+
+#[test]
+fn none_is_early_or_lost_in_a_busy_wheel() {
+    no_timer_is_early_or_lost(ms(1), 1, 4, 400);
+}
+
+#[test]
+fn none_is_early_or_lost_in_many_shards() {
+    no_timer_is_early_or_lost(ms(3), 8, 4, 100);
+}
+
+/// Runtimes come and go under one wheel. A task that is dropped with its runtime leaves nothing behind.
+#[test]
+fn none_is_early_or_lost_while_drivers_are_replaced() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).shards(2).build().unwrap();
+    let until = Instant::now() + lasting();
+    let mut seed = seed();
+    let stays = threaded_runtime(2);
+    let other = wheel.clone();
+    let staying = stays.spawn(async move { many_tasks(&other, 20, seed, until).await });
+    while Instant::now() < until {
+        seed += 1;
+        let runtime = threaded_runtime(2);
+        let other = wheel.clone();
+        let acting = runtime.spawn(async move { many_tasks(&other, 20, seed, until).await });
+        std::thread::sleep(ms(1 + seed % 17));
+        assert!(
+            !acting.is_finished() || Instant::now() + ms(100) > until,
+            "a task failed"
+        );
+        match seed % 2 {
+            0 => drop(runtime),
+            _ => runtime.shutdown_background(),
+        }
+    }
+    stays.block_on(staying).unwrap();
+    drop(stays);
+    assert_at_rest(&wheel);
+}
+
+/// Each round has a wheel of its own, which is shut down, or whose handles go, while tasks are at it.
+#[test]
+fn nobody_hangs_as_the_wheel_goes() {
+    let runtime = threaded_runtime(4);
+    let until = Instant::now() + lasting();
+    let mut random = Random::new(seed());
+    runtime.block_on(async {
+        while Instant::now() < until {
+            let wheel = Wheel::builder().tick_duration(ms(1)).shards(2).build().unwrap();
+            let shuts_down = random.below(2) == 0;
+            let tasks: Vec<_> = (0..8)
+                .map(|_| {
+                    let wheel = wheel.clone();
+                    let mut random = Random::new(random.below(u64::MAX));
+                    tokio::spawn(async move {
+                        for _ in 0..100 {
+                            let mut sleep = wheel.sleep(random.duration());
+                            poll_once(&mut sleep).await;
+                        }
+                        let last = wheel.sleep(random.short());
+                        drop(wheel);
+                        tokio::time::timeout(LOST, last).await.expect("lost").is_err()
+                    })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_micros(random.below(500))).await;
+            if shuts_down {
+                wheel.shutdown();
+                assert_at_rest(&wheel);
+            }
+            drop(wheel);
+            for task in tasks {
+                assert!(!task.await.unwrap() || shuts_down, "refused");
+            }
+        }
+    });
+}
+
+/// Metrics that are read meanwhile never show more pending than there can be.
+#[test]
+fn onlookers_see_no_more_than_there_is() {
+    let wheel = Wheel::builder().tick_duration(ms(1)).shards(1).build().unwrap();
+    let runtime = threaded_runtime(3);
+    let stop = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let (wheel, stop, turns) = (wheel.clone(), stop.clone(), turns.clone());
+            runtime.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    for _ in 0..1_000 {
+                        let mut sleep = wheel.sleep(SECOND * 60);
+                        assert!(!poll_once(&mut sleep).await);
+                    }
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let until = Instant::now() + lasting();
+    while Instant::now() < until {
+        assert!(wheel.pending() <= 3);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    assert!(turns.load(Ordering::Relaxed) > 0);
+    assert_adds_up(&wheel);
+    assert_at_rest(&wheel);
+}

@@ -40,18 +40,16 @@ use crate::{sleep::Sleep, wheel::Wheel};
 /// use std::{net::UdpSocket, sync::Arc, time::Duration};
 /// use tickwheel::{Wheel, quinn::WheelRuntime};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let wheel = Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
-/// let endpoint = Endpoint::new(
-///     EndpointConfig::default(),
-///     None, // a server's configuration goes here
-///     UdpSocket::bind("127.0.0.1:0")?,
-///     Arc::new(WheelRuntime::new(&wheel, Arc::new(TokioRuntime))),
-/// )?;
-/// # assert_eq!(endpoint.open_connections(), 0);
-/// # Ok(())
-/// # }
+/// // With quinn's default features, `config` is `EndpointConfig::default()`.
+/// fn endpoint(config: EndpointConfig) -> Result<Endpoint, Box<dyn std::error::Error>> {
+///     let wheel = Wheel::builder().tick_duration(Duration::from_millis(1)).build()?;
+///     Ok(Endpoint::new(
+///         config,
+///         None, // a server's configuration goes here
+///         UdpSocket::bind("127.0.0.1:0")?,
+///         Arc::new(WheelRuntime::new(&wheel, Arc::new(TokioRuntime))),
+///     )?)
+/// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct WheelRuntime {

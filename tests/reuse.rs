@@ -21,7 +21,7 @@ use tickwheel::{Sleep, Timeout, TimeoutError, Wheel};
 
 use support::{
     DAY, SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, make_tick, ms,
-    real_runtime, register_for, settle,
+    real_runtime, register_for,
 };
 
 type Waiting = Timeout<Pending<()>>;

@@ -216,7 +216,8 @@ impl Builder {
     /// timer drives it. The same happens when the runtime given here has been shut down.
     ///
     /// A runtime that exists but does not run, such as a current-thread one between two `block_on`s, stops the wheel that it
-    /// drives.
+    /// drives. So does one that was ended by `shutdown_background` while all its workers were blocked: until one of them is free,
+    /// no other runtime takes the wheel over.
     ///
     /// # Examples
     ///

@@ -26,7 +26,7 @@ impl Wheel {
     /// Makes a handle whose timeouts are counted under a label.
     ///
     /// [`snapshot`](Wheel::snapshot) tells how many there were, what became of them, and how much of their time was left when they
-    /// completed. Equal names are one label. A wheel keeps 1,000 names apart. All further ones are one label, «other». So use the
+    /// completed. Equal names are one label. A wheel keeps 1,000 names apart. All further ones are one label, "other". So use the
     /// name of an operation, such as `"orders: insert"`, and never text that comes from outside.
     ///
     /// # Examples
@@ -84,7 +84,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Returns the name under which the timeouts are counted: the one given or, if the wheel has 1,000 others, «other».
+    /// Returns the name under which the timeouts are counted: the one given or, if the wheel has 1,000 others, "other".
     ///
     /// # Examples
     ///

@@ -192,7 +192,7 @@ fn contender() -> impl Strategy<Value = Contender> {
         })
 }
 
-const TTL: Duration = Duration::from_millis(150);
+const TTL: Duration = Duration::from_millis(200);
 
 /// Acquires and holds for a while, and looks all the time whether what it believes is so. Returns its tokens.
 async fn contend(url: &str, contender: Contender, end: Instant) -> Vec<u64> {

@@ -43,7 +43,7 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 
 /// The scenes of a bad day, by their names in `bad-day`.
-const SCENES: [(&str, &str); 11] = [
+const SCENES: [(&str, &str); 12] = [
     ("storm", "20,000 timeouts of one thread elapse all the time"),
     ("storm-two", "the same on two workers"),
     (

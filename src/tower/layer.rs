@@ -60,7 +60,7 @@ pub struct TimeoutLayer<D = Duration, A = Fail> {
     pub(super) answer: A,
 }
 
-/// Wraps services in a [`Respond`]. It is made by [`TimeoutLayer::respond_with`].
+/// Wraps services in a [`Respond`](super::Respond). It is made by [`TimeoutLayer::respond_with`].
 ///
 /// # Examples
 ///

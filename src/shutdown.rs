@@ -48,7 +48,7 @@ impl Wheel {
             }
         }
         self.driver().wake(&mut wakers);
-        self.driver().wake_now();
+        self.driver().wake_task();
         unprocessed
     }
 }

@@ -230,7 +230,7 @@ impl Wheel {
         for shard in &self.parts.shards {
             shard.add_metrics(&mut metrics);
         }
-        self.parts.driver.add_metrics(&mut metrics);
+        self.parts.driver.stats.add_to(&mut metrics);
         metrics.shutdown = self.is_shutdown();
         metrics.driven = self.is_driven();
         metrics
@@ -264,7 +264,7 @@ impl Wheel {
         let driver = &self.parts.driver;
         let labels = driver.labels.stats(self.is_shutdown());
         let tick = ticks.into_iter().max().unwrap_or_default();
-        census.finish(shards, driver.lag(), labels, tick)
+        census.finish(shards, driver.stats.lag(), labels, tick)
     }
 
     /// Returns `true` if the wheel has been shut down.
@@ -306,7 +306,7 @@ impl Wheel {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn name(&self) -> &str {
-        &self.parts.driver.name
+        &self.parts.driver.stats.name
     }
 
     /// Reads the clock that the wheel's timers go by.
@@ -365,7 +365,7 @@ impl fmt::Debug for Wheel {
             counted: _,
         } = &self.parts.settings;
         f.debug_struct("Wheel")
-            .field("name", &self.parts.driver.name)
+            .field("name", &self.parts.driver.stats.name)
             .field("tick_duration", tick_duration)
             .field("ticks_per_wheel", ticks_per_wheel)
             .field("levels", levels)

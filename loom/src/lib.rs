@@ -1,9 +1,16 @@
-//! The shard and what it is made of, to be model-checked: see `src/shard/loom/`.
+//! The shard and what it is made of, and the driver's alarm, to be model-checked: see `src/shard/loom/` and `src/driver/loom/`.
 #![cfg(all(test, loom))]
 #![allow(dead_code, unused_imports)]
 
 #[path = "../../src/clock/mod.rs"]
 mod clock;
+#[path = "."]
+mod driver {
+    #[path = "../../src/driver/alarm.rs"]
+    mod alarm;
+    #[path = "../../src/driver/loom/mod.rs"]
+    mod loom;
+}
 #[path = "../../src/error.rs"]
 mod error;
 #[path = "../../src/labels/mod.rs"]

@@ -1,15 +1,21 @@
-//! The driver turns a wheel: it visits the shards and wakes what is due.
+//! The driver turns a wheel: it visits the shards and wakes the tasks whose timers are due.
 //!
-//! - [`task`]: the driver's work, and the Tokio task that lives as long as the driver.
-//! - [`alarm`]: when the driver works, and who has it do so.
-//! - [`start`]: how a driver is started and replaced.
+//! - [`stats`]: what it counts.
 //! - [`waking`]: how it wakes many tasks.
-//! - [`shared`]: what it has in common with the shards.
+//! - [`alarm`]: who has the driver, and when it runs next.
+//! - [`timer`]: Tokio's timer, on which the driver waits.
+//! - [`turn`]: what it does when it runs.
+//! - [`shared`]: what it shares with the shards, and its end.
+//! - [`task`]: what runs it: Tokio's timer, or its task.
+//! - [`start`]: how it is started and replaced.
 
 mod alarm;
 mod shared;
 mod start;
+mod stats;
 mod task;
+mod timer;
+mod turn;
 mod waking;
 
 pub(crate) use shared::Shared;

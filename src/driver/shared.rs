@@ -1,9 +1,9 @@
-//! `Shared`: what the driver shares with the shards. How to reach it, which runtime drives, and what it counts.
+//! `Shared`: what the driver shares with the shards. How to reach it, which runtime drives, how it runs and how it ends.
 
 use std::{
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -13,14 +13,17 @@ use tokio::{
     time::Instant,
 };
 
-use super::{alarm::Alarm, start::current_runtime};
+use super::{
+    alarm::Alarm,
+    stats::Stats,
+    timer::Timer,
+    turn::{Driver, Slice},
+    waking::{panics, wake_all},
+};
 use crate::{
-    clock::{self, Clock, Source},
-    error::Refusal,
+    clock::{Clock, Source},
     labels::Labels,
-    lag::{LagHistogram, LagRecorder},
-    metrics::Metrics,
-    shard::{Drive, Shard},
+    shard::{Shard, Wakers},
     sync::{Mutex, lock},
     timing_wheel::{Nanos, TickDuration},
 };
@@ -30,22 +33,19 @@ pub(crate) struct Shared {
     /// Set once, as the wheel is assembled. A shard has a reference to this.
     shards: OnceLock<Box<[Weak<Shard>]>>,
     /// On which the driver sleeps.
-    pub(super) alarm: Alarm,
-    pub(crate) name: String,
+    pub(super) alarm: Alarm<Driver, Timer>,
     pub(super) tick: Duration,
     /// The runtime that the builder was given; none once a current wheel's has gone.
     handle: Mutex<Option<Handle>>,
     /// That runtime has been shut down, as a driver found.
-    handle_has_ended: AtomicBool,
+    pub(super) handle_has_ended: AtomicBool,
     /// Who drives, and by which clock.
     pub(super) slot: Mutex<DriverSlot>,
     /// The runtime that drives now: whose clock counts.
     pub(super) runtime: Mutex<Option<Handle>>,
-    /// The last driver that was dropped before it ran.
-    pub(super) never_ran: AtomicU64,
     /// Every handle of the wheel is gone.
-    pub(super) handles_gone: AtomicBool,
-    pub(super) stats: Stats,
+    handles_gone: AtomicBool,
+    pub(crate) stats: Stats,
     pub(crate) labels: Labels,
 }
 
@@ -63,44 +63,24 @@ pub(super) struct DriverSlot {
     pub(super) runtime: Option<runtime::Id>,
 }
 
-/// What the driver adds to the metrics.
-#[derive(Default)]
-pub(super) struct Stats {
-    ticks: AtomicU64,
-    wakeups: AtomicU64,
-    panics: AtomicU64,
-    last_lag: AtomicU64,
-    max_lag: AtomicU64,
-    lags: LagRecorder,
-    /// Wheel time at the last turn.
-    last_turn: AtomicU64,
-}
-
-impl Stats {
-    pub(super) fn last_turn(&self) -> Nanos {
-        Nanos(self.last_turn.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn driver_woke(&self) {
-        self.wakeups.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
-        let before = self.last_turn.swap(now.0, Ordering::Relaxed);
-        if clock.tick().tick_at(now) > clock.tick().tick_at(Nanos(before)) {
-            self.ticks.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn driver_was_late(&self, lag: Duration) {
-        let lag = Nanos::from_duration(lag).0;
-        self.last_lag.store(lag, Ordering::Relaxed);
-        self.max_lag.fetch_max(lag, Ordering::Relaxed);
-        self.lags.record(lag);
-    }
-
-    pub(super) fn waker_panicked(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
+impl DriverSlot {
+    /// The driver has gone. Wheel time stops here, unless it goes on by the clock of the next one.
+    fn stop(&mut self, runtime: Option<&Handle>, last_turn: Nanos) {
+        self.taken = false;
+        // In a thread whose locals are gone no clock can be read but the machine's.
+        let reads = !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        let now = match runtime.filter(|_| reads) {
+            Some(runtime) => {
+                let _entered = runtime.enter();
+                self.clock.source = self.clock.source.recheck();
+                Some(Instant::now())
+            }
+            None if self.clock.source == Source::Machine => Some(std::time::Instant::now().into()),
+            None => None,
+        };
+        let now = now.map_or(Nanos::ZERO, |now| self.clock.wheel_time(now));
+        // A visit may have gone by a later reading than the last turn.
+        self.stopped_at = now.max(last_turn).max(self.stopped_at);
     }
 }
 
@@ -109,7 +89,6 @@ impl Shared {
         Shared {
             shards: OnceLock::new(),
             alarm: Alarm::default(),
-            name,
             tick,
             handle: Mutex::new(handle),
             handle_has_ended: AtomicBool::new(false),
@@ -121,9 +100,8 @@ impl Shared {
                 runtime: None,
             }),
             runtime: Mutex::new(None),
-            never_ran: AtomicU64::new(0),
             handles_gone: AtomicBool::new(false),
-            stats: Stats::default(),
+            stats: Stats::new(name),
             labels: Labels::new(),
         }
     }
@@ -147,20 +125,6 @@ impl Shared {
         self.shards.get_or_init(|| shards.collect());
     }
 
-    pub(crate) fn add_metrics(&self, total: &mut Metrics) {
-        let nanos = |lag: &AtomicU64| Duration::from_nanos(lag.load(Ordering::Relaxed));
-        total.ticks = self.stats.ticks.load(Ordering::Relaxed);
-        total.wakeups = self.stats.wakeups.load(Ordering::Relaxed);
-        total.panics = self.stats.panics.load(Ordering::Relaxed);
-        total.last_lag = nanos(&self.stats.last_lag);
-        total.max_lag = nanos(&self.stats.max_lag);
-    }
-
-    pub(crate) fn lag(&self) -> LagHistogram {
-        let max = self.stats.max_lag.load(Ordering::Relaxed);
-        self.stats.lags.histogram(Duration::from_nanos(max))
-    }
-
     /// The runtime that a driver is to be started on, or a scheduled task spawned on.
     ///
     /// # Panics
@@ -174,12 +138,12 @@ impl Shared {
         }
     }
 
-    fn handle(&self) -> Option<Handle> {
+    pub(super) fn handle(&self) -> Option<Handle> {
         lock(&self.handle).clone()
     }
 
     /// The runtime by whose clock the wheel goes: that of the driver, or of the next.
-    fn clock_runtime(&self) -> Option<Handle> {
+    pub(super) fn clock_runtime(&self) -> Option<Handle> {
         let driving = lock(&self.runtime).clone();
         driving.or_else(|| self.handle())
     }
@@ -194,65 +158,92 @@ impl Shared {
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.shards().for_each(|shard| shard.release_handles());
-        self.alarm.wake_now();
+        self.alarm.wake_task();
+    }
+
+    /// Every handle is gone: the driver ends after the last timer.
+    pub(super) fn may_retire(&self) -> bool {
+        self.handles_gone.load(Ordering::Relaxed)
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
         self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
-}
 
-impl Drive for Shared {
-    fn wake_by(&self, at: Instant) {
-        self.alarm.wake_by(at);
-    }
-
-    fn wake_now(&self) {
-        self.alarm.wake_now();
-    }
-
-    fn start(self: Arc<Self>) -> Result<(), Refusal> {
-        let Some(handle) = self.handle() else {
-            return self.start_on(current_runtime);
-        };
-        if !self.handle_has_ended.load(Ordering::Relaxed) {
-            let started = self.start_on(|| handle);
-            if started.is_ok() {
-                return started;
-            }
-            self.handle_has_ended.store(true, Ordering::Relaxed);
-        }
-        match Handle::try_current() {
-            Ok(current) => self.start_on(|| current),
-            Err(_) => Err(Refusal::Shutdown),
-        }
-    }
-
-    fn now(&self) -> Instant {
-        let runtime = self.clock_runtime();
-        let _entered = runtime.as_ref().map(Handle::enter);
-        Instant::now()
-    }
-
-    fn instant_here(&self, instant: Instant) -> Instant {
-        let here = Handle::try_current().ok();
-        let other = |runtime: &Handle| here.as_ref().is_none_or(|here| here.id() != runtime.id());
-        let Some(runtime) = self.clock_runtime().filter(other) else {
-            return instant;
-        };
-        let now = {
-            let _entered = runtime.enter();
-            Instant::now()
-        };
-        clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
-    }
-
-    fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
+    /// The shard for the thread with this number.
+    pub(super) fn shard(&self, number: usize) -> Option<Arc<Shard>> {
         let shards = self.shards.get()?;
         shards[number & (shards.len() - 1)].upgrade()
     }
 
-    fn labels(&self) -> Option<&Labels> {
-        Some(&self.labels)
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.shards().all(|shard| shard.is_shutdown())
+    }
+
+    /// Wakes and drops what was taken out of shards. The caller holds no lock.
+    pub(crate) fn wake(&self, wakers: &mut Wakers) {
+        wake_all(wakers, &self.stats);
+    }
+
+    /// Runs driver number `number` until it waits, for a slice at most, unless somebody else runs it. Must be called in its runtime. Returns
+    /// whether it has more to do once others have run.
+    pub(super) fn work(&self, number: u64) -> bool {
+        let mut slice = Slice::begin();
+        let mut pauses = false;
+        // Tokio's time driver, which may have called, is not to hear of a panic.
+        let panicked = panics(|| {
+            while let Some((mut driver, planned)) = self.alarm.take(number) {
+                let next = driver.turn(planned, &mut slice, &self.stats);
+                let exhausted = driver.is_exhausted(&slice);
+                if !self.alarm.give_back(number, driver, next) {
+                    return;
+                }
+                if exhausted {
+                    self.alarm.pause(number);
+                    pauses = true;
+                    return;
+                }
+            }
+        });
+        if panicked {
+            self.alarm.end(number);
+        }
+        pauses
+    }
+
+    /// Driver number `number` has gone: unless another has come since, every pending future is to look for a new one.
+    pub(super) fn driver_has_gone(&self, number: u64) {
+        let mut wakers = Wakers::default();
+        let _plan = {
+            let mut slot = lock(&self.slot);
+            if !slot.taken || slot.driver != number {
+                return;
+            }
+            let plan = self.alarm.take_down(number);
+            let runtime = lock(&self.runtime).clone();
+            slot.stop(runtime.as_ref(), self.stats.last_turn());
+            for shard in self.shards() {
+                shard.detach(slot.stopped_at, &mut wakers);
+            }
+            // The shards' clock until here.
+            lock(&self.runtime).take();
+            plan
+        };
+        self.wake(&mut wakers);
+    }
+}
+
+/// # Panics
+///
+/// Outside a runtime, in Tokio's own words.
+#[track_caller]
+pub(super) fn current_runtime() -> Handle {
+    match Handle::try_current() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            panic!(
+                "{error}: call or poll this inside a runtime, or give the wheel one with `Builder::handle`"
+            )
+        }
     }
 }

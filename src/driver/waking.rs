@@ -6,26 +6,24 @@ use std::{
     task::Waker,
 };
 
-use super::shared::Shared;
+use super::stats::Stats;
 use crate::{events, shard::Wakers};
 
-impl Shared {
-    /// Wakes and drops what was taken out of shards, with no lock held, and survives whatever the wakers do.
-    pub(crate) fn wake(&self, wakers: &mut Wakers) {
-        self.catch_panics(wakers.due.drain(..), Waker::wake);
-        self.catch_panics(wakers.spent.drain(..), drop);
-    }
+/// Wakes and drops what was taken out of shards. The caller holds no lock. A waker that panics is counted, and the others are woken.
+pub(super) fn wake_all(wakers: &mut Wakers, stats: &Stats) {
+    catch_panics(wakers.due.drain(..), Waker::wake, stats);
+    catch_panics(wakers.spent.drain(..), drop, stats);
+}
 
-    fn catch_panics(&self, mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker)) {
-        while panics(|| wakers.by_ref().for_each(&act)) {
-            self.stats.waker_panicked();
-            // A subscriber that panics must not cost the other wakers.
-            panics(|| events::waker_panicked(&self.name));
-        }
+fn catch_panics(mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker), stats: &Stats) {
+    while panics(|| wakers.by_ref().for_each(&act)) {
+        stats.waker_panicked();
+        // A subscriber that panics must not cost the other wakers.
+        panics(|| events::waker_panicked(&stats.name));
     }
 }
 
-/// Whether this panics. If so, that goes no further.
+/// Whether `act` panics. The panic goes no further.
 pub(super) fn panics(act: impl FnOnce()) -> bool {
     let outcome = catch_unwind(AssertUnwindSafe(act));
     // The payload of a panic may itself panic when it is dropped.

@@ -12,8 +12,8 @@ pub(crate) trait Drive: Send + Sync {
     /// Makes the driver come at `at`, unless it comes earlier anyway. It never wakes the driver on the calling thread.
     fn wake_by(&self, at: Instant);
 
-    /// Makes the driver look again at once: it may have nothing left to do.
-    fn wake_now(&self);
+    /// Makes the driver look whether it is still needed.
+    fn wake_task(&self);
 
     /// Starts a driver if there is none. Returns `Err` if its runtime has gone too.
     fn start(self: Arc<Self>) -> Result<(), Refusal>;

@@ -40,7 +40,7 @@ pub(crate) use drive::Drive;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
 pub(crate) use timer::Timer;
-pub(crate) use visit::{Reading, Visited, Wakers};
+pub(crate) use visit::{Reading, Wakers};
 
 use mode::Mode;
 use reuse::{Ledger, Reuse};
@@ -199,7 +199,7 @@ impl Shard {
     }
 
     #[inline]
-    fn wake_at(&self) -> Tick {
+    pub(crate) fn wake_at(&self) -> Tick {
         Tick(self.wake_at.load(Ordering::Relaxed))
     }
 
@@ -260,7 +260,7 @@ impl Shard {
     fn vacated(&self, state: MutexGuard<'_, State>) {
         self.unlock(state);
         if self.handles_gone.load(Ordering::Relaxed) {
-            self.driver.wake_now();
+            self.driver.wake_task();
         }
     }
 

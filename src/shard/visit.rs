@@ -27,16 +27,6 @@ pub(crate) struct Reading {
     pub(crate) driver: u64,
 }
 
-/// How a visit ended.
-pub(crate) enum Visited {
-    /// The batch was full. Come back at once.
-    Unfinished,
-    /// Come back at tick `next`. With [`NEVER`], come back only when woken.
-    Finished { next: Tick },
-    /// The shard is shut down and needs no driver.
-    Shutdown,
-}
-
 impl Shard {
     /// Driver number `driver` has come. It brings its clock.
     pub(crate) fn attach(&self, clock: Clock, driver: u64) {
@@ -58,10 +48,10 @@ impl Shard {
     /// The driver has gone, at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
     pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
-        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
-            return;
-        }
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
+        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
+            return self.unlock(state);
+        }
         if state.wheel.has_incoming() {
             self.mark_incoming(&mut state, stopped_at);
             state.transfer_incoming(usize::MAX);
@@ -73,23 +63,6 @@ impl Shard {
         state.mode = Mode::Driverless;
         self.publish(&state);
         self.unlock(state);
-    }
-
-    /// Lets the driver go, if no timer is pending here.
-    pub(crate) fn detach_if_empty(&self, wakers: &mut Wakers) -> bool {
-        let mut state = lock(&self.state);
-        // If the driver stays, this generation goes on. If it goes, nothing is pending that could outlast the generation.
-        let same = self.reuse.generation();
-        self.end_generation(&mut state, same, &mut wakers.spent);
-        // Expired timers do not keep the driver: their futures may never be polled again.
-        let empty = state.wheel.len() == 0;
-        if empty && state.mode != Mode::Shutdown {
-            state.mode = Mode::Driverless;
-            self.publish(&state);
-        }
-        let shutdown = state.mode == Mode::Shutdown;
-        self.unlock(state);
-        empty || shutdown
     }
 
     /// Ends every timer, and the shard for good. Returns how many timers were pending.
@@ -105,7 +78,7 @@ impl Shard {
         state.wheel.cancel_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
         state.mode = Mode::Shutdown;
-        self.plan_visit(&mut state, Tick::ZERO);
+        self.plan_visit(&mut state, NEVER);
         self.release(pending);
         self.publish(&state);
         self.unlock(state);
@@ -140,7 +113,7 @@ impl Shard {
     }
 
     /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers, those that
-    /// are due first. `begins` says that it is the turn's first visit here. Leaves the shard alone if it has another driver by now: the last
+    /// are due first, and returns whether there are more. `begins` says that it is the turn's first visit here. Leaves the shard alone if it has another driver by now: the last
     /// one may be at work still when its runtime drops its task, and would move the visit that the next one has planned.
     pub(crate) fn visit(
         &self,
@@ -148,22 +121,15 @@ impl Shard {
         begins: bool,
         batch: usize,
         wakers: &mut Wakers,
-    ) -> Visited {
+    ) -> bool {
         let tick = self.tick.tick_at(now);
         if begins && source.is_real() && tick < self.wake_at() && self.is_driven_by(source) {
-            return Visited::Finished { next: self.wake_at() };
+            return false;
         }
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        match state.mode {
-            Mode::Shutdown => {
-                self.end_generation(state, Generation::ENDED, &mut wakers.spent);
-                self.unlock(guard);
-                return Visited::Shutdown;
-            }
-            Mode::Driverless => return Visited::Finished { next: NEVER },
-            _ if state.driver != driver => return Visited::Finished { next: NEVER },
-            Mode::Dozing { .. } | Mode::Ticking { .. } => {}
+        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) || state.driver != driver {
+            return false;
         }
         if state.clock.source != source {
             state.clock.source = source;
@@ -177,7 +143,7 @@ impl Shard {
                     || !source.is_real());
             if tick < self.wake_at() && !full {
                 self.unlock(guard);
-                return Visited::Finished { next: self.wake_at() };
+                return false;
             }
             let next = self.generation_at(state, tick);
             self.end_generation(state, next, &mut wakers.spent);
@@ -200,12 +166,12 @@ impl Shard {
         state.counters.cascaded += advanced.cascaded as u64;
         self.release(advanced.expired);
         if advanced.more || !state.transfer_incoming(batch - advanced.expired - advanced.cascaded) {
-            return Visited::Unfinished;
+            return true;
         }
         let next = state.next_visit();
         self.plan_visit(state, next);
         self.unlock(guard);
-        Visited::Finished { next }
+        false
     }
 }
 
@@ -233,7 +199,7 @@ mod tests {
         Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine)
     }
 
-    fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> Visited {
+    fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> bool {
         let reading = Reading {
             now: clock.tick().start_of(Tick(at)),
             source: Source::Machine,
@@ -302,13 +268,11 @@ mod tests {
         shard.attach(clock, 1);
         register(Tick(1));
         register(Tick(1));
-        assert!(matches!(visit(1, 1, true, 1), Visited::Unfinished));
+        assert!(visit(1, 1, true, 1));
         shard.detach(Nanos::ZERO, &mut Wakers::default());
         shard.attach(clock, 2);
-        assert!(matches!(
-            visit(2, 1, true, 256),
-            Visited::Finished { next: NEVER }
-        ));
+        assert!(!visit(2, 1, true, 256));
+        assert_eq!(shard.wake_at(), NEVER);
         let due = Tick(1_000);
         register(due);
         visit(1, 1, false, 256);

@@ -153,10 +153,7 @@ fn a_timer_of_another_delay_is_taken_over_beside_a_visit() {
 #[test]
 fn a_timer_is_taken_over_while_the_driver_is_replaced() {
     next_of_the_same_task(1, |world| {
-        let mut wakers = Wakers::default();
-        world.shard.detach(Nanos::ZERO, &mut wakers);
-        wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.attach(world.clock, 1);
+        world.replace_driver();
     });
 }
 
@@ -251,9 +248,7 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_in_a_slot() {
         for _ in 0..2 {
             world.turn(&mut wakers);
             world.model.tick.fetch_add(1, Ordering::SeqCst);
-            if world.shard.detach_if_empty(&mut wakers) {
-                world.shard.attach(world.clock, 1);
-            }
+            world.replace_driver();
         }
         canceller.join().unwrap();
         assert_eq!(world.metrics().pending, 0);
@@ -264,15 +259,14 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_in_a_slot() {
 }
 
 #[test]
-fn a_timer_kept_while_the_wheel_retires_is_not_removed_and_taken() {
+fn a_timer_kept_while_the_driver_goes_is_not_removed_and_taken() {
     model(|| {
         let world = World::new(Source::Pausable, None);
         let first = world.count_down(9, Waker::noop()).unwrap();
         let waker = Waker::from(Task::new());
         let timer = world.count_down(3, &waker).unwrap();
         let other = world.clone();
-        // What `Shared::retire` does at every turn of a wheel without handles.
-        let driver = thread::spawn(move || assert!(!other.shard.detach_if_empty(&mut Wakers::default())));
+        let driver = thread::spawn(move || other.replace_driver());
         drop(timer);
         let mut timer = world.count_down(3, &waker).unwrap();
         assert!(timer.poll(&waker).is_pending());

@@ -12,7 +12,7 @@ use loom::{
 };
 use tokio::time::Instant;
 
-use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Visited, Wakers};
+use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Wakers};
 use crate::{
     clock::{Clock, Moment, Source},
     error::Refusal,
@@ -65,7 +65,7 @@ impl Drive for Model {
         }
     }
 
-    fn wake_now(&self) {
+    fn wake_task(&self) {
         self.bell.ring();
     }
 
@@ -160,12 +160,13 @@ impl World {
     pub(super) fn drive(&self, done: impl Fn() -> bool) {
         let mut wakers = Wakers::default();
         loop {
-            match self.turn(&mut wakers) {
-                Visited::Unfinished => unreachable!("a turn goes on to its end"),
-                Visited::Shutdown => return,
-                Visited::Finished { .. } if done() => return,
-                Visited::Finished { next: NEVER } => self.model.bell.wait(),
-                Visited::Finished { next: Tick(next) } => {
+            self.turn(&mut wakers);
+            if self.shard.is_shutdown() || done() {
+                return;
+            }
+            match self.shard.wake_at() {
+                NEVER => self.model.bell.wait(),
+                Tick(next) => {
                     self.model.tick.fetch_max(next, Ordering::SeqCst);
                 }
             }
@@ -198,9 +199,7 @@ impl World {
         self.model.tick.fetch_add(9, Ordering::SeqCst);
         self.turn(&mut wakers);
         // What was put as the last visit began waits in its slot for the next, which nothing calls for: this ends that, too.
-        if self.shard.detach_if_empty(&mut wakers) {
-            self.shard.attach(self.clock, 1);
-        }
+        self.replace_driver();
         assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
 
@@ -213,18 +212,24 @@ impl World {
     }
 
     /// A turn of the driver, by one reading of the clock, a timer at a time.
-    pub(super) fn turn(&self, wakers: &mut Wakers) -> Visited {
+    pub(super) fn turn(&self, wakers: &mut Wakers) {
         let reading = self.reading();
         let mut begins = true;
-        loop {
-            let visited = self.shard.visit(reading, begins, 1, wakers);
+        let mut more = true;
+        while more {
+            more = self.shard.visit(reading, begins, 1, wakers);
             wakers.spent.clear();
             wakers.due.drain(..).for_each(Waker::wake);
-            match visited {
-                Visited::Unfinished => begins = false,
-                visited => return visited,
-            }
+            begins = false;
         }
+    }
+
+    /// The driver goes, and another one comes by the same clock.
+    pub(super) fn replace_driver(&self) {
+        let mut wakers = Wakers::default();
+        self.shard.detach(Nanos::ZERO, &mut wakers);
+        wakers.due.drain(..).for_each(Waker::wake);
+        self.shard.attach(self.clock, 1);
     }
 
     /// Polls a timer to its end, as its task does.

@@ -1,0 +1,275 @@
+//! The alarm's rules in every order that loom can find, with a stand-in for Tokio's timer. A driver that is slept through shows as a deadlock
+//! of the model, or as a timer that is served late.
+//!
+//! Time is the model's own: it moves when the stand-in fires, to the instant for which that was set.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    task::{Wake, Waker},
+};
+
+use loom::{
+    sync::{Condvar, Mutex},
+    thread,
+};
+
+use super::alarm::{Alarm, NextWake, WaitsOn};
+
+type Tick = u32;
+
+/// How late a timer may be served. The driver may pause before it, and each of two registrations that find their deadlines passed has it pause
+/// anew.
+const LATE: Tick = 3;
+
+/// A driver that serves one timer in a slice.
+struct Driver(u64);
+
+/// What stands for Tokio's timer.
+struct Timer(Arc<Time>);
+
+/// What stands for Tokio's time driver.
+#[derive(Default)]
+struct Time {
+    state: Mutex<TimeState>,
+    set: Condvar,
+}
+
+#[derive(Default)]
+struct TimeState {
+    now: Tick,
+    fires_at: Option<Tick>,
+    over: bool,
+}
+
+impl Time {
+    fn now(&self) -> Tick {
+        self.state.lock().unwrap().now
+    }
+
+    /// Waits until the timer fires. `false` when the model is over.
+    fn fires(&self) -> bool {
+        let mut state = self.state.lock().unwrap();
+        loop {
+            if state.over {
+                return false;
+            }
+            if let Some(at) = state.fires_at.take() {
+                state.now = state.now.max(at);
+                return true;
+            }
+            state = self.set.wait(state).unwrap();
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().unwrap().over = true;
+        self.set.notify_one();
+    }
+}
+
+impl WaitsOn for Timer {
+    type Instant = Tick;
+
+    fn set(&mut self, at: Tick) -> bool {
+        let mut state = self.0.state.lock().unwrap();
+        state.fires_at = (at > state.now).then_some(at);
+        self.0.set.notify_one();
+        at <= state.now
+    }
+
+    fn set_soon(&mut self) -> Tick {
+        let soon = self.0.now() + 1;
+        self.set(soon);
+        soon
+    }
+}
+
+/// The driver's task, as its waker knows it.
+#[derive(Default)]
+struct Task {
+    woken: Mutex<bool>,
+    waking: Condvar,
+}
+
+impl Task {
+    fn wait(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.waking.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.waking.notify_one();
+    }
+}
+
+#[derive(Clone)]
+struct World {
+    alarm: Arc<Alarm<Driver, Timer>>,
+    time: Arc<Time>,
+    /// What stands for the shards: the timers that are pending, by deadline.
+    pending: Arc<Mutex<BTreeSet<Tick>>>,
+    left: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl World {
+    /// Driver 1 waits for `pending`, and the model is over when `timers` have been served.
+    fn new(pending: &[Tick], timers: usize) -> World {
+        let world = World {
+            alarm: Arc::default(),
+            time: Arc::default(),
+            pending: Arc::new(Mutex::new(pending.iter().copied().collect())),
+            left: Arc::new(timers.into()),
+        };
+        world.set_up(1);
+        if let Some(first) = pending.first() {
+            world.alarm.wake_by(*first);
+        }
+        world
+    }
+
+    fn set_up(&self, number: u64) {
+        let timer = Timer(self.time.clone());
+        drop(self.alarm.set_up(number, Driver(number), timer));
+    }
+
+    fn register(&self, deadline: Tick) {
+        self.pending.lock().unwrap().insert(deadline);
+        self.alarm.wake_by(deadline);
+    }
+
+    /// A turn: serves one timer that is due.
+    fn turn(&self) -> NextWake<Tick> {
+        let now = self.time.now();
+        let mut pending = self.pending.lock().unwrap();
+        if let Some(deadline) = pending.first().copied().filter(|first| *first <= now) {
+            assert!(now <= deadline + LATE, "timer {deadline} is served at {now}");
+            pending.pop_first();
+            if self.left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) == 1 {
+                self.time.end();
+            }
+        }
+        match pending.first() {
+            None => NextWake::Never,
+            Some(first) if *first <= now => NextWake::Soon,
+            Some(first) => NextWake::At(*first),
+        }
+    }
+
+    /// As `Shared::work` does, with slices of a turn.
+    fn work(&self, number: u64) -> bool {
+        let Some((driver, _)) = self.alarm.take(number) else {
+            return false;
+        };
+        assert_eq!(driver.0, number);
+        let next = self.turn();
+        let more = self.alarm.give_back(number, driver, next);
+        if more {
+            self.alarm.pause(number);
+        }
+        more
+    }
+
+    /// What Tokio's time driver does: runs the driver whenever the timer fires.
+    fn run_time(&self) {
+        while self.time.fires() {
+            if self.work(1) {
+                self.alarm.wake_task();
+            }
+        }
+    }
+}
+
+fn model(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+/// The second is earlier than the first, and both come while the driver may be at work.
+#[test]
+fn what_is_registered_while_the_driver_works_is_not_slept_through() {
+    model(|| {
+        let world = World::new(&[1], 3);
+        let threads = [4, 3].map(|deadline| {
+            let world = world.clone();
+            thread::spawn(move || world.register(deadline))
+        });
+        world.run_time();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// Its task stands behind many others, and is not polled.
+#[test]
+fn a_driver_that_pauses_comes_again_soon_whatever_is_registered() {
+    model(|| {
+        let world = World::new(&[1, 2], 3);
+        // Both are due when the driver comes.
+        world.time.state.lock().unwrap().now = 2;
+        let other = world.clone();
+        let registrar = thread::spawn(move || other.register(9));
+        world.run_time();
+        registrar.join().unwrap();
+    });
+}
+
+#[test]
+fn a_driver_is_run_by_its_timer_or_by_its_task_never_by_both() {
+    model(|| {
+        let world = World::new(&[1, 2], 2);
+        let task = Arc::new(Task::default());
+        world.alarm.task_is(1, &Waker::from(task.clone()));
+        let other = world.clone();
+        let poll = thread::spawn(move || other.work(1));
+        world.run_time();
+        poll.join().unwrap();
+        assert_eq!(world.alarm.take(1).map(|(driver, _)| driver.0), Some(1));
+    });
+}
+
+#[test]
+fn a_driver_that_has_been_replaced_leaves_the_plan_of_the_next_alone() {
+    model(|| {
+        let world = World::new(&[1], 1);
+        let other = world.clone();
+        let last = thread::spawn(move || other.run_time());
+        drop(world.alarm.take_down(1));
+        world.set_up(2);
+        // The first may not have served it.
+        world.time.end();
+        last.join().unwrap();
+        assert_eq!(world.alarm.take(2).map(|(driver, _)| driver.0), Some(2));
+    });
+}
+
+#[test]
+fn the_task_of_a_driver_that_ends_ends_too() {
+    model(|| {
+        let world = World::new(&[], 1);
+        let task = Arc::new(Task::default());
+        let other = world.clone();
+        let end = thread::spawn(move || {
+            let driver = other.alarm.take(1);
+            other.alarm.end(1);
+            drop(driver);
+        });
+        let waker = Waker::from(task.clone());
+        loop {
+            world.alarm.task_is(1, &waker);
+            if !world.alarm.is_set_up(1) {
+                break;
+            }
+            task.wait();
+        }
+        end.join().unwrap();
+    });
+}

@@ -1,0 +1,85 @@
+//! What the driver adds to the metrics and reports as events.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::{
+    clock::Clock,
+    events,
+    lag::{LagHistogram, LagRecorder},
+    metrics::Metrics,
+    timing_wheel::Nanos,
+};
+
+/// Lateness, in cadences, above which the driver reports that its runtime was stalled.
+const LATE_CADENCES: u32 = 4;
+
+/// Counts of one wheel's drivers.
+#[derive(Default)]
+pub(crate) struct Stats {
+    /// The name of the wheel, for events.
+    pub(crate) name: String,
+    ticks: AtomicU64,
+    wakeups: AtomicU64,
+    panics: AtomicU64,
+    last_lag: AtomicU64,
+    max_lag: AtomicU64,
+    lags: LagRecorder,
+    /// Wheel time at the last turn.
+    last_turn: AtomicU64,
+}
+
+impl Stats {
+    pub(super) fn new(name: String) -> Stats {
+        Stats {
+            name,
+            ..Stats::default()
+        }
+    }
+
+    pub(super) fn last_turn(&self) -> Nanos {
+        Nanos(self.last_turn.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn driver_woke(&self) {
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
+        let before = self.last_turn.swap(now.0, Ordering::Relaxed);
+        if clock.tick().tick_at(now) > clock.tick().tick_at(Nanos(before)) {
+            self.ticks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn driver_was_late(&self, lag: Duration, clock: &Clock) {
+        let nanos = Nanos::from_duration(lag).0;
+        self.last_lag.store(nanos, Ordering::Relaxed);
+        self.max_lag.fetch_max(nanos, Ordering::Relaxed);
+        self.lags.record(nanos);
+        let tick = clock.tick();
+        if lag > tick.cadence().nanos(tick).to_duration() * LATE_CADENCES {
+            events::driver_late(&self.name, lag);
+        }
+    }
+
+    pub(super) fn waker_panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_to(&self, total: &mut Metrics) {
+        let nanos = |lag: &AtomicU64| Duration::from_nanos(lag.load(Ordering::Relaxed));
+        total.ticks = self.ticks.load(Ordering::Relaxed);
+        total.wakeups = self.wakeups.load(Ordering::Relaxed);
+        total.panics = self.panics.load(Ordering::Relaxed);
+        total.last_lag = nanos(&self.last_lag);
+        total.max_lag = nanos(&self.max_lag);
+    }
+
+    pub(crate) fn lag(&self) -> LagHistogram {
+        let max = self.max_lag.load(Ordering::Relaxed);
+        self.lags.histogram(Duration::from_nanos(max))
+    }
+}

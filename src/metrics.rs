@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::shard::Usage;
+
 /// Counters and gauges of a wheel, summed over its shards.
 ///
 /// While no call to the wheel is in progress, `registered == expired + cancelled + pending as u64`.
@@ -65,4 +67,25 @@ pub struct Metrics {
     /// Whether the wheel has a driver. It has none before the first timer, after the driver's runtime has gone, or after a
     /// shutdown. This does not tell whether the driver's runtime itself is running.
     pub driven: bool,
+}
+
+impl Metrics {
+    /// Adds what one shard has done.
+    pub(crate) fn add(&mut self, usage: &Usage) {
+        let Usage {
+            pending,
+            arena_bytes,
+            counters,
+        } = usage;
+        self.pending += pending;
+        self.registered += counters.registered;
+        self.expired += counters.expired;
+        self.cancelled += counters.cancelled;
+        self.rejected += counters.rejected;
+        self.cascaded += counters.cascaded;
+        self.dozes += counters.dozes;
+        self.full_visits += counters.full_visits;
+        self.light_visits += counters.light_visits;
+        self.arena_bytes += arena_bytes;
+    }
 }

@@ -278,7 +278,7 @@ impl Future for Sleep {
             // A sleep that only goes on waiting spends no budget.
             match timer.waits(cx.waker()) {
                 true => Poll::Pending,
-                false => poll_slowly(timer, cx),
+                false => poll_locked(timer, cx),
             }
         })
     }
@@ -286,12 +286,12 @@ impl Future for Sleep {
 
 /// Polls a sleep that may have more to do than to go on waiting.
 #[inline(never)]
-fn poll_slowly(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+fn poll_locked(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
     if timer.takes_over(cx.waker()) {
         return Poll::Pending;
     }
     ready!(budget::poll_left(cx));
-    let outcome = ready!(timer.poll_slowly(cx.waker()));
+    let outcome = ready!(timer.poll_locked(cx.waker()));
     ready!(budget::poll_spend(cx));
     Poll::Ready(outcome.map_err(SleepError::from))
 }

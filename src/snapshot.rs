@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     labels::LabelStats,
     lag::LagHistogram,
+    shard::{self, Shard},
     timing_wheel::{Nanos, Site, Tick, TickDuration},
 };
 
@@ -156,8 +157,25 @@ impl Census {
         }
     }
 
+    /// Counts every timer that waits in a shard, and tells the tick in progress.
+    pub(crate) fn take(&mut self, shard: &Shard) -> (ShardSnapshot, Tick) {
+        let mut walk = shard.walk();
+        let mut pending = 0;
+        while let Some(sites) = walk.next() {
+            sites.iter().for_each(|site| self.count(site, walk.now));
+            pending += sites.len();
+        }
+        let mode = match walk.mode {
+            shard::Mode::Driverless => Mode::Driverless,
+            shard::Mode::Dozing { .. } => Mode::Dozing,
+            shard::Mode::Ticking { .. } => Mode::Ticking,
+            shard::Mode::Shutdown => Mode::Shutdown,
+        };
+        (ShardSnapshot { pending, mode }, self.tick.tick_at(walk.now))
+    }
+
     /// Counts a timer, when it is `now`.
-    pub(crate) fn count(&mut self, site: &Site, now: Nanos) {
+    fn count(&mut self, site: &Site, now: Nanos) {
         let left = self.tick.start_of(site.deadline).saturating_sub(now);
         let within = self.bounds.iter().position(|bound| left <= *bound);
         self.horizon[within.unwrap_or(self.bounds.len())] += 1;

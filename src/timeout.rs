@@ -210,16 +210,16 @@ pub(crate) fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'
     // A timer that only goes on waiting spends no budget.
     match timer.waits(cx.waker()) || timer.takes_over(cx.waker()) {
         true => Poll::Pending,
-        false => poll_timer_slowly(timer, had_budget, cx),
+        false => poll_timer_locked(timer, had_budget, cx),
     }
 }
 
-fn poll_timer_slowly(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
+fn poll_timer_locked(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
     let has_budget = coop::has_budget_remaining();
     if !has_budget && !had_budget {
         ready!(budget::poll_left(cx));
     }
-    let outcome = ready!(timer.poll_slowly(cx.waker()));
+    let outcome = ready!(timer.poll_locked(cx.waker()));
     // A future that always uses up the budget must not keep its own timeout from elapsing.
     if has_budget {
         ready!(budget::poll_spend(cx));

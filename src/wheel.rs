@@ -228,7 +228,7 @@ impl Wheel {
     pub fn metrics(&self) -> Metrics {
         let mut metrics = Metrics::default();
         for shard in &self.parts.shards {
-            shard.add_metrics(&mut metrics);
+            metrics.add(&shard.usage());
         }
         self.parts.driver.stats.add_to(&mut metrics);
         metrics.shutdown = self.is_shutdown();
@@ -255,11 +255,7 @@ impl Wheel {
             ..
         } = self.parts.settings;
         let mut census = Census::new(TickDuration::new(tick_duration), ticks_per_wheel, levels);
-        let shards = self
-            .parts
-            .shards
-            .iter()
-            .map(|shard| shard.take_census(&mut census));
+        let shards = self.parts.shards.iter().map(|shard| census.take(shard));
         let (shards, ticks): (Vec<_>, Vec<_>) = shards.unzip();
         let driver = &self.parts.driver;
         let labels = driver.labels.stats(self.is_shutdown());

@@ -13,16 +13,8 @@ mod driver {
 }
 #[path = "../../src/error.rs"]
 mod error;
-#[path = "../../src/labels/mod.rs"]
-mod labels;
-#[path = "../../src/lag.rs"]
-mod lag;
-#[path = "../../src/metrics.rs"]
-mod metrics;
 #[path = "../../src/shard/mod.rs"]
 mod shard;
-#[path = "../../src/snapshot.rs"]
-mod snapshot;
 #[path = "../../src/sync.rs"]
 mod sync;
 #[path = "../../src/timing_wheel/mod.rs"]

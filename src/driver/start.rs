@@ -1,6 +1,7 @@
 //! What a shard asks of its driver, and how a driver is started and replaced.
 
 use std::{
+    any::Any,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker},
@@ -18,7 +19,6 @@ use crate::{
     clock::{self, Clock, Source},
     error::Refusal,
     events,
-    labels::Labels,
     shard::{Drive, Shard},
     sync::lock,
     timing_wheel::TickDuration,
@@ -73,8 +73,8 @@ impl Drive for Shared {
         self.shard(number)
     }
 
-    fn labels(&self) -> Option<&Labels> {
-        Some(&self.labels)
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -117,10 +117,9 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
     events::driver_started(&shared.stats.name, number);
     // With no lock held: a runtime that has been shut down drops the task here and now.
     let task = pin!(task::unconstrained(runtime.spawn(guard.run())));
-    if let Poll::Ready(Err(error)) = task.poll(&mut Context::from_waker(Waker::noop()))
-        && error.is_cancelled()
-    {
-        return Err(Refusal::Shutdown);
+    match task.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Err(error)) if error.is_cancelled() => return Err(Refusal::Shutdown),
+        _ => {}
     }
     // The task may stand behind many others.
     shared.alarm.pause(number);

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     clock::Nanos,
+    driver::Shared,
     error::TimeoutError,
     labels::{Count, Label},
     shard::{Shard, Timer},
@@ -77,9 +78,8 @@ impl LabelledTimer {
     #[cold]
     #[inline(never)]
     fn count_elsewhere(&self, count: Count) {
-        // If there are no labels any more, nobody could read the count.
-        if let Some(labels) = self.timer.shard().labels() {
-            self.label.count_elsewhere(count, labels);
+        if let Some(driver) = self.timer.shard().driver().as_any().downcast_ref::<Shared>() {
+            self.label.count_elsewhere(count, &driver.labels);
         }
     }
 

@@ -1,11 +1,11 @@
 //! What a shard asks of the driver.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use tokio::time::Instant;
 
 use super::Shard;
-use crate::{error::Refusal, labels::Labels};
+use crate::error::Refusal;
 
 /// What a shard needs of its driver.
 pub(crate) trait Drive: Send + Sync {
@@ -27,8 +27,6 @@ pub(crate) trait Drive: Send + Sync {
     /// The shard of the same wheel for the thread with this number.
     fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
 
-    /// The labels of the wheel. A model has none.
-    fn labels(&self) -> Option<&Labels> {
-        None
-    }
+    /// The driver itself, for those that know more of it than a shard does.
+    fn as_any(&self) -> &dyn Any;
 }

@@ -3,8 +3,8 @@
 //! A shard that ticks has a clock of its own, which costs nothing to read: the tick that its visits have come to. By that clock a
 //! timer's time is known to two cadences. A shard that dozes has none: there the real one is read.
 
-use super::{Generation, Shard, Timer, claim::Due};
-use crate::{clock::Moment, sync::Ordering, timing_wheel::Nanos};
+use super::{Generation, Timer, claim::Due};
+use crate::{clock::Moment, timing_wheel::Nanos};
 
 impl Timer {
     /// The delay of a timer that counts from its registration, as far as is known. Zero if it has a deadline.
@@ -48,18 +48,6 @@ impl Timer {
     /// How long it is until the deadline.
     pub(crate) fn until_deadline(&self) -> Nanos {
         self.shard.to_wheel(self.due()).since(self.shard.roughly_now())
-    }
-}
-
-impl Shard {
-    /// The moment by the shard's own clock or, if it has none, by a reading.
-    fn roughly_now(&self) -> Moment {
-        match self.reuse.generation() {
-            generation if self.ticks.load(Ordering::Relaxed) && generation != Generation::ENDED => {
-                Moment::of_wheel(self.tick.start_of(generation.tick()))
-            }
-            _ => self.glance(),
-        }
     }
 }
 

@@ -17,21 +17,19 @@ mod local;
 #[cfg(all(test, loom))]
 mod loom;
 mod mode;
+mod register;
 mod reuse;
-mod snapshot;
 mod state;
 mod status;
-mod timeout_timer;
 mod timer;
 mod visit;
+mod walk;
 
 use std::{sync::Arc, task::Waker};
 
 use crate::{
     clock::{Base, Clock},
     error::Refusal,
-    labels::Labels,
-    metrics::Metrics,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
     timing_wheel::{Cadence, Key, Nanos, Tick, TickDuration, TimingWheel},
 };
@@ -39,12 +37,13 @@ use crate::{
 pub(crate) use drive::Drive;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
+pub(crate) use mode::Mode;
+pub(crate) use state::{Counters, Usage};
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Reading, Wakers};
 
-use mode::Mode;
 use reuse::{Ledger, Reuse};
-use state::{Counters, State};
+use state::State;
 use status::{Generation, Status};
 
 /// An emptied arena keeps at least this many cells, or its part of the wheel's capacity if that is more.
@@ -141,13 +140,11 @@ impl Shard {
 
     /// How many timers wait here.
     pub(crate) fn pending(&self) -> usize {
-        let mut guard = lock(&self.state);
-        let State { wheel, ledger, .. } = &mut *guard;
-        wheel.len() - ledger.stats(wheel).kept
+        self.usage().pending
     }
 
-    /// Adds what this shard has counted to a total.
-    pub(crate) fn add_metrics(&self, total: &mut Metrics) {
+    /// What the shard has done and holds, at one moment.
+    pub(crate) fn usage(&self) -> Usage {
         let mut guard = lock(&self.state);
         let State {
             wheel,
@@ -156,20 +153,18 @@ impl Shard {
             ..
         } = &mut *guard;
         let stats = ledger.stats(wheel);
-        total.pending += wheel.len() - stats.kept;
-        total.registered += counters.registered + stats.taken;
-        total.expired += counters.expired;
-        total.cancelled += counters.cancelled + stats.taken + stats.kept as u64;
-        total.rejected += counters.rejected;
-        total.cascaded += counters.cascaded;
-        total.dozes += counters.dozes;
-        total.full_visits += counters.full_visits;
-        total.light_visits += counters.light_visits;
-        total.arena_bytes += wheel.arena_bytes();
+        let mut counters = *counters;
+        counters.registered += stats.taken;
+        counters.cancelled += stats.taken + stats.kept as u64;
+        Usage {
+            pending: wheel.len() - stats.kept,
+            arena_bytes: wheel.arena_bytes(),
+            counters,
+        }
     }
 
-    pub(crate) fn labels(&self) -> Option<&Labels> {
-        self.driver.labels()
+    pub(crate) fn driver(&self) -> &dyn Drive {
+        &*self.driver
     }
 
     /// Makes sure that a locked shard has a driver. Starts one if there is none.
@@ -294,9 +289,7 @@ impl Shard {
         state.counters.registered += 1;
         Ok(())
     }
-}
 
-impl Shard {
     /// Empties this thread's slot, for the timer that was just registered. The caller drops the waker with no lock held.
     #[inline]
     fn make_room(&self, state: &mut State) -> Option<Waker> {

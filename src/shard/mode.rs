@@ -11,7 +11,7 @@ pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// How a shard is driven. It decides how a registration is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// There is no driver. The next future that is polled starts one.
     Driverless,
     /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts those of the

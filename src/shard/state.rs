@@ -29,17 +29,24 @@ pub(super) struct State {
     pub(super) ledger: Ledger,
 }
 
-/// What a shard has done so far: the fields of [`Metrics`](crate::metrics::Metrics) of the same names, without what the ledger counts.
-#[derive(Default)]
-pub(super) struct Counters {
-    pub(super) registered: u64,
-    pub(super) expired: u64,
-    pub(super) cancelled: u64,
-    pub(super) rejected: u64,
-    pub(super) cascaded: u64,
-    pub(super) dozes: u64,
-    pub(super) full_visits: u64,
-    pub(super) light_visits: u64,
+/// What a shard has done so far, without what the ledger counts. `Metrics` has fields of the same names.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) registered: u64,
+    pub(crate) expired: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) rejected: u64,
+    pub(crate) cascaded: u64,
+    pub(crate) dozes: u64,
+    pub(crate) full_visits: u64,
+    pub(crate) light_visits: u64,
+}
+
+/// What a shard has done, the ledger included, and what it holds.
+pub(crate) struct Usage {
+    pub(crate) pending: usize,
+    pub(crate) arena_bytes: usize,
+    pub(crate) counters: Counters,
 }
 
 impl State {
@@ -56,6 +63,12 @@ impl State {
             true => Generation::of(self.attached, tick),
             false => Generation::UNKNOWN,
         }
+    }
+
+    /// The last generation in which an incoming entry is certainly pending: only a full visit transfers.
+    #[inline]
+    pub(super) fn until_full_visit(&self) -> Generation {
+        self.until(self.full_at)
     }
 
     /// When the driver is to visit next: at the next deadline, and a ticking shard at its next full visit at the latest.

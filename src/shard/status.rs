@@ -157,6 +157,16 @@ impl Shard {
         })
     }
 
+    /// The moment by the shard's own clock or, if it has none, by a reading.
+    pub(super) fn roughly_now(&self) -> Moment {
+        match self.reuse.generation() {
+            generation if self.ticks.load(Ordering::Relaxed) && generation != Generation::ENDED => {
+                Moment::of_wheel(self.tick.start_of(generation.tick()))
+            }
+            _ => self.glance(),
+        }
+    }
+
     #[inline]
     fn stamped(&self, read: impl Fn(Status) -> Instant) -> Moment {
         loop {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     Generation, Mode, Removal, Shard, ShardRef,
     claim::{Claim, Due, Progress},
-    reuse::{Candidate, WakerId},
+    reuse::Candidate,
 };
 use crate::{
     clock::{self, Moment},
@@ -206,7 +206,7 @@ impl Timer {
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match self.waits(waker) || self.takes_over(waker) {
             true => Poll::Pending,
-            false => self.poll_slowly(waker),
+            false => self.poll_locked(waker),
         }
     }
 
@@ -216,29 +216,18 @@ impl Timer {
         self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
     }
 
-    /// Begins to wait, if that needs no lock: takes over what its thread keeps.
-    #[inline]
-    pub(crate) fn takes_over(&mut self, waker: &Waker) -> bool {
-        match (&self.claim.key, self.claim.progress) {
-            (None, Progress::New | Progress::Waiting) => self.take_over(waker),
-            (None, Progress::Counting) => self.take_over_counting(waker),
-            _ => false,
-        }
-    }
-
     /// What [`Timer::poll`] does where the lock is needed.
     #[inline(never)]
-    pub(crate) fn poll_slowly(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match (&self.claim.key, self.claim.progress) {
+            (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(),
             (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
-            (None, Progress::New | Progress::Waiting) => self.register(waker),
-            (None, Progress::Counting) => self.register_counting(waker),
-            _ => self.complete(),
+            (None, _) => self.register(waker),
         }
     }
 
     /// Completes a timer that waits for nothing.
-    fn complete(&mut self) -> Poll<Result<(), Refusal>> {
+    pub(super) fn complete(&mut self) -> Poll<Result<(), Refusal>> {
         self.cancel();
         if self.claim.progress == Progress::Immediate {
             if self.shard.is_shutdown() {
@@ -247,49 +236,6 @@ impl Timer {
             self.claim.progress = Progress::Elapsed;
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Takes over the timer that this thread keeps, if it has a deadline that is no later than this one's.
-    #[inline]
-    fn take_over(&mut self, waker: &Waker) -> bool {
-        self.shard.follow_thread();
-        self.claim.settle(&self.shard);
-        let deadline = self.due();
-        if !deadline.is_wheel_time() {
-            return false;
-        }
-        let taken = self
-            .shard
-            .reuse
-            .take_by(waker, deadline.wheel_time(), self.shard.tick);
-        if let Some((key, candidate)) = taken {
-            self.claim.set_entry(key, candidate.until, candidate.waker);
-            self.claim.progress = Progress::Waiting;
-            return true;
-        }
-        false
-    }
-
-    /// Registers the timer, unless it is due already.
-    fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        let waker = waker.clone();
-        let mut state = self.shard.ensure_driven(self.shard.lock_to_register())?;
-        self.claim.settle(&self.shard);
-        let tick = state.tick_of(self.due());
-        if tick <= self.shard.reached(&state) {
-            self.claim.progress = Progress::Elapsed;
-            return Poll::Ready(Ok(()));
-        }
-        self.shard.admit(&mut state, self.claim.admission)?;
-        let (id, until) = (WakerId::of(&waker), state.until(tick));
-        let key = state.wheel.insert(tick, waker);
-        let spent = self.shard.make_room(&mut state);
-        self.shard.wake_driver_by(state, tick);
-        self.claim.set_entry(key, until, id);
-        self.claim.progress = Progress::Waiting;
-        // Last, because a waker may panic as it is dropped.
-        drop(spent);
-        Poll::Pending
     }
 
     /// Ends the timer: keeps it for the next of its task, if that can be.

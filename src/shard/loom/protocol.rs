@@ -29,8 +29,11 @@ fn two_sleepers(source: Source, dues: [fn(&World) -> Due; 2]) {
             });
         }
         world.drive(|| sleepers.are_done());
-        let metrics = world.metrics();
-        assert_eq!((metrics.expired, metrics.pending), (metrics.registered, 0));
+        let usage = world.usage();
+        assert_eq!(
+            (usage.counters.expired, usage.pending),
+            (usage.counters.registered, 0)
+        );
     });
 }
 
@@ -62,10 +65,10 @@ fn a_timer_is_cancelled_or_expires_never_both() {
             sleepers.one_is_done();
         });
         world.drive(|| sleepers.are_done());
-        let metrics = world.metrics();
-        assert_eq!(metrics.pending, 0);
+        let usage = world.usage();
+        assert_eq!(usage.pending, 0);
         assert!(
-            metrics.registered <= 1,
+            usage.counters.registered <= 1,
             "one that was due at once is not registered"
         );
     });
@@ -90,14 +93,14 @@ fn a_thread_moves_its_timer(source: Source, from: u32, ticks: &'static [u32], en
             sleepers.one_is_done();
         });
         world.drive(|| sleepers.are_done());
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
     });
 }
 
 #[test]
 fn a_timer_brought_forward_is_not_slept_through() {
     a_thread_moves_its_timer(Source::Test, 1_000, &[1], |world| {
-        assert_eq!(world.metrics().expired, 1);
+        assert_eq!(world.usage().counters.expired, 1);
     });
 }
 
@@ -165,8 +168,8 @@ fn a_light_visit_leaves_what_is_incoming() {
         world.model.tick.store(1, Ordering::SeqCst);
         world.turn(&mut Wakers::default());
         assert!(lock(&world.shard.state).wheel.has_incoming());
-        let metrics = world.metrics();
-        assert_eq!((metrics.full_visits, metrics.light_visits), (0, 1));
+        let usage = world.usage();
+        assert_eq!((usage.counters.full_visits, usage.counters.light_visits), (0, 1));
         drop((incoming, due, beside.join().unwrap()));
         world.assert_vacant();
     });
@@ -184,8 +187,8 @@ fn a_full_visit_that_comes_late_is_one() {
             thread::spawn(move || drop(world.count_down(3, Waker::noop()).unwrap()))
         };
         world.turn(&mut Wakers::default());
-        let metrics = world.metrics();
-        assert_eq!(metrics.full_visits, 1);
+        let usage = world.usage();
+        assert_eq!(usage.counters.full_visits, 1);
         beside.join().unwrap();
         drop(timers);
         world.assert_vacant();
@@ -212,7 +215,7 @@ fn a_shutdown_leaves_nobody_hanging() {
             Ok(()) => assert_eq!(cancelled, 0),
             Err(refusal) => assert_eq!(refusal, Refusal::Shutdown),
         }
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
     });
 }
 
@@ -230,8 +233,8 @@ fn a_limit_is_exact_and_all_room_comes_back() {
             });
         }
         world.drive(|| sleepers.are_done());
-        let metrics = world.metrics();
-        assert_eq!(metrics.pending, 0);
+        let usage = world.usage();
+        assert_eq!(usage.pending, 0);
         assert!(world.start(world.at(9), Waker::noop()).is_ok());
     });
 }
@@ -252,6 +255,6 @@ fn a_driver_that_goes_has_every_future_look_for_another() {
         wakers.due.drain(..).for_each(Waker::wake);
         world.shard.attach(world.clock, 1);
         world.drive(|| sleepers.are_done());
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
     });
 }

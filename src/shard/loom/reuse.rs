@@ -39,10 +39,10 @@ fn a_timer_taken_over_is_never_early_and_not_slept_through() {
         world.drive(|| sleepers.are_done());
         drop(first);
         world.assert_vacant();
-        let metrics = world.metrics();
+        let usage = world.usage();
         // In a shard that dozes again, what was taken over re-arms at its old deadline, and counts anew.
-        assert!((3..=4).contains(&metrics.registered), "{metrics:?}");
-        assert_eq!(metrics.pending, 0);
+        assert!((3..=4).contains(&usage.counters.registered));
+        assert_eq!(usage.pending, 0);
     });
 }
 
@@ -56,7 +56,7 @@ fn a_kept_timer_leaves_nothing_behind() {
             let waker = Waker::from(Task::new());
             let timer = other.count_down(1, &waker).unwrap();
             // Loom lets the visits come in between at a lock, if not at a load.
-            other.metrics();
+            other.usage();
             drop(timer);
         });
         // The last visits may find nothing new, and have the shard doze.
@@ -66,9 +66,9 @@ fn a_kept_timer_leaves_nothing_behind() {
         }
         canceller.join().unwrap();
         drop(first);
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
-        assert_eq!(world.metrics().registered, 2);
+        assert_eq!(world.usage().counters.registered, 2);
     });
 }
 
@@ -98,7 +98,7 @@ fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'st
         let outcome = sleeper.join().unwrap();
         assert!(matches!(outcome, Ok(()) | Err(Refusal::Shutdown)), "{outcome:?}");
         drop(first);
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
     });
 }
@@ -130,7 +130,7 @@ fn one_deadline_after_the_other(first: u32, then: u32) {
             sleepers.one_is_done();
         });
         world.drive(|| sleepers.are_done());
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
     });
 }
@@ -186,9 +186,9 @@ fn two_threads_keep_timers_of_one_shard() {
             task.join().unwrap();
         }
         drop(first);
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
-        assert_eq!(world.metrics().registered, 5);
+        assert_eq!(world.usage().counters.registered, 5);
         // A thread of a model drops its locals after it can be joined. This one's slot stays.
         while lock(&world.shard.state).ledger.len() > 1 {
             thread::yield_now();
@@ -218,12 +218,12 @@ fn a_timer_that_goes_from_slot_to_slot_is_counted_once() {
         });
         ready.0.wait();
         let onlooker = world.clone();
-        let onlooker = thread::spawn(move || onlooker.metrics().pending);
+        let onlooker = thread::spawn(move || onlooker.usage().pending);
         *handed_over.0.lock().unwrap() = Some(world.count_down(1, &waker).unwrap());
         handed_over.1.0.ring();
         assert!(onlooker.join().unwrap() <= 1);
         second.join().unwrap();
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
     });
 }
@@ -251,7 +251,7 @@ fn a_driver_that_has_nothing_left_to_drive_for_leaves_nothing_in_a_slot() {
             world.replace_driver();
         }
         canceller.join().unwrap();
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
         drop(wakers);
         assert_eq!(Arc::strong_count(&task), 1, "a waker is kept");
@@ -271,7 +271,7 @@ fn a_timer_kept_while_the_driver_goes_is_not_removed_and_taken() {
         let mut timer = world.count_down(3, &waker).unwrap();
         assert!(timer.poll(&waker).is_pending());
         driver.join().unwrap();
-        assert_eq!(world.metrics().pending, 2, "what was taken was removed, too");
+        assert_eq!(world.usage().pending, 2, "what was taken was removed, too");
         drop((timer, first));
     });
 }
@@ -293,11 +293,11 @@ fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
         driver.join().unwrap();
         let arena = lock(&world.shard.state).wheel.len();
         assert_eq!(
-            (arena, world.metrics().pending),
+            (arena, world.usage().pending),
             (1, 1),
             "what was taken was removed, too"
         );
         drop((timer, first));
-        assert_eq!(world.metrics().pending, 0);
+        assert_eq!(world.usage().pending, 0);
     });
 }

@@ -1,6 +1,7 @@
 //! What stands for the driver, its runtime and the tasks.
 
 use std::{
+    any::Any,
     sync::Arc,
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -12,11 +13,10 @@ use loom::{
 };
 use tokio::time::Instant;
 
-use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Wakers};
+use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Usage, Wakers};
 use crate::{
     clock::{Clock, Moment, Source},
     error::Refusal,
-    metrics::Metrics,
     sync::{AtomicU64, Ordering, lock, planted},
     timing_wheel::{Nanos, Tick, TickDuration, TimingWheel},
 };
@@ -67,6 +67,10 @@ impl Drive for Model {
 
     fn wake_task(&self) {
         self.bell.ring();
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 
     fn instant_here(&self, instant: Instant) -> Instant {
@@ -146,14 +150,14 @@ impl World {
         self.shard.moment_of(self.model.start + TICK * tick)
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
-        let mut metrics = Metrics::default();
-        self.shard.add_metrics(&mut metrics);
+    pub(super) fn usage(&self) -> Usage {
+        let usage = self.shard.usage();
+        let counters = &usage.counters;
         assert_eq!(
-            metrics.registered,
-            metrics.expired + metrics.cancelled + metrics.pending as u64
+            counters.registered,
+            counters.expired + counters.cancelled + usage.pending as u64
         );
-        metrics
+        usage
     }
 
     /// Drives until `done`: visits, wakes, and waits as the driver's task does.

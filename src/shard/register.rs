@@ -1,18 +1,50 @@
-//! A timer that is due so long after its registration.
+//! How a timer begins to wait: it takes over what its thread keeps, without the lock, or is registered.
 //!
-//! In a shard that ticks, this needs no clock: the entry is incoming, with its delay, and the next visit counts from its own
-//! reading. In one that dozes, the clock is read, and the timer has a deadline from then on.
+//! A timer that is due at an instant goes into the bucket of that. One that is due so long after its registration needs no clock in a shard
+//! that ticks: its entry is incoming, with its delay, and the next full visit counts from its own reading. In a shard that dozes, the clock is
+//! read, and the timer has a deadline from then on.
 
 use std::task::{Poll, Waker};
 
 use super::{
-    Admission, Generation, Shard, State, Timer,
-    claim::Progress,
+    Timer,
+    claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
 use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
 
 impl Timer {
+    /// Begins to wait, if that needs no lock: takes over what its thread keeps.
+    #[inline]
+    pub(crate) fn takes_over(&mut self, waker: &Waker) -> bool {
+        match (&self.claim.key, self.claim.progress) {
+            (None, Progress::New | Progress::Waiting) => self.take_over(waker),
+            (None, Progress::Counting) => self.take_over_counting(waker),
+            _ => false,
+        }
+    }
+
+    /// Takes over the timer that this thread keeps, if it has a deadline that is no later than this one's.
+    #[inline]
+    fn take_over(&mut self, waker: &Waker) -> bool {
+        self.shard.follow_thread();
+        self.claim.settle(&self.shard);
+        let deadline = self.due();
+        if !deadline.is_wheel_time() {
+            return false;
+        }
+        let taken = self
+            .shard
+            .reuse
+            .take_by(waker, deadline.wheel_time(), self.shard.tick);
+        if let Some((key, candidate)) = taken {
+            self.claim.set_entry(key, candidate.until, candidate.waker);
+            self.claim.progress = Progress::Waiting;
+            return true;
+        }
+        false
+    }
+
     /// Takes over the timer that this thread keeps, if that is of the same delay, or has a deadline that is no later than this one's.
     #[inline]
     pub(super) fn take_over_counting(&mut self, waker: &Waker) -> bool {
@@ -64,26 +96,29 @@ impl Timer {
             return false;
         };
         state.wheel.reinsert_incoming(&key, self.claim.incoming_delay());
-        let until = shard.pending_until_full_visit(&state);
+        let until = state.until_full_visit();
         drop(state);
         self.claim.set_entry(key, until, id);
         true
     }
 
-    /// Registers the timer, unless it is due at once.
-    pub(super) fn register_counting(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        let delay = self.claim.incoming_delay();
-        if delay == Nanos::ZERO {
-            self.claim.progress = Progress::Immediate;
-            return self.poll_slowly(waker);
-        }
+    /// Registers the timer, unless it is due already.
+    pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+        let delay = match self.claim.due() {
+            Due::In(Nanos::ZERO) => {
+                self.claim.progress = Progress::Immediate;
+                return self.complete();
+            }
+            Due::In(delay) => Some(delay),
+            Due::At(_) => None,
+        };
         let waker = waker.clone();
         let id = WakerId::of(&waker);
         let shard = &self.shard;
         let mut state = shard.lock_to_register();
-        if state.mode.is_ticking() {
-            shard.admit(&mut state, Admission::New)?;
-            let until = shard.pending_until_full_visit(&state);
+        if let Some(delay) = delay.filter(|_| state.mode.is_ticking()) {
+            shard.admit(&mut state, self.claim.admission)?;
+            let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
             let spent = shard.make_room(&mut state);
             drop(state);
@@ -92,38 +127,39 @@ impl Timer {
             return Poll::Pending;
         }
         let mut state = shard.ensure_driven(state)?;
-        shard.admit(&mut state, Admission::New)?;
-        let now = state.clock.shift().to_wheel(Moment::of(shard.read_clock()));
-        let due = now.after(delay);
-        let tick = shard.tick.deadline_tick(due.wheel_time());
+        let counted = delay.map(|delay| {
+            let now = state.clock.shift().to_wheel(Moment::of(shard.read_clock()));
+            (now, now.after(delay))
+        });
+        self.claim.settle(shard);
+        let deadline = counted.map_or_else(|| self.due(), |(_, deadline)| deadline);
+        let tick = state.tick_of(deadline);
+        if counted.is_none() && tick <= shard.reached(&state) {
+            self.claim.progress = Progress::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        shard.admit(&mut state, self.claim.admission)?;
         let until = state.until(tick);
         let key = state.wheel.insert(tick, waker);
-        let now = shard.tick.tick_at(now.wheel_time());
         let mut wake_at = tick;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
-        let ticks = state.mode.is_ticking();
-        if !ticks && state.count_registration(now, shard.cadence, shard.reuse.were_many()) {
-            wake_at = tick.min(state.full_at);
-            // The last visit may be long ago. The clock of a shard that ticks is its generation, and begins here.
-            let begins = shard.generation_at(&state, now);
-            shard.end_generation(&mut state, begins, &mut emptied);
-            shard.ticks.store(true, Ordering::Relaxed);
+        if let Some((now, _)) = counted.filter(|_| !state.mode.is_ticking()) {
+            let now = shard.tick.tick_at(now.wheel_time());
+            if state.count_registration(now, shard.cadence, shard.reuse.were_many()) {
+                wake_at = tick.min(state.full_at);
+                // The last visit may be long ago. The clock of a shard that ticks is its generation, and begins here.
+                let begins = shard.generation_at(&state, now);
+                shard.end_generation(&mut state, begins, &mut emptied);
+                shard.ticks.store(true, Ordering::Relaxed);
+            }
         }
         let spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
         self.claim.set_entry(key, until, id);
-        self.claim.set_deadline(due);
+        self.claim.set_deadline(deadline);
         // Last, because a waker may panic as it is dropped.
         drop((spent, emptied));
         Poll::Pending
-    }
-}
-
-impl Shard {
-    /// Until when an incoming timer is certainly pending: only a full visit transfers.
-    #[inline]
-    fn pending_until_full_visit(&self, state: &State) -> Generation {
-        state.until(state.full_at)
     }
 }

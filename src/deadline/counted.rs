@@ -1,57 +1,10 @@
 //! Scopes that are counted under a label.
 
-use std::{future::IntoFuture, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Within;
 use crate::{labelled::Labelled, labels::Count};
-
-impl Labelled {
-    /// Makes a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts what comes of it.
-    ///
-    /// It counts as a [`timeout`](Labelled::timeout) of this label does, except that no scope is refused. In a scope around, what
-    /// counts is how much was left of the sooner of the two.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::Wheel;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// wheel.labelled("checkout").within(Duration::from_secs(1), async { 7 }).await.unwrap();
-    /// assert_eq!(wheel.snapshot().labels[0].completed, 1);
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        self.wheel().within(duration, future).counted(Counted::new(self))
-    }
-
-    /// Makes a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts what comes of it.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::{future::pending, time::Duration};
-    /// use tickwheel::{Wheel, time::Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// let soon = Instant::now() + Duration::from_millis(10);
-    /// wheel.labelled("report").until(soon, pending::<()>()).await.unwrap_err();
-    /// assert_eq!(wheel.snapshot().labels[0].elapsed, 1);
-    /// # }
-    /// ```
-    #[cfg_attr(feature = "console", track_caller)]
-    pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        self.wheel().until(deadline, future).counted(Counted::new(self))
-    }
-}
 
 /// Counts the beginning of a scope, and how it ends: as cancelled, if it is dropped before.
 #[derive(Debug)]
@@ -62,7 +15,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    fn new(labelled: &Labelled) -> Counted {
+    pub(super) fn new(labelled: &Labelled) -> Counted {
         Counted {
             labelled: labelled.clone(),
             begun: None,

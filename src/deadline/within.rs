@@ -16,8 +16,8 @@ use super::{
     scope::{Shields, current, inside, poll_inside, sooner},
 };
 use crate::{
-    budget, clock::saturating_add, current::with_wheel, fallback_sleep::FallbackSleep, labels::Count,
-    time::error::Elapsed, wheel::Wheel,
+    budget, clock::saturating_add, current::with_wheel, fallback_sleep::FallbackSleep, labelled::Labelled,
+    labels::Count, time::error::Elapsed, wheel::Wheel,
 };
 
 /// Gives `future`, and all that it awaits, until `duration` has passed since its first poll, on the current wheel.
@@ -134,6 +134,52 @@ impl Wheel {
             Some(self.sleep_until_or_tokio(deadline)),
             future,
         )
+    }
+}
+
+impl Labelled {
+    /// Makes a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts what comes of it.
+    ///
+    /// It counts as a [`timeout`](Labelled::timeout) of this label does, except that no scope is refused. In a scope around, what
+    /// counts is how much was left of the sooner of the two.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.labelled("checkout").within(Duration::from_secs(1), async { 7 }).await.unwrap();
+    /// assert_eq!(wheel.snapshot().labels[0].completed, 1);
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
+        self.wheel().within(duration, future).counted(Counted::new(self))
+    }
+
+    /// Makes a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts what comes of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::{future::pending, time::Duration};
+    /// use tickwheel::{Wheel, time::Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let soon = Instant::now() + Duration::from_millis(10);
+    /// wheel.labelled("report").until(soon, pending::<()>()).await.unwrap_err();
+    /// assert_eq!(wheel.snapshot().labels[0].elapsed, 1);
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
+        self.wheel().until(deadline, future).counted(Counted::new(self))
     }
 }
 

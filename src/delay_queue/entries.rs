@@ -158,9 +158,9 @@ impl<T> Entries<T> {
 
     /// Takes out what is in a cell, which [`find`](Entries::find) has returned.
     #[inline]
-    pub(super) fn remove(&mut self, cell: u32) -> Option<Expired<T>> {
+    pub(super) fn remove(&mut self, cell: u32) -> Option<(Tick, Expired<T>)> {
         let (tick, entry) = self.agenda.remove(cell)?;
-        self.make_expired(tick, entry)
+        Some((tick, self.make_expired(tick, entry)?))
     }
 
     /// Takes out the first entry that is due by `now`.
@@ -175,18 +175,13 @@ impl<T> Entries<T> {
         if !self.moved.is_empty() {
             self.moved.remove(&sequence);
         }
-        let (tick, origin) = match is_beyond(tick) {
-            true => (ORIGIN, self.beyond.remove(&sequence)?),
-            false => (tick, self.origin?),
+        let deadline = match is_beyond(tick) {
+            true => self.beyond.remove(&sequence)?,
+            false => instant_of(tick, self.origin?),
         };
         // The entry has gone, so no cell is right.
         let key = Key { sequence, cell: 0 };
-        Some(Expired {
-            value,
-            key,
-            tick,
-            origin,
-        })
+        Some(Expired { value, key, deadline })
     }
 
     /// The key of what comes next.
@@ -230,7 +225,7 @@ fn is_beyond(tick: Tick) -> bool {
 }
 
 /// The instant of a tick counted from `origin`.
-pub(super) fn instant_of(tick: Tick, origin: Instant) -> Instant {
+fn instant_of(tick: Tick, origin: Instant) -> Instant {
     let instant = match tick.0.checked_sub(ORIGIN.0) {
         Some(after) => origin.checked_add(Duration::from_nanos(after)),
         None => origin.checked_sub(Duration::from_nanos(ORIGIN.0 - tick.0)),

@@ -4,8 +4,7 @@ use std::fmt;
 
 use tokio::time::Instant;
 
-use super::{Key, entries::instant_of};
-use crate::agenda::Tick;
+use super::Key;
 
 /// An entry that has left a [`DelayQueue`](super::DelayQueue): it expired or was removed.
 ///
@@ -31,8 +30,7 @@ pub struct Expired<T> {
     pub(super) value: T,
     pub(super) key: Key,
     /// The deadline, and the instant from which ticks are counted. The deadline is worked out only for those who ask for it.
-    pub(super) tick: Tick,
-    pub(super) origin: Instant,
+    pub(super) deadline: Instant,
 }
 
 impl<T> Expired<T> {
@@ -53,7 +51,7 @@ impl<T> Expired<T> {
 
     /// Returns the deadline of the entry: the very instant for which it was last set, not rounded.
     pub fn deadline(&self) -> Instant {
-        instant_of(self.tick, self.origin)
+        self.deadline
     }
 
     /// Returns the key by which the entry was known.

@@ -266,8 +266,8 @@ impl<T> DelayQueue<T> {
     /// ```
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         let cell = self.entries.find(key)?;
-        let removed = self.entries.remove(cell)?;
-        if self.first_by.is_some_and(|first| removed.tick <= first) {
+        let (tick, removed) = self.entries.remove(cell)?;
+        if self.first_by.is_some_and(|first| tick <= first) {
             self.first_has_gone();
         }
         if self.is_empty() {

@@ -55,9 +55,9 @@ use crate::{error::TimeoutError, wheel::Wheel};
 /// ```
 #[derive(Clone)]
 pub struct TimeoutLayer<D = Duration, A = Fail> {
-    pub(super) wheel: Wheel,
-    pub(super) durations: D,
-    pub(super) answer: A,
+    wheel: Wheel,
+    durations: D,
+    answer: A,
 }
 
 /// Wraps services in a [`Respond`](super::Respond). It is made by [`TimeoutLayer::respond_with`].
@@ -154,8 +154,12 @@ impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
     type Service = Timeout<S, D, A>;
 
     fn layer(&self, inner: S) -> Timeout<S, D, A> {
-        let layer = self.clone();
-        Timeout { inner, layer }
+        Timeout {
+            inner,
+            wheel: self.wheel.clone(),
+            durations: self.durations.clone(),
+            answer: self.answer.clone(),
+        }
     }
 }
 

@@ -9,11 +9,10 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
-use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    TimeoutFor, TimeoutLayer,
+    TimeoutFor,
     answer::{Answer, Fail, RespondWith},
 };
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
@@ -64,7 +63,9 @@ use crate::{error::TimeoutError, timeout, wheel::Wheel};
 #[derive(Clone)]
 pub struct Timeout<S, D = Duration, A = Fail> {
     pub(super) inner: S,
-    pub(super) layer: TimeoutLayer<D, A>,
+    pub(super) wheel: Wheel,
+    pub(super) durations: D,
+    pub(super) answer: A,
 }
 
 /// A service that answers itself if the service inside does not answer in time.
@@ -119,7 +120,12 @@ impl<S> Timeout<S> {
     /// let service = Timeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
     /// ```
     pub fn new(wheel: &Wheel, duration: Duration, inner: S) -> Timeout<S> {
-        TimeoutLayer::new(wheel, duration).layer(inner)
+        Timeout {
+            inner,
+            wheel: wheel.clone(),
+            durations: duration,
+            answer: Fail,
+        }
     }
 }
 
@@ -139,7 +145,12 @@ impl<S, D> Timeout<S, D> {
     where
         D: Fn(&Request) -> Duration + Clone,
     {
-        TimeoutLayer::per_request(wheel, duration).layer(inner)
+        Timeout {
+            inner,
+            wheel: wheel.clone(),
+            durations: duration,
+            answer: Fail,
+        }
     }
 
     /// Makes a service that answers with what `respond` returns for the [`TimeoutError`], as [`TimeoutLayer::respond_with`] does.
@@ -159,7 +170,9 @@ impl<S, D> Timeout<S, D> {
     {
         Timeout {
             inner: self.inner,
-            layer: self.layer.respond_with(respond),
+            wheel: self.wheel,
+            durations: self.durations,
+            answer: RespondWith(respond),
         }
     }
 }
@@ -217,10 +230,10 @@ where
     }
 
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
-        let duration = self.layer.durations.timeout_for(&request);
+        let duration = self.durations.timeout_for(&request);
         ResponseFuture {
-            response: self.layer.wheel.timeout(duration, self.inner.call(request)),
-            answer: self.layer.answer.clone(),
+            response: self.wheel.timeout(duration, self.inner.call(request)),
+            answer: self.answer.clone(),
         }
     }
 }
@@ -229,7 +242,7 @@ impl<S: fmt::Debug, D, A> fmt::Debug for Timeout<S, D, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timeout")
             .field("inner", &self.inner)
-            .field("wheel", &self.layer.wheel)
+            .field("wheel", &self.wheel)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 //! An acceptor that makes the timers of what it spawns, which other workers poll: `acceptor [--tasks N] [--rounds N]`.
 //!
+//! With `--cfg tokio_unstable`, Tokio's alternative timer is one of the peers.
+//!
 //! Each task has a timeout around its work, which waits three times, and a sleep beside it. A thousand run at once.
 
 use std::{pin::pin, sync::Arc, time::Duration};
@@ -19,14 +21,16 @@ const AT_ONCE: u32 = 1_000;
 fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
-        return in_turn(&arguments, &["none", "tickwheel", "tokio"]);
+        let alt: &[_] = if cfg!(tokio_unstable) { &["tokio-alt"] } else { &[] };
+        return in_turn(&arguments, &[&["none", "tickwheel", "tokio"], alt].concat());
     };
     let tasks = arguments.number("tasks", 1_000_000);
     let workers = arguments.number("workers", process::cores() as u64) as usize;
     let (took, cpu) = match peer.as_str() {
-        "none" => accept(Nothing, tasks, workers),
-        "tickwheel" => accept(Wheel::new(), tasks, workers),
-        "tokio" => accept(Tokio, tasks, workers),
+        "none" => accept(Nothing, tasks, workers, false),
+        "tickwheel" => accept(Wheel::new(), tasks, workers, false),
+        "tokio" => accept(Tokio, tasks, workers, false),
+        "tokio-alt" => accept(Tokio, tasks, workers, true),
         peer => panic!("there is no {peer}"),
     };
     let line = Line::new("program")
@@ -39,8 +43,13 @@ fn main() {
     );
 }
 
-fn accept<T: Timers>(timers: T, tasks: u64, workers: usize) -> (Duration, Duration) {
+fn accept<T: Timers>(timers: T, tasks: u64, workers: usize, alt: bool) -> (Duration, Duration) {
     let mut builder = Builder::new_multi_thread();
+    #[cfg(tokio_unstable)]
+    if alt {
+        builder.enable_alt_timer();
+    }
+    assert!(cfg!(tokio_unstable) || !alt, "it needs --cfg tokio_unstable");
     let builder = builder.worker_threads(workers.max(2)).enable_time();
     let runtime = builder.build().expect("the runtime starts");
     let accepting = async move {

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    future::Future,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker},
@@ -12,7 +13,7 @@ use tokio::{runtime::Handle, task, time::Instant};
 use super::{
     shared::{Shared, current_runtime},
     task::{DriverWaker, Guard},
-    timer::Timer,
+    timer::{Timer, begin_of_millisecond},
     turn::Driver,
 };
 use crate::{
@@ -91,14 +92,20 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
         let (now, source) = (Instant::now(), Source::of(&runtime));
         let waker = DriverWaker::new(shared, number, runtime.clone(), source);
         let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)));
-        drop(entered);
         // Wheel time goes on by the last driver's clock where that is this one's too, and else from where it stopped.
         let both_real = slot.clock.source.is_real() && source.is_real();
         let comes_back = slot.runtime == Some(runtime.id());
         let keeps_clock = slot.driver > 0 && (both_real || comes_back);
         if !keeps_clock {
-            slot.clock = Clock::new(now, slot.stopped_at, TickDuration::new(shared.tick), source);
+            // Ticks begin with Tokio's milliseconds, so that a deadline is rounded up only once. On a test's clock they begin here, so
+            // that a duration is exact. Later ones begin where the last driver stopped.
+            let origin = match source.is_real() && slot.driver == 0 {
+                true => begin_of_millisecond(now),
+                false => now,
+            };
+            slot.clock = Clock::new(origin, slot.stopped_at, TickDuration::new(shared.tick), source);
         }
+        drop(entered);
         slot.clock.source = source;
         slot.runtime = Some(runtime.id());
         slot.taken = true;

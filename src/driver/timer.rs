@@ -19,6 +19,9 @@
 //!   `runtime/time/mod.rs` fires the entry, releases its lock and calls the waker before it returns. That thread holds the alarm's lock
 //!   here, which is why [`sets_timer`] exists.
 //!
+//! - A sleep whose millisecond has been processed already elapses as it is reset, in `Handle::reregister` too. If that changed, ticks would
+//!   begin anywhere between Tokio's milliseconds, and timers would be half a millisecond later on average ([`begin_of_millisecond`]).
+//!
 //! The timer is an [`Interval`] because it keeps its sleep in a box, and so is [`Unpin`] and can be part of a plan. When it has fired,
 //! `Interval::poll_tick` moves it on without registering it (`reset_without_timer` in `time/interval.rs`), so a driver that has come is not
 //! woken again until it sets the timer.
@@ -41,6 +44,15 @@ use super::alarm::WaitsOn;
 
 /// How long the driver lets others run, where it has more to do.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// How often to look for the millisecond that was processed last.
+const TRIES: usize = 3;
+
+/// In what Tokio counts time.
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// How long ago a runtime may have processed its timers last.
+const PROCESSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Tokio's timer, and what it wakes.
 pub(super) struct Timer {
@@ -89,6 +101,43 @@ impl WaitsOn for Timer {
     }
 }
 
+/// The beginning of the millisecond in which `now` lies, as Tokio counts them. `now` itself where that cannot be found. The caller has
+/// entered the runtime.
+///
+/// Tokio rounds every deadline up to a millisecond of its own, which it counts from a start that it does not tell. But a sleep elapses as it
+/// is reset, if its millisecond is not after the one that was processed last. So halving finds where that one begins.
+pub(super) fn begin_of_millisecond(now: Instant) -> Instant {
+    let mut sleep = pin!(tokio::time::sleep_until(now));
+    let mut has_come = |at| {
+        sleep.as_mut().reset(at);
+        sleep.is_elapsed()
+    };
+    // The runtime may process its timers meanwhile. Then this is tried again.
+    let processed = (0..TRIES).find_map(|_| processed_last(now, &mut has_come));
+    let Some(processed) = processed else { return now };
+    let since = (now - processed).subsec_nanos() % MILLISECOND.subsec_nanos();
+    now - Duration::from_nanos(since.into())
+}
+
+/// The last instant that has come, as far as timers have been processed.
+fn processed_last(now: Instant, mut has_come: impl FnMut(Instant) -> bool) -> Option<Instant> {
+    let mut span = MILLISECOND;
+    let mut come = now.checked_sub(span)?;
+    while !has_come(come) {
+        span *= 2;
+        come = now.checked_sub(span).filter(|_| span < PROCESSED_WITHIN)?;
+    }
+    let mut to_come = now + MILLISECOND;
+    while to_come - come > Duration::from_nanos(1) {
+        let between = come + (to_come - come) / 2;
+        match has_come(between) {
+            true => come = between,
+            false => to_come = between,
+        }
+    }
+    (!has_come(to_come)).then_some(come)
+}
+
 thread_local! {
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
@@ -112,5 +161,36 @@ impl Setting {
 impl Drop for Setting {
     fn drop(&mut self) {
         SETTING.set(false);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_millisecond_begins_where_tokios_does() {
+        let start = Instant::now();
+        for micros in [0, 300, 699, 1, 999_001, 70_000_000, 0] {
+            tokio::time::advance(Duration::from_micros(micros)).await;
+            let now = Instant::now();
+            let since = (now - start).subsec_nanos() % MILLISECOND.subsec_nanos();
+            assert_eq!(
+                begin_of_millisecond(now),
+                now - Duration::from_nanos(since.into())
+            );
+        }
+    }
+
+    /// However long the runtime has processed no timers: nobody drives it meanwhile.
+    #[tokio::test]
+    async fn on_the_real_clock_milliseconds_are_whole_ones_apart() {
+        let first = begin_of_millisecond(Instant::now());
+        for _ in 0..100 {
+            let now = Instant::now();
+            let begin = begin_of_millisecond(now);
+            assert!(begin <= now && now - begin < MILLISECOND);
+            assert_eq!((begin - first).subsec_nanos() % MILLISECOND.subsec_nanos(), 0);
+        }
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! A future that completes spends one unit, and a poll without budget left starts nothing.
 
-use std::task::{Context, Poll, ready};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+};
 
 use tokio::task::coop;
 
@@ -21,4 +25,17 @@ pub(crate) fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
 pub(crate) fn poll_spend(cx: &mut Context<'_>) -> Poll<()> {
     ready!(coop::poll_proceed(cx)).made_progress();
     Poll::Ready(())
+}
+
+/// Polls a timer after the future that it limits. A future that always uses up the budget must not keep its timer from elapsing, so the
+/// timer goes without one if there was some before the future was polled.
+pub(crate) fn poll_after<T: Future>(
+    had_budget: bool,
+    timer: Pin<&mut T>,
+    cx: &mut Context<'_>,
+) -> Poll<T::Output> {
+    match had_budget && !coop::has_budget_remaining() {
+        true => pin!(coop::unconstrained(timer)).poll(cx),
+        false => timer.poll(cx),
+    }
 }

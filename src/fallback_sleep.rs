@@ -109,16 +109,60 @@ pub struct FallbackSleep {
     fallback: Fallback,
 }
 
-/// What the sleep waits on instead of the wheel.
-#[derive(Debug)]
-enum Fallback {
-    /// The wheel has not refused.
+/// What a timer waits on once its wheel has refused it. A future, to be polled after [`begin`](Fallback::begin).
+#[derive(Debug, Default)]
+pub(crate) enum Fallback {
+    /// The wheel has not refused the timer.
+    #[default]
     Unused,
     Tokio(Pin<Box<time::Sleep>>),
-    /// The wheel has refused, and Tokio has no timer here.
-    Unavailable,
-    /// The sleep has completed without the wheel.
+    /// There is no timer of Tokio's here either. It ends at its second poll, for which its task is woken.
+    Unavailable {
+        woken: bool,
+    },
     Elapsed,
+}
+
+impl Fallback {
+    pub(crate) fn is_unused(&self) -> bool {
+        matches!(self, Fallback::Unused)
+    }
+
+    /// The wheel has refused a timer that would have been due at `deadline`.
+    #[cold]
+    pub(crate) fn begin(&mut self, deadline: Instant) {
+        *self = tokio_sleep(deadline).map_or(Fallback::Unavailable { woken: false }, Fallback::Tokio);
+    }
+
+    /// The timer was reset.
+    pub(crate) fn reset(&mut self, deadline: impl FnOnce() -> Instant) {
+        match self {
+            Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(deadline()),
+            Fallback::Elapsed => *self = Fallback::Unused,
+            Fallback::Unused | Fallback::Unavailable { .. } => {}
+        }
+    }
+}
+
+impl Future for Fallback {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self {
+            Fallback::Tokio(tokio_sleep) => ready!(tokio_sleep.as_mut().poll(cx)),
+            Fallback::Unavailable { woken: woken @ false } => {
+                // A loop around such a timer must let other tasks run.
+                *woken = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Fallback::Unused | Fallback::Unavailable { .. } | Fallback::Elapsed => {
+                ready!(budget::poll_spend(cx))
+            }
+        }
+        *self = Fallback::Elapsed;
+        Poll::Ready(())
+    }
 }
 
 impl FallbackSleep {
@@ -164,7 +208,7 @@ impl FallbackSleep {
         match &self.fallback {
             Fallback::Unused => self.sleep.is_elapsed(),
             Fallback::Tokio(tokio_sleep) => tokio_sleep.is_elapsed(),
-            Fallback::Unavailable => false,
+            Fallback::Unavailable { .. } => false,
             Fallback::Elapsed => true,
         }
     }
@@ -190,29 +234,19 @@ impl FallbackSleep {
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
-        self.follow();
+        self.fallback.reset(|| self.sleep.refused_until());
     }
 
     /// Moves the sleep to `duration` from now.
     #[cfg(feature = "stream")]
     pub(crate) fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
-        self.follow();
+        self.fallback.reset(|| self.sleep.refused_until());
     }
 
     /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.
     pub(crate) fn remove(mut self) {
         self.sleep.remove();
-    }
-
-    /// Moves the fallback, if there is one, to the sleep's new deadline.
-    fn follow(&mut self) {
-        match &mut self.fallback {
-            Fallback::Unused => {}
-            Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(self.sleep.refused_until()),
-            Fallback::Elapsed => self.fallback = Fallback::Unused,
-            Fallback::Unavailable => {}
-        }
     }
 }
 
@@ -221,26 +255,14 @@ impl Future for FallbackSleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Fallback::Unused = self.fallback {
-            if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {
+        let FallbackSleep { sleep, fallback } = &mut *self;
+        if fallback.is_unused() {
+            if ready!(Pin::new(&mut *sleep).poll(cx)).is_ok() {
                 return Poll::Ready(());
             }
-            match tokio_sleep(self.sleep.refused_until()) {
-                Some(tokio_sleep) => self.fallback = Fallback::Tokio(tokio_sleep),
-                None => {
-                    // A loop around such a sleep must let other tasks run.
-                    self.fallback = Fallback::Unavailable;
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
+            fallback.begin(sleep.refused_until());
         }
-        match &mut self.fallback {
-            Fallback::Tokio(tokio_sleep) => ready!(tokio_sleep.as_mut().poll(cx)),
-            Fallback::Unused | Fallback::Unavailable | Fallback::Elapsed => ready!(budget::poll_spend(cx)),
-        }
-        self.fallback = Fallback::Elapsed;
-        Poll::Ready(())
+        Pin::new(fallback).poll(cx)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, IntoFuture},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -345,8 +345,5 @@ fn poll_timer(
         None => timer.insert(with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline))),
     };
     *armed = Some(deadline);
-    match used_up {
-        true => pin!(coop::unconstrained(sleep)).poll(cx),
-        false => Pin::new(sleep).poll(cx),
-    }
+    budget::poll_after(had_budget, Pin::new(sleep), cx)
 }

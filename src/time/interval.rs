@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::poll_fn,
+    future::{Future, poll_fn},
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -10,7 +10,7 @@ use std::{
 use futures_core::Stream;
 
 use super::{Duration, Instant, MissedTickBehavior};
-use crate::{current, interval};
+use crate::{current, fallback_sleep::Fallback, interval};
 
 /// Creates an interval that ticks every `period`, on the wheel of the runtime in which it is made.
 ///
@@ -95,15 +95,14 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// ```
 pub struct Interval {
     interval: interval::Interval,
-    /// Waits for the next tick on Tokio's timer, if the wheel has refused it.
-    tokio_sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    fallback: Fallback,
 }
 
 impl Interval {
     fn new(interval: interval::Interval) -> Interval {
         Interval {
             interval,
-            tokio_sleep: None,
+            fallback: Fallback::Unused,
         }
     }
 
@@ -140,20 +139,15 @@ impl Interval {
     /// # }
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let tokio_sleep = match &mut self.tokio_sleep {
-            Some(tokio_sleep) => tokio_sleep,
-            None => {
-                if let Ok(tick) = ready!(self.interval.poll_tick(cx)) {
-                    return Poll::Ready(tick);
-                }
-                let deadline = self.interval.refused_until();
-                self.tokio_sleep
-                    .insert(Box::pin(tokio::time::sleep_until(deadline)))
+        if self.fallback.is_unused() {
+            if let Ok(tick) = ready!(self.interval.poll_tick(cx)) {
+                return Poll::Ready(tick);
             }
-        };
-        ready!(tokio_sleep.as_mut().poll(cx));
+            self.fallback.begin(self.interval.refused_until());
+        }
+        ready!(Pin::new(&mut self.fallback).poll(cx));
         // By the next tick, the wheel may have room again.
-        self.tokio_sleep = None;
+        self.fallback = Fallback::Unused;
         Poll::Ready(self.interval.take_tick())
     }
 
@@ -171,7 +165,7 @@ impl Interval {
     /// ```
     pub fn reset(&mut self) {
         self.interval.reset();
-        self.follow();
+        self.fallback.reset(|| self.interval.refused_until());
     }
 
     /// Resets the interval to tick at once.
@@ -189,7 +183,7 @@ impl Interval {
     /// ```
     pub fn reset_immediately(&mut self) {
         self.interval.reset_immediately();
-        self.follow();
+        self.fallback.reset(|| self.interval.refused_until());
     }
 
     /// Resets the interval to tick `after` from now, and then every period. A task that awaits a tick is woken for the new
@@ -208,7 +202,7 @@ impl Interval {
     /// ```
     pub fn reset_after(&mut self, after: Duration) {
         self.interval.reset_after(after);
-        self.follow();
+        self.fallback.reset(|| self.interval.refused_until());
     }
 
     /// Resets the interval to tick at `deadline`, and then every period. A task that awaits a tick is woken for the new
@@ -228,14 +222,7 @@ impl Interval {
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.interval.reset_at(deadline);
-        self.follow();
-    }
-
-    /// Moves the fallback, if there is one, to where the next tick has moved.
-    fn follow(&mut self) {
-        if let Some(tokio_sleep) = &mut self.tokio_sleep {
-            tokio_sleep.as_mut().reset(self.interval.refused_until());
-        }
+        self.fallback.reset(|| self.interval.refused_until());
     }
 
     /// Returns the period of the interval.

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::{Future, IntoFuture},
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll, ready},
 };
 
@@ -11,7 +11,9 @@ use pin_project_lite::pin_project;
 use tokio::task::coop;
 
 use super::{Duration, Instant, error::Elapsed};
-use crate::{console::Caller, current, error::TimeoutError, timeout};
+use crate::{
+    budget::poll_after, console::Caller, current, error::TimeoutError, fallback_sleep::Fallback, timeout,
+};
 
 /// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime in which it is made.
 ///
@@ -59,7 +61,7 @@ where
     let _caller = Caller::here();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout(duration, future)),
-        tokio_sleep: None,
+        fallback: Fallback::Unused,
     }
 }
 
@@ -101,7 +103,7 @@ where
     let _caller = Caller::here();
     Timeout {
         timeout: current::with_wheel(|wheel| wheel.timeout_at(deadline, future)),
-        tokio_sleep: None,
+        fallback: Fallback::Unused,
     }
 }
 
@@ -126,8 +128,7 @@ pin_project! {
     pub struct Timeout<T> {
         #[pin]
         timeout: timeout::Timeout<T>,
-        // Waits on Tokio's timer, if the wheel has refused the timeout.
-        tokio_sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+        fallback: Fallback,
     }
 }
 
@@ -194,51 +195,32 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some(tokio_sleep) = this.tokio_sleep {
-            return poll_without_wheel(this.timeout.future(), tokio_sleep.as_mut(), cx);
+        if !this.fallback.is_unused() {
+            return poll_fallback(this.timeout.future(), this.fallback, cx);
         }
         match ready!(this.timeout.as_mut().poll(cx)) {
             Ok(output) => Poll::Ready(Ok(output)),
             Err(TimeoutError::Elapsed) => Poll::Ready(Err(Elapsed::new())),
             Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
-                let tokio_sleep = this.tokio_sleep.insert(tokio_sleep(this.timeout.refused_until()));
+                this.fallback.begin(this.timeout.refused_until());
                 // The wheel was asked, and has refused. So there was budget left.
-                poll_tokio_sleep(tokio_sleep.as_mut(), true, cx).map(Err)
+                poll_after(true, Pin::new(this.fallback), cx).map(|()| Err(Elapsed::new()))
             }
         }
     }
 }
 
 #[cold]
-fn poll_without_wheel<T: Future>(
+fn poll_fallback<T: Future>(
     future: Pin<&mut T>,
-    tokio_sleep: Pin<&mut tokio::time::Sleep>,
+    fallback: &mut Fallback,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T::Output, Elapsed>> {
     let had_budget = coop::has_budget_remaining();
     match future.poll(cx) {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending => poll_tokio_sleep(tokio_sleep, had_budget, cx).map(Err),
+        Poll::Pending => poll_after(had_budget, Pin::new(fallback), cx).map(|()| Err(Elapsed::new())),
     }
-}
-
-#[cold]
-fn tokio_sleep(deadline: Instant) -> Pin<Box<tokio::time::Sleep>> {
-    Box::pin(tokio::time::sleep_until(deadline))
-}
-
-/// Polls the timer. If the future has just used up the budget, it is polled outside the budget: otherwise it would never elapse.
-#[cold]
-fn poll_tokio_sleep(
-    tokio_sleep: Pin<&mut tokio::time::Sleep>,
-    had_budget: bool,
-    cx: &mut Context<'_>,
-) -> Poll<Elapsed> {
-    let polled = match had_budget && !coop::has_budget_remaining() {
-        true => pin!(coop::unconstrained(tokio_sleep)).poll(cx),
-        false => tokio_sleep.poll(cx),
-    };
-    polled.map(|()| Elapsed::new())
 }
 
 impl<T: fmt::Debug> fmt::Debug for Timeout<T> {

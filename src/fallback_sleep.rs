@@ -110,20 +110,19 @@ pub struct FallbackSleep {
 }
 
 /// What a timer waits on once its wheel has refused it. A future, to be polled after [`begin`](Fallback::begin).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) enum Fallback {
     /// The wheel has not refused the timer.
-    #[default]
     Unused,
     Tokio(Pin<Box<time::Sleep>>),
-    /// There is no timer of Tokio's here either. It ends at its second poll, for which its task is woken.
-    Unavailable {
-        woken: bool,
-    },
+    /// There is no timer of Tokio's here either. The timer ends at its second poll, for which its task is woken.
+    Unavailable,
+    Due,
     Elapsed,
 }
 
 impl Fallback {
+    #[inline]
     pub(crate) fn is_unused(&self) -> bool {
         matches!(self, Fallback::Unused)
     }
@@ -131,7 +130,7 @@ impl Fallback {
     /// The wheel has refused a timer that would have been due at `deadline`.
     #[cold]
     pub(crate) fn begin(&mut self, deadline: Instant) {
-        *self = tokio_sleep(deadline).map_or(Fallback::Unavailable { woken: false }, Fallback::Tokio);
+        *self = tokio_sleep(deadline).map_or(Fallback::Unavailable, Fallback::Tokio);
     }
 
     /// The timer was reset.
@@ -139,7 +138,7 @@ impl Fallback {
         match self {
             Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(deadline()),
             Fallback::Elapsed => *self = Fallback::Unused,
-            Fallback::Unused | Fallback::Unavailable { .. } => {}
+            Fallback::Unused | Fallback::Unavailable | Fallback::Due => {}
         }
     }
 }
@@ -147,18 +146,18 @@ impl Fallback {
 impl Future for Fallback {
     type Output = ();
 
+    #[cold]
+    #[inline(never)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut *self {
             Fallback::Tokio(tokio_sleep) => ready!(tokio_sleep.as_mut().poll(cx)),
-            Fallback::Unavailable { woken: woken @ false } => {
+            Fallback::Unavailable => {
                 // A loop around such a timer must let other tasks run.
-                *woken = true;
+                *self = Fallback::Due;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            Fallback::Unused | Fallback::Unavailable { .. } | Fallback::Elapsed => {
-                ready!(budget::poll_spend(cx))
-            }
+            Fallback::Unused | Fallback::Due | Fallback::Elapsed => ready!(budget::poll_spend(cx)),
         }
         *self = Fallback::Elapsed;
         Poll::Ready(())
@@ -208,7 +207,7 @@ impl FallbackSleep {
         match &self.fallback {
             Fallback::Unused => self.sleep.is_elapsed(),
             Fallback::Tokio(tokio_sleep) => tokio_sleep.is_elapsed(),
-            Fallback::Unavailable { .. } => false,
+            Fallback::Unavailable | Fallback::Due => false,
             Fallback::Elapsed => true,
         }
     }
@@ -244,6 +243,12 @@ impl FallbackSleep {
         self.fallback.reset(|| self.sleep.refused_until());
     }
 
+    #[cold]
+    #[inline(never)]
+    fn begin_fallback(&mut self) {
+        self.fallback.begin(self.sleep.refused_until());
+    }
+
     /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.
     pub(crate) fn remove(mut self) {
         self.sleep.remove();
@@ -255,14 +260,14 @@ impl Future for FallbackSleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let FallbackSleep { sleep, fallback } = &mut *self;
-        if fallback.is_unused() {
-            if ready!(Pin::new(&mut *sleep).poll(cx)).is_ok() {
-                return Poll::Ready(());
+        if self.fallback.is_unused() {
+            match Pin::new(&mut self.sleep).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => return Poll::Ready(()),
+                Poll::Ready(Err(_)) => self.begin_fallback(),
             }
-            fallback.begin(sleep.refused_until());
         }
-        Pin::new(fallback).poll(cx)
+        Pin::new(&mut self.fallback).poll(cx)
     }
 }
 

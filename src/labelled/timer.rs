@@ -158,7 +158,8 @@ impl LabelledTimer {
     /// It is dropped before it has ended.
     ///
     /// It is `extern "C"` because such a function cannot unwind, and no user code runs in it that could. So the compiler inlines the
-    /// drop: for a timer that has ended it is two comparisons. Otherwise the drop of every timer is a call, of 15 instructions.
+    /// drop: for a timer that has ended it is two comparisons. Otherwise the drop of every timer is a call, and a label would make a timeout
+    /// 24 % dearer instead of 20 %.
     #[cold]
     #[inline(never)]
     extern "C" fn end_unfinished(&mut self) {

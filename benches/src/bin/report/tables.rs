@@ -147,15 +147,6 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "instructions" => instructions(measured),
         "bad-day" => bad_day(measured),
         "gains" => gains(measured),
-        "late" => programs(
-            measured,
-            "lateness",
-            &[
-                ("p50_ms", "half are later than"),
-                ("p99_ms", "1 in 100 is later than"),
-                ("max_ms", "the latest"),
-            ],
-        ),
         "short" => short(measured),
         "reach" => reach(measured),
         "alt" => alternative(measured),

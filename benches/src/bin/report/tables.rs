@@ -150,6 +150,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "short" => short(measured),
         "reach" => reach(measured),
         "alt" => alternative(measured),
+        "delay" => delay(measured),
         "programs" => real_programs(measured),
         "tail" => tail(measured),
         "memory" => programs(
@@ -721,6 +722,26 @@ fn reach(measured: &Measured) -> String {
         "reached",
     ];
     format!("{}\nTimers that were early: {early}.\n", markdown(&head, rows))
+}
+
+/// The shim of futures-timer beside the original.
+fn delay(measured: &Measured) -> String {
+    let places = [("inside", "in a Tokio runtime"), ("outside", "outside")];
+    let rows = places.into_iter().filter_map(|(place, what)| {
+        let get = |peer, key| measured.number("delay", &[("place", place), ("peer", peer)], key);
+        let ours = get("tickwheel", "ns")?;
+        let cpu = ["tickwheel", "futures-timer"].map(|peer| cell(get(peer, "cpu_ns")));
+        let cells = [figure(ours), beside(get("futures-timer", "ns"), Some(ours))];
+        Some([what.to_owned()].into_iter().chain(cells).chain(cpu).collect())
+    });
+    let head = [
+        "ns for one",
+        "contrib/futures-timer",
+        "futures-timer",
+        "CPU ns",
+        "CPU ns of the original",
+    ];
+    markdown(&head, rows)
 }
 
 /// Tokio's alternative timer beside the one that is the default: in contention, and in a real program.

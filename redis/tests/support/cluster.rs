@@ -1,6 +1,7 @@
 //! `Cluster`: three masters with a replica each.
 
 use std::{
+    fs,
     ops::RangeInclusive,
     process::{Child, Command},
     thread,
@@ -18,7 +19,11 @@ use super::{
 pub struct Cluster {
     nodes: Vec<Node>,
     folder: Folder,
+    arguments: Vec<String>,
 }
+
+/// Where a node writes its log, in its own folder.
+const LOG: &str = "log";
 
 struct Node {
     port: u16,
@@ -39,6 +44,8 @@ impl Cluster {
     fn try_start() -> Option<Cluster> {
         let folder = Folder::new();
         let arguments: Vec<String> = [
+            "--logfile",
+            LOG,
             "--cluster-enabled",
             "yes",
             "--cluster-node-timeout",
@@ -68,7 +75,11 @@ impl Cluster {
                 return None;
             }
         }
-        let cluster = Cluster { nodes, folder };
+        let cluster = Cluster {
+            nodes,
+            folder,
+            arguments,
+        };
         let output = Command::new("redis-cli")
             .args(["--cluster", "create"])
             .args(
@@ -137,7 +148,36 @@ impl Cluster {
         self.ranges().into_iter().find(owned).expect("an owner").master
     }
 
-    fn replica_of(&self, master: u16) -> u16 {
+    /// Starts a node that was killed, on the same port and files. Returns when every node sees a whole cluster again.
+    pub fn restart(&mut self, port: u16) {
+        let place = self.place_of(port);
+        let mut child = start(redis_server(
+            port,
+            &self.folder,
+            &format!("node{place}"),
+            &self.arguments,
+        ));
+        let answers = wait_for_answer(port, &mut child);
+        self.nodes[place].child = Some(child);
+        assert!(answers, "the node does not start again");
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_ready() {
+            assert!(Instant::now() < deadline, "the cluster does not become whole again");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What a node has written to its log.
+    pub fn log_of(&self, port: u16) -> String {
+        let node = format!("node{}", self.place_of(port));
+        fs::read_to_string(self.folder.path().join(node).join(LOG)).unwrap()
+    }
+
+    fn place_of(&self, port: u16) -> usize {
+        self.nodes.iter().position(|node| node.port == port).unwrap()
+    }
+
+    pub fn replica_of(&self, master: u16) -> u16 {
         let its = |range: &Range| range.master == master;
         self.ranges().into_iter().find(its).expect("a master").replica
     }
@@ -215,7 +255,7 @@ impl Cluster {
 
     /// What a node that was killed had written to its file, read by a server that is no part of the cluster.
     pub fn data_of_killed(&mut self, port: u16) -> Client {
-        let place = self.nodes.iter().position(|node| node.port == port).unwrap();
+        let place = self.place_of(port);
         let arguments = ["--appendonly", "yes"].map(str::to_owned);
         for _ in 0..20 {
             let port = free_port();

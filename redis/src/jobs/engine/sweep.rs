@@ -104,7 +104,9 @@ impl Sweep {
         };
         self.at = self.sent + INTERVAL - random_part(jitter);
         if let Some(end) = next_end {
-            self.at = self.at.min(end.max(self.sent + ENDS_APART));
+            // One take brings back no more than 20 leases that have ended; the rest are brought back by the next ones, at once.
+            let look_again = if end <= now { now } else { end.max(self.sent + ENDS_APART) };
+            self.at = self.at.min(look_again);
         }
         if let Some(due) = next_due {
             let claimable = due.checked_sub(look_ahead).unwrap_or(now);
@@ -164,6 +166,17 @@ mod tests {
     fn leases_that_end_are_looked_for_once_a_second() {
         let (now, sweep) = answered(None, Some(SECOND / 10));
         assert_eq!(sweep.at, now + SECOND);
+    }
+
+    #[test]
+    fn leases_that_have_ended_are_looked_for_at_once() {
+        // A take brings back 20 of them, so 200 jobs of a worker that is gone take ten: not ten seconds.
+        let (now, mut sweep) = answered(None, Some(Duration::ZERO));
+        assert_eq!(sweep.at, now);
+        assert!(sweep.is_due(now, 1, false));
+        let (now, mut sweep) = answered(None, Some(Duration::ZERO));
+        assert!(!sweep.is_due(now, 0, true), "a worker without room leaves them to others");
+        assert_eq!(sweep.at, now + INTERVAL);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `Script`: a Lua script, sent by its hash, and by its text where the server does not have it.
+//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, ServerErrorKind, ToRedisArgs};
 
 use crate::{connection::Connection, error::Error};
 
-/// A script in a `static`.
+/// A Lua script that lives in a `static`.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
@@ -21,7 +21,7 @@ impl Script {
         }
     }
 
-    /// A call that has no keys and arguments yet.
+    /// Starts a call without keys and arguments.
     pub(crate) fn call(&'static self) -> Call {
         Call {
             script: self,
@@ -36,7 +36,7 @@ impl Script {
     }
 }
 
-/// A call of a script, which can be sent again and again.
+/// A call of a script, which can be sent repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     script: &'static Script,
@@ -45,19 +45,19 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Adds a key: `KEYS[n]`. The keys of a call have one hash tag.
+    /// Adds a key, `KEYS[n]`. All keys of a call share one hash tag.
     pub(crate) fn key(mut self, key: impl Into<String>) -> Call {
         self.keys.push(key.into());
         self
     }
 
-    /// Adds an argument: `ARGV[n]`.
+    /// Adds an argument, `ARGV[n]`.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Call {
         argument.write_redis_args(&mut self.arguments);
         self
     }
 
-    /// Adds arguments.
+    /// Adds several arguments.
     pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Call {
         self.arguments.extend(arguments);
         self
@@ -65,8 +65,8 @@ impl Call {
 
     /// Sends the call once.
     ///
-    /// The text goes to where the hash was missing, with the call, and is kept there: a reload by `SCRIPT LOAD` would have to
-    /// reach every node of a cluster, also those that are away.
+    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would have to reach every node
+    /// of a cluster, including those that are unavailable.
     pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
         let mut connection = connection.clone();
         let sent = self

@@ -99,11 +99,10 @@ fn promotion(cluster: &Cluster, replica: u16) -> JoinHandle<Instant> {
 }
 
 async fn fail_over(cluster: &mut Cluster, round: usize) -> Duration {
-    let queue = format!("q");
     let client = client(cluster, round);
     let connection = client.get_async_connection().await.unwrap();
     let jobs =
-        DelayedJobs::new(&Wheel::new(), connection, &*queue).notifications(&Notifications::of_cluster(client));
+        DelayedJobs::new(&Wheel::new(), connection, "q").notifications(&Notifications::of_cluster(client));
     let log = Arc::new(Mutex::new(Log::default()));
     // Half of the time most jobs have been claimed before the master dies, and come again after their leases.
     let claimed = round / 4 % 2 == 1;
@@ -171,13 +170,20 @@ async fn fail_over(cluster: &mut Cluster, round: usize) -> Duration {
     let (took, from_promotion) = {
         let log = log.lock().unwrap();
         let last = *log.delivered.values().max().unwrap();
-        (last - killed, last.saturating_duration_since(promoted.max(last_due)))
+        (
+            last - killed,
+            last.saturating_duration_since(promoted.max(last_due)),
+        )
     };
     println!(
         "{round}: {}, {}, {}: promoted after {:?}, last job after {took:?}, {from_promotion:?} after both it and the promotion; \
          {} delivered again",
         if round % 2 == 1 { "busy" } else { "idle" },
-        if round / 2 % 2 == 0 { "client of 0.5 s" } else { "client of 10 s" },
+        if round / 2 % 2 == 0 {
+            "client of 0.5 s"
+        } else {
+            "client of 10 s"
+        },
         if claimed { "claimed" } else { "waiting" },
         promoted - killed,
         log.lock().unwrap().again

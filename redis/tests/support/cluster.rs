@@ -162,7 +162,10 @@ impl Cluster {
         assert!(answers, "the node does not start again");
         let deadline = Instant::now() + PATIENCE;
         while !self.is_ready() {
-            assert!(Instant::now() < deadline, "the cluster does not become whole again");
+            assert!(
+                Instant::now() < deadline,
+                "the cluster does not become whole again"
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use redis::{Cmd, ErrorKind, FromRedisValue, ServerErrorKind, ToRedisArgs};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
 
-use crate::{connection::Connection, error::Error};
+use crate::{connection::Connection, error::Error, silence::look_elsewhere};
 
 /// A Lua script that lives in a `static`.
 #[derive(Debug)]
@@ -68,25 +68,29 @@ impl Call {
     /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would have to reach every node
     /// of a cluster, including those that are unavailable.
     pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
-        let mut connection = connection.clone();
-        let sent = self
-            .command("EVALSHA", self.script.hash())
-            .query_async(&mut connection)
-            .await;
-        let answer = match sent {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.command("EVAL", self.script.text)
-                    .query_async(&mut connection)
-                    .await
-            }
-            answer => answer,
-        };
+        let key = self.keys.first().map_or("", |key| key);
+        let answer = look_elsewhere(connection, key, self.query(connection.clone())).await;
         answer.map_err(|error| match error.code() {
             Some("WRONGTYPE") => Error::WrongType {
                 keys: self.keys.clone(),
             },
             _ => Error::Redis(error),
         })
+    }
+
+    async fn query<T: FromRedisValue>(&self, mut connection: impl Connection) -> RedisResult<T> {
+        let sent = self
+            .command("EVALSHA", self.script.hash())
+            .query_async(&mut connection)
+            .await;
+        match sent {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.command("EVAL", self.script.text)
+                    .query_async(&mut connection)
+                    .await
+            }
+            answer => answer,
+        }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {

@@ -1,7 +1,6 @@
 //! `Cluster`: three masters with a replica each.
 
 use std::{
-    fs,
     ops::RangeInclusive,
     process::{Child, Command},
     thread,
@@ -22,9 +21,6 @@ pub struct Cluster {
     arguments: Vec<String>,
 }
 
-/// Where a node writes its log, in its own folder.
-const LOG: &str = "log";
-
 struct Node {
     port: u16,
     child: Option<Child>,
@@ -44,8 +40,6 @@ impl Cluster {
     fn try_start() -> Option<Cluster> {
         let folder = Folder::new();
         let arguments: Vec<String> = [
-            "--logfile",
-            LOG,
             "--cluster-enabled",
             "yes",
             "--cluster-node-timeout",
@@ -170,12 +164,6 @@ impl Cluster {
         }
     }
 
-    /// What a node has written to its log.
-    pub fn log_of(&self, port: u16) -> String {
-        let node = format!("node{}", self.place_of(port));
-        fs::read_to_string(self.folder.path().join(node).join(LOG)).unwrap()
-    }
-
     fn place_of(&self, port: u16) -> usize {
         self.nodes.iter().position(|node| node.port == port).unwrap()
     }
@@ -245,6 +233,11 @@ impl Cluster {
         let cut: i64 = command(&self.node(master), &["CLIENT", "KILL", "TYPE", "replica"]);
         assert_eq!(cut, 1);
         replica
+    }
+
+    /// Suspends a node, whose connections stay open; its replica takes over after the node timeout.
+    pub fn stop(&self, port: u16) {
+        signal("STOP", self.pid(port));
     }
 
     pub fn cont(&self, port: u16) {

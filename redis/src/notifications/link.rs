@@ -112,8 +112,11 @@ impl Link {
     pub(super) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Link::Single { sink, .. } => sink.ping::<Value>().await.map(drop),
-            // The cluster client checks its connections itself.
-            Link::Cluster { .. } => Ok(()),
+            // Reaches every primary, and fails if one of them is silent.
+            Link::Cluster { connection, .. } => redis::cmd("PING")
+                .query_async::<Value>(connection)
+                .await
+                .map(drop),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! `Connection`: what is asked of a connection.
+//! `Connection`: the bound that a Redis connection has to meet.
 
 use redis::aio::ConnectionLike;
 
-/// A connection to Redis that can be shared: any of the `redis` crate's asynchronous ones.
+/// A shareable connection to Redis: any asynchronous connection of the `redis` crate.
 ///
-/// Implemented for all that is `ConnectionLike + Clone + Send + Sync + 'static`. Requests are sent on clones, several at once, so
-/// clones should share one multiplexed connection, as all of the `redis` crate's do. Reconnecting is the connection's own affair:
-/// a plain `MultiplexedConnection` stays broken once its server has gone; `ConnectionManager` and the cluster's do reconnect.
+/// The trait is implemented for every type that is `ConnectionLike + Clone + Send + Sync + 'static`. Requests are sent concurrently on
+/// clones, so clones should share one multiplexed connection, as all of the `redis` crate's do. Reconnecting is left to the connection:
+/// `ConnectionManager` and `ClusterConnection` reconnect, but a plain `MultiplexedConnection` stays broken once its server has gone.
 pub trait Connection: ConnectionLike + Clone + Send + Sync + 'static {}
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {}

@@ -1,71 +1,71 @@
-//! `Error`.
+//! `Error`, and which errors are worth a retry.
 
 use std::{error, fmt, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tickwheel::SleepError;
 
-/// What can go wrong.
+/// An error of a lease or a queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Redis could not be asked, or refused: it is away, it is starting, it is out of memory, it does not know us.
+    /// Redis could not be reached, or refused the call: it is unavailable, starting, out of memory, or rejects our credentials.
     Redis(RedisError),
-    /// No answer came for as long as it would have been of use.
+    /// Redis did not answer in the time in which an answer would have been useful.
     NoAnswer {
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
     },
-    /// A lease shorter or longer than allowed.
+    /// The duration of a lease is shorter or longer than allowed.
     InvalidTtl {
-        /// The duration given.
+        /// The given duration.
         ttl: Duration,
         /// The shortest allowed: 200 ms, or 20 ticks of the wheel if that is more.
         min: Duration,
         /// The longest allowed: 24 hours.
         max: Duration,
     },
-    /// A name, or an id, that cannot be one.
+    /// A name or an id is not allowed.
     InvalidName {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What is wrong with it.
+        /// Why it is not allowed.
         reason: &'static str,
     },
-    /// A setting that is not allowed.
+    /// The value of a setting is not allowed.
     InvalidSetting {
         /// The name of the setting.
         setting: &'static str,
-        /// The value given.
+        /// The given value.
         value: String,
-        /// The values allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// Redis is set up to throw away keys that are in use when its memory is full.
+    /// Redis is configured to evict keys that are in use when its memory is full.
     EvictionPolicy {
-        /// Its `maxmemory-policy`.
+        /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// A key of ours holds a value that is not ours: something else writes to it.
+    /// A key of this crate holds a value of another type, because another program has written to it.
     WrongType {
-        /// The keys of the call, of which it is one.
+        /// The keys of the call, which include that key.
         keys: Vec<String>,
     },
-    /// The queue was made with another number of partitions.
+    /// The queue was created with another number of partitions.
     Partitions {
-        /// The number given.
+        /// The given number.
         given: u32,
-        /// The number stored with the queue.
+        /// The number that is stored with the queue.
         stored: u32,
     },
-    /// The wheel refused: it is full, or has been shut down.
+    /// The wheel refused a timer because it is full or has been shut down.
     Wheel(SleepError),
-    /// The runtime on which it was started has been shut down.
+    /// The runtime on which the lease was acquired has been shut down.
     NoRuntime,
 }
 
 impl Error {
-    /// Whether the client stopped waiting for an answer: the call may or may not have been carried out.
+    /// Whether the client stopped waiting for an answer, so that the call may or may not have been carried out.
     pub(crate) fn is_unanswered(&self) -> bool {
         match self {
             Error::Redis(error) => error.is_timeout(),
@@ -74,7 +74,7 @@ impl Error {
         }
     }
 
-    /// The error of the last of several attempts, as that of all of them.
+    /// Turns the error of the last of several attempts into the error of all of them.
     pub(crate) fn after(self, waited: Duration) -> Error {
         match self {
             Error::NoAnswer { .. } => Error::NoAnswer { waited },
@@ -82,17 +82,17 @@ impl Error {
         }
     }
 
-    /// Whether the connection ended; another may be there by now.
+    /// Whether the connection ended; the client may have opened another by now.
     pub(crate) fn is_broken_connection(&self) -> bool {
         matches!(self, Error::Redis(error) if error.is_connection_dropped() && !error.is_connection_refusal())
     }
 
-    /// Whether the call was not carried out, unless an earlier one was that the client repeated by itself.
+    /// Whether the call was certainly not carried out, except by an earlier attempt that the client repeated on its own.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            // A script that failed half way has said so too; ours check before they write.
+            // A script that fails halfway reports an error too, but ours check before they write.
             Error::Redis(error) => match error.kind() {
-                // What a cluster's client says after it has tried for a while; an earlier try may have arrived.
+                // A cluster client reports these after several attempts of its own, of which an earlier one may have arrived.
                 ErrorKind::Server(_) if error.is_cluster_error() => false,
                 ErrorKind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ReadOnly) => false,
                 ErrorKind::Server(_) | ErrorKind::Extension => true,
@@ -103,7 +103,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later with nobody changing a setting or a program.
+    /// Whether the same call may succeed later although nobody changes a setting or a program.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Error::NoAnswer { .. } => true,
@@ -192,7 +192,7 @@ impl From<SleepError> for Error {
     }
 }
 
-/// The shortest lease of a name or a job, so that a round trip and the margin fit into it.
+/// Returns the shortest lease of a name or a job that leaves room for a round trip and the margin.
 pub(crate) fn shortest_lease(tick: Duration) -> Duration {
     (tick * 20).max(Duration::from_millis(200))
 }

@@ -1,15 +1,15 @@
-//! `Tag`: how keys are named.
+//! `Tag`: the names of keys.
 
 use std::fmt::Write;
 
-/// The keys of one thing, which share a hash tag and with it a slot of a cluster.
+/// The common part of the keys of one lease or partition. They share a hash tag, and therefore a slot of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     tag: String,
 }
 
 impl Tag {
-    /// `prefix:{name}`. Braces in either are escaped, so that the only pair is the tag's.
+    /// Creates `prefix:{name}`. Braces in either part are escaped, so that the only pair of braces is the hash tag's.
     pub(crate) fn new(prefix: &str, name: &str) -> Tag {
         let mut tag = String::with_capacity(prefix.len() + name.len() + 3);
         escape(&mut tag, prefix);
@@ -19,7 +19,7 @@ impl Tag {
         Tag { tag }
     }
 
-    /// `prefix:{name}:what`.
+    /// Returns `prefix:{name}:what`.
     pub(crate) fn key(&self, what: &str) -> String {
         format!("{}:{what}", self.tag)
     }

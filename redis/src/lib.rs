@@ -1,21 +1,21 @@
-//! Leases and delayed jobs across machines, on Redis and a [`tickwheel::Wheel`].
+//! Distributed leases and delayed jobs on Redis, timed by a [`tickwheel::Wheel`].
 //!
-//! - [`Leases`]: a named lease that one holder in the whole fleet has at a time. It is renewed for as long as the holder lives. It
-//!   has a fencing token, and a future that says when it is lost.
-//! - [`DelayedJobs`]: a queue of jobs that come due later, outlive their process, and are delivered at least once.
+//! - [`Leases`]: named leases, each held by at most one process of a fleet at a time and renewed for as long as its holder lives. A
+//!   lease has a fencing token, and a future that completes when it is lost.
+//! - [`DelayedJobs`]: a queue of jobs that become due later, outlive the process that scheduled them, and are delivered at least once.
 //!
-//! It runs on Redis 7.0 or Valkey 7.2 and later, alone or as a cluster, through any connection of the `redis` crate that can be
-//! cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), `cluster_async::ClusterConnection`.
+//! The crate works with Redis 7.0 or Valkey 7.2 and later, standalone or as a cluster, through any connection of the `redis` crate that
+//! can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), or `cluster_async::ClusterConnection`.
 //!
-//! What is promised, and what Redis itself can lose, is said in `docs/guarantees.md` of the repository.
+//! `docs/guarantees.md` in the repository lists what is promised and what Redis itself can lose.
 //!
 //! # Layout
 //!
-//! `connection` is the bound on a connection. `keys` names keys: one hash tag each. `script` runs a Lua script by EVALSHA and
-//! sends its text where it is missing; `nonce` makes the names of calls and the jitter. `policy` asks once whether Redis evicts.
-//! `lost` is what a holder knows of its claim, shared by leases and jobs. `notifications` is the one subscription of a process.
-//! `lease/` has the leases: `state` is the pure state machine of renewing and releasing, `keeper` the one task that drives them all.
-//! `jobs/` has the delayed jobs, and their Lua scripts.
+//! `connection` is the bound on a connection. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
+//! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
+//! generates call names and jitter. `policy` checks once whether Redis evicts keys. `lost` tracks the validity of a lease or a job, for
+//! both. `notifications` is the one subscription of a process. `lease/` contains the leases: `state` is the pure state machine of renewal
+//! and release, and `keeper` the one task that drives them all. `jobs/` contains the delayed jobs and their Lua scripts.
 #![forbid(unsafe_code)]
 
 mod connection;
@@ -28,6 +28,7 @@ mod nonce;
 mod notifications;
 mod policy;
 mod script;
+mod silence;
 
 pub use connection::Connection;
 pub use error::Error;
@@ -37,7 +38,7 @@ pub use lost::Lost;
 pub use notifications::Notifications;
 pub use redis;
 
-/// Every example in the documents is a test.
+/// Runs the examples of README.md as doctests.
 #[cfg(doctest)]
 mod docs {
     #[doc = include_str!("../README.md")]

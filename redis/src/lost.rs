@@ -1,4 +1,4 @@
-//! What a holder knows of its claim: until when it holds, and that it is lost.
+//! `Validity`: until when a lease or a job is held, and `Lost`: the future that completes when it is not held any more.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Until when a claim holds. It can be extended until it has run out or been lost, and never after.
+/// Until when a claim is valid. It can be extended until it has expired or been lost, and never afterwards.
 #[derive(Clone)]
 pub(crate) struct Validity {
     ends: Arc<Mutex<Ends>>,
@@ -19,9 +19,9 @@ pub(crate) struct Validity {
 }
 
 struct Ends {
-    /// The instant from which the claim does not hold.
+    /// The instant from which the claim is invalid.
     until: Instant,
-    /// What that would be, had the claim not been lost or given up before.
+    /// What `until` would be if the claim had not been lost or given up earlier.
     granted: Instant,
 }
 
@@ -40,17 +40,17 @@ impl Validity {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The instant from which the holder must not believe any more that it holds.
+    /// Returns the instant from which the holder must no longer assume that it holds the claim.
     pub(crate) fn until(&self) -> Instant {
         self.lock().until
     }
 
-    /// What [`until`](Validity::until) was before the claim was lost or given up.
+    /// Returns what [`until`](Validity::until) was before the claim was lost or given up.
     pub(crate) fn granted(&self) -> Instant {
         self.lock().granted
     }
 
-    /// Moves the end, to later only. False, and nothing is changed, when the claim has run out or was lost.
+    /// Moves the end to a later instant. Returns `false` and changes nothing if the claim has expired or been lost.
     pub(crate) fn extend(&self, until: Instant) -> bool {
         let mut ends = self.lock();
         if self.lost.is_cancelled() || ends.until <= Instant::now() {
@@ -63,7 +63,7 @@ impl Validity {
         true
     }
 
-    /// Ends the claim, at once and for good, and wakes who waits for that.
+    /// Ends the claim immediately and permanently, and wakes everyone who waits for its loss.
     pub(crate) fn lose(&self) {
         let mut ends = self.lock();
         ends.until = ends.until.min(Instant::now());
@@ -71,7 +71,7 @@ impl Validity {
         self.lost.cancel();
     }
 
-    /// Ends a claim that was held to its end.
+    /// Ends a claim that has been held until it expired.
     pub(crate) fn run_out(&self) {
         let mut ends = self.lock();
         ends.granted = ends.granted.min(Instant::now());
@@ -79,7 +79,7 @@ impl Validity {
         self.lose();
     }
 
-    /// Whether the claim has run out or was lost.
+    /// Returns `true` if the claim has expired or been lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_cancelled() || self.until() <= Instant::now()
     }
@@ -101,10 +101,11 @@ impl fmt::Debug for Validity {
     }
 }
 
-/// A future that completes when a lease, or the claim on a job, is held no longer.
+/// A future that completes when a lease or a job is no longer held.
 ///
-/// It completes when the claim was given up, and at the latest when the claim may run out, by the local clock, whatever Redis says.
-/// Every poll reads the clock. A clone waits for the same claim. Once complete, it stays so. Dropping it changes nothing.
+/// It completes when the lease or job is given up or lost, and no later than it may expire, by the local clock and whatever Redis says.
+/// Every poll reads the clock. A clone waits for the same lease or job. Polling it again after it has completed returns `Ready` again,
+/// and dropping it has no effect.
 ///
 /// # Examples
 ///

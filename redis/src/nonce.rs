@@ -1,4 +1,4 @@
-//! Names that no other call has, and random numbers for jitter.
+//! Unique names of calls, and random numbers for jitter.
 
 use std::{
     fmt,
@@ -11,14 +11,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The name of one call, or of one holder: no other call of any process has it.
+/// The name of one call or of one holder, unique across processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Nonce {
     process: u128,
     call: u64,
 }
 
-/// A number of 128 random bits. The standard library seeds its hashers from the operating system.
+/// 128 random bits. The standard library seeds its hashers from the operating system.
 static PROCESS: LazyLock<u128> = LazyLock::new(|| {
     let random = || RandomState::new().hash_one((process::id(), SystemTime::now()));
     u128::from(random()) << 64 | u128::from(random())
@@ -34,7 +34,7 @@ impl Nonce {
     }
 }
 
-/// In hexadecimal, without spaces or punctuation but a dash.
+/// Writes the nonce in hexadecimal, without spaces and with no punctuation except a dash.
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}-{:x}", self.process, self.call)
@@ -47,7 +47,7 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// A random part of a span, from nothing to all of it.
+/// Returns a random duration between zero and `of`.
 pub(crate) fn random_part(of: Duration) -> Duration {
     of.mul_f64(fastrand::f64())
 }

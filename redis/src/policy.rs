@@ -1,19 +1,19 @@
-//! Whether Redis may throw away keys that are in use.
+//! Checks whether Redis may evict keys that are in use.
 
 use redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::sync::OnceCell;
 
 use crate::{connection::Connection, error::Error};
 
-/// What is asked once, at first use.
+/// The check of the eviction policy, made at first use.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
     checked: OnceCell<()>,
 }
 
 impl Policy {
-    /// Refuses a server that may evict what is to be kept; warns where that cannot be known. A server that passed is not asked
-    /// again, one that did not is.
+    /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The check is repeated until it
+    /// has succeeded once.
     pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
         self.checked
             .get_or_try_init(|| ask(connection.clone()))
@@ -67,12 +67,12 @@ fn warn(reason: impl std::fmt::Display) {
     );
 }
 
-/// `volatile-*` counts too: leases and the answers for repeated calls have a time to live.
+/// Includes `volatile-*`, because leases and the stored answers for repeated calls have a time to live.
 fn evicts(policy: &str) -> bool {
     policy.starts_with("allkeys") || policy.starts_with("volatile")
 }
 
-/// The answer of one server, or those of a cluster's nodes.
+/// Returns the answer of one server, or the answers of a cluster's nodes.
 fn texts(info: &Value) -> Vec<String> {
     match info {
         Value::BulkString(bytes) => vec![String::from_utf8_lossy(bytes).into_owned()],

@@ -1,12 +1,12 @@
-//! `Script`: a Lua script, sent by its hash, and by its text where the server does not have it.
+//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it.
 
 use std::sync::OnceLock;
 
-use redis::{Cmd, ErrorKind, FromRedisValue, ServerErrorKind, ToRedisArgs};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
 
-use crate::{connection::Connection, error::Error};
+use crate::{connection::Connection, error::Error, silence::look_elsewhere};
 
-/// A script in a `static`.
+/// A Lua script that lives in a `static`.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
@@ -21,7 +21,7 @@ impl Script {
         }
     }
 
-    /// A call that has no keys and arguments yet.
+    /// Starts a call without keys and arguments.
     pub(crate) fn call(&'static self) -> Call {
         Call {
             script: self,
@@ -36,7 +36,7 @@ impl Script {
     }
 }
 
-/// A call of a script, which can be sent again and again.
+/// A call of a script, which can be sent repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     script: &'static Script,
@@ -45,19 +45,19 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Adds a key: `KEYS[n]`. The keys of a call have one hash tag.
+    /// Adds a key, `KEYS[n]`. All keys of a call share one hash tag.
     pub(crate) fn key(mut self, key: impl Into<String>) -> Call {
         self.keys.push(key.into());
         self
     }
 
-    /// Adds an argument: `ARGV[n]`.
+    /// Adds an argument, `ARGV[n]`.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Call {
         argument.write_redis_args(&mut self.arguments);
         self
     }
 
-    /// Adds arguments.
+    /// Adds several arguments.
     pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Call {
         self.arguments.extend(arguments);
         self
@@ -65,28 +65,32 @@ impl Call {
 
     /// Sends the call once.
     ///
-    /// The text goes to where the hash was missing, with the call, and is kept there: a reload by `SCRIPT LOAD` would have to
-    /// reach every node of a cluster, also those that are away.
+    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would have to reach every node
+    /// of a cluster, including those that are unavailable.
     pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
-        let mut connection = connection.clone();
-        let sent = self
-            .command("EVALSHA", self.script.hash())
-            .query_async(&mut connection)
-            .await;
-        let answer = match sent {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.command("EVAL", self.script.text)
-                    .query_async(&mut connection)
-                    .await
-            }
-            answer => answer,
-        };
+        let key = self.keys.first().map_or("", |key| key);
+        let answer = look_elsewhere(connection, key, self.query(connection.clone())).await;
         answer.map_err(|error| match error.code() {
             Some("WRONGTYPE") => Error::WrongType {
                 keys: self.keys.clone(),
             },
             _ => Error::Redis(error),
         })
+    }
+
+    async fn query<T: FromRedisValue>(&self, mut connection: impl Connection) -> RedisResult<T> {
+        let sent = self
+            .command("EVALSHA", self.script.hash())
+            .query_async(&mut connection)
+            .await;
+        match sent {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.command("EVAL", self.script.text)
+                    .query_async(&mut connection)
+                    .await
+            }
+            answer => answer,
+        }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {

@@ -348,6 +348,35 @@ async fn a_payload_that_is_too_long_fails_alone() {
     }
 }
 
+/// A server may accept less than 512 MiB. It closes the connection then, too.
+#[tokio::test]
+async fn an_operation_over_a_mebibyte_has_a_batch_of_its_own() {
+    let server = Server::start_with(&["--proto-max-bulk-len", "1mb"]);
+    let jobs = queue(&server.url(), &server).await;
+    jobs.counts().await.unwrap();
+    let too_long = vec![0; (1 << 20) + 1];
+    let small = |prefix: &'static str| {
+        let small = (0..20).map(|n| {
+            let jobs = jobs.clone();
+            async move { jobs.schedule(&format!("{prefix}-{n}"), HOUR, b"x").await }
+        });
+        futures::future::join_all(small)
+    };
+    let asked = Instant::now();
+    let (before, long, after) = soon(futures::future::join3(
+        small("before"),
+        jobs.schedule("long", HOUR, &too_long),
+        small("after"),
+    ))
+    .await;
+    println!("{:?}: {long:?}", asked.elapsed());
+    long.unwrap_err();
+    for scheduled in before.into_iter().chain(after) {
+        assert!(scheduled.unwrap());
+    }
+    assert_eq!(jobs.counts().await.unwrap().waiting, 40);
+}
+
 #[tokio::test]
 async fn something_else_at_a_key_is_an_error_until_it_has_gone() {
     let server = Server::start();

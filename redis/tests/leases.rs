@@ -5,7 +5,7 @@ mod support;
 use std::{collections::HashSet, time::Duration};
 
 use futures::future::{FutureExt, join_all};
-use redis::aio::ConnectionManager;
+use redis::{aio::ConnectionManager, cluster::ClusterClient};
 use support::{
     cluster::Cluster,
     connect,
@@ -755,9 +755,23 @@ async fn mutual_exclusion_among_processes_and_tasks() {
 }
 
 #[tokio::test]
-async fn a_cluster_and_a_failover() {
+async fn leases_outlive_a_master_that_is_killed() {
+    leases_outlive(Cluster::kill).await;
+}
+
+/// Its connections stay open, as those of a machine that has vanished do.
+#[tokio::test]
+async fn leases_outlive_a_master_that_is_suspended() {
+    leases_outlive(|cluster, master| cluster.stop(master)).await;
+}
+
+async fn leases_outlive(master_dies: impl FnOnce(&mut Cluster, u16)) {
     let mut cluster = Cluster::start();
-    let leases = Leases::new(&Wheel::new(), cluster.connect().await);
+    let client = ClusterClient::builder(cluster.urls())
+        .response_timeout(Duration::from_secs(2))
+        .build()
+        .unwrap();
+    let leases = Leases::new(&Wheel::new(), client.get_async_connection().await.unwrap());
     let ttl = Duration::from_secs(20);
     let mut held = Vec::new();
     for i in 0..20 {
@@ -767,7 +781,8 @@ async fn a_cluster_and_a_failover() {
     assert!(leases.try_acquire("x", ttl).await.unwrap().is_none());
     let ends: Vec<Instant> = held.iter().map(Lease::valid_until).collect();
 
-    cluster.kill(cluster.master_of(&holder("x")));
+    let master = cluster.master_of(&holder("x"));
+    master_dies(&mut cluster, master);
     // Whoever holds one goes on renewing it at the new master.
     until(|| async {
         held.iter()

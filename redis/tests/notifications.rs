@@ -10,7 +10,7 @@ use support::{
     cluster::Cluster,
     connect,
     proxy::{Network, Proxy},
-    server::Server,
+    server::{Server, command},
     soon, until,
 };
 use tickwheel::Wheel;
@@ -156,6 +156,30 @@ async fn a_release_wakes_who_waits_in_a_cluster() {
         let taker = Leases::new(&stopped.wheel, cluster.connect().await).notifications(&notifications);
         hand_over(&giver, &taker, 10).await;
     }
+}
+
+/// A node that vanishes without a word takes the subscription with it. Only a ping finds out.
+#[tokio::test]
+async fn a_silent_subscription_to_a_cluster_is_pinged() {
+    let cluster = Cluster::start();
+    let channel = ["PUBSUB", "NUMSUB", "tickwheel:lease:{x}:released"];
+    let master = cluster.node(cluster.master_of("{x}"));
+    let pings = || calls(&mut master.get_connection().unwrap()).get("ping").copied();
+    let giver = Leases::new(&Wheel::new(), cluster.connect().await);
+    let _held = soon(giver.acquire("x", MINUTE * 10)).await.unwrap();
+    // It does not look again, and so sends nothing.
+    let stopped = StoppedWheel::new();
+    let taker = Leases::new(&stopped.wheel, cluster.connect().await)
+        .notifications(&Notifications::of_cluster(cluster.client()));
+    let taking = tokio::spawn(async move { taker.acquire("x", MINUTE).await });
+    until(|| async { command::<(String, u64)>(&master, &channel).1 == 1 }).await;
+    sleep(Duration::from_millis(200)).await;
+    let before = pings();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    until(|| async { pings() > before }).await;
+    taking.abort();
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `ask`: sends a call again until it is answered or nobody needs the answer any more.
+//! `ask`: repeats a call until it is answered or its deadline has passed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{error::Error, nonce::random_part, script::Call};
 
-/// How long one attempt may take, at most.
+/// The time limit of one attempt.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
-/// How long to wait after an attempt that failed: at first, and at most.
+/// The pause after a failed attempt, which doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Sends a call that may be carried out twice until `read` accepts an answer or `last` comes, with growing pauses in between.
+/// Sends a call that may be carried out twice, and repeats it with growing pauses until `read` accepts an answer or `last` has passed.
 pub(super) async fn ask<T>(
     server: &dyn Server,
     wheel: &Wheel,
@@ -44,13 +44,13 @@ pub(super) async fn ask<T>(
     }
 }
 
-/// Whether to send the same call again. A server without memory is not asked again, because that would only ask more of it.
+/// Whether to send the same call again. A server that is out of memory is not asked again, because that would only add to its load.
 fn is_worth_repeating(error: &Error) -> bool {
     error.is_passing()
         && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
 }
 
-/// The error for an answer that no script of ours gives.
+/// Returns the error for an answer that none of our scripts gives.
 pub(super) fn unexpected(answer: &Value) -> Error {
     Error::Redis(redis::RedisError::from((
         redis::ErrorKind::UnexpectedReturnType,

@@ -1,10 +1,10 @@
-//! `Batcher`: the operations on the jobs of one partition, in batches, one batch at a time.
+//! `Batcher`: sends the operations on the jobs of one partition in batches, one batch at a time.
 //!
-//! An operation that finds no batch under way is sent at once. Those that come while an answer is awaited go together, in the next
-//! batch. So a batch costs nobody a wait, and the more there is to do, the fewer commands it takes.
+//! An operation is sent at once if no batch is in flight. Operations that arrive while a batch is in flight are sent together in the
+//! next one. Batching therefore delays no operation, and the more operations there are, the fewer commands each of them takes.
 //!
-//! A batch carries a number. One whose answer was lost is sent again under the same number, and Redis answers as it did at first.
-//! Since no batch is sent before the one in front of it is answered, Redis keeps one answer for each batcher.
+//! Batches are numbered. A batch whose answer was lost is sent again under the same number, and Redis gives the same answer as at first.
+//! No batch is sent before its predecessor has been answered, so Redis keeps only one answer per batcher.
 
 use std::{
     collections::VecDeque,
@@ -23,18 +23,18 @@ use super::{
 };
 use crate::{error::Error, nonce::Nonce, script::Script};
 
-/// As many jobs as a script looks at.
+/// The largest number of jobs that a script looks at.
 const BATCH: usize = 100;
-/// How many bytes a batch has at most. A larger operation goes alone, so that it can fail only by itself.
+/// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other operation fails with it.
 const BATCH_BYTES: usize = 1 << 20;
 
 pub(super) struct Batcher {
     server: Arc<dyn Server>,
     wheel: Wheel,
     script: &'static Script,
-    /// The keys of the partition, and that of the last answer.
+    /// The keys of the partition, and the key of the last answer.
     keys: Vec<String>,
-    /// What every call begins with, after the number.
+    /// The first arguments of every call, after its number.
     head: Vec<Vec<u8>>,
     state: Mutex<State>,
 }
@@ -43,24 +43,24 @@ pub(super) struct Batcher {
 struct State {
     batches: u64,
     waiting: VecDeque<Operation>,
-    /// Whether a task sends batches.
+    /// Whether a task is sending batches.
     busy: bool,
 }
 
 type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 
-/// What is to be done to one job.
+/// An operation on one job.
 pub(super) struct Operation {
     arguments: Vec<Vec<u8>>,
     asked: Instant,
-    /// When nobody is interested any more.
+    /// When the answer becomes useless.
     deadline: Instant,
-    /// Until it has been given.
+    /// Called once with the answer.
     answer: Option<Answered>,
 }
 
 impl Operation {
-    /// `answer` is called once, in any case, and with no lock of a batcher held.
+    /// Creates an operation. `answer` is called exactly once, with no lock of a batcher held.
     pub(super) fn new(
         arguments: Vec<Vec<u8>>,
         deadline: Instant,
@@ -86,7 +86,7 @@ impl Operation {
 }
 
 impl Drop for Operation {
-    /// Its task has gone with its runtime.
+    /// Answers an operation whose task was dropped by a runtime that shut down.
     fn drop(&mut self) {
         if let Some(answered) = self.answer.take() {
             answered(Err(Error::NoAnswer {
@@ -99,7 +99,7 @@ impl Drop for Operation {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) yes: bool,
-    /// When the request was sent first: what it grants counts from then.
+    /// When the request was first sent, from which time a granted lease counts.
     pub(super) sent: Instant,
 }
 
@@ -123,8 +123,8 @@ impl Batcher {
         })
     }
 
-    /// Adds operations, which go together where one batch has room for them. Must be called in a Tokio runtime, if a batch is not
-    /// under way already.
+    /// Adds operations, which are sent together if they fit into one batch. Must be called in a Tokio runtime unless a batch is in
+    /// flight already.
     pub(super) fn push(self: &Arc<Self>, operations: impl IntoIterator<Item = Operation>) {
         let mut state = self.lock();
         state.waiting.extend(operations);
@@ -144,7 +144,7 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next batch and its number, and what came too late to be sent.
+    /// Returns the next batch and its number, and the operations whose deadline has passed.
     fn next(&self) -> (u64, Vec<Operation>, Vec<Operation>) {
         let mut state = self.lock();
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -173,7 +173,7 @@ impl Batcher {
     }
 }
 
-/// Sends batches until nothing waits. Dropped before that, with its runtime, it lets everybody know.
+/// Sends batches until no operation waits. If it is dropped before that with its runtime, it answers all of them.
 struct BatchTask {
     batcher: Arc<Batcher>,
     finished: bool,
@@ -182,7 +182,7 @@ struct BatchTask {
 impl BatchTask {
     async fn send_all(mut self) {
         loop {
-            // Those who are about to ask, some because the last batch was answered, ask first, and so go with this one.
+            // Tasks that were just woken, some of them by the last answers, push their operations first and so join this batch.
             yield_now().await;
             let (number, batch, late) = self.batcher.next();
             if batch.is_empty() && late.is_empty() {
@@ -190,7 +190,7 @@ impl BatchTask {
                 return;
             }
             for operation in late {
-                // Never sent, because what stood in front of it got no answer either.
+                // It was never sent, because the batches before it got no answer in time either.
                 let waited = operation.asked.elapsed();
                 operation.answer(Err(Error::NoAnswer { waited }));
             }

@@ -1,4 +1,4 @@
-//! `Claim`: a job that this process holds, and `JobLease`: what renewing it takes.
+//! `Claim`: a job that this process has taken, and `JobLease`: its lease.
 
 use std::{
     fmt,
@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::lost::Validity;
 
-/// A job that was taken. It counts as waiting until it has been started.
+/// A job that this worker has taken. It counts as waiting until it has been started.
 pub(super) struct Claim {
     pub(super) lease: Arc<JobLease>,
     pub(super) payload: Vec<u8>,
-    /// How often it was started before.
+    /// How often it had been started before.
     pub(super) attempts: u32,
     /// Microseconds since 1970, by Redis' clock.
     pub(super) due: u64,
@@ -29,7 +29,7 @@ pub(super) struct JobLease {
     pub(super) partition: usize,
     pub(super) token: Arc<str>,
     pub(super) validity: Validity,
-    /// Whether a renewal is under way.
+    /// Whether a renewal is in flight.
     renewing: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl JobLease {
         })
     }
 
-    /// False when a renewal is under way already.
+    /// Returns `false` if a renewal is already in flight.
     pub(super) fn begin_renewal(&self) -> bool {
         !self.renewing.swap(true, Ordering::AcqRel)
     }
@@ -64,8 +64,8 @@ impl fmt::Debug for JobLease {
     }
 }
 
-/// Until when a lease holds that was asked for at `sent`: less than Redis grants, by a margin for what the wheel and the
-/// clocks are off.
+/// Returns until when a lease is valid whose request was sent at `sent`: the time that Redis grants, minus a margin for the precision of
+/// the wheel and of the clocks.
 pub(super) fn valid_until(wheel: &Wheel, sent: Instant, lease: Duration) -> Instant {
     let margin = (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100);
     sent + lease.saturating_sub(margin)

@@ -1,24 +1,24 @@
-//! `Demand`: how many jobs to start for a consumer that asks.
+//! `Demand`: how many jobs to start for a consumer that polls the stream.
 //!
-//! One poll of a stream asks for one job, and where the consumer works on one at a time, one is started. A consumer that works on
-//! many at once asks for them one after the other; started one by one, each would cost a round trip of its own. So as many are
-//! started as the consumer has shown that it works on at once. It shows more by asking, while it works on some, as soon as it has
-//! fetched all that was started. It shows how many are too many by finishing one while others, started a while ago, lie there for it.
+//! One poll asks for one job, and for a consumer that works on one job at a time, one job is started. A consumer that works on many jobs
+//! polls for them one by one, and starting them one by one would cost a round trip each, so as many are started as the consumer has been
+//! seen to work on at once. The estimate grows when the consumer has fetched every started job and asks for another while it works on
+//! some. It shrinks when the consumer finishes a job while others that were started a while ago have not been fetched.
 
 use std::mem;
 
-/// As many as one batch of a batcher.
+/// The size of one batch of a batcher.
 const STARTS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Demand {
-    /// Jobs at the consumer's that it has not finished.
+    /// Jobs that the consumer has fetched and not finished.
     out: usize,
-    /// How many the consumer is taken to work on at once.
+    /// How many jobs the consumer is assumed to work on at once.
     most: usize,
-    /// How many it worked on when it left a started one where it was, until it asks for more itself.
+    /// How many jobs it worked on when it last left a started one unfetched, until it asks for more.
     limit: Option<usize>,
-    /// Whether it has fetched one since it last asked.
+    /// Whether it has fetched a job since it last asked.
     fetched: bool,
 }
 
@@ -27,26 +27,26 @@ impl Demand {
         self.out
     }
 
-    /// The consumer asks for a job that is not there yet; so many are on their way to it.
+    /// Records that the consumer asks for a job that is not ready yet, while `on_their_way` jobs are being started or wait to be fetched.
     pub(super) fn asked(&mut self, on_their_way: usize) {
         if self.limit.is_some_and(|limit| self.out >= limit) {
             self.limit = None;
         }
         if on_their_way == 0 && mem::take(&mut self.fetched) && self.out > 0 && self.limit.is_none() {
             let most = self.most.max(self.out);
-            // Also where the consumer asks for more without end: no more than this are started at once.
+            // A consumer that asks without end still has no more than this started at once.
             self.most = (most + 1 + most / 8).min(self.out + STARTS);
         }
     }
 
-    /// It was given one.
+    /// Records that the consumer has fetched a job.
     pub(super) fn fetched(&mut self) {
         self.fetched = true;
         self.out += 1;
         self.most = self.most.max(self.out);
     }
 
-    /// It has finished one. `others`: it left others that were started a while ago where they were.
+    /// Records that the consumer has finished a job, and whether it left others unfetched that were started a while ago.
     pub(super) fn left(&mut self, others: bool) {
         if others {
             self.returned();
@@ -54,13 +54,13 @@ impl Demand {
         self.out -= 1;
     }
 
-    /// It did not fetch what was started for it.
+    /// Records that the consumer did not fetch the jobs that were started for it.
     pub(super) fn returned(&mut self) {
         self.most = self.out;
         self.limit = Some(self.out);
     }
 
-    /// How many to start now, beside those that are on their way to it.
+    /// Returns how many jobs to start now, in addition to those on their way.
     pub(super) fn room(&self, on_their_way: usize) -> usize {
         self.most
             .min(self.limit.unwrap_or(usize::MAX))

@@ -1,4 +1,4 @@
-//! `Job`, `DeadJob` and `Counts`.
+//! `Job`: a job that was delivered. `DeadJob` and `Counts`: what a queue reports about its jobs.
 
 use std::{
     fmt,
@@ -15,12 +15,11 @@ use super::{
 };
 use crate::{error::Error, lost::Lost};
 
-/// A job that was delivered, to be worked on and then finished: [`done`](Job::done), [`retry_after`](Job::retry_after) or
-/// [`bury`](Job::bury).
+/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after) or [`bury`](Job::bury).
 ///
-/// Its lease is renewed for as long as the `Job` lives. A job that is dropped unfinished, as after a panic, comes again once its
-/// lease has run out.
-#[must_use = "a job that is dropped comes again after its lease"]
+/// Its lease is renewed for as long as the `Job` lives. If a `Job` is dropped unfinished, for example by a panic, it is delivered again
+/// once its lease has expired.
+#[must_use = "a job that is dropped is delivered again after its lease"]
 pub struct Job {
     claim: Claim,
     inbox: Arc<Inbox>,
@@ -41,66 +40,67 @@ impl Job {
         &self.claim.payload
     }
 
-    /// Returns how often the job has been delivered, this time included: 1 at first.
+    /// Returns how often the job has been delivered, including this time. The first delivery returns 1.
     ///
-    /// An attempt is counted for a job whose worker stopped without a word, and none for a job that was only prefetched.
+    /// A delivery to a worker that died counts as an attempt, but a job that was only prefetched does not.
     pub fn attempt(&self) -> u32 {
         self.claim.attempts + 1
     }
 
-    /// Returns when the job was due, to the microsecond, by Redis' clock.
+    /// Returns when the job was due by Redis' clock, with a precision of one microsecond.
     pub fn due(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_micros(self.claim.due)
     }
 
-    /// Returns a future that completes when the job is not ours any more: its lease could not be renewed, and somebody else may
-    /// be given it.
+    /// Returns a future that completes when the job is lost: its lease could not be renewed, and the job may be delivered to another
+    /// worker.
     ///
-    /// It completes before the lease runs out in Redis, by the local clock, even if Redis cannot be reached. It also completes
-    /// when the job has been finished or dropped.
+    /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached. It also completes when the
+    /// job is finished or dropped.
     pub fn lost(&self) -> Lost {
         self.claim.lease.validity.lost()
     }
 
-    /// Ends the job: it is gone, and its id is free again. Returns `false`, and changes nothing, if the job had been lost.
+    /// Finishes the job: it is removed, and its id becomes free. Returns `false` and changes nothing if the job has been lost.
     ///
     /// # Cancellation
     ///
-    /// What was asked for is carried out, even if the future is dropped after its first poll.
+    /// The call is carried out even if the future is dropped after its first poll.
     ///
     /// # Errors
     ///
-    /// Fails if Redis gave no answer before the lease ran out, or refused. The job may then be done, or come again.
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may then be done, or be delivered
+    /// again.
     pub async fn done(self) -> Result<bool, Error> {
         self.finish("done", 0, 0).await
     }
 
-    /// Lets the job wait again. It comes again after `delay`, to the microsecond. On its last attempt it is buried instead.
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries it if this was its last
+    /// attempt.
     ///
-    /// Returns `false`, and changes nothing, if the job had been lost.
+    /// Returns `false` and changes nothing if the job has been lost.
     ///
     /// # Cancellation
     ///
-    /// What was asked for is carried out, even if the future is dropped after its first poll.
+    /// The call is carried out even if the future is dropped after its first poll.
     ///
     /// # Errors
     ///
-    /// Fails if Redis gave no answer before the lease ran out, or refused.
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
         let limit = self.inbox.settings.attempts;
         self.finish("retry", micros(delay), u64::from(limit)).await
     }
 
-    /// Gives the job up: it is dead, and kept until it is revived or purged. Returns `false`, and changes nothing, if the job had
-    /// been lost.
+    /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing if the job has been lost.
     ///
     /// # Cancellation
     ///
-    /// What was asked for is carried out, even if the future is dropped after its first poll.
+    /// The call is carried out even if the future is dropped after its first poll.
     ///
     /// # Errors
     ///
-    /// Fails if Redis gave no answer before the lease ran out, or refused.
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn bury(self) -> Result<bool, Error> {
         self.finish("bury", 0, 0).await
     }
@@ -108,7 +108,7 @@ impl Job {
     async fn finish(self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
         let lease = self.claim.lease.clone();
         let queue = self.inbox.queue.clone();
-        // After a shutdown of the wheel nobody renews; Redis says whether the lease still lasts.
+        // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still valid.
         let deadline = if queue.wheel.is_shutdown() {
             Instant::now() + PATIENCE
         } else if lease.validity.is_lost() {
@@ -122,7 +122,7 @@ impl Job {
             operation(name, &lease.id, &lease.token, first, second),
             deadline,
         );
-        // What is finished is not renewed.
+        // A job that is being finished is not renewed.
         self.inbox.leave(&lease);
         asked.await
     }
@@ -146,7 +146,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A job that was buried, or used up its attempts.
+/// A job that was buried or has used up its attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadJob {
     pub(super) id: String,
@@ -171,14 +171,14 @@ impl DeadJob {
     }
 }
 
-/// How many jobs a queue has.
+/// The numbers of jobs in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Those that are yet to be delivered, prefetched ones included.
+    /// Jobs that have not been delivered, including prefetched ones.
     pub waiting: u64,
-    /// Those that were delivered and are not finished.
+    /// Jobs that have been delivered and are not finished.
     pub running: u64,
-    /// Those that were buried, or used up their attempts.
+    /// Jobs that were buried or have used up their attempts.
     pub dead: u64,
 }

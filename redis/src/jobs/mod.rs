@@ -1,8 +1,9 @@
-//! Delayed jobs: `DelayedJobs`, the handle of a queue.
+//! `DelayedJobs`: a handle of a queue of delayed jobs.
 //!
-//! `queue` is what all handles, workers and jobs of a queue share; a `partition` is its keys and two `batcher`s, by which operations
-//! go to Redis in batches. What happens there is in `scripts/`; `prelude.lua` says how a job is stored. A `worker` is a stream, an
-//! `engine` that takes, holds and renews, and an `inbox` between the two, in which `demand` says how many to start.
+//! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two `batcher`s, which send operations
+//! to Redis in batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored. A `worker`
+//! consists of a stream, an `engine` that takes, holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many
+//! jobs to start.
 
 use std::{
     fmt,
@@ -39,18 +40,18 @@ use server::Connected;
 pub use job::{Counts, DeadJob, Job};
 pub use worker::{Worker, WorkerBuilder};
 
-/// The longest string that Redis takes unless `proto-max-bulk-len` says otherwise.
+/// The longest string that Redis accepts by default (`proto-max-bulk-len`).
 const MAX_PAYLOAD: usize = 512 << 20;
 
-/// A queue of jobs that come due later, and outlive the process that scheduled them.
+/// A queue of jobs that become due later and outlive the process that scheduled them.
 ///
-/// A job is an id and a payload. It is delivered at least once, when it is due by Redis' clock, to one of the queue's
-/// [workers](DelayedJobs::worker), under a lease: when its worker is not heard of for that long, another is given it. See
-/// `docs/guarantees.md` for what Redis itself can lose.
+/// A job consists of an id and a payload. It is delivered at least once, when it is due by Redis' clock, to one of the queue's
+/// [workers](DelayedJobs::worker). The worker gets a lease on the job, and if it does not renew the lease in time, the job is delivered to
+/// another worker. See `docs/guarantees.md` for what Redis itself can lose.
 ///
-/// A queue is a name in Redis; every handle with that name is a handle of it. What concurrent tasks ask of one handle goes to Redis
-/// together, so share it by cloning. Calls that find Redis away go on for up to 5 seconds; one repeated after a lost reply answers
-/// as the first did.
+/// A queue is identified by its name in Redis, and every handle with that name refers to the same queue. Concurrent calls on one handle
+/// are batched, so share a handle by cloning it. A call that finds Redis unavailable is retried for up to 5 seconds, and one that is
+/// repeated after its answer was lost gets the answer of the first.
 ///
 /// # Examples
 ///
@@ -82,7 +83,7 @@ pub struct DelayedJobs<C> {
 }
 
 impl<C: Connection> DelayedJobs<C> {
-    /// Makes a handle of the queue of that name, with one partition and without notifications. Redis is asked at first use.
+    /// Creates a handle of the queue `name`, with one partition and without notifications. It does not contact Redis before its first use.
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
         let server = Arc::new(Connected::new(connection.clone()));
         DelayedJobs {
@@ -91,17 +92,17 @@ impl<C: Connection> DelayedJobs<C> {
         }
     }
 
-    /// Spreads the queue over so many partitions, from 1 to 1024. The keys of each are in one slot of a cluster.
+    /// Sets the number of partitions, from 1 to 1024. The keys of each partition are in one slot of a cluster.
     ///
-    /// Order of due time is kept within each partition. The number is stored with the queue at first use. From then on, another number
-    /// is an error.
+    /// Jobs are ordered by due time within each partition. The number is stored with the queue at first use, and any other number is
+    /// an error from then on.
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
         let notifications = self.queue.notifications.clone();
         self.with(partitions, notifications)
     }
 
-    /// Lets workers hear at once of a job that is due before the others. Without this, they may learn of it 5 seconds late.
+    /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up to 5 seconds late.
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
         let partitions = self.queue.given;
@@ -127,33 +128,34 @@ impl<C: Connection> DelayedJobs<C> {
 }
 
 impl<C> DelayedJobs<C> {
-    /// Schedules a job, due after `delay` by Redis' clock, to the microsecond.
+    /// Schedules a job to be due after `delay`, by Redis' clock and with a precision of one microsecond.
     ///
-    /// Returns `false`, and changes nothing, if a job of that id waits, runs or is dead already.
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead.
     ///
     /// # Cancellation
     ///
-    /// What was asked for may be carried out, even if the future is dropped.
+    /// The job may be scheduled even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// Fails if the id is empty, if the payload is longer than 512 MiB, if Redis refused or gave no answer in 5 seconds, or if the queue cannot be opened. If no answer came,
-    /// the job may have been scheduled. To schedule it again under the same id is safe.
+    /// Returns an error if the id is empty, if the payload is longer than 512 MiB, if Redis refuses the call or does not answer within 5
+    /// seconds, or if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
+    /// again under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "in", micros(delay), payload).await
     }
 
-    /// Schedules a job, due at `at`, to the microsecond: when Redis' clock shows that time. A past time is due now.
+    /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in the past is due now.
     ///
-    /// Returns `false`, and changes nothing, if a job of that id waits, runs or is dead already.
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead.
     ///
     /// # Cancellation
     ///
-    /// What was asked for may be carried out, even if the future is dropped.
+    /// The job may be scheduled even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "at", micros_of(at), payload).await
     }
@@ -177,39 +179,39 @@ impl<C> DelayedJobs<C> {
             .await
     }
 
-    /// Makes a waiting job due `delay` from now, sooner or later than it was. Returns `false` if it does not wait: it runs, is dead, or
-    /// is unknown.
+    /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than before. Returns `false` if the
+    /// job is not waiting: it is running, dead or unknown.
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
         self.update(id, "reschedule", micros(delay)).await
     }
 
-    /// Removes a waiting job: it will not be delivered. Returns `false` if it does not wait: it runs, is dead, or is unknown.
+    /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is running, dead or unknown.
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
         self.update(id, "cancel", 0).await
     }
 
-    /// Lets a dead job wait again: due now, and delivered as for the first time. Returns `false` if it is not dead.
+    /// Makes a dead job wait again, due now and with no attempts counted. Returns `false` if it is not dead.
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
         self.update(id, "revive", 0).await
     }
 
-    /// Removes a dead job for good. Returns `false` if it is not dead.
+    /// Removes a dead job permanently. Returns `false` if it is not dead.
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn purge(&self, id: &str) -> Result<bool, Error> {
         self.update(id, "purge", 0).await
     }
@@ -221,11 +223,11 @@ impl<C> DelayedJobs<C> {
             .await
     }
 
-    /// Counts the queue's jobs, in constant time.
+    /// Returns the numbers of waiting, running and dead jobs, in constant time.
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn counts(&self) -> Result<Counts, Error> {
         self.queue.open().await?;
         let asked = self
@@ -248,7 +250,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// Fails as [`schedule`](DelayedJobs::schedule) does.
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
         self.queue.open().await?;
         let mut dead = Vec::new();
@@ -269,13 +271,13 @@ impl<C> DelayedJobs<C> {
         Ok(dead.into_iter().map(|(_, job)| job).collect())
     }
 
-    /// Sets up a worker on this queue.
+    /// Returns a builder for a worker on this queue.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.queue.clone())
     }
 }
 
-/// With the time of death. `None` where the answer is not one of ours.
+/// Parses dead jobs, each with its time of death. Returns `None` if the answer is malformed.
 fn dead_jobs(answer: &Value) -> Option<Vec<(u64, DeadJob)>> {
     let Value::Array(values) = answer else { return None };
     values

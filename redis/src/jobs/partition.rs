@@ -1,4 +1,4 @@
-//! `Partition`: the keys of one part of a queue, and its two batchers.
+//! `Partition`: the keys of one partition of a queue, and its two batchers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     script::{Call, Script},
 };
 
-/// A script that changes jobs: they begin alike. The first line is how Redis is told whether it runs also without memory.
+/// A script that changes jobs, which begins with the common prelude. Its first line says whether Redis may run it when out of memory.
 macro_rules! script {
     ($first:literal, $file:literal) => {
         Script::new(concat!(
@@ -35,11 +35,11 @@ pub(super) const PREFIX: &str = "tickwheel:jobs";
 
 pub(super) struct Partition {
     tag: Tag,
-    /// Where it is told that another job is the first to come due.
+    /// The channel on which a new earliest job is announced.
     pub(super) channel: String,
-    /// New jobs. Redis refuses these when it is out of memory.
+    /// Schedules new jobs. Redis refuses these when it is out of memory.
     pub(super) schedules: Arc<Batcher>,
-    /// Everything else that is done to a job.
+    /// All other operations on jobs.
     pub(super) updates: Arc<Batcher>,
 }
 
@@ -65,12 +65,12 @@ impl Partition {
         }
     }
 
-    /// A sweep and a take: `take.lua`, but for its last arguments.
+    /// Returns a call of `take.lua`, a sweep and a take, without its last arguments.
     pub(super) fn take(&self, worker: Nonce, number: u64) -> Call {
         self.of_worker(&TAKE, worker, number)
     }
 
-    /// Undoes a take whose answer never came.
+    /// Returns a call that undoes a take whose answer never arrived.
     pub(super) fn give_back(&self, worker: Nonce, number: u64) -> Call {
         self.of_worker(&GIVE_BACK, worker, number)
     }
@@ -103,26 +103,26 @@ impl Partition {
     }
 }
 
-/// In the order in which every script has them.
+/// The keys, in the order that every script expects.
 fn keys(tag: &Tag) -> [String; 6] {
     ["due", "claimed", "running", "dead", "state", "payload"].map(|what| tag.key(what))
 }
 
-/// What the jobs of one take are held under.
+/// The token under which the jobs of one take are held.
 pub(super) fn token(worker: Nonce, number: u64) -> String {
     format!("{worker}:{number}")
 }
 
-/// The partition of an id: FNV-1a (Fowler, Noll and Vo 1991), the same in every process and version.
+/// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.
 pub(super) fn partition_of(id: &str, partitions: usize) -> usize {
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    // Its low bits alone are poor for a power of two.
+    // The low bits alone are poorly distributed for a power of two.
     ((hash ^ (hash >> 32)) % partitions as u64) as usize
 }
 
-/// The text of an answer, or of a part of one.
+/// Returns the text of an answer or of a part of one.
 pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),

@@ -1,4 +1,4 @@
-//! `Queue`: what every handle, worker and job of a queue shares.
+//! `Queue`: the state that all handles, workers and jobs of a queue share.
 
 use std::{
     iter::{from_fn, once},
@@ -28,9 +28,9 @@ use crate::{
 
 static OPEN: Script = Script::new(include_str!("scripts/open.lua"));
 
-/// How long a call goes on when Redis does not answer.
+/// How long a call is retried while Redis does not answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// More would be more keys to sweep than a worker can.
+/// The largest number of partitions that a worker can still sweep.
 const MAX_PARTITIONS: usize = 1024;
 
 pub(super) struct Queue {
@@ -38,7 +38,7 @@ pub(super) struct Queue {
     pub(super) server: Arc<dyn Server>,
     pub(super) name: String,
     pub(super) partitions: Vec<Partition>,
-    /// As asked for, which may be none at all or too many.
+    /// The number of partitions asked for, which `check` may refuse.
     pub(super) given: usize,
     pub(super) notifications: Option<Notifications>,
     opened: OnceCell<()>,
@@ -66,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// Checks, at first use, that the queue is what it was made as, and that Redis keeps what it is given.
+    /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
     pub(super) async fn open(&self) -> Result<(), Error> {
         self.opened.get_or_try_init(|| self.check()).await.copied()
     }
@@ -100,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// Sends a call that may be carried out twice, until it is answered or `PATIENCE` runs out.
+    /// Sends a call that may be carried out twice, and repeats it until it is answered or `PATIENCE` has passed.
     pub(super) async fn ask(&self, call: Call) -> Result<Value, Error> {
         ask(&*self.server, &self.wheel, call, Instant::now() + PATIENCE, Ok).await
     }
@@ -109,7 +109,7 @@ impl Queue {
         &self.partitions[partition_of(id, self.partitions.len())]
     }
 
-    /// Pushes what is to be done to jobs, each with its partition. What is for one partition goes together.
+    /// Pushes operations to their partitions, with those of one partition together.
     pub(super) fn update_all(&self, mut operations: Vec<(usize, Operation)>) {
         operations.sort_by_key(|(partition, _)| *partition);
         let mut operations = operations.into_iter().peekable();
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Does something to the job of that id.
+    /// Carries out one operation on the job `id`.
     pub(super) async fn on_job(
         &self,
         id: &str,
@@ -157,7 +157,7 @@ pub(super) async fn submit(
     }
 }
 
-/// The arguments of an operation of `scripts/update.lua`.
+/// Returns the arguments of an operation of `scripts/update.lua`.
 pub(super) fn operation(name: &str, id: &str, token: &str, first: u64, second: u64) -> Vec<Vec<u8>> {
     vec![
         name.into(),
@@ -168,13 +168,13 @@ pub(super) fn operation(name: &str, id: &str, token: &str, first: u64, second: u
     ]
 }
 
-/// Microseconds, rounded up: never early. What is longer than numbers in Lua are exact comes as the longest.
+/// Returns microseconds, rounded up so that nothing is early, and limited to what Lua represents exactly.
 pub(super) fn micros(duration: Duration) -> u64 {
     const LONGEST: u64 = 9_000_000_000_000_000;
     duration.as_nanos().div_ceil(1000).min(u128::from(LONGEST)) as u64
 }
 
-/// Microseconds since 1970, rounded up. What was before is due all the same.
+/// Returns microseconds since 1970, rounded up, and zero for an earlier time.
 pub(super) fn micros_of(time: SystemTime) -> u64 {
     micros(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }

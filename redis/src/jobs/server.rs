@@ -1,4 +1,4 @@
-//! `Server`: a connection whose type nobody below `DelayedJobs` has to know.
+//! `Server`: a connection with its type erased, so that only `DelayedJobs` is generic over it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{connection::Connection, error::Error, policy::Policy, script::Call};
 
 pub(super) trait Server: Send + Sync {
     fn send(&self, call: Arc<Call>) -> BoxFuture<'static, Result<Value, Error>>;
-    /// Refuses a server that may evict jobs.
+    /// Returns an error if the server may evict jobs.
     fn check_policy(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 

@@ -1,4 +1,4 @@
-//! `Settings`: what a worker was set up with, and the values allowed.
+//! `Settings`: the settings of a worker and their allowed values.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ pub(super) struct Settings {
 
 /// The longest lease.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest look-ahead: what is held here nobody else can have.
+/// The longest look-ahead, because no other worker can take the jobs that one holds.
 const HOUR: Duration = Duration::from_secs(60 * 60);
-/// More would be more to renew than is of use.
+/// The largest prefetch, because every prefetched job has to be renewed.
 const MAX_PREFETCH: usize = 10_000;
 
 impl Settings {

@@ -1,4 +1,4 @@
-//! Taking jobs off Redis, and reading what it says.
+//! `take`: takes jobs from Redis and parses the answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,19 +15,19 @@ use super::{
 };
 use crate::{error::Error, nonce::Nonce};
 
-/// Which take: of which worker, on which partition, and its number there.
+/// A take of one worker on one partition, where takes are numbered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TakeRequest {
     pub(super) worker: Nonce,
     pub(super) partition: usize,
     pub(super) number: u64,
     pub(super) limit: usize,
-    /// Whether it has been sent before, and got no answer.
+    /// Whether it has been sent before without an answer.
     pub(super) again: bool,
 }
 
 pub(super) struct Taken {
-    /// With the instant from which each may be delivered.
+    /// Claims, each with the instant from which it may be delivered.
     pub(super) claims: Vec<(Instant, Claim)>,
     /// When the next job is due, and when the next lease ends.
     pub(super) next_due: Option<Instant>,
@@ -49,18 +49,18 @@ pub(super) async fn take(
         .arg(if request.again { "again" } else { "" });
     let limit = ATTEMPT.min(settings.lease);
     let answer = within(&queue.wheel, limit, queue.server.send(Arc::new(call))).await;
-    // A take that is repeated renews what the first one claimed.
+    // A take that is repeated renews the claims of the first.
     let until = valid_until(&queue.wheel, sent, settings.lease);
     let taken = answer.and_then(|answer| read(&answer, request, until).ok_or_else(|| unexpected(&answer)));
     (request, taken)
 }
 
-/// `None` where the answer is not one of ours.
+/// Parses an answer. Returns `None` if it is malformed.
 fn read(answer: &Value, request: TakeRequest, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
     let (head, jobs) = values.split_at_checked(3)?;
     let now: u64 = text(&head[0])?.parse().ok()?;
-    // Redis read its clock before the answer came, so to count from here is never early.
+    // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
     let instant = |micros: u64| here + Duration::from_micros(micros.saturating_sub(now));
     let next = |value| {

@@ -1,4 +1,4 @@
-//! `WorkerBuilder` and `Worker`.
+//! `Worker`: a stream of jobs, and `WorkerBuilder`: its settings.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use futures_core::Stream;
 use super::{engine::Engine, inbox::Inbox, job::Job, queue::Queue, settings::Settings};
 use crate::error::Error;
 
-/// The settings of a [`Worker`], made by [`DelayedJobs::worker`](super::DelayedJobs::worker).
+/// A builder for a [`Worker`], created by [`DelayedJobs::worker`](super::DelayedJobs::worker).
 #[derive(Clone)]
 #[must_use = "a worker does nothing until it is started"]
 pub struct WorkerBuilder {
@@ -34,39 +34,39 @@ impl WorkerBuilder {
         }
     }
 
-    /// Sets how long a job stays with a worker that is not heard of.
+    /// Sets the lease, after which the jobs of a worker that has died are delivered to another.
     ///
-    /// From 200 ms, or 20 ticks of the wheel if that is more, to 24 hours. The default is 30 seconds. The lease of a job that is worked on is renewed at a third of
-    /// this, so a job may take any time.
+    /// It may be from 200 ms, or 20 ticks of the wheel if that is more, to 24 hours, and is 30 seconds by default. The lease of a job in
+    /// progress is renewed at a third of this time, so a job may take as long as it needs.
     pub fn lease(mut self, lease: Duration) -> WorkerBuilder {
         self.settings.lease = lease;
         self
     }
 
-    /// Sets how often a job is delivered before it is dead. At least once. The default is 5 times.
+    /// Sets how often a job is delivered before it is dead, at least once and 5 times by default.
     pub fn attempts(mut self, attempts: u32) -> WorkerBuilder {
         self.settings.attempts = attempts;
         self
     }
 
-    /// Sets how many jobs may be claimed before they are asked for. From 1 to 10,000. The default is 32.
+    /// Sets how many jobs may be claimed before the consumer asks for them, from 1 to 10,000 and 32 by default.
     pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
         self.settings.prefetch = prefetch;
         self
     }
 
-    /// Sets how long before they are due jobs may be claimed. An hour at most. By default they are claimed when they are due.
+    /// Sets how long before their due time jobs may be claimed, up to an hour. By default, they are claimed when they are due.
     ///
-    /// They are held on the wheel and delivered within a tick and a round trip of their time. Until then they count as waiting,
-    /// and can be cancelled and rescheduled.
+    /// Claimed jobs are held on the wheel and delivered within a tick and a round trip of their due time. Until then they count as
+    /// waiting, and can be cancelled and rescheduled.
     pub fn look_ahead(mut self, look_ahead: Duration) -> WorkerBuilder {
         self.settings.look_ahead = look_ahead;
         self
     }
 
-    /// Starts the worker. It takes nothing before it is polled.
+    /// Starts the worker, which claims no jobs before it is polled.
     ///
-    /// If a setting is not allowed, or the queue cannot be opened, the stream yields that error once a second.
+    /// If a setting is not allowed or the queue cannot be opened, the stream yields that error once a second.
     ///
     /// # Panics
     ///
@@ -87,16 +87,17 @@ impl fmt::Debug for WorkerBuilder {
     }
 }
 
-/// The stream of a queue's jobs, as they come due.
+/// A stream of a queue's jobs as they become due.
 ///
-/// Work on one job after the other, or on many at once with `for_each_concurrent`. The stream yields errors, one a second at most.
-/// They do not end it: it goes on when Redis is back. It ends when the wheel is shut down.
+/// Process the jobs one after another, or many at once with `for_each_concurrent`. The stream also yields errors, at most one per second.
+/// An error does not end the stream, which resumes when Redis is available again. It ends when the wheel is shut down.
 ///
-/// A consumer that works on many jobs at once has a few started before the stream yields them: as many as it has shown to have room
-/// for. Those count as running. What it has not fetched after 200 ms waits again, with no attempt counted.
+/// For a consumer that works on many jobs at once, a few jobs are started before the stream yields them, up to as many as the consumer
+/// has shown to have room for. These count as running. A started job that is not fetched within 200 ms waits again, with no attempt
+/// counted.
 ///
-/// A worker that is dropped gives back what it had claimed. Jobs that it yielded stay with whoever has them, and are renewed. A worker
-/// that is not polled gives back what has come due, and claims no more until it is polled again.
+/// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their holders and are still renewed.
+/// A worker that is not polled returns the jobs that have become due, and claims no more until it is polled again.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     inbox: Arc<Inbox>,

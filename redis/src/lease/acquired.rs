@@ -1,4 +1,4 @@
-//! `Lease`: what a holder has.
+//! `Lease`: a lease that has been acquired.
 
 use std::{fmt, time::Duration};
 
@@ -12,8 +12,8 @@ use crate::{
 
 /// A lease that is held until it is [released](Lease::release), dropped, or [lost](Lease::lost).
 ///
-/// It is renewed in the background for as long as it exists. Dropping it releases it in the background, also when the holder
-/// panics.
+/// It is renewed in the background for as long as it exists. Dropping it, including by a panic of the holder, releases it in the
+/// background.
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     pub(super) name: Box<str>,
@@ -25,10 +25,10 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Returns the fencing token: greater than that of every earlier holder of this lease.
+    /// Returns the fencing token, which is greater than the token of every earlier holder of this lease.
     ///
-    /// What the lease protects should be given it with every write, and refuse one that is smaller than the greatest it has
-    /// seen: a holder that was stopped for longer than its ttl cannot know in time that it lost the lease.
+    /// Send it with every write to the resource that the lease protects, and let the resource reject a token smaller than the greatest
+    /// one it has seen: a holder that was suspended for longer than its TTL cannot know in time that it has lost the lease.
     ///
     /// # Examples
     ///
@@ -43,7 +43,7 @@ impl Lease {
         self.token
     }
 
-    /// Returns the name.
+    /// Returns the name of the lease.
     ///
     /// # Examples
     ///
@@ -57,7 +57,7 @@ impl Lease {
         &self.name
     }
 
-    /// Returns the ttl that it was acquired with.
+    /// Returns the TTL that the lease was acquired with.
     ///
     /// # Examples
     ///
@@ -71,13 +71,13 @@ impl Lease {
         self.ttl
     }
 
-    /// Returns the instant until which the holder may believe that it holds the lease.
+    /// Returns the instant until which the holder may assume that it holds the lease.
     ///
-    /// Each renewal moves it. Once the lease is lost, it is in the past. It is when the last request that succeeded was sent,
-    /// plus ttl, less a margin. The margin is two ticks and 10 ms, or a hundredth of ttl if that is more.
+    /// It is the time at which the last successful request was sent, plus the TTL, minus a margin of two ticks and 10 ms, or of a
+    /// hundredth of the TTL if that is more. Each renewal moves it, and once the lease is lost, it is in the past.
     ///
-    /// The local monotonic clock counts. On Linux it stands still while a machine is suspended. For that there is the
-    /// [token](Lease::token).
+    /// It is an instant of the local monotonic clock, which on Linux stands still while the machine is suspended. Use the
+    /// [token](Lease::token) to guard against that.
     ///
     /// # Examples
     ///
@@ -95,10 +95,10 @@ impl Lease {
         self.validity.until()
     }
 
-    /// Returns a future that completes when the lease is not held any more.
+    /// Returns a future that completes when the lease is no longer held.
     ///
-    /// It completes by [`valid_until`](Lease::valid_until) at the latest, whatever Redis says. It completes earlier if Redis says
-    /// that the lease is lost, if the lease was released, or if the wheel was shut down.
+    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, and earlier if Redis reports the lease as
+    /// lost, if the lease is released, or if the wheel is shut down.
     ///
     /// # Examples
     ///
@@ -115,20 +115,20 @@ impl Lease {
         self.validity.lost()
     }
 
-    /// Releases the lease. Returns `true` if it was held until now, and `false` if it had run out or been lost before.
+    /// Releases the lease. Returns `true` if it was held until now, and `false` if it had expired or been lost before.
     ///
-    /// From the call on, the lease is not renewed any more. This works also on a wheel that was shut down. If it fails, it is
-    /// tried again in the background until the lease must have run out by itself.
+    /// The lease is not renewed after this call. Releasing also works on a wheel that has been shut down. If it fails, it is retried in
+    /// the background until the lease must have expired by itself.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped midway, the release goes on in the background.
+    /// If the future is dropped midway, the release continues in the background.
     ///
     /// # Errors
     ///
-    /// - [`Error::Redis`]: Redis has been away for a second.
-    /// - [`Error::NoAnswer`]: it has not answered by the end of the lease, or within a second if that is more.
-    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has gone.
+    /// - [`Error::Redis`]: Redis has been unavailable for a second.
+    /// - [`Error::NoAnswer`]: Redis has not answered by the end of the lease, or within a second if that is longer.
+    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has been shut down.
     ///
     /// # Examples
     ///
@@ -152,7 +152,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The keeper hears of it when `ending` is dropped.
+        // Dropping `ending` tells the keeper to release the lease.
         self.validity.lose();
     }
 }

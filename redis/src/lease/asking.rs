@@ -1,4 +1,4 @@
-//! `Asking`: how a lease is asked for, and what becomes of a request that nobody answered.
+//! `Asking`: one task's requests for a lease, and the fate of a request that got no answer.
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
@@ -14,20 +14,20 @@ use super::{
 };
 use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part};
 
-/// How an attempt ended that did not fail.
+/// The outcome of an attempt that did not fail.
 pub(super) enum Attempt {
     Held(Lease),
     Taken { left: Option<Duration> },
 }
 
-/// Somebody who asks Redis for a lease, once or again and again.
+/// A task's requests for a lease, one or several.
 pub(super) struct Asking<'a, C: Connection> {
     leases: &'a Leases<C>,
     name: &'a str,
     tag: &'a Tag,
     terms: Terms,
     runtime: Handle,
-    /// The request that may have acquired the lease, and when it was first sent. It is repeated as it is, or given back.
+    /// The request that may have acquired the lease, and when it was first sent. It is either repeated unchanged or undone.
     unsure: Option<(Calls, Instant)>,
 }
 
@@ -43,7 +43,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
-    /// Asks once, and again where the client has stopped waiting for an answer, for as long as the lease would last.
+    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last.
     pub(super) async fn attempt(&mut self) -> Result<Attempt, Error> {
         let Leases {
             wheel,
@@ -55,7 +55,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         let mut entry = wheel.sleep(validity);
         enter(&mut entry).await?;
         let now = Instant::now();
-        // An answer to what was first sent so long ago would come too late.
+        // A request that was first sent so long ago would be answered too late.
         if self
             .unsure
             .as_ref()
@@ -81,9 +81,9 @@ impl<'a, C: Connection> Asking<'a, C> {
                 slept = &mut entry => return Err(late(slept, self.terms)),
             };
             match answer {
-                // A client that does not wait at all would be asked without a pause.
+                // A client that does not wait at all would otherwise be called in a busy loop.
                 Err(error) if error.is_unanswered() && asked.elapsed() > Duration::from_millis(10) => {}
-                // A connection that broke while nobody used it is found out by the first who does.
+                // A connection that broke while idle is noticed only by the next request.
                 Err(error) if error.is_broken_connection() && !broken => broken = true,
                 answer => break answer,
             }
@@ -148,7 +148,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
     }
 
-    /// Gives back, in the background, what may have been acquired.
+    /// Releases, in the background, a lease that may have been acquired.
     fn give_back(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
             let give_back = self.releasing().run(calls.give_back(), None);
@@ -163,9 +163,9 @@ impl<C: Connection> Drop for Asking<'_, C> {
     }
 }
 
-/// Takes the place in the wheel.
+/// Registers the sleep in the wheel.
 async fn enter(entry: &mut Sleep) -> Result<(), SleepError> {
-    // A task that has used up its budget would be sent away before it has entered.
+    // A task that has used up its cooperative budget would get `Pending` before it is registered.
     unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
         Poll::Ready(outcome) => Poll::Ready(outcome),
         Poll::Pending => Poll::Ready(Ok(())),

@@ -1,4 +1,4 @@
-//! The three scripts of a lease, and the keys they work on.
+//! `Calls`: the three scripts of a lease and the keys they use.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
 
 /// How much longer than the lease the last token is remembered.
 const FENCE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a released holder is remembered, for a release that is repeated.
+/// How long a release is remembered, in case it is repeated.
 const REPEAT: Duration = Duration::from_secs(10);
-/// How long one is whose request to acquire may still be under way.
+/// How long a release is remembered whose request to acquire may still be in flight.
 const UNDER_WAY: Duration = Duration::from_secs(60);
 
-/// What Redis said to a request for a lease.
+/// Redis' answer to a request for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acquired {
     Yes {
         token: u64,
     },
-    /// Somebody holds it, for so much longer unless it is renewed; `None` when it has no end.
+    /// The lease is held for this much longer unless it is renewed, or `None` if it does not expire.
     No {
         left: Option<Duration>,
     },
@@ -59,7 +59,7 @@ impl Calls {
             .arg(self.nonce.to_string())
             .arg(milliseconds(self.ttl))
             .arg(milliseconds(FENCE));
-        // The token comes as text: a number of Lua's would do, but only just.
+        // The token arrives as text, because it comes close to the largest integer that a Lua number represents exactly.
         let (yes, number): (bool, i64) = call.send(connection).await?;
         Ok(match (yes, u64::try_from(number)) {
             (true, Ok(token)) => Acquired::Yes { token },
@@ -69,7 +69,7 @@ impl Calls {
         })
     }
 
-    /// The call is sent as often as is needed.
+    /// Renews the lease. The call may be sent any number of times.
     pub(super) fn renew(&self, token: u64) -> Call {
         RENEW
             .call()
@@ -81,12 +81,12 @@ impl Calls {
             .arg(milliseconds(FENCE))
     }
 
-    /// Of a lease that was acquired.
+    /// Releases a lease that was acquired.
     pub(super) fn release(&self) -> Call {
         self.end(REPEAT)
     }
 
-    /// Of one that may have been, or may yet be.
+    /// Releases a lease that may have been acquired, or may yet be.
     pub(super) fn give_back(&self) -> Call {
         self.end(UNDER_WAY)
     }
@@ -110,12 +110,12 @@ impl Calls {
     }
 }
 
-/// Where a release is told.
+/// Returns the channel on which releases are published.
 pub(super) fn channel(tag: &Tag) -> String {
     tag.key("released")
 }
 
-/// Rounded up: Redis must not let go before the holder does.
+/// Rounds up, because the lease must not end in Redis before it ends for the holder.
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{connection::Connection, error::Error, lost::Validity, nonce::random_part, script::Call};
 
-/// Its task runs while there is a lease to look after, and each lease is a future in it, with one entry in the wheel.
+/// A task that runs while there are leases to renew. Each lease is a future in it, with one entry in the wheel.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     futures: Mutex<Option<mpsc::UnboundedSender<BoxFuture<'static, ()>>>>,
@@ -40,7 +40,7 @@ impl Keeper {
         if let Some(sender) = &*open {
             match sender.send(future) {
                 Ok(()) => return,
-                // The runtime of the task has gone.
+                // The task's runtime has been shut down.
                 Err(refused) => future = refused.0,
             }
         }
@@ -59,7 +59,7 @@ async fn run(keeper: Arc<Keeper>, mut new: mpsc::UnboundedReceiver<BoxFuture<'st
             Some(()) = futures.next(), if !futures.is_empty() => {}
         }
         if futures.is_empty() {
-            // Nobody can hand over another while this is locked.
+            // No other lease can be handed over while this is locked.
             let mut open = keeper.futures.lock().unwrap_or_else(PoisonError::into_inner);
             match new.try_recv() {
                 Ok(future) => futures.push(future),
@@ -80,12 +80,12 @@ pub(super) struct Held<C> {
     /// Its place in the wheel.
     pub(super) entry: Sleep,
     pub(super) validity: LoseOnDrop,
-    /// Told when the holder releases it by itself; closed when it was dropped.
+    /// Receives a message when the holder releases the lease, and is closed when the lease is dropped.
     pub(super) given_up: oneshot::Receiver<()>,
     pub(super) releasing: Releasing<C>,
 }
 
-/// Whatever ends the keeping, the holder hears: also when the runtime goes before it began.
+/// Tells the holder that the lease is lost, whatever ends the future, including a runtime that is shut down before the first poll.
 pub(super) struct LoseOnDrop(pub(super) Validity);
 
 impl Drop for LoseOnDrop {
@@ -95,7 +95,7 @@ impl Drop for LoseOnDrop {
 }
 
 impl<C: Connection> Held<C> {
-    /// Renews until the lease is given up, or lost. Releases it where the holder does not.
+    /// Renews the lease until it is given up or lost, and releases it unless the holder does.
     pub(super) async fn keep(self) {
         let Held {
             calls,
@@ -157,36 +157,36 @@ impl<C: Connection> Held<C> {
         };
         state.release();
         drop(validity);
-        // Whoever releases waits for the answer, and so sends the request; nobody waits where the lease was dropped.
+        // A holder that calls `release` waits for the answer and sends the request itself. Nobody waits for a lease that was dropped.
         if given_up.is_err() {
             releasing.run(calls.release(), None).await;
         }
     }
 }
 
-/// What it takes to release a lease.
+/// Everything that is needed to release a lease.
 #[derive(Clone)]
 pub(super) struct Releasing<C> {
     pub(super) connection: C,
     pub(super) ttl: Duration,
     pub(super) waiters: Arc<Waiters>,
-    /// The key by which those wait who want it next.
+    /// The key under which the next tasks wait for it.
     pub(super) key: String,
 }
 
-/// Somebody who waits to hear how a release went.
+/// A task that waits for the outcome of a release.
 pub(super) struct Asked {
     pub(super) answer: oneshot::Sender<Result<bool, Error>>,
-    /// Until when the lease held, as far as its holder knew.
+    /// Until when the lease was valid, as far as its holder knew.
     pub(super) valid_until: Instant,
 }
 
-/// How long whoever asks waits at least for an answer, and how long Redis has to come back before it is told of an outage.
+/// How long a caller waits at least for an answer, and how long an outage of Redis lasts before the caller gets its error.
 const ANSWER: Duration = Duration::from_secs(1);
 
 impl<C: Connection> Releasing<C> {
-    /// Releases, also through an outage, until the lease must have run out by itself. Who asked for it hears the first answer; or
-    /// the error, when that has gone on for a while; by the end of the lease, if Redis says nothing.
+    /// Releases the lease, also through an outage, until it must have expired by itself. The caller gets the first answer, or the error
+    /// once the outage has lasted for `ANSWER`, or `NoAnswer` at the end of the lease.
     pub(super) async fn run(self, call: Call, mut asked: Option<Asked>) {
         let start = Instant::now();
         let end = start + self.ttl.max(ANSWER);
@@ -214,7 +214,7 @@ impl<C: Connection> Releasing<C> {
                     let now = Instant::now();
                     let over = !error.is_passing() || now >= end;
                     tracing::debug!(%error, over, "a lease could not be released");
-                    // Where the client has stopped waiting, whoever asked has not.
+                    // The client may have stopped waiting before the caller has.
                     let told_by = if error.is_unanswered() { by } else { start + ANSWER };
                     if (over || now >= told_by)
                         && let Some(Asked { answer, .. }) = asked.take()

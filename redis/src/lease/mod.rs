@@ -1,4 +1,4 @@
-//! `Leases`: names that one holder in the fleet has at a time. `acquired` is the `Lease` that a holder has.
+//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`.
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
@@ -26,10 +26,10 @@ use waiters::Waiters;
 
 pub use acquired::Lease;
 
-/// Leases on one Redis server or cluster: named, held by one holder at a time, and renewed for as long as the holder lives.
+/// A factory of leases on one Redis server or cluster.
 ///
-/// One for a process is enough, and one task renews all its leases, each with one entry in the wheel. Clones are cheap, and the
-/// same.
+/// A lease has a name and at most one holder at a time, and is renewed for as long as its holder lives. One `Leases` per process is
+/// enough: a single task renews all its leases, with one entry in the wheel for each. Clones are cheap and share that task.
 ///
 /// # Examples
 ///
@@ -63,11 +63,11 @@ pub struct Leases<C> {
     keeper: Arc<Keeper>,
 }
 
-/// How long a waiting `acquire` waits before it looks again, at most.
+/// The longest time that a waiting `acquire` waits before it asks Redis again.
 const POLL: Duration = Duration::from_secs(1);
 
 impl<C: Connection> Leases<C> {
-    /// Makes leases on the server or cluster of a connection, timed by a wheel.
+    /// Creates leases on the server or cluster of `connection`, timed by `wheel`.
     ///
     /// # Examples
     ///
@@ -93,7 +93,7 @@ impl<C: Connection> Leases<C> {
         }
     }
 
-    /// Sets what the names of all keys begin with; `tickwheel:lease` without it. Leases with different prefixes do not meet.
+    /// Sets the prefix of all keys, `tickwheel:lease` by default. Leases with different prefixes are independent of each other.
     ///
     /// # Examples
     ///
@@ -109,7 +109,7 @@ impl<C: Connection> Leases<C> {
         self
     }
 
-    /// Has a waiting [`acquire`](Leases::acquire) woken by the release's message, instead of looking again up to a second later.
+    /// Lets the message of a release wake a waiting [`acquire`](Leases::acquire), which otherwise asks again up to a second later.
     ///
     /// # Examples
     ///
@@ -128,14 +128,14 @@ impl<C: Connection> Leases<C> {
         self
     }
 
-    /// Acquires the lease if nobody holds it. Returns `None` if somebody does.
+    /// Acquires the lease, or returns `None` if it is held.
     ///
-    /// `ttl` says how long the lease outlives a holder that has died, and how long an outage of Redis it survives. The lease is
-    /// renewed at a third of that. The time is precise to a millisecond.
+    /// `ttl` is how long the lease outlives a holder that has died, and how long an outage of Redis it survives. The lease is renewed at
+    /// a third of `ttl`. The TTL has a precision of one millisecond.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped midway, what it may have acquired is given back in the background.
+    /// If the future is dropped midway, a lease that it may have acquired is released in the background.
     ///
     /// # Panics
     ///
@@ -143,20 +143,20 @@ impl<C: Connection> Leases<C> {
     ///
     /// # Errors
     ///
-    /// Before Redis is asked:
+    /// Before it asks Redis, it returns:
     ///
     /// - [`Error::InvalidTtl`]: `ttl` is less than 200 ms or 20 ticks, or more than 24 hours.
     /// - [`Error::InvalidName`]: the name is empty.
     /// - [`Error::Wheel`]: the wheel is full or has been shut down.
     ///
-    /// Afterwards:
+    /// Afterwards, it returns:
     ///
-    /// - [`Error::EvictionPolicy`]: Redis might throw the lease away.
-    /// - [`Error::WrongType`]: something else has written to its keys.
-    /// - [`Error::NoAnswer`]: no answer came for as long as the lease would have lasted.
-    /// - [`Error::Redis`]: all else.
+    /// - [`Error::EvictionPolicy`]: Redis might evict the lease.
+    /// - [`Error::WrongType`]: another program has written to one of its keys.
+    /// - [`Error::NoAnswer`]: no answer came in the time for which the lease would have lasted.
+    /// - [`Error::Redis`]: any other failure.
     ///
-    /// What may have been acquired all the same is given back in the background.
+    /// A lease that may have been acquired all the same is released in the background.
     ///
     /// # Examples
     ///
@@ -180,16 +180,16 @@ impl<C: Connection> Leases<C> {
         }
     }
 
-    /// Acquires the lease, and waits for it while somebody else holds it.
+    /// Acquires the lease, waiting for as long as it is held.
     ///
-    /// Of those who wait for one lease by these `Leases` and their clones, one asks Redis at a time, in the order in which they came. It is woken by
-    /// the release's message, with [`notifications`](Leases::notifications), and looks again by itself when the holder's ttl
-    /// has passed, every second at least. It goes on through outages of Redis.
+    /// Of all the tasks that wait for the same lease through this `Leases` and its clones, one asks Redis at a time, in the order of
+    /// their calls. With [`notifications`](Leases::notifications), the message of a release wakes it. It also asks again by itself once
+    /// the holder's TTL has passed, and at least once a second. It continues through outages of Redis.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped midway, it loses its place among those of this process who wait. What it may have acquired is
-    /// given back in the background.
+    /// If the future is dropped midway, it loses its place in the queue of this process. A lease that it may have acquired is released
+    /// in the background.
     ///
     /// # Panics
     ///
@@ -197,8 +197,8 @@ impl<C: Connection> Leases<C> {
     ///
     /// # Errors
     ///
-    /// Fails as [`try_acquire`](Leases::try_acquire) does, but not for what passes by itself. It goes on waiting while Redis is
-    /// away, starts, fails over, or is out of memory.
+    /// Returns the errors of [`try_acquire`](Leases::try_acquire), except for transient ones: it keeps waiting while Redis is
+    /// unavailable, starting, failing over, or out of memory.
     ///
     /// # Examples
     ///
@@ -216,7 +216,7 @@ impl<C: Connection> Leases<C> {
         let mut listener = waiter.first().await;
         let mut asking = Asking::new(self, name, &tag, terms);
         let mut backoff = Duration::from_millis(50);
-        // Redis would only say what is known here.
+        // Redis would only confirm what is known here.
         let mut known_as_held = waiter.is_held_here();
         loop {
             let pause = if mem::take(&mut known_as_held) {

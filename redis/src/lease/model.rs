@@ -1,7 +1,7 @@
-//! `State` beside a Redis of a few lines, with faults between every two messages.
+//! Tests `State` against a model of Redis, with faults between any two messages.
 //!
-//! A holder acquires, renews and releases through a network that delays, reorders, loses requests and loses answers. Others acquire
-//! whatever Redis gives them. The clocks of Redis and of the holder run at one speed and are not set: no message is faster than time.
+//! A holder acquires, renews and releases through a network that delays, reorders and loses requests and answers, while others acquire
+//! the lease whenever Redis grants it. The clocks of Redis and of the holder run at the same speed and are never set.
 
 use std::{collections::BTreeMap, time::Duration};
 

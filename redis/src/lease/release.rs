@@ -1,4 +1,4 @@
-//! `Release`: how the holder of a lease releases it, and waits for the answer.
+//! `Release`: releases a lease on behalf of its holder, which waits for the answer.
 
 use std::{
     future::poll_fn,
@@ -12,13 +12,13 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use super::keeper::{Asked, Keeper, Releasing};
 use crate::{connection::Connection, error::Error, script::Call};
 
-/// What a holder needs to release its lease, whatever its connection is.
+/// The release of a lease over a connection of any type.
 pub(super) trait Release: Send + Sync {
-    /// The release, sent by whoever polls it. It answers before it has ended where it has to go on.
+    /// Runs the release. It may have to continue after it has answered.
     fn run(self: Box<Self>, asked: Asked) -> BoxFuture<'static, ()>;
 }
 
-/// The lease of a keeper.
+/// A release over the connection of a keeper.
 pub(super) struct OnConnection<C> {
     pub(super) releasing: Releasing<C>,
     pub(super) call: Call,
@@ -30,19 +30,19 @@ impl<C: Connection> Release for OnConnection<C> {
     }
 }
 
-/// By what the holder gives the lease up.
+/// What a holder uses to give up its lease.
 pub(super) struct Ending {
     pub(super) release: Box<dyn Release>,
-    /// Tells the keeper that the holder releases it. Dropped, it tells that the keeper has to.
+    /// A message tells the keeper that the holder releases the lease; dropping the sender tells it to release the lease itself.
     pub(super) given_up: oneshot::Sender<()>,
     pub(super) keeper: Arc<Keeper>,
     pub(super) runtime: Handle,
 }
 
 impl Ending {
-    /// Sends the release from here: the way through the keeper's task would be longer.
+    /// Sends the release from this task, which is faster than through the keeper's.
     pub(super) async fn release(self, valid_until: Instant) -> Result<bool, Error> {
-        // Nobody is there to be told where the runtime of the keeper has gone.
+        // The keeper's runtime has been shut down.
         if self.given_up.send(()).is_err() {
             return Err(Error::NoRuntime);
         }
@@ -61,7 +61,7 @@ impl Ending {
     }
 }
 
-/// A release, which goes on in the background when nobody waits for it any more.
+/// A release that continues in the background when its caller stops waiting.
 struct UnderWay {
     run: Option<BoxFuture<'static, ()>>,
     keeper: Arc<Keeper>,
@@ -70,7 +70,7 @@ struct UnderWay {
 
 impl UnderWay {
     fn poll(&mut self, cx: &mut Context<'_>) {
-        // Its timers are the keeper's, wherever it is polled.
+        // Its timers belong to the keeper's runtime, wherever it is polled.
         let _entered = self.runtime.enter();
         if let Some(run) = &mut self.run
             && let Poll::Ready(()) = run.as_mut().poll(cx)

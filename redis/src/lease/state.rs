@@ -1,4 +1,4 @@
-//! `State`: who holds, renews and releases. One per lease; no clock, no network.
+//! `State`: the state machine of holding, renewing and releasing one lease, without a clock or a network.
 //!
 //! ```text
 //!             renew_at            Renewed (in time)
@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A renewal is sent only while `Resting`, so never two at once, none after a loss, none after a release.
-//! 2. The end only moves while it has not come, and only by an answer to a request: to when that was sent, plus ttl less margin.
-//! 3. Whatever does not answer, the end comes.
+//! 1. A renewal is sent only while `Resting`, so there are never two at once, and none after a loss or a release.
+//! 2. The end moves only before it has been reached, and only by an answer to a request: to the time at which that request was sent,
+//!    plus the TTL, minus the margin.
+//! 3. The end is reached even if nothing answers.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::error::shortest_lease;
 #[derive(Debug)]
 pub(super) struct State {
     terms: Terms,
-    /// When the last request that succeeded was sent.
+    /// When the last successful request was sent.
     sent: Instant,
     phase: Phase,
 }
@@ -37,36 +38,36 @@ enum Phase {
     Released,
 }
 
-/// What a lease's times go by.
+/// The durations from which the times of a lease follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) ttl: Duration,
     tick: Duration,
 }
 
-/// What is to be done next.
+/// What the keeper does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing before this instant, unless an answer or a release comes.
+    /// Wait until this instant, an answer, or a release.
     Wait(Instant),
-    /// Send a renewal, and say how it went.
+    /// Send a renewal and report its outcome.
     Renew,
-    /// Tell the holder. Nothing more is to be done until it releases.
+    /// Tell the holder that the lease is lost, then wait for its release.
     Lose,
 }
 
-/// How a renewal went.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Renewed,
-    /// Somebody else holds it, or nobody does.
+    /// This holder no longer holds the lease.
     Refused,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Failed,
 }
 
 impl Terms {
-    /// The shortest and the longest lease.
+    /// Returns the shortest and the longest TTL allowed.
     pub(super) fn limits(tick: Duration) -> (Duration, Duration) {
         (shortest_lease(tick), Duration::from_secs(24 * 60 * 60))
     }
@@ -75,24 +76,24 @@ impl Terms {
         Terms { ttl, tick }
     }
 
-    /// For how long a holder believes an answer, counted from when it asked.
+    /// Returns how long a grant is valid for the holder, from the time of its request.
     pub(super) fn validity(self) -> Duration {
         let margin = (self.tick * 2 + Duration::from_millis(10)).max(self.ttl / 100);
         self.ttl - margin
     }
 
-    /// How long before its end a lease is given up: a sleep may be a tick late.
+    /// How long before its end a lease is given up, because a sleep may be a tick late.
     fn early(self) -> Duration {
         self.tick
     }
 
-    /// When to renew, after a request that succeeded: a third of ttl, less up to a fifth of that.
+    /// Returns the delay from a successful request to the next renewal: a third of the TTL, minus up to a fifth of that.
     fn renewal(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
         let third = self.ttl / 3;
         third - jitter(third / 5)
     }
 
-    /// When to try again, after one that failed.
+    /// Returns the pause after a renewal that failed.
     fn retry(self, jitter: impl Fn(Duration) -> Duration) -> Duration {
         let pause = (self.ttl / 30).clamp(self.tick, Duration::from_secs(1));
         pause - jitter(pause / 5)
@@ -100,7 +101,7 @@ impl Terms {
 }
 
 impl State {
-    /// Of a lease that was acquired by a request sent at `sent`.
+    /// Creates the state of a lease that was acquired by a request sent at `sent`.
     pub(super) fn new(terms: Terms, sent: Instant, jitter: impl Fn(Duration) -> Duration) -> State {
         State {
             terms,
@@ -111,17 +112,17 @@ impl State {
         }
     }
 
-    /// The instant from which the holder must not believe any more that it holds.
+    /// Returns the instant from which the holder must no longer assume that it holds the lease.
     pub(super) fn valid_until(&self) -> Instant {
         self.sent + self.terms.validity()
     }
 
-    /// When the holder is told that it is over.
+    /// Returns when the holder is told that the lease is lost.
     fn end(&self) -> Instant {
         self.valid_until() - self.terms.early()
     }
 
-    /// Whether the end has come; not so where the lease was lost before its end.
+    /// Whether the end has been reached, as opposed to a loss before it.
     pub(super) fn has_run_out(&self, now: Instant) -> bool {
         now >= self.end()
     }
@@ -140,7 +141,7 @@ impl State {
         }
     }
 
-    /// The renewal under way has ended.
+    /// Records the outcome of the renewal in flight.
     pub(super) fn answered(&mut self, now: Instant, answer: Answer, jitter: impl Fn(Duration) -> Duration) {
         let Phase::Renewing { sent } = self.phase else {
             return;
@@ -162,7 +163,7 @@ impl State {
         }
     }
 
-    /// The wheel goes on no more, or the holder's clock says that it is over.
+    /// Records that the lease is lost: the wheel was shut down, or the lease has expired by the holder's clock.
     pub(super) fn lose(&mut self) -> Step {
         if self.phase != Phase::Released {
             self.phase = Phase::Lost;
@@ -170,7 +171,7 @@ impl State {
         Step::Lose
     }
 
-    /// The holder gives it up.
+    /// Records that the holder gives up the lease.
     pub(super) fn release(&mut self) {
         self.phase = Phase::Released;
     }

@@ -1,4 +1,4 @@
-//! `Waiters`: of those in a process who wait for one lease, one asks Redis.
+//! `Waiters`: the tasks of a process that wait for leases, of which one per lease asks Redis.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use tokio::sync::{MutexGuard as FirstGuard, Notify};
 
 use crate::notifications::Listener;
 
-/// The leases that somebody in this process waits for, by key.
+/// The queues of waiting tasks, by the key of the lease.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     queues: Mutex<HashMap<String, Arc<Queue>>>,
@@ -21,15 +21,15 @@ pub(super) struct Waiters {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Locked by whoever is first in the queue. It is fair. With it goes what listens for the release by another process, once
-    /// somebody has had to wait.
+    /// A fair lock, held by the task that is first in the queue. It passes on the listener for releases by other processes, which is
+    /// created once a task has to wait.
     first: tokio::sync::Mutex<Option<Listener>>,
-    /// Whether the last who was first holds the lease, as far as is known: it may also have lost it.
+    /// Whether the last task that was first holds the lease, unless it has lost it since.
     held: AtomicBool,
     released: Notify,
 }
 
-/// One who waits in a queue.
+/// A task's place in a queue.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
     waiters: &'a Waiters,
@@ -51,7 +51,7 @@ impl Waiters {
         }
     }
 
-    /// A lease of this process was released.
+    /// Records that this process has released a lease.
     pub(super) fn released(&self, key: &str) {
         if let Some(queue) = self.lock().get(key) {
             queue.held.store(false, Ordering::Release);
@@ -66,12 +66,12 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// Completes when this one is first in its queue. It stays first until the guard is dropped.
+    /// Waits until this waiter is first in its queue. It stays first until the guard is dropped.
     pub(super) async fn first(&self) -> FirstGuard<'_, Option<Listener>> {
         self.queue.first.lock().await
     }
 
-    /// Forgets the releases up to now: whoever asks after them need not be told.
+    /// Forgets earlier releases, because a request that is sent after them finds the lease free anyway.
     pub(super) fn forget_releases(&self, listener: Option<&Listener>) {
         self.released().now_or_never();
         if let Some(listener) = listener {
@@ -79,17 +79,17 @@ impl Waiter<'_> {
         }
     }
 
-    /// This one was given the lease.
+    /// Records that this waiter has acquired the lease.
     pub(super) fn holds(&self) {
         self.queue.held.store(true, Ordering::Release);
     }
 
-    /// Whether the one before was given the lease and has not released it.
+    /// Whether the waiter before acquired the lease and has not released it.
     pub(super) fn is_held_here(&self) -> bool {
         self.queue.held.load(Ordering::Acquire)
     }
 
-    /// Completes when the lease was released by this process since it last completed.
+    /// Waits until this process has released the lease since the last call completed.
     pub(super) async fn released(&self) {
         self.queue.released.notified().await;
     }
@@ -98,7 +98,7 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut queues = self.waiters.lock();
-        // The map's and this one's.
+        // One for the map and one for this waiter.
         if Arc::strong_count(&self.queue) == 2 {
             queues.remove(&self.key);
         }

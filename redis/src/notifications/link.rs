@@ -1,4 +1,4 @@
-//! `Link`: the connection that messages come by, to a server or a cluster.
+//! `Link`: the connection on which messages arrive, from a server or a cluster.
 
 use futures_util::StreamExt;
 use redis::{
@@ -52,12 +52,12 @@ impl Link {
         let config = ClusterConfig::new().set_push_sender(sender);
         let connection = client.get_async_connection_with_config(config).await?;
         let mut link = Link::Cluster { connection, pushes };
-        // Only this tells that the client does not speak RESP3.
+        // Only this call reveals that the client does not use RESP3.
         link.unsubscribe(&["tickwheel".to_owned()]).await?;
         Ok(link)
     }
 
-    /// A message that is published on any node reaches all.
+    /// Opens a connection to any node, because a message published on one node reaches all of them.
     async fn any_node(client: &ClusterClient) -> Option<Link> {
         let mut connection = client.get_async_connection().await.ok()?;
         let slots: Value = redis::cmd("CLUSTER")
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// `None` when the connection has ended.
+    /// Returns the next message, or `None` when the connection has ended.
     pub(super) async fn next(&mut self) -> Option<Message> {
         match self {
             Link::Single { messages, .. } => {
@@ -98,7 +98,7 @@ impl Link {
             Link::Cluster { pushes, .. } => loop {
                 let push = pushes.recv().await?;
                 match (push.kind, push.data.first()) {
-                    // A subscription that the client has made again says so.
+                    // The client also reports that it has renewed a subscription.
                     (PushKind::Message | PushKind::Subscribe, Some(Value::BulkString(channel))) => {
                         return Some(Message::On(String::from_utf8_lossy(channel).into_owned()));
                     }
@@ -112,8 +112,11 @@ impl Link {
     pub(super) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Link::Single { sink, .. } => sink.ping::<Value>().await.map(drop),
-            // The client looks after its connections.
-            Link::Cluster { .. } => Ok(()),
+            // Reaches every primary, and fails if one of them is silent.
+            Link::Cluster { connection, .. } => redis::cmd("PING")
+                .query_async::<Value>(connection)
+                .await
+                .map(drop),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `Notifications`: the one subscription of a process.
+//! `Notifications`: the one subscription of a process to Redis.
 
 use std::{
     collections::HashMap,
@@ -20,13 +20,12 @@ mod link;
 
 use link::Link;
 
-/// The subscription by which a process hears that a lease was released, or that a job has become due sooner.
+/// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
 ///
-/// A connection that sends requests cannot receive messages; this is the one that does, for all the `Leases` and
-/// queues of a process that are given it. It connects when somebody first waits for something, reconnects by itself, and closes
-/// when its last clone has gone.
+/// A connection that sends requests cannot receive messages, so this type opens one of its own, which all `Leases` and queues of a
+/// process share. It connects when it is first needed, reconnects by itself, and closes when its last clone is dropped.
 ///
-/// What it brings is a hint: work goes on without it, or when a message is lost, by looking again after a while.
+/// Notifications are hints. Without them, or when a message is lost, leases and queues look again after a while.
 ///
 /// # Examples
 ///
@@ -49,7 +48,7 @@ pub struct Notifications {
 struct Hub {
     server: Server,
     state: Mutex<State>,
-    /// Told when somebody starts or ends to listen.
+    /// Notified when a listener is added or removed.
     changed: Arc<Notify>,
 }
 
@@ -61,7 +60,7 @@ enum Server {
 
 #[derive(Default)]
 struct State {
-    /// Who listens, by channel.
+    /// Listeners by channel.
     listeners: HashMap<String, Vec<Arc<Notify>>>,
     task: Option<AbortHandle>,
 }
@@ -100,7 +99,7 @@ impl Hub {
 }
 
 impl Notifications {
-    /// Makes the subscription of a single server. It connects later, by itself.
+    /// Creates a subscription to a single server, which connects at first use.
     ///
     /// # Examples
     ///
@@ -114,10 +113,10 @@ impl Notifications {
         Notifications::new(Server::Single(Box::new(client)))
     }
 
-    /// Makes the subscription of a cluster. It connects later, by itself.
+    /// Creates a subscription to a cluster, which connects at first use.
     ///
-    /// The client should speak RESP3 (`use_protocol(ProtocolVersion::RESP3)`), by which the cluster's connection receives messages.
-    /// With a client that does not, a connection to one of the nodes is opened for them, without a password and without TLS.
+    /// The client should use RESP3 (`use_protocol(ProtocolVersion::RESP3)`), with which the cluster connection itself receives messages.
+    /// For any other client, a connection to one of the nodes is opened for that purpose, without a password and without TLS.
     ///
     /// # Examples
     ///
@@ -145,7 +144,7 @@ impl Notifications {
         }
     }
 
-    /// Starts to listen to a channel; needs a runtime.
+    /// Starts listening to a channel. Requires a runtime.
     pub(crate) fn listen(&self, channel: impl Into<String>) -> Listener {
         let channel = channel.into();
         let heard = Arc::new(Notify::new());
@@ -174,7 +173,7 @@ impl fmt::Debug for Notifications {
     }
 }
 
-/// Somebody who listens to a channel.
+/// A listener on one channel.
 pub(crate) struct Listener {
     hub: Arc<Hub>,
     channel: String,
@@ -182,10 +181,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Completes when there may have been a message since it last completed: one came, or one may have been missed because the
-    /// subscription has only now been made, or made again.
+    /// Waits until there may have been a message since the last call completed: one arrived, or one may have been missed because the
+    /// subscription has just been made or renewed.
     ///
-    /// It is cancel safe: what was not heard yet is heard by the next call.
+    /// This method is cancel safe: a message that a dropped future did not report is reported by the next call.
     pub(crate) async fn heard(&self) {
         self.heard.notified().await;
     }
@@ -215,9 +214,9 @@ impl fmt::Debug for Listener {
 
 /// How long connecting, subscribing or a ping may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a silent connection is tried: a peer that went without a word would never be missed.
+/// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go unnoticed.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long is waited before another attempt to connect, at most.
+/// The longest pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 async fn run(hub: Weak<Hub>) {
@@ -250,7 +249,7 @@ async fn run(hub: Weak<Hub>) {
     }
 }
 
-/// Until the connection fails.
+/// Serves the listeners until the connection fails.
 async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
     let mut subscribed: Vec<String> = Vec::new();
     // Kept over every `changed`, so that busy listeners do not put the ping off.
@@ -276,7 +275,7 @@ async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
             if !matches!(timeout(PATIENCE, link.subscribe(&new)).await, Ok(Ok(()))) {
                 return;
             }
-            // What was published before is not heard.
+            // Messages published before the subscription was made are not delivered.
             if let Some(hub) = hub.upgrade() {
                 new.iter().for_each(|channel| hub.wake(channel));
             }

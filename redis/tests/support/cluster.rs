@@ -18,6 +18,7 @@ use super::{
 pub struct Cluster {
     nodes: Vec<Node>,
     folder: Folder,
+    arguments: Vec<String>,
 }
 
 struct Node {
@@ -68,7 +69,11 @@ impl Cluster {
                 return None;
             }
         }
-        let cluster = Cluster { nodes, folder };
+        let cluster = Cluster {
+            nodes,
+            folder,
+            arguments,
+        };
         let output = Command::new("redis-cli")
             .args(["--cluster", "create"])
             .args(
@@ -137,7 +142,33 @@ impl Cluster {
         self.ranges().into_iter().find(owned).expect("an owner").master
     }
 
-    fn replica_of(&self, master: u16) -> u16 {
+    /// Starts a node that was killed, on the same port and files. Returns when every node sees a whole cluster again.
+    pub fn restart(&mut self, port: u16) {
+        let place = self.place_of(port);
+        let mut child = start(redis_server(
+            port,
+            &self.folder,
+            &format!("node{place}"),
+            &self.arguments,
+        ));
+        let answers = wait_for_answer(port, &mut child);
+        self.nodes[place].child = Some(child);
+        assert!(answers, "the node does not start again");
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_ready() {
+            assert!(
+                Instant::now() < deadline,
+                "the cluster does not become whole again"
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn place_of(&self, port: u16) -> usize {
+        self.nodes.iter().position(|node| node.port == port).unwrap()
+    }
+
+    pub fn replica_of(&self, master: u16) -> u16 {
         let its = |range: &Range| range.master == master;
         self.ranges().into_iter().find(its).expect("a master").replica
     }
@@ -204,6 +235,11 @@ impl Cluster {
         replica
     }
 
+    /// Suspends a node, whose connections stay open; its replica takes over after the node timeout.
+    pub fn stop(&self, port: u16) {
+        signal("STOP", self.pid(port));
+    }
+
     pub fn cont(&self, port: u16) {
         signal("CONT", self.pid(port));
     }
@@ -215,7 +251,7 @@ impl Cluster {
 
     /// What a node that was killed had written to its file, read by a server that is no part of the cluster.
     pub fn data_of_killed(&mut self, port: u16) -> Client {
-        let place = self.nodes.iter().position(|node| node.port == port).unwrap();
+        let place = self.place_of(port);
         let arguments = ["--appendonly", "yes"].map(str::to_owned);
         for _ in 0..20 {
             let port = free_port();

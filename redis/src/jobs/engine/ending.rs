@@ -1,4 +1,4 @@
-//! The end of a worker: its stream was dropped, or the wheel shut down.
+//! Ends a worker whose stream was dropped or whose wheel was shut down.
 
 use std::mem;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Gives back what was claimed, and renews what the consumer still works on.
+    /// Returns the claimed jobs to the queue, and renews those that the consumer still works on.
     pub(super) async fn end(mut self) {
         let inbox = self.inbox.clone();
         let wheel = inbox.queue.wheel.clone();
@@ -25,7 +25,7 @@ impl Engine {
         }
         let mut given = false;
         loop {
-            // Starts that were under way when the stream went are answered late.
+            // Starts that were in flight when the stream was dropped are answered later.
             let now = Instant::now();
             self.give_back_older(Some(now), Some(now));
             if wheel.is_shutdown() {
@@ -74,7 +74,7 @@ impl Engine {
             if sweep.unanswered {
                 let queue = self.inbox.queue.clone();
                 let call = queue.partitions[partition].give_back(self.worker, sweep.number);
-                // What could not be given back comes again when its lease has run out.
+                // A job that cannot be returned is delivered again when its lease has expired.
                 tokio::spawn(async move { queue.ask(call).await.map(drop) });
             }
         }

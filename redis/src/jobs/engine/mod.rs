@@ -1,5 +1,5 @@
-//! `Engine`: the one task of a worker. It takes jobs (`taking`), when `sweep` says so, holds them on the wheel until they are due,
-//! and renews what is held (`renewing`). At the end it gives back what nobody works on (`ending`).
+//! `Engine`: the task of a worker. It takes jobs (`taking`) at the times that `sweep` determines, holds them on the wheel until they are
+//! due, and renews their leases (`renewing`). When the worker ends, it returns the jobs that nobody works on (`ending`).
 
 use std::{
     future::Future,
@@ -32,34 +32,34 @@ mod taking;
 
 use sweep::Sweep;
 
-/// How long what has come due waits for a consumer that does not ask, before others may have it.
+/// How long a due job waits for a consumer that does not ask, before it is returned to the queue.
 const UNASKED: Duration = Duration::from_secs(1);
-/// How long what has been started waits for a consumer that does not come back.
+/// How long a started job waits to be fetched, before it is returned to the queue.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 
 pub(super) struct Engine {
     inbox: Arc<Inbox>,
     worker: Nonce,
-    /// One for each partition.
+    /// The sweep of each partition.
     sweeps: Vec<Sweep>,
-    /// The partition that is swept first, next time.
+    /// The partition that is swept first the next time.
     first: usize,
     takes: FuturesUnordered<BoxFuture<'static, (TakeRequest, Result<Taken, Error>)>>,
-    /// How many jobs the takes under way may bring.
+    /// How many jobs the takes in flight may bring.
     expected: usize,
     on_wheel: FuturesUnordered<OnWheel>,
     hints: SelectAll<BoxStream<'static, usize>>,
-    /// The consumer did not fetch what had come due; nothing is taken until it asks again.
+    /// Whether the consumer has left due jobs unfetched. No more are taken until it asks again.
     paused: bool,
     renew_at: Instant,
-    /// When the first of what is held runs out, unless it is renewed.
+    /// When the first of the held leases expires unless it is renewed.
     expire_at: Instant,
 }
 
-/// A claim on the wheel until it is due.
+/// A claim that waits on the wheel until it is due.
 struct OnWheel {
     claim: Option<Claim>,
-    /// False when the wheel was shut down.
+    /// Resolves to `false` when the wheel is shut down.
     sleep: BoxFuture<'static, bool>,
 }
 
@@ -98,7 +98,7 @@ impl Engine {
         self.end().await;
     }
 
-    /// Opens the queue, as often as that takes. False when the worker ends before.
+    /// Opens the queue, retrying until it succeeds. Returns `false` if the worker ends first.
     async fn open(&mut self) -> bool {
         let inbox = self.inbox.clone();
         loop {
@@ -106,7 +106,7 @@ impl Engine {
                 inbox.settings.check(&inbox.queue.wheel)?;
                 inbox.queue.open().await
             };
-            // An answer is awaited to its end: a wheel that is shut down meanwhile is found out below.
+            // This waits for the answer in any case. A wheel that is shut down meanwhile is noticed below.
             match opened.await {
                 Ok(()) => return !inbox.queue.wheel.is_shutdown(),
                 Err(error) => inbox.report(error),
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// Until the stream is dropped or the wheel shut down.
+    /// Runs until the stream is dropped or the wheel is shut down.
     async fn work(&mut self) {
         let inbox = self.inbox.clone();
         let wheel = inbox.queue.wheel.clone();
@@ -174,7 +174,7 @@ impl Engine {
             tokio::select! {
                 () = inbox.engine.notified() => {}
                 Some(claim) = self.on_wheel.next(), if !self.on_wheel.is_empty() => {
-                    // What is due at the same tick is started together.
+                    // Jobs that are due at the same tick are started together.
                     let mut claims = Vec::from_iter(claim);
                     while let Some(Some(claim)) = self.on_wheel.next().now_or_never() {
                         claims.extend(claim);
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// When there is something to do, if nothing happens.
+    /// Returns when to act next if no event occurs before.
     fn next(&self, status: &Status, now: Instant) -> Instant {
         let mut next = self.renew_at.min(self.expire_at);
         if !self.paused {
@@ -202,7 +202,7 @@ impl Engine {
                 next = next.min(sweep.at);
             }
         }
-        // Nobody says when a job is fetched, nor when it is not.
+        // The engine is not notified when a job is fetched, so it has to look.
         if status.ready > 0 || status.out > 0 {
             next = next.min(now + GIVE_BACK_AFTER);
         }

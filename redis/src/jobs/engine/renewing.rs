@@ -1,4 +1,4 @@
-//! What is held is renewed, and what the consumer does not want is given back.
+//! Renews the held leases, and returns the jobs that the consumer does not fetch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Engine {
-    /// A third of the lease, less a random part: workers that started together do not renew together.
+    /// Returns a third of the lease minus a random part, so that workers that started together do not renew together.
     pub(super) fn renewal_period(&self) -> Duration {
         let third = self.inbox.settings.lease / 3;
         third - random_part(third / 5)
@@ -43,7 +43,7 @@ impl Engine {
         self.inbox.queue.update_all(renewals);
     }
 
-    /// Ends what has run out. Returns what is left.
+    /// Ends the leases that have expired, and returns the others.
     pub(super) fn expire(&mut self) -> Vec<Arc<JobLease>> {
         let held = self.inbox.held();
         self.expire_at = held
@@ -54,7 +54,7 @@ impl Engine {
         held
     }
 
-    /// Gives back what the consumer has not asked for.
+    /// Returns the jobs that the consumer has not fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
         let is_over = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
         let unasked = !status.asked && is_over(status.due_since, UNASKED);
@@ -67,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Gives back the claims that are due, and those started, since before these instants.
+    /// Returns claims that have been due, and jobs that have been started, since before these instants.
     pub(super) fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>) {
         let (claims, starts) = self.inbox.take_back(due, started);
         self.give_back("release", claims);
@@ -79,7 +79,7 @@ impl Engine {
         let given_back = claims.into_iter().map(|Claim { lease, .. }| {
             self.inbox.let_go(&lease);
             let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            // What could not be given back comes again when its lease has run out.
+            // A job that cannot be returned is delivered again when its lease has expired.
             (lease.partition, Operation::new(arguments, deadline, drop))
         });
         self.inbox.queue.update_all(given_back.collect());
@@ -93,7 +93,7 @@ fn renewed(lease: &JobLease, answer: Result<Answer, Error>, wheel: &Wheel, durat
             lease.validity.extend(valid_until(wheel, sent, duration));
         }
         Ok(Answer { yes: false, .. }) => lease.validity.lose(),
-        // It may be renewed yet, the next time; if not, it runs out.
+        // The next renewal may succeed; otherwise the lease expires.
         Err(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! `Sweep`: when to look at a partition next. No network, no clock.
+//! `Sweep`: when to look at a partition next, without a network or a clock.
 
 use std::{mem, time::Duration};
 
@@ -6,33 +6,33 @@ use tokio::time::Instant;
 
 use crate::nonce::random_part;
 
-/// How far apart sweeps of a partition are at most, and while nothing happens there also at least.
+/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How much sooner a sweep may be, at random.
+/// By how much a sweep may come sooner, at random.
 const JITTER: Duration = Duration::from_millis(100);
-/// How far apart sweeps are that wait for the leases of others to end.
+/// The shortest interval between two sweeps that wait for leases of other workers to end.
 const ENDS_APART: Duration = Duration::from_secs(1);
-/// How long is waited after a take that failed: at first, and at most.
+/// The pause after a failed take, which doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What is known of a partition. A sweep of it is a take, which also finds what others have lost.
+/// What a worker knows of a partition. A sweep is a take, which also brings back the jobs that other workers have lost.
 pub(super) struct Sweep {
-    /// When to look next.
+    /// When to sweep next.
     pub(super) at: Instant,
     sent: Instant,
-    /// A take is under way.
+    /// Whether a take is in flight.
     pub(super) taking: bool,
-    /// The number of the take under way, or of the last one.
+    /// The number of the take in flight, or of the last one.
     pub(super) number: u64,
-    /// The last take got no answer.
+    /// Whether the last take got no answer.
     pub(super) unanswered: bool,
     pause: Duration,
-    /// Something may have come due since the take under way was sent.
+    /// Whether a job may have become due since the take in flight was sent.
     hinted: bool,
-    /// More could have been taken.
+    /// Whether more jobs could be taken now.
     pub(super) more: bool,
-    /// Whether it was looked at before.
+    /// Whether the partition has been swept before.
     done_before: bool,
 }
 
@@ -51,7 +51,7 @@ impl Sweep {
         }
     }
 
-    /// Whether to take now. Without room for a job it can wait until it has to be looked for what others have lost.
+    /// Whether to take now. Without room for a job, only the regular sweep for jobs that others have lost is due.
     pub(super) fn is_due(&mut self, now: Instant, room: usize, wants_more: bool) -> bool {
         if self.taking {
             return false;
@@ -67,7 +67,7 @@ impl Sweep {
         true
     }
 
-    /// A take is sent; the same one again where the last got no answer.
+    /// Records that a take is sent, which repeats the last one if that got no answer.
     pub(super) fn begin(&mut self, now: Instant) {
         if !self.unanswered {
             self.number += 1;
@@ -85,7 +85,7 @@ impl Sweep {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// With when the next job is due and when the next lease ends.
+    /// Records an answer, which says when the next job is due and when the next lease ends.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -96,7 +96,7 @@ impl Sweep {
         self.taking = false;
         self.unanswered = false;
         self.pause = PAUSE;
-        // Those that look at the same moment, at first and when there is news, do not go on doing so.
+        // Workers that swept at the same time, at first or after a notification, spread out.
         let jitter = if mem::replace(&mut self.done_before, true) {
             JITTER
         } else {
@@ -104,13 +104,19 @@ impl Sweep {
         };
         self.at = self.sent + INTERVAL - random_part(jitter);
         if let Some(end) = next_end {
-            self.at = self.at.min(end.max(self.sent + ENDS_APART));
+            // One take brings back no more than 20 leases that have ended; the rest are brought back by the next ones, at once.
+            let look_again = if end <= now {
+                now
+            } else {
+                end.max(self.sent + ENDS_APART)
+            };
+            self.at = self.at.min(look_again);
         }
         if let Some(due) = next_due {
             let claimable = due.checked_sub(look_ahead).unwrap_or(now);
             self.more = claimable <= now;
             if !self.more {
-                // At half of the look-ahead, so that what comes due one after the other is taken together.
+                // Waiting for half of the look-ahead lets jobs that are due one after another be taken together.
                 self.at = self.at.min(claimable + look_ahead / 2);
             }
         }
@@ -119,7 +125,7 @@ impl Sweep {
         }
     }
 
-    /// Something may have come due.
+    /// Records that a job may have become due.
     pub(super) fn hint(&mut self, now: Instant) {
         self.hinted = true;
         if !self.taking && !self.unanswered {
@@ -164,6 +170,20 @@ mod tests {
     fn leases_that_end_are_looked_for_once_a_second() {
         let (now, sweep) = answered(None, Some(SECOND / 10));
         assert_eq!(sweep.at, now + SECOND);
+    }
+
+    #[test]
+    fn leases_that_have_ended_are_looked_for_at_once() {
+        // A take brings back 20 of them, so 200 jobs of a worker that is gone take ten: not ten seconds.
+        let (now, mut sweep) = answered(None, Some(Duration::ZERO));
+        assert_eq!(sweep.at, now);
+        assert!(sweep.is_due(now, 1, false));
+        let (now, mut sweep) = answered(None, Some(Duration::ZERO));
+        assert!(
+            !sweep.is_due(now, 0, true),
+            "a worker without room leaves them to others"
+        );
+        assert_eq!(sweep.at, now + INTERVAL);
     }
 
     #[test]

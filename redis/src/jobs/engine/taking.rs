@@ -1,4 +1,4 @@
-//! How much to take, and what becomes of it.
+//! Takes jobs from the partitions, and holds them on the wheel until they are due.
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
@@ -13,17 +13,17 @@ use crate::{
     },
 };
 
-/// As many jobs as one take gives.
+/// The largest number of jobs in one take.
 const TAKE: usize = 60;
 
 impl Engine {
-    /// How many claims there could be beside those in the inbox.
+    /// Returns how many claims there may be in the inbox.
     fn room(&self) -> usize {
         let prefetch = self.inbox.settings.prefetch;
         prefetch.saturating_sub(self.on_wheel.len() + self.expected)
     }
 
-    /// How much room is worth a take.
+    /// Returns how much room makes a take worthwhile.
     fn half(&self) -> usize {
         self.inbox.settings.prefetch.div_ceil(2)
     }
@@ -32,7 +32,7 @@ impl Engine {
         !self.paused && self.sweeps.iter().any(|sweep| sweep.more && !sweep.taking)
     }
 
-    /// Whether there is room for what is known to be there.
+    /// Whether there is room for jobs that are known to be available.
     pub(super) fn wants_more(&self, status: &Status) -> bool {
         let free = self.room().saturating_sub(status.ready);
         let starving = status.asked && status.ready == 0;

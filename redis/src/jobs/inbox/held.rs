@@ -1,4 +1,4 @@
-//! `HeldLeases`: every lease that a worker renews, of claims and of jobs.
+//! `HeldLeases`: all leases that a worker renews, of claims and of jobs.
 
 use std::{
     collections::HashSet,
@@ -42,7 +42,7 @@ impl HeldLeases {
         self.leases.remove(&ByIdentity(lease.clone()));
     }
 
-    /// Those that last, and those that have been lost, which are held no longer.
+    /// Removes the lost leases. Returns the remaining ones and the lost ones.
     pub(super) fn split_lost(&mut self) -> (Vec<Arc<JobLease>>, Vec<Arc<JobLease>>) {
         let (mut lasting, mut lost) = (Vec::new(), Vec::new());
         self.leases.retain(|held| {

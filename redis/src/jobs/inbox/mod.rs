@@ -1,7 +1,7 @@
-//! `Inbox`: where a worker's stream, its engine and its jobs meet.
+//! `Inbox`: the state that a worker's stream, its engine and its jobs share.
 //!
-//! The engine adds claims that have come due. A poll of the stream asks for a job: then claims are started (`start`), which makes
-//! them deliveries, and the stream yields what was started.
+//! The engine adds claims that have become due. A poll of the stream asks for a job, whereupon claims are started (`start`), which makes
+//! them deliveries, and the stream yields the started jobs.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -26,16 +26,16 @@ use state::{Ready, State};
 
 pub(super) use state::{NotifyEngine, Status};
 
-/// How far apart errors are yielded.
+/// The shortest interval between two errors that the stream yields.
 const ERRORS_APART: Duration = Duration::from_secs(1);
-/// A job finished while a started one has been left unfetched for longer than this shows that too many are started.
+/// If a job is finished while a started one has been unfetched for longer than this, too many are started.
 const SURPLUS_AFTER: Duration = Duration::from_millis(2);
 
 pub(super) struct Inbox {
     pub(super) queue: Arc<Queue>,
     pub(super) settings: Settings,
     state: Mutex<State>,
-    /// Notified when there is something for the engine to do.
+    /// Notified when the engine has work to do.
     pub(super) engine: Notify,
 }
 
@@ -99,7 +99,7 @@ impl Inbox {
 
     // The jobs' side.
 
-    /// A job is being finished, or was dropped: it is not renewed any more.
+    /// Stops renewing a job that is being finished or was dropped.
     pub(super) fn leave(&self, lease: &Arc<JobLease>) {
         let mut state = self.lock();
         state.held.remove(lease);
@@ -110,7 +110,7 @@ impl Inbox {
         }
     }
 
-    /// The consumer has room for another: a job was finished or dropped.
+    /// Records that a job was finished or dropped, so that the consumer has room for another.
     pub(super) fn finished(&self) {
         let mut state = self.lock();
         let others = state
@@ -126,14 +126,14 @@ impl Inbox {
         self.lock().status()
     }
 
-    /// Says when the engine wants to be notified.
+    /// Sets when the engine is notified.
     pub(super) fn notify_engine_when(&self, when: NotifyEngine) -> Status {
         let mut state = self.lock();
         state.engine_waits_for = when;
         state.status()
     }
 
-    /// From now on the claim is renewed.
+    /// Starts renewing a claim.
     pub(super) fn hold(&self, lease: &Arc<JobLease>) {
         self.lock().held.insert(lease);
     }
@@ -142,7 +142,7 @@ impl Inbox {
         self.lock().held.remove(lease);
     }
 
-    /// All that is held. What is lost already is ended and left out.
+    /// Returns all held leases, after ending those that are lost.
     pub(super) fn held(&self) -> Vec<Arc<JobLease>> {
         let (lasting, lost) = self.lock().held.split_lost();
         for lease in lost {
@@ -151,7 +151,7 @@ impl Inbox {
         lasting
     }
 
-    /// Claims have come due.
+    /// Adds claims that have become due.
     pub(super) fn add(self: &Arc<Self>, claims: impl IntoIterator<Item = Claim>) {
         let mut state = self.lock();
         let since = Instant::now();
@@ -169,7 +169,7 @@ impl Inbox {
         self.queue.update_all(starts);
     }
 
-    /// Yields an error, unless another has just been.
+    /// Lets the stream yield an error, unless it has yielded another within `ERRORS_APART`.
     pub(super) fn report(&self, error: Error) {
         let mut state = self.lock();
         let now = Instant::now();
@@ -181,7 +181,7 @@ impl Inbox {
         wake(state);
     }
 
-    /// Takes out what the consumer has not asked for: claims added before one instant, and those started before another.
+    /// Removes the claims that were added before one instant and the jobs that were started before another.
     pub(super) fn take_back(
         &self,
         added_before: Option<Instant>,
@@ -204,7 +204,7 @@ impl Inbox {
             starts.extend(state.started.pop_front().map(|started| started.claim));
         }
         if !starts.is_empty() {
-            // The consumer has gone away without a word, or has less room than it had.
+            // The consumer has stopped polling, or has less room than before.
             state.demand.returned();
             state.asked = false;
         }
@@ -214,7 +214,7 @@ impl Inbox {
         (claims, starts)
     }
 
-    /// The wheel was shut down: nothing is renewed from now on, and the stream ends.
+    /// Ends the stream and all leases, because the wheel was shut down.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -226,7 +226,7 @@ impl Inbox {
     }
 }
 
-/// Wakes the stream, with the lock released.
+/// Wakes the stream after releasing the lock.
 fn wake(mut state: MutexGuard<'_, State>) {
     let waker = state.waker.take();
     drop(state);

@@ -1,4 +1,4 @@
-//! How claims are started, which makes them deliveries.
+//! Starts claims, which makes them deliveries.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Inbox {
-    /// Starts as many claims that are due as the consumer has room for, if it waits.
+    /// Starts as many due claims as the consumer has room for, if it waits for a job.
     pub(super) fn start(self: &Arc<Self>, state: &mut State) -> Vec<(usize, Operation)> {
         if !state.asked || state.ended || state.closed {
             return Vec::new();
@@ -47,7 +47,7 @@ impl Inbox {
                 let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
                 (claim.lease.validity.extend(until), None)
             }
-            // Cancelled, rescheduled, or lost.
+            // The job was cancelled, rescheduled or lost.
             Ok(Answer { yes: false, .. }) => (false, None),
             Err(error) => (false, Some(error)),
         };
@@ -59,7 +59,7 @@ impl Inbox {
                 None => self.start(&mut state),
                 Some(_) => Vec::new(),
             };
-            // The engine may take others in its place, or be waiting for the last one.
+            // The engine may take other jobs instead, or be waiting for the last start.
             if state.take_engine_notification() || state.closed {
                 self.engine.notify_one();
             }
@@ -67,7 +67,7 @@ impl Inbox {
             self.queue.update_all(starts);
             if let Some(error) = error {
                 self.report(error);
-                // Nothing is started from here: it may be a runtime's end that brought the error. The next poll will.
+                // The error may come from a runtime that shuts down, so starting more is left to the next poll.
                 wake(self.lock());
             }
             return;

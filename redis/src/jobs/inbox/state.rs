@@ -1,4 +1,4 @@
-//! `State`: what an inbox holds, and what of it the engine has to know.
+//! `State`: the contents of an inbox, and `Status`: the part of it that the engine reads.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,12 +15,12 @@ use crate::{
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Claims that have come due, by due time and then in the order in which they were added.
+    /// Claims that have become due, by due time and then by the order in which they were added.
     pub(super) due: BTreeMap<(u64, u64), Ready>,
     pub(super) added: u64,
     pub(super) starting: usize,
     pub(super) started: VecDeque<Ready>,
-    /// Everything that is renewed: claims and jobs.
+    /// All leases that are renewed, of claims and of jobs.
     pub(super) held: HeldLeases,
     pub(super) demand: Demand,
     /// Whether the consumer waits for a job.
@@ -29,43 +29,43 @@ pub(super) struct State {
     pub(super) waker: Option<Waker>,
     pub(super) error: Option<Error>,
     pub(super) last_error: Option<Instant>,
-    /// The stream was dropped.
+    /// Whether the stream was dropped.
     pub(super) closed: bool,
-    /// The wheel was shut down.
+    /// Whether the wheel was shut down.
     pub(super) ended: bool,
 }
 
-/// A claim that has come due, or been started, and since when.
+/// A claim that has become due or been started, and since when.
 pub(super) struct Ready {
     pub(super) claim: Claim,
     pub(super) since: Instant,
 }
 
-/// When the engine is notified: it need not hear of every job.
+/// When to notify the engine, which does not need to act on every job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::jobs) struct NotifyEngine {
-    /// As soon as the consumer asks.
+    /// When the consumer asks.
     pub(in crate::jobs) asked: bool,
-    /// As soon as no more is ready than this.
+    /// When at most this many jobs are ready.
     pub(in crate::jobs) low: Option<usize>,
-    /// As soon as the consumer asks and nothing is ready.
+    /// When the consumer asks and no job is ready.
     pub(in crate::jobs) starving: bool,
 }
 
-/// What the engine has to know.
+/// The part of the state that the engine reads.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::jobs) struct Status {
     /// Whether the consumer waits for a job.
     pub(in crate::jobs) asked: bool,
     pub(in crate::jobs) closed: bool,
-    /// Claims that have come due and are not at the consumer's.
+    /// Claims that have become due and that the consumer has not fetched.
     pub(in crate::jobs) ready: usize,
-    /// Jobs at the consumer's.
+    /// Jobs that the consumer has fetched and not finished.
     pub(in crate::jobs) out: usize,
-    /// Since when the first of the due claims has been there, and the first of the started ones has been started.
+    /// Since when the first due claim has been waiting, and since when the first started one has.
     pub(in crate::jobs) due_since: Option<Instant>,
     pub(in crate::jobs) started_since: Option<Instant>,
-    /// Whether anything is left to renew.
+    /// Whether any lease is left to renew.
     pub(in crate::jobs) holds: bool,
 }
 
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Whether to notify the engine, which then says anew what it wants to hear of.
+    /// Whether to notify the engine, which must then call `notify_engine_when` again.
     pub(super) fn take_engine_notification(&mut self) -> bool {
         let ready = self.ready();
         let wanted = (self.engine_waits_for.asked && self.asked)

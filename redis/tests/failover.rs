@@ -1,0 +1,251 @@
+//! How long a failover holds up a queue: the master of its slot dies, and every acknowledged job that the replica has is delivered.
+//!
+//! `TICKWHEEL_FAILOVERS` is the number of failovers in each test, 1 by default. Each of them prints a line. They take turns: the machine
+//! is idle or busy, the client has no response timeout or one of half a second, and the jobs wait in Redis or have been claimed by a
+//! worker. `docs/guarantees.md` has the distribution over a long run.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use redis::{ProtocolVersion, RedisResult, cluster::ClusterClient};
+use support::{cluster::Cluster, until};
+use tickwheel::Wheel;
+use tickwheel_redis::{Connection, DelayedJobs, Error, Job, Notifications};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+mod support;
+
+const MS: Duration = Duration::from_millis(1);
+const JOBS: usize = 200;
+const LEASE: Duration = Duration::from_secs(1);
+/// When the last job is due, after it was scheduled. The first is due after half of that.
+const LAST_DUE: Duration = Duration::from_millis(4000);
+/// A failover slower than this prints the errors that the worker met.
+const SLOW: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    /// Its connections are closed.
+    Killed,
+    /// Its connections stay open, as those of a machine that has vanished do.
+    Suspended,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Scene {
+    death: Death,
+    /// Whether two threads spin meanwhile.
+    busy: bool,
+    /// Whether a worker has claimed the jobs before the master dies, so that they come again after their leases.
+    claimed: bool,
+    /// The limit of the cluster client for an answer.
+    response_timeout: Option<Duration>,
+}
+
+impl Scene {
+    fn of_round(death: Death, round: usize) -> Scene {
+        // A client that waits without a limit waits for a suspended master, also when it reads the slot map.
+        let without_limit = matches!(death, Death::Killed) && round & 4 != 0;
+        Scene {
+            death,
+            busy: round & 1 != 0,
+            claimed: round & 2 != 0,
+            response_timeout: (!without_limit).then_some(500 * MS),
+        }
+    }
+
+    fn client(&self, cluster: &Cluster) -> ClusterClient {
+        let builder = ClusterClient::builder(cluster.urls()).use_protocol(ProtocolVersion::RESP3);
+        let builder = match self.response_timeout {
+            Some(limit) => builder.response_timeout(limit),
+            None => builder,
+        };
+        builder.build().unwrap()
+    }
+}
+
+/// Keeps two cores busy until it is dropped.
+struct Load(Arc<AtomicBool>);
+
+impl Load {
+    fn start() -> Load {
+        let ended = Arc::new(AtomicBool::new(false));
+        for _ in 0..2 {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Load(ended)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    /// When each job was first delivered.
+    delivered: BTreeMap<String, Instant>,
+    delivered_again: usize,
+    errors: Vec<(Instant, String)>,
+}
+
+impl Log {
+    fn error(&mut self, what: impl Into<String>) {
+        self.errors.push((Instant::now(), what.into()));
+    }
+
+    /// How long the failover took, and the errors of a slow one.
+    fn summary(&self, died: Instant, promoted: Instant, last_due: Instant) -> String {
+        let last = *self.delivered.values().max().unwrap();
+        let late = last.saturating_duration_since(promoted.max(last_due));
+        let mut summary = format!(
+            "promoted after {:.3} s, the last job {:.3} s after that and its due time, {} delivered again",
+            (promoted - died).as_secs_f64(),
+            late.as_secs_f64(),
+            self.delivered_again,
+        );
+        if late > SLOW {
+            for (at, error) in &self.errors {
+                summary += &format!("\n    {:?}: {error}", at.saturating_duration_since(died));
+            }
+        }
+        summary
+    }
+}
+
+async fn work_on(job: Result<Job, Error>, log: Arc<Mutex<Log>>) {
+    let job = match job {
+        Ok(job) => job,
+        Err(error) => return log.lock().unwrap().error(format!("the stream yielded {error}")),
+    };
+    let id = job.id().to_owned();
+    {
+        let mut log = log.lock().unwrap();
+        if log.delivered.contains_key(&id) {
+            log.delivered_again += 1;
+        } else {
+            log.delivered.insert(id.clone(), Instant::now());
+        }
+    }
+    let done = job.done().await;
+    if !matches!(done, Ok(true)) {
+        log.lock().unwrap().error(format!("done of {id}: {done:?}"));
+    }
+}
+
+/// Schedules the jobs of a round, and waits until the replica has them.
+async fn schedule<C: Connection>(cluster: &Cluster, jobs: &DelayedJobs<C>, round: usize) {
+    for n in 0..JOBS {
+        // Due before, while, and after the replica takes over.
+        let delay = LAST_DUE / 2 + LAST_DUE / 2 * n as u32 / JOBS as u32;
+        assert!(jobs.schedule(&format!("{round}-{n}"), delay, b"").await.unwrap());
+    }
+    let mut connection = cluster.node(cluster.master_of("{q:0}")).get_connection().unwrap();
+    // WAIT waits for what its own connection has written.
+    let (_, replicas): (String, i64) = redis::pipe()
+        .cmd("SET")
+        .arg("{q:0}")
+        .arg("")
+        .cmd("WAIT")
+        .arg(1)
+        .arg(30_000)
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!(replicas, 1);
+}
+
+/// When the replica accepts a write to the queue's slot.
+fn promotion(cluster: &Cluster, replica: u16) -> JoinHandle<Instant> {
+    let node = cluster.node(replica);
+    tokio::spawn(async move {
+        let mut connection = node.get_multiplexed_async_connection().await.unwrap();
+        loop {
+            let set: RedisResult<()> = redis::cmd("SET")
+                .arg("{q:0}")
+                .arg("")
+                .query_async(&mut connection)
+                .await;
+            if set.is_ok() {
+                return Instant::now();
+            }
+            sleep(10 * MS).await;
+        }
+    })
+}
+
+async fn fail_over(cluster: &mut Cluster, scene: Scene, round: usize) {
+    let client = scene.client(cluster);
+    let connection = client.get_async_connection().await.unwrap();
+    let jobs =
+        DelayedJobs::new(&Wheel::new(), connection, "q").notifications(&Notifications::of_cluster(client));
+    let worker = jobs.worker().lease(LEASE).attempts(1000);
+    let worker = if scene.claimed {
+        worker.look_ahead(LAST_DUE * 2).prefetch(JOBS * 2)
+    } else {
+        worker
+    };
+    let log = Arc::new(Mutex::new(Log::default()));
+    let working = tokio::spawn({
+        let log = log.clone();
+        worker
+            .start()
+            .for_each_concurrent(16, move |job| work_on(job, log.clone()))
+    });
+    let scheduled = Instant::now();
+    schedule(cluster, &jobs, round).await;
+    let master = cluster.master_of("{q:0}");
+    let replica = cluster.replica_of(master);
+    let load = scene.busy.then(Load::start);
+    let died = Instant::now();
+    match scene.death {
+        Death::Killed => cluster.kill(master),
+        Death::Suspended => cluster.stop(master),
+    }
+    let promoted = promotion(cluster, replica).await.unwrap();
+    until(|| async { log.lock().unwrap().delivered.len() == JOBS }).await;
+    drop(load);
+
+    let line = log.lock().unwrap().summary(died, promoted, scheduled + LAST_DUE);
+    println!("{round}: {scene:?}: {line}");
+    working.abort();
+    until(|| async { jobs.counts().await.is_ok_and(|counts| counts.waiting == 0) }).await;
+    cluster.kill(master);
+    cluster.restart(master);
+}
+
+async fn fail_over_again_and_again(death: Death) {
+    let rounds = env::var("TICKWHEEL_FAILOVERS").map_or(1, |rounds| rounds.parse().expect("a number"));
+    let mut cluster = Cluster::start();
+    for round in 0..rounds {
+        fail_over(&mut cluster, Scene::of_round(death, round), round).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_delivered_when_a_master_is_killed() {
+    fail_over_again_and_again(Death::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_delivered_when_a_master_is_suspended() {
+    fail_over_again_and_again(Death::Suspended).await;
+}

@@ -72,7 +72,8 @@ impl Guard {
     /// Lives as long as the driver.
     pub(super) async fn run(self) {
         let mut linger = None;
-        poll_fn(|cx| {
+        // The wakers that run in here may poll their futures, and the budget of this task is not theirs.
+        task::unconstrained(poll_fn(|cx| {
             let Guard { shared, number } = &self;
             shared.alarm.task_is(*number, cx.waker());
             let goes_on = shared.work(*number);
@@ -87,7 +88,7 @@ impl Guard {
                 let _ = pin!(task::yield_now()).poll(cx);
             }
             Poll::Pending
-        })
+        }))
         .await;
     }
 }
@@ -110,5 +111,5 @@ fn has_lingered(shared: &Shared, linger: &mut Option<Pin<Box<Sleep>>>, cx: &mut 
         return true;
     }
     let sleep = linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
-    pin!(task::unconstrained(sleep.as_mut())).poll(cx).is_ready()
+    sleep.as_mut().poll(cx).is_ready()
 }

@@ -22,8 +22,8 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
     DAY, SECOND, TICK, advance, assert_adds_up, assert_arena_given_back, assert_at_rest,
-    assert_none_of_many_is_early, counting_waker, make_tick, ms, real_runtime, register, register_for,
-    settle, waker_of,
+    assert_none_of_many_is_early, counting_waker, make_tick, ms, paused_runtime, real_runtime, register,
+    register_for, settle, waker_of,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -647,11 +647,22 @@ async fn on_the_real_clock_what_has_elapsed_is_ready() {
     assert_ready_if_elapsed(polled);
 }
 
-/// So many expire at one tick that the driver takes them out in several goes.
+/// On the real clock, Tokio's timer runs the driver.
 #[test]
 fn a_sleep_that_is_polled_as_it_is_woken_has_elapsed() {
+    polled_as_they_are_woken(&real_runtime());
+}
+
+/// On a paused clock, the driver's task runs it, and the budget of that is not the waker's.
+#[test]
+fn a_sleep_that_is_polled_as_the_drivers_task_wakes_it_has_elapsed() {
+    polled_as_they_are_woken(&paused_runtime());
+}
+
+/// So many expire at one tick that the driver takes them out in several goes.
+fn polled_as_they_are_woken(runtime: &tokio::runtime::Runtime) {
     const SLEEPS: usize = 600;
-    real_runtime().block_on(async {
+    runtime.block_on(async {
         let wheel = Wheel::builder().shards(1).build().unwrap();
         wheel.sleep(ms(1)).await.unwrap();
         let due = Instant::now() + ms(50);

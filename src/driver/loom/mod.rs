@@ -15,6 +15,7 @@ use loom::{
 };
 
 use super::alarm::{Alarm, NextWake, WaitsOn};
+use crate::sync::planted;
 
 type Tick = u32;
 
@@ -39,6 +40,8 @@ struct Time {
 struct TimeState {
     now: Tick,
     fires_at: Option<Tick>,
+    /// A thread is setting the timer, and would not want to be woken by it.
+    setting: bool,
     over: bool,
 }
 
@@ -56,7 +59,10 @@ impl Time {
             }
             if let Some(at) = state.fires_at.take() {
                 state.now = state.now.max(at);
-                return true;
+                // Only the thread that sets the timer may ignore it, as `timer::sets_timer` says: it may fire on another in the same moment.
+                if !(planted("sets_timer") && state.setting) {
+                    return true;
+                }
             }
             state = self.set.wait(state).unwrap();
         }
@@ -72,10 +78,16 @@ impl WaitsOn for Timer {
     type Instant = Tick;
 
     fn set(&mut self, at: Tick) -> bool {
-        let mut state = self.0.state.lock().unwrap();
-        state.fires_at = (at > state.now).then_some(at);
-        self.0.set.notify_one();
-        at <= state.now
+        let has_come = {
+            let mut state = self.0.state.lock().unwrap();
+            state.setting = true;
+            state.fires_at = (at > state.now).then_some(at);
+            self.0.set.notify_one();
+            at <= state.now
+        };
+        // It may fire here, on another thread.
+        self.0.state.lock().unwrap().setting = false;
+        has_come
     }
 
     fn set_soon(&mut self) -> Tick {

@@ -15,9 +15,9 @@ const BUCKETS: usize = 240;
 
 /// Histogram of the lateness of a wheel's driver, with one count for each deadline or tick that the driver ran for.
 ///
-/// Lateness is counted in buckets. Up to 16 microseconds, a bucket is one microsecond wide. From there on, its width is an eighth of
-/// where it begins. The last bucket begins after more than an hour. Counts are since the wheel was made.
-/// [`since`](LagHistogram::since) returns what came between two snapshots.
+/// Lateness is counted in buckets. Up to 16 microseconds a bucket is one microsecond wide, and from there on an eighth as wide as the
+/// power of two in which it lies. The last bucket begins beyond an hour. Counts go back to the creation of the wheel;
+/// [`since`](LagHistogram::since) returns those between two snapshots.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ pub struct LagHistogram {
 }
 
 impl LagHistogram {
-    /// Returns how often the driver came.
+    /// Returns the number of deadlines and ticks for which the driver ran.
     ///
     /// # Examples
     ///
@@ -55,10 +55,10 @@ impl LagHistogram {
         self.counts.iter().sum()
     }
 
-    /// Returns how late the driver came at most, in this part of the times. A `quantile` of 0.99 is the 99th percentile.
+    /// Returns the lateness at a quantile. A `quantile` of 0.99 is the 99th percentile.
     ///
-    /// It is the end of a bucket, but no more than the maximum. It is zero if the driver has not come yet. A `quantile` below 0 counts
-    /// as 0, and one above 1 as 1.
+    /// The result is the end of a bucket, but no more than the maximum, and zero if the driver has not run yet. A `quantile` below 0
+    /// counts as 0, and one above 1 as 1.
     ///
     /// # Examples
     ///
@@ -77,7 +77,7 @@ impl LagHistogram {
             .map_or(Duration::ZERO, |(end, _)| end)
     }
 
-    /// Returns the greatest lateness. In what [`since`](LagHistogram::since) returns, it is exact to the end of a bucket.
+    /// Returns the greatest lateness. In a histogram that [`since`](LagHistogram::since) returned, it is exact to the end of a bucket.
     ///
     /// # Examples
     ///
@@ -89,8 +89,7 @@ impl LagHistogram {
         self.max
     }
 
-    /// Returns the used buckets, in order. Each has the lateness at which it ends, but no more than the maximum, and how often the
-    /// driver came so late.
+    /// Returns the buckets in use, in order: the lateness at which each ends, but no more than the maximum, and its count.
     ///
     /// # Examples
     ///

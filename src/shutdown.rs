@@ -9,8 +9,8 @@ use crate::{
 impl Wheel {
     /// Stops the wheel for good, and hands back the tasks that have not started.
     ///
-    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once. Every later one does at its first poll. A task
-    /// that has started runs on. What is returned counts as cancelled. A second call returns nothing.
+    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one at its first poll. Tasks that have
+    /// started keep running. Tasks and timers that are returned count as cancelled. A second call returns nothing.
     ///
     /// A task handed back runs only if the caller awaits or spawns it. A bare `wheel.shutdown();` silently drops them all.
     ///
@@ -55,7 +55,7 @@ impl Wheel {
 
 /// Unprocessed work that [`Wheel::shutdown`] returns.
 ///
-/// Dropping it drops its tasks. They then never run.
+/// Dropping it drops its tasks, which then never run.
 ///
 /// # Examples
 ///

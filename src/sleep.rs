@@ -23,9 +23,9 @@ use crate::{
 impl Wheel {
     /// Waits until `duration` has elapsed, as `tokio::time::sleep` does.
     ///
-    /// The sleep completes at the first tick that begins at or after its deadline. So it is never early, and less than one tick
-    /// late plus what the runtime adds. A zero duration completes at the first poll. A duration that overflows the clock is
-    /// taken as 30 years.
+    /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and less than one tick
+    /// late plus what the runtime adds. Ticks begin with Tokio's own milliseconds, so with the default tick of 1 ms it is as precise
+    /// as Tokio's sleep. A zero duration completes at the first poll. A duration that overflows the clock is taken as 30 years.
     ///
     /// # Cancellation
     ///
@@ -61,7 +61,7 @@ impl Wheel {
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
-    /// The sleep completes at the first tick that begins at or after `deadline`. So it is never early, and less than one tick late
+    /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and less than one tick late
     /// plus what the runtime adds. If `deadline` is in the past, it completes at the first poll or at the next tick.
     ///
     /// # Cancellation
@@ -102,7 +102,7 @@ impl Wheel {
 
 /// The future returned by [`Wheel::sleep`] and [`Wheel::sleep_until`].
 ///
-/// It is `Unpin`, and dropping it cancels it. After it has completed, every poll is ready at once, until it is
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until the sleep is
 /// [`reset`](Sleep::reset).
 ///
 /// # Examples

@@ -18,14 +18,14 @@ impl Wheel {
     ///
     /// The future is polled first. A future that is ready at once costs neither a lock nor a clock reading, and succeeds whatever
     /// the duration. The duration counts from the first pending poll. The timeout is never early, and less than one tick late
-    /// plus what the runtime adds; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero duration elapses at the first pending poll. A duration that overflows the clock
-    /// is taken as 30 years.
+    /// plus what the runtime adds; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero duration
+    /// elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
     ///
     /// # Cancellation
     ///
     /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
-    /// wheel for the next timer of its task, with a clone of the task's waker. It stays until its deadline at the latest, and no
-    /// metric counts it.
+    /// wheel for the next timer of its task, until its deadline at the latest. It keeps a clone of the task's waker, and no metric
+    /// counts it.
     ///
     /// # Panics
     ///

@@ -130,7 +130,8 @@ impl<S> Timeout<S> {
 }
 
 impl<S, D> Timeout<S, D> {
-    /// Creates a service that calls `duration` to find out how much time a request gets, as [`TimeoutLayer::per_request`] does.
+    /// Creates a service that calls `duration` to find out how much time a request gets, as
+    /// [`TimeoutLayer::per_request`](super::TimeoutLayer::per_request) does.
     ///
     /// # Examples
     ///
@@ -153,7 +154,8 @@ impl<S, D> Timeout<S, D> {
         }
     }
 
-    /// Makes a service that answers with what `respond` returns for the [`TimeoutError`], as [`TimeoutLayer::respond_with`] does.
+    /// Creates a service that answers with what `respond` returns for the [`TimeoutError`], as
+    /// [`TimeoutLayer::respond_with`](super::TimeoutLayer::respond_with) does.
     ///
     /// # Examples
     ///

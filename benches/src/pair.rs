@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::{
     children::{Arguments, Line, in_turn},
-    process,
+    process, stage,
     timers::{Nothing, Timers, Tokio},
 };
 
@@ -39,11 +39,11 @@ pub trait Program: Clone + Send + 'static {
 pub fn main<P: Program>() {
     let arguments = Arguments::read();
     match arguments.rest.first().map(String::as_str) {
-        None => in_turn(&arguments, &["none", "tickwheel", "tokio"]),
+        None => in_turn(&arguments, stage::programs()),
         Some("server") => match arguments.text("peer").expect("--peer") {
             "none" => serve::<P, _>(&arguments, Nothing),
             "tickwheel" => serve::<P, _>(&arguments, Wheel::new()),
-            "tokio" => serve::<P, _>(&arguments, Tokio),
+            "tokio" | "tokio-alt" => serve::<P, _>(&arguments, Tokio),
             peer => panic!("there is no {peer}"),
         },
         Some("client") => load::<P>(&arguments),
@@ -98,9 +98,9 @@ fn measure<P: Program>(peer: &str, arguments: &Arguments) {
 
 fn serve<P: Program, T: Timers>(arguments: &Arguments, timers: T) {
     let connections = arguments.number("connections", P::CONNECTIONS);
-    let workers = arguments.number("workers", process::cores() as u64) as usize;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers.max(2))
+    let workers = arguments.number("workers", process::cores() as u64);
+    let peer = arguments.text("peer").expect("--peer");
+    let runtime = stage::program(peer, workers)
         .enable_all()
         .build()
         .expect("the runtime starts");

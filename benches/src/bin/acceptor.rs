@@ -9,10 +9,10 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use tickwheel::Wheel;
 use tickwheel_benches::{
     children::{Arguments, Line, in_turn},
-    process,
+    process, stage,
     timers::{Nothing, Timers, Tokio},
 };
-use tokio::{runtime::Builder, sync::Semaphore, task::yield_now, time::Instant};
+use tokio::{runtime::Runtime, sync::Semaphore, task::yield_now, time::Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
@@ -21,16 +21,16 @@ const AT_ONCE: u32 = 1_000;
 fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
-        let alt: &[_] = if cfg!(tokio_unstable) { &["tokio-alt"] } else { &[] };
-        return in_turn(&arguments, &[&["none", "tickwheel", "tokio"], alt].concat());
+        return in_turn(&arguments, stage::programs());
     };
     let tasks = arguments.number("tasks", 1_000_000);
-    let workers = arguments.number("workers", process::cores() as u64) as usize;
+    let workers = arguments.number("workers", process::cores() as u64);
+    let mut builder = stage::program(peer, workers);
+    let runtime = builder.enable_time().build().expect("the runtime starts");
     let (took, cpu) = match peer.as_str() {
-        "none" => accept(Nothing, tasks, workers, false),
-        "tickwheel" => accept(Wheel::new(), tasks, workers, false),
-        "tokio" => accept(Tokio, tasks, workers, false),
-        "tokio-alt" => accept(Tokio, tasks, workers, true),
+        "none" => accept(&runtime, Nothing, tasks),
+        "tickwheel" => accept(&runtime, Wheel::new(), tasks),
+        "tokio" | "tokio-alt" => accept(&runtime, Tokio, tasks),
         peer => panic!("there is no {peer}"),
     };
     let line = Line::new("program")
@@ -43,15 +43,7 @@ fn main() {
     );
 }
 
-fn accept<T: Timers>(timers: T, tasks: u64, workers: usize, alt: bool) -> (Duration, Duration) {
-    let mut builder = Builder::new_multi_thread();
-    #[cfg(tokio_unstable)]
-    if alt {
-        builder.enable_alt_timer();
-    }
-    assert!(cfg!(tokio_unstable) || !alt, "it needs --cfg tokio_unstable");
-    let builder = builder.worker_threads(workers.max(2)).enable_time();
-    let runtime = builder.build().expect("the runtime starts");
+fn accept<T: Timers>(runtime: &Runtime, timers: T, tasks: u64) -> (Duration, Duration) {
     let accepting = async move {
         let room = Arc::new(Semaphore::new(AT_ONCE as usize));
         let (began, cpu) = (Instant::now(), process::cpu_time());

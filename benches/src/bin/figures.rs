@@ -1,6 +1,6 @@
 //! The ratios that docs/performance.md calls «Figures», peers in turn slice by slice so that a change in the machine's mood meets all of
 //! them: `figures [--rounds N] [--slice-ms N] [--most N]`. `cores_had` is how many cores a slice really had: less than
-//! one, or than two for `two`, and something else was running.
+//! one, or than two for `two`, and something else was running. With `--cfg tokio_unstable` it measures Tokio's alternative timer instead.
 
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ fn main() {
     let stage = &Stage::new(2);
     use Peer::*;
 
+    if cfg!(tokio_unstable) {
+        return table.measure_alternative(stage);
+    }
     table.measure(
         "ready",
         [Tickwheel, Tokio, Pingora].map(|peer| (peer, move |times| stage.ready(peer, times))),
@@ -116,6 +119,21 @@ struct Table {
 }
 
 impl Table {
+    /// What runs on workers, with Tokio's alternative timer too: on any other thread that hands its timers over to a worker.
+    fn measure_alternative(&self, stage: &Stage) {
+        let peers = [Peer::Tickwheel, Peer::Tokio, Peer::TokioAlt];
+        for (work, workers) in [("one", 1), ("two", 2)] {
+            self.measure(
+                work,
+                peers.map(|peer| (peer, move |times| stage.churn(peer, workers, times))),
+            );
+        }
+        for (work, workers) in [("quiet-one", 1), ("quiet-two", 2)] {
+            let quiet = peers.map(|peer| (peer, move |times| stage.quiet(peer, workers, times)));
+            self.measure_times(work, Some(2_000), quiet);
+        }
+    }
+
     /// Measures each in turn, and prints a line for each with its cost and the ratio to the first: the median over the
     /// rounds of the ratio within a round.
     fn measure<P: ToString, R: FnMut(u64) -> Duration>(

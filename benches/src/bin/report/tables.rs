@@ -744,16 +744,38 @@ fn delay(measured: &Measured) -> String {
     markdown(&head, rows)
 }
 
-/// Tokio's alternative timer beside the one that is the default: in contention, and in a real program.
+/// Tokio's alternative timer beside the one that is the default: in contention, in a quiet wheel, and in real programs.
 fn alternative(measured: &Measured) -> String {
-    let row = |line: &Line| {
-        let program = [line.get("peer")?.to_owned()];
-        let cells = ["cpu_us", "requests_per_s"].map(|key| cell(line.number(key)));
-        Some(program.into_iter().chain(cells).collect::<Vec<_>>())
-    };
-    let rows = measured.lines("alt-program").filter_map(row);
-    let program = markdown(&["acceptor", "CPU µs for a task", "tasks/s"], rows);
-    format!("{}\n{program}", contention_of(measured, "alt-contention"))
+    let figures = FIGURES.iter().filter_map(|(work, what, _)| {
+        let get = |peer| measured.number("alt-figures", &[("work", work), ("peer", peer)], "ns");
+        let ours = get("tickwheel")?;
+        let others = ["tokio", "tokio-alt"].map(|peer| beside(get(peer), Some(ours)));
+        Some(
+            [(*what).to_owned(), figure(ours)]
+                .into_iter()
+                .chain(others)
+                .collect(),
+        )
+    });
+    let figures = markdown(&["ns for one", "tickwheel", "tokio", "tokio-alt"], figures);
+    let programs = PROGRAMS.iter().filter_map(|(program, what)| {
+        let get = |peer| measured.number("alt-program", &[("program", program), ("peer", peer)], "cpu_us");
+        get("tokio-alt")?;
+        let cells = ["none", "tickwheel", "tokio", "tokio-alt"].map(|peer| cell(get(peer)));
+        Some([(*what).to_owned()].into_iter().chain(cells).collect())
+    });
+    let head = [
+        "CPU µs for a request or task",
+        "without timers",
+        "tickwheel",
+        "tokio",
+        "tokio-alt",
+    ];
+    let programs = markdown(&head, programs);
+    format!(
+        "{}\n{figures}\n{programs}",
+        contention_of(measured, "alt-contention")
+    )
 }
 
 fn verdict(reached: bool) -> String {

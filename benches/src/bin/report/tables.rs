@@ -44,7 +44,7 @@ const PROGRAMS: [(&str, &str); 5] = [
 
 /// The scenes of a bad day, by their names in `bad-day`.
 const SCENES: [(&str, &str); 12] = [
-    ("storm", "20,000 timeouts of one thread elapse all the time"),
+    ("storm", "20,000 timeouts of one thread elapse over and over"),
     ("storm-two", "the same on two workers"),
     (
         "ready-tasks",
@@ -52,11 +52,11 @@ const SCENES: [(&str, &str); 12] = [
     ),
     (
         "ready-tasks-two",
-        "20,000 tasks of two workers yield all the time",
+        "20,000 tasks of two workers yield over and over",
     ),
     ("schedule", "a worker that schedules a task and blocks"),
     ("timeout", "a worker that starts a timeout and blocks"),
-    ("reset", "a worker that resets a sleep to earlier and blocks"),
+    ("reset", "a worker that brings a sleep forward and blocks"),
     ("mass-wake", "5,000 tasks woken, three of which block"),
     (
         "cascade",
@@ -65,6 +65,56 @@ const SCENES: [(&str, &str); 12] = [
     ("cascade-two", "the same from level 2"),
     ("busy", "both cores busy, 25,000 sleeps a second"),
     ("stall", "a runtime that stands still for 600 ms"),
+];
+
+/// What `count` counts by each name.
+const OPERATIONS: [(&str, &str); 19] = [
+    ("ready", "a timeout around a ready future"),
+    (
+        "timeout",
+        "a timeout around a future that is pending once, in a shard that ticks",
+    ),
+    (
+        "unequal",
+        "the same with two durations in turn, which takes the lock",
+    ),
+    (
+        "quiet",
+        "the same as `timeout` in a shard that dozes, which reads the clock",
+    ),
+    ("labelled", "`timeout`, counted under a label"),
+    ("labelled-quiet", "`quiet`, counted under a label"),
+    ("sleep", "a sleep that is polled once and dropped"),
+    (
+        "select",
+        "a round of `select!` that polls a sleep twice and drops it",
+    ),
+    ("reset", "a pending sleep reset to a later instant"),
+    (
+        "reset-back",
+        "reset to a later instant, and then to one in between",
+    ),
+    ("repoll", "a pending sleep polled again by the same task"),
+    ("current-ready", "`ready` on the current wheel"),
+    ("current-timeout", "`timeout` on the current wheel"),
+    ("current-sleep", "`sleep` on the current wheel"),
+    ("current-select", "`select` on the current wheel"),
+    (
+        "server-busy",
+        "a request to a busy server, current-thread runtime",
+    ),
+    (
+        "server-busy-threads",
+        "the same on a worker of a multi-thread runtime",
+    ),
+    (
+        "server-quiet",
+        "a request to a quiet server, current-thread runtime",
+    ),
+    (
+        "server-quiet-threads",
+        "the same on a worker of a multi-thread runtime",
+    ),
 ];
 
 /// The short sleeps of `short`, in milliseconds.
@@ -156,7 +206,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
         "memory" => programs(
             measured,
             "memory",
-            &[("timers", "timers"), ("bytes", "resident bytes for each")],
+            &[("timers", "timers"), ("bytes", "resident bytes per timer")],
         ),
         "idle" => programs(
             measured,
@@ -185,7 +235,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
                 ("tasks", "tasks"),
                 ("spread_ms", "spread over, ms"),
                 ("cpu_s", "CPU s"),
-                ("cpu_expire_s", "of that to expire"),
+                ("cpu_expire_s", "of which to expire"),
                 ("p50_ms", "late p50, ms"),
                 ("p99_ms", "p99"),
                 ("p999_ms", "p99.9"),
@@ -573,7 +623,7 @@ fn figures(measured: &Measured) -> String {
                 "tokio".to_owned(),
                 figure(ours),
                 figure(theirs),
-                format!("**{ratio:.2} of it**"),
+                format!("**{ratio:.2} of Tokio's**"),
                 format!("at most {most}"),
                 verdict(ratio <= most),
             ]);
@@ -594,7 +644,7 @@ fn figures(measured: &Measured) -> String {
         .filter(|line| line.get("work") == Some("flat"));
     let steepest = flat.filter_map(|line| line.number("ratio")).fold(0.0, f64::max);
     if steepest > 0.0 {
-        let what = "register and cancel, one thousand to 10 million pending: the dearest beside the first";
+        let what = "register and cancel, one thousand to 10 million pending: the highest cost, relative to one thousand";
         let row = [what, "itself", "", ""].map(str::to_owned).into_iter();
         let rest = [
             format!("**{steepest:.2}x**"),
@@ -685,7 +735,7 @@ fn reach(measured: &Measured) -> String {
     }
     let timeouts = late(measured, "short", &[("scene", "timeouts")], "p99_ms");
     row(
-        "timeouts that elapse there: p99",
+        "timeouts that elapse under that load: p99",
         timeouts.into_iter().collect(),
         12.0,
     );
@@ -701,8 +751,8 @@ fn reach(measured: &Measured) -> String {
         .iter()
         .partition(|(scene, _)| ["timeout", "storm", "storm-two"].contains(scene));
     for (what, scenes, most) in [
-        ("a bad day's sleeps: maximum", sleeps, 5.0),
-        ("a bad day's scenes of timeouts: maximum", timeouts, 15.0),
+        ("sleeps on a bad day: maximum", sleeps, 5.0),
+        ("timeouts on a bad day: maximum", timeouts, 15.0),
     ] {
         let found = scenes
             .into_iter()
@@ -715,7 +765,7 @@ fn reach(measured: &Measured) -> String {
         .filter_map(|line| line.number("early"))
         .sum();
     let head = [
-        "late by, ms: the worst beside Tokio's",
+        "late by, ms: the worst result relative to Tokio's",
         "tickwheel",
         "tokio",
         "goal",
@@ -735,11 +785,11 @@ fn delay(measured: &Measured) -> String {
         Some([what.to_owned()].into_iter().chain(cells).chain(cpu).collect())
     });
     let head = [
-        "ns for one",
+        "ns per `Delay`",
         "contrib/futures-timer",
         "futures-timer",
-        "CPU ns",
-        "CPU ns of the original",
+        "CPU ns, contrib",
+        "CPU ns, original",
     ];
     markdown(&head, rows)
 }
@@ -757,7 +807,7 @@ fn alternative(measured: &Measured) -> String {
                 .collect(),
         )
     });
-    let figures = markdown(&["ns for one", "tickwheel", "tokio", "tokio-alt"], figures);
+    let figures = markdown(&["ns per operation", "tickwheel", "tokio", "tokio-alt"], figures);
     let programs = PROGRAMS.iter().filter_map(|(program, what)| {
         let get = |peer| measured.number("alt-program", &[("program", program), ("peer", peer)], "cpu_us");
         get("tokio-alt")?;
@@ -765,7 +815,7 @@ fn alternative(measured: &Measured) -> String {
         Some([(*what).to_owned()].into_iter().chain(cells).collect())
     });
     let head = [
-        "CPU µs for a request or task",
+        "CPU µs per request or task",
         "without timers",
         "tickwheel",
         "tokio",
@@ -797,7 +847,7 @@ fn flat(measured: &Measured) -> String {
             format!("{:.2}x", line.number("ratio").unwrap_or_default()),
         ]
     });
-    markdown(&["timers pending", "ns", "beside 1 thousand"], rows)
+    markdown(&["timers pending", "ns", "relative to 1 thousand"], rows)
 }
 
 fn workers(measured: &Measured, name: &str) -> Vec<String> {
@@ -835,10 +885,10 @@ fn contention_of(measured: &Measured, name: &str) -> String {
         .and_then(|line| line.get("cores"))
         .unwrap_or("?");
     let labelled = match peers.contains(&"labelled") {
-        true => "; `labelled` is tickwheel's, with all workers counting under one label",
+        true => "; `labelled` is tickwheel with all workers counting under one label",
         false => "",
     };
-    format!("ns for one operation of one worker, on {cores} cores{labelled}:\n\n{table}")
+    format!("ns per operation of one worker, on {cores} cores{labelled}:\n\n{table}")
 }
 
 fn instructions(measured: &Measured) -> String {
@@ -849,8 +899,9 @@ fn instructions(measured: &Measured) -> String {
     let rows = works.into_iter().map(|line| {
         let work = line.get("work").unwrap_or("?");
         let theirs = measured.number("instructions", &[("work", work), ("peer", "tokio")], "each");
+        let what = OPERATIONS.iter().find(|(name, _)| *name == work);
         vec![
-            work.to_owned(),
+            what.map_or_else(|| work.to_owned(), |(_, what)| format!("`{work}`: {what}")),
             cell(line.number("each")),
             beside(theirs, line.number("each")),
         ]
@@ -875,7 +926,7 @@ fn bad_day(measured: &Measured) -> String {
         "late by, ms: p50 / p99 / max",
         "tickwheel",
         "tokio",
-        "`max_lag` says",
+        "`max_lag` reports",
     ];
     markdown(&head, rows)
 }
@@ -903,12 +954,7 @@ fn gains(measured: &Measured) -> String {
         ])
     });
     markdown(
-        &[
-            "CPU ms in a second, on each thread",
-            "tickwheel",
-            "tokio",
-            "ratio",
-        ],
+        &["CPU ms per second, on each thread", "tickwheel", "tokio", "ratio"],
         rows,
     )
 }
@@ -935,13 +981,13 @@ fn real_programs(measured: &Measured) -> String {
         Some([what.to_owned()].into_iter().chain(cells).chain(rest).collect())
     });
     let head = [
-        "CPU µs for a request",
+        "CPU µs per request",
         "without timers",
         "tickwheel",
         "tokio",
-        "timers' part, of Tokio's",
-        "requests/s of the three",
-        "bytes of a connection",
+        "cost of timers, relative to Tokio's",
+        "requests/s, in that order",
+        "bytes per connection, in that order",
     ];
     markdown(&head, rows)
 }
@@ -956,7 +1002,7 @@ fn tail(measured: &Measured) -> String {
             let peer = line.get("peer").unwrap_or("?").to_owned();
             [peer].into_iter().chain(cells).collect()
         });
-        let head = ["", "visits", "µs, p50", "p99.9", "the longest", "all of it, ms"];
+        let head = ["", "visits", "µs, p50", "p99.9", "maximum", "total, ms"];
         markdown(&head, rows.collect::<Vec<_>>())
     };
     format!(

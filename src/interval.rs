@@ -324,7 +324,7 @@ impl Interval {
         self.period
     }
 
-    /// Returns the behavior for the ticks after a missed one.
+    /// Returns the behaviour for the ticks after a missed one.
     ///
     /// # Examples
     ///
@@ -339,9 +339,9 @@ impl Interval {
         self.missed_tick_behavior
     }
 
-    /// Sets the behavior for the ticks after a missed one.
+    /// Sets the behaviour for the ticks after a missed one.
     ///
-    /// [`Interval`] shows the effect of each behavior.
+    /// [`Interval`] shows the effect of each behaviour.
     ///
     /// # Examples
     ///

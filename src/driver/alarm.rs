@@ -3,7 +3,7 @@
 //! The alarm's [`Plan`] owns the idle driver. To run it, Tokio's timer (when it fires) or the driver's task takes it out. Rules:
 //!
 //! 1. Only the caller that has taken the driver may run it, with no lock held, and gives it back afterwards. A caller that finds the driver
-//!   taken has nothing to do, because `at` keeps the earliest registration made meanwhile, and is read when the driver is given back.
+//!    taken has nothing to do, because `at` keeps the earliest registration made meanwhile, and is read when the driver is given back.
 //! 2. While the plan owns the driver, Tokio's timer is set to `at` or earlier, so that no deadline of an idle driver is missed.
 //! 3. A driver that has ended leaves no plan. A late call for it carries its number, and so finds another plan or none.
 //!

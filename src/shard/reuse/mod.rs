@@ -7,13 +7,13 @@
 //! pending.
 //!
 //! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
-//!   [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to.
+//!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to.
 //! 2. A visit first stores the tick up to which it expires timers, which ends the generation. It then empties every slot, and only then
-//!   expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
-//!   incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
+//!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
+//!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
 //! 3. A driver that ends, and a shutdown, also take wakers out of the wheel. They end the generation in the same way.
 //! 4. A timer that is not taken leaves the wheel at the next visit, which comes at the timer's deadline at the latest. It leaves earlier if
-//!   its thread registers another timer.
+//!    its thread registers another timer.
 
 mod ledger;
 mod slot;

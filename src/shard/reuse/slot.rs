@@ -2,9 +2,9 @@
 //!
 //! 1. Only the slot's thread puts a timer into it, by a plain store, and only that thread takes it, by a compare-and-swap of the version.
 //! 2. A thread that holds the shard's lock may empty the slot. It first increases the version and then removes the timer, which can no
-//!   longer be taken after that.
+//!    longer be taken after that.
 //! 3. A timer that is put at that very moment may be overlooked. It then stays in the wheel, as if it had not been cancelled yet, until the
-//!   slot is emptied again. It cannot be taken, because the version has changed since its thread read it.
+//!    slot is emptied again. It cannot be taken, because the version has changed since its thread read it.
 
 use std::num::NonZeroU32;
 

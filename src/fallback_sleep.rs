@@ -68,7 +68,7 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// As [`sleep_or_tokio`](Wheel::sleep_or_tokio) does.
+    /// Panics in the same cases as [`sleep_or_tokio`](Wheel::sleep_or_tokio).
     ///
     /// # Examples
     ///

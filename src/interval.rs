@@ -25,8 +25,8 @@ const PUNCTUAL: Duration = Duration::from_millis(5);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus what the runtime
-    /// adds. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
+    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus the runtime's scheduling
+    /// delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
     /// once.
     ///
     /// # Cancellation
@@ -73,11 +73,11 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// As [`interval`](Wheel::interval) does.
+    /// Panics in the same cases as [`interval`](Wheel::interval).
     ///
     /// # Errors
     ///
-    /// As [`interval`](Wheel::interval) does.
+    /// Fails in the same cases as [`interval`](Wheel::interval).
     ///
     /// # Examples
     ///
@@ -186,11 +186,11 @@ impl Interval {
     ///
     /// # Panics
     ///
-    /// As [`tick`](Interval::tick) does.
+    /// Panics in the same cases as [`tick`](Interval::tick).
     ///
     /// # Errors
     ///
-    /// As [`tick`](Interval::tick) does.
+    /// Fails in the same cases as [`tick`](Interval::tick).
     ///
     /// # Examples
     ///

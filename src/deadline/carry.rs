@@ -24,7 +24,7 @@ use crate::time::error::Elapsed;
 ///
 /// # Panics
 ///
-/// As [`within`](super::within) does.
+/// Panics in the same cases as [`within`](super::within).
 ///
 /// # Errors
 ///

@@ -25,7 +25,7 @@ use super::{Within, current, within};
 ///
 /// # Panics
 ///
-/// As [`within`](super::within) does.
+/// Panics in the same cases as [`within`](super::within).
 ///
 /// # Errors
 ///

@@ -69,11 +69,11 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
 ///
 /// # Panics
 ///
-/// As [`within`] does.
+/// Panics in the same cases as [`within`].
 ///
 /// # Errors
 ///
-/// As [`within`] does.
+/// Fails in the same cases as [`within`].
 ///
 /// # Examples
 ///

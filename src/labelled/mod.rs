@@ -107,11 +107,11 @@ impl Labelled {
     ///
     /// # Panics
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Panics in the same cases as [`Wheel::timeout`].
     ///
     /// # Errors
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Fails in the same cases as [`Wheel::timeout`].
     ///
     /// # Examples
     ///
@@ -147,11 +147,11 @@ impl Labelled {
     ///
     /// # Panics
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Panics in the same cases as [`Wheel::timeout`].
     ///
     /// # Errors
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Fails in the same cases as [`Wheel::timeout`].
     ///
     /// # Examples
     ///

@@ -109,7 +109,7 @@ impl PeriodicBuilder {
 
     /// Spawns a series that starts a run every `period`, measured from start to start.
     ///
-    /// A run is never early, and less than one tick late plus what the runtime adds. Runs never overlap: after a run that takes
+    /// A run is never early, and less than one tick late plus the runtime's scheduling delay. Runs never overlap: after a run that takes
     /// longer than a period, the next one starts late.
     ///
     /// # Cancellation
@@ -152,7 +152,7 @@ impl PeriodicBuilder {
 
     /// Spawns a series with one period from the end of each run to the start of the next.
     ///
-    /// A run is never early, and less than one tick late plus what the runtime adds.
+    /// A run is never early, and less than one tick late plus the runtime's scheduling delay.
     ///
     /// # Cancellation
     ///
@@ -160,11 +160,11 @@ impl PeriodicBuilder {
     ///
     /// # Panics
     ///
-    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    /// Panics in the same cases as [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Errors
     ///
-    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    /// Fails in the same cases as [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Examples
     ///

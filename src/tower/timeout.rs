@@ -80,7 +80,7 @@ pub struct Timeout<S, D = Duration, A = Fail> {
 ///
 /// # Panics
 ///
-/// As [`Timeout`] does.
+/// Panics in the same cases as [`Timeout`].
 ///
 /// # Errors
 ///

@@ -119,7 +119,9 @@ struct Activity {
 }
 
 impl IdleTimer {
-    /// Returns a handle that touches this timer. There can be any number of handles.
+    /// Returns a handle that touches this timer.
+    ///
+    /// There can be any number of handles.
     ///
     /// # Examples
     ///

@@ -180,7 +180,7 @@ impl MetricsReporter {
         );
     }
 
-    /// Reports once. Returns `false`, and reports nothing, if the wheel has been dropped.
+    /// Reports once, or returns `false` if the wheel has been dropped.
     ///
     /// # Examples
     ///

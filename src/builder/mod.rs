@@ -139,7 +139,9 @@ impl Builder {
         }
     }
 
-    /// Sets the number of levels. A wheel with 1 level is like Netty's, and one with more is like Kafka's hierarchy.
+    /// Sets the number of levels.
+    ///
+    /// A wheel with 1 level is like Netty's, and one with more is like Kafka's hierarchy.
     ///
     /// The number can be from 1 to 8, and the default is 4. No deadline is too far away, even with 1 level: a timer beyond the
     /// last level is looked at once per round of that level.
@@ -192,7 +194,9 @@ impl Builder {
         }
     }
 
-    /// Limits the number of pending timers. Further timers are refused with `AtCapacity`.
+    /// Limits the number of pending timers.
+    ///
+    /// Further timers are refused with `AtCapacity`.
     ///
     /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by all shards, so a
     /// limit makes timers slower when several workers use them.

@@ -74,9 +74,9 @@ impl<T> DelayQueue<T> {
         self.entries.shrink_to_fit();
     }
 
-    /// Frees all memory that the values in the queue do not need. Keys stay valid.
+    /// Frees all memory that the values in the queue do not need.
     ///
-    /// This takes time proportional to the capacity.
+    /// Keys stay valid. This takes time proportional to the capacity.
     ///
     /// # Examples
     ///

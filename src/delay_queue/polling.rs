@@ -16,7 +16,7 @@ use crate::wheel::Wheel;
 const LOOKS: usize = 64;
 
 impl<T> DelayQueue<T> {
-    /// Polls for the next value that is due. The result is `None` if the queue is empty.
+    /// Polls for the next value that is due, and returns `None` if the queue is empty.
     ///
     /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus the runtime's scheduling delay. Only
     /// the task that polled last is woken for a deadline. If another task then takes a value, the task that was waiting is woken

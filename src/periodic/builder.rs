@@ -56,7 +56,9 @@ impl PeriodicBuilder {
         }
     }
 
-    /// Sets the time between the spawning call and the first run. The default is one period.
+    /// Sets the time between the spawning call and the first run.
+    ///
+    /// The default is one period.
     ///
     /// # Examples
     ///

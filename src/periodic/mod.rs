@@ -134,7 +134,7 @@ impl Periodic {
         }
     }
 
-    /// Ends the series. A run in progress still finishes.
+    /// Ends the series, after the run in progress if there is one.
     ///
     /// # Examples
     ///

@@ -134,7 +134,7 @@ pub struct Scheduled<T> {
 }
 
 impl<T> Scheduled<T> {
-    /// Cancels the task. Returns `true` if the task had not started, in which case it never will.
+    /// Cancels the task, and returns `true` if it had not started, in which case it never will.
     ///
     /// The task's future is dropped before this method returns.
     ///
@@ -153,8 +153,7 @@ impl<T> Scheduled<T> {
         self.task.cancel()
     }
 
-    /// Moves the task to another deadline. Returns `true` if the task had not started, in which case it starts at the new
-    /// deadline.
+    /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts at the new deadline.
     ///
     /// The task then starts at `deadline` or less than one tick later, plus the runtime's scheduling delay. If the deadline is in the
     /// past, the task starts at once or by the next tick. It keeps its place in the wheel, even if the wheel is full.

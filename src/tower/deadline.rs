@@ -53,7 +53,9 @@ pub struct DeadlineLayer<D, A = Fail> {
 }
 
 impl<D> DeadlineLayer<D> {
-    /// Creates a layer that calls `left` with each request to get the remaining time of its caller. `None` means no limit.
+    /// Creates a layer that calls `left` with each request to get the remaining time of its caller.
+    ///
+    /// `None` means no limit.
     ///
     /// # Examples
     ///

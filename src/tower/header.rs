@@ -56,7 +56,7 @@ impl DeadlineHeader {
         }
     }
 
-    /// Returns gRPC's `grpc-timeout`: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
+    /// Returns the header `grpc-timeout` of gRPC: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
     ///
     /// A value is written in the finest unit in which it fits into eight digits.
     ///
@@ -82,7 +82,7 @@ impl DeadlineHeader {
         DeadlineHeader::new("grpc-timeout", 8, UNITS)
     }
 
-    /// Returns `connect-timeout-ms` of the Connect protocol: milliseconds, in at most ten digits.
+    /// Returns the header `connect-timeout-ms` of the Connect protocol: milliseconds, in at most ten digits.
     ///
     /// # Examples
     ///
@@ -98,7 +98,7 @@ impl DeadlineHeader {
         DeadlineHeader::new("connect-timeout-ms", 10, &[("", MILLISECOND)])
     }
 
-    /// Returns `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
+    /// Returns the header `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
     ///
     /// # Examples
     ///

@@ -100,7 +100,9 @@ impl TimeoutLayer {
 }
 
 impl<D> TimeoutLayer<D> {
-    /// Creates a layer that calls `duration` with each request to get its time limit. [`Duration::MAX`] means no limit.
+    /// Creates a layer that calls `duration` with each request to get its time limit.
+    ///
+    /// [`Duration::MAX`] means no limit.
     ///
     /// # Examples
     ///

@@ -180,7 +180,7 @@ impl MetricsReporter {
         );
     }
 
-    /// Reports once, or returns `false` if the wheel has been dropped.
+    /// Reports once and returns `true`, or returns `false` if the wheel has been dropped.
     ///
     /// # Examples
     ///

@@ -24,7 +24,7 @@ use crate::{
 /// A handle to a hashed timing wheel for Tokio, on which timers are started.
 ///
 /// Cloning a handle is cheap, and every clone refers to the same wheel. One wheel serves a whole process. A wheel starts no task
-/// and costs no CPU time until its first timer is polled.
+/// and does not tick until its first timer is polled.
 ///
 /// Timers are precise to one tick, which is [`Builder::tick_duration`](crate::Builder::tick_duration) long.
 ///

@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Far within both axes.
+    /// A time far from the ends of both axes.
     const FAR: u64 = 1 << 60;
 
     proptest! {

@@ -6,7 +6,7 @@ use tokio::runtime::TryCurrentError;
 
 use crate::builder::BuildError;
 
-/// The error of looking for the current wheel outside a Tokio runtime.
+/// The error of [`Wheel::try_current`](crate::Wheel::try_current) outside a Tokio runtime.
 ///
 /// # Examples
 ///

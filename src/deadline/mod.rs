@@ -16,8 +16,8 @@
 //!
 //! A scope applies to whatever is polled, or dropped, while the scope itself is polled or dropped: the branches of a `join!` or a
 //! `select!`, the tasks of a `LocalSet` that the future drives, a nested `block_on`, and the destructors that run when the scope elapses.
-//! In those destructors [`remaining`] is zero; in Go, too, a deferred function still sees its context. A spawned task is polled by the
-//! runtime and is in no scope, unless it was wrapped in [`carry`]. The same holds for a request that a `tower::buffer` or an actor's
+//! In those destructors [`remaining`] is zero, just as a deferred function in Go still sees its expired context. A spawned task is polled
+//! by the runtime and is in no scope, unless it was wrapped in [`carry`]. The same holds for a request that a `tower::buffer` or an actor's
 //! channel hands to another task.
 //!
 //! A scope adds nothing to the timers inside it. It has one timer of its own, and swaps a thread-local at each poll. A scope can be created

@@ -40,14 +40,14 @@ pub(super) struct Plan<D, T: WaitsOn> {
     at: Option<T::Instant>,
 }
 
-/// What a driver that has run asks for.
+/// When a driver that has run is to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextWake<I> {
-    /// It has more to do, and runs again once other tasks have run.
+    /// Once other tasks have run, because it has more to do.
     Soon,
-    /// It runs again at an instant.
+    /// At an instant.
     At(I),
-    /// It runs again when a timer is registered.
+    /// When a timer is registered.
     Never,
 }
 

@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// However long the runtime has processed no timers: nobody drives it meanwhile.
+    /// This holds however long the runtime has processed no timers, since it is not driven in between.
     #[tokio::test]
     async fn on_the_real_clock_milliseconds_are_whole_ones_apart() {
         let first = begin_of_millisecond(Instant::now());

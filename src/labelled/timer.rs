@@ -30,16 +30,16 @@ pub(super) struct LabelledTimer {
     polled: bool,
 }
 
-/// The events that have been counted.
+/// What has been counted of a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// None.
+    /// Nothing has been counted.
     New,
-    /// None. The timer has a deadline, so its time becomes known only at the first poll.
+    /// Nothing has been counted. The timer has a deadline, so its time becomes known only at the first poll.
     NewWithDeadline,
-    /// That the timeout has begun.
+    /// The beginning has been counted.
     Begun,
-    /// The outcome, after the beginning if there was one.
+    /// The outcome has been counted.
     Ended,
 }
 

@@ -196,7 +196,7 @@ mod tests {
         for _ in 0..10 {
             count(&Labels::new());
         }
-        // That of the last but one goes with the next.
+        // The tally of the last wheel but one would be dropped with the next count.
         OTHERS.with(|others| assert!(others.borrow().0.len() <= 1));
     }
 

@@ -138,7 +138,7 @@ impl Deref for ShardRef {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, with a number of its own.
+    /// The test runs on a thread of its own, which has a number of its own.
     #[test]
     fn a_thread_moves_on_after_so_many_contentions_that_were_not_long_ago() {
         let moves = |ticks: &[u64]| {

@@ -67,7 +67,7 @@ pub(crate) struct Shard {
     wake_at: AtomicU64,
     /// The timers kept for reuse, and the generation.
     reuse: Reuse,
-    /// Converts a [`Moment`] back into an instant.
+    /// The instant from which a `Moment` is converted back into an instant.
     base: Base,
     /// The duration of a tick.
     tick: TickDuration,

@@ -9,7 +9,7 @@ use crate::wheel::Wheel;
 /// Runs the sleeps of AWS SDK clients, and of other clients that smithy-rs generates, on a wheel: operation and attempt timeouts,
 /// pauses between retries, and stalled-stream protection.
 ///
-/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's scheduling delay. A client
+/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay. A client
 /// starts one sleep for each timeout of each request, and cancels nearly all of them.
 ///
 /// The SDK cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so no request

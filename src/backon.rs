@@ -8,7 +8,7 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
 /// Runs the pauses of backon's retries on a wheel, with `.sleep(wheel.clone())`.
 ///
-/// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's scheduling delay.
+/// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay.
 ///
 /// backon cannot report a refusal. If the wheel is full or has been shut down, a pause waits on Tokio's own timer, so no retry
 /// comes early. The guide lists the behaviour of each integration under "When the wheel refuses".

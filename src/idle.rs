@@ -23,7 +23,7 @@ impl Wheel {
     /// Waits until the timer has not been touched for `duration`, as Netty's `IdleStateHandler` does.
     ///
     /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
-    /// than one tick late plus the runtime's scheduling delay. A touch costs a clock reading and an atomic maximum: the timer is re-armed
+    /// than one tick late plus the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is re-armed
     /// only when its old deadline comes, however many touches there were.
     ///
     /// # Cancellation

@@ -25,7 +25,7 @@ const PUNCTUAL: Duration = Duration::from_millis(5);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus the runtime's scheduling
+    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus the runtime's own
     /// delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
     /// once.
     ///

@@ -22,7 +22,7 @@ use crate::{sleep::Sleep, wheel::Wheel};
 ///
 /// # Precision
 ///
-/// A timer is never early, and less than one tick late plus the runtime's scheduling delay. With the default tick of 1 ms, timers are as
+/// A timer is never early, and less than one tick late plus the runtime's own delay. With the default tick of 1 ms, timers are as
 /// fine as Tokio's own. Keep that tick for transfers: quinn sends in bursts of about 2 ms and saves up no more than one, so a
 /// longer tick slows a bulk transfer over a long path, and a lost packet is sent again up to one tick later. For connections that
 /// are mostly idle, any tick will do.

@@ -24,7 +24,7 @@ impl Wheel {
     /// Waits until `duration` has elapsed, as `tokio::time::sleep` does.
     ///
     /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and less than one tick
-    /// late plus the runtime's scheduling delay. Ticks begin on the same millisecond boundaries as Tokio's, so with the default tick of 1
+    /// late plus the runtime's own delay. Ticks begin on the same millisecond boundaries as Tokio's, so with the default tick of 1
     /// ms it is as precise as Tokio's sleep. A zero duration completes at the first poll. A duration that overflows the clock is
     /// taken as 30 years.
     ///
@@ -63,7 +63,7 @@ impl Wheel {
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
     /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and less than one tick late
-    /// plus the runtime's scheduling delay. If `deadline` is in the past, it completes at the first poll or at the next tick.
+    /// plus the runtime's own delay. If `deadline` is in the past, it completes at the first poll or at the next tick.
     ///
     /// # Cancellation
     ///

@@ -26,7 +26,7 @@
 //! # Precision
 //!
 //! A scope elapses as [`time::timeout_at`](crate::time::timeout_at) does: never early, and less than one tick of the wheel late plus the
-//! runtime's scheduling delay. A scope is never refused: if the wheel is full or has been shut down, the scope waits on Tokio's timer.
+//! runtime's own delay. A scope is never refused: if the wheel is full or has been shut down, the scope waits on Tokio's timer.
 //!
 //! # Examples
 //!

@@ -34,7 +34,7 @@ use waiter::Waiter;
 /// the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
-/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's scheduling
+/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
 /// delay. A deadline may be as far away as an [`Instant`] can be. No duration panics: one that overflows the clock is taken as 30
 /// years.
 ///

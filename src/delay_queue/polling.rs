@@ -18,7 +18,7 @@ const LOOKS: usize = 64;
 impl<T> DelayQueue<T> {
     /// Polls for the next value that is due, and returns `None` if the queue is empty.
     ///
-    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus the runtime's scheduling delay. Only
+    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus the runtime's own delay. Only
     /// the task that polled last is woken for a deadline. If another task then takes a value, the task that was waiting is woken
     /// too and should poll again.
     ///

@@ -111,7 +111,7 @@ impl PeriodicBuilder {
 
     /// Spawns a series that starts a run every `period`, measured from start to start.
     ///
-    /// A run is never early, and less than one tick late plus the runtime's scheduling delay. Runs never overlap: after a run that takes
+    /// A run is never early, and less than one tick late plus the runtime's own delay. Runs never overlap: after a run that takes
     /// longer than a period, the next one starts late.
     ///
     /// # Cancellation
@@ -154,7 +154,7 @@ impl PeriodicBuilder {
 
     /// Spawns a series with one period from the end of each run to the start of the next.
     ///
-    /// A run is never early, and less than one tick late plus the runtime's scheduling delay.
+    /// A run is never early, and less than one tick late plus the runtime's own delay.
     ///
     /// # Cancellation
     ///

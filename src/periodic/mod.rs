@@ -24,7 +24,7 @@ impl Wheel {
     /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's `scheduleAtFixedRate` and
     /// `scheduleWithFixedDelay`.
     ///
-    /// A run is never early, and less than one tick late plus the runtime's scheduling delay. A series costs one Tokio task and, while it
+    /// A run is never early, and less than one tick late plus the runtime's own delay. A series costs one Tokio task and, while it
     /// waits, one timer in the wheel.
     ///
     /// # Panics

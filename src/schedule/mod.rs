@@ -21,7 +21,7 @@ impl Wheel {
     ///
     /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the runtime given to the
     /// builder or, if none was given, on the runtime that `schedule` was called on. It is never early, and less than one tick
-    /// late plus the runtime's scheduling delay.
+    /// late plus the runtime's own delay.
     ///
     /// # Cancellation
     ///
@@ -155,7 +155,7 @@ impl<T> Scheduled<T> {
 
     /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts at the new deadline.
     ///
-    /// The task then starts at `deadline` or less than one tick later, plus the runtime's scheduling delay. If the deadline is in the
+    /// The task then starts at `deadline` or less than one tick later, plus the runtime's own delay. If the deadline is in the
     /// past, the task starts at once or by the next tick. It keeps its place in the wheel, even if the wheel is full.
     ///
     /// # Examples

@@ -39,7 +39,7 @@ pub trait WheelStreamExt: Stream {
     /// Yields an error when an item takes longer than `duration`, as tokio-stream's `timeout` does.
     ///
     /// The time counts from the call, and then from each item. After an error, there is no further error until the next item has
-    /// come. Timeouts are never early, and less than one tick late plus the runtime's scheduling delay. A poll that finds an item ready
+    /// come. Timeouts are never early, and less than one tick late plus the runtime's own delay. A poll that finds an item ready
     /// yields the item, even past the deadline.
     ///
     /// # Cancel safety
@@ -118,7 +118,7 @@ pub trait WheelStreamExt: Stream {
     /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
     ///
     /// The first item is yielded as soon as it is ready. Each later item waits until `duration` has passed since the last one was
-    /// taken: it is never early, and less than one tick late plus the runtime's scheduling delay. If the wheel is full or has been shut
+    /// taken: it is never early, and less than one tick late plus the runtime's own delay. If the wheel is full or has been shut
     /// down, the pauses wait on Tokio's own timer, so no item is early then either.
     ///
     /// # Cancel safety
@@ -154,7 +154,7 @@ pub trait WheelStreamExt: Stream {
     /// Collects items into chunks of `max_size`, or fewer if `duration` has passed since the chunk's first item, as
     /// tokio-stream's `chunks_timeout` does.
     ///
-    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus the runtime's scheduling delay.
+    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus the runtime's own delay.
     /// The last chunk is yielded as soon as the stream ends. If the wheel is full or has been shut down, chunks wait on Tokio's
     /// own timer.
     ///

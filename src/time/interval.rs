@@ -15,7 +15,7 @@ use crate::{current, fallback_sleep::Fallback, interval};
 /// Creates an interval that ticks every `period`, on the wheel of the current runtime.
 ///
 /// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at or after its
-/// instant: never early, and less than one tick of the wheel late plus the runtime's scheduling delay. It counts as missed if it is later
+/// instant: never early, and less than one tick of the wheel late plus the runtime's own delay. It counts as missed if it is later
 /// than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
 ///
 /// An interval cannot fail: if the wheel is full or has been shut down, the interval ticks on Tokio's timer.

@@ -12,7 +12,7 @@ use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 
 /// Waits until `duration` has elapsed, on the wheel of the current runtime.
 ///
-/// The sleep is never early, and less than one tick of the wheel late plus the runtime's scheduling delay. A zero duration completes at
+/// The sleep is never early, and less than one tick of the wheel late plus the runtime's own delay. A zero duration completes at
 /// the first poll. A duration that overflows the clock is taken as 30 years. In every other respect it behaves as
 /// `tokio::time::sleep`.
 ///

@@ -19,7 +19,7 @@ use crate::{
 ///
 /// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds whatever the duration.
 /// Unlike there, the duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and
-/// less than one tick late plus the runtime's scheduling delay; a wheel that is busy with timeouts adds up to 10 ms, or a tick if that is
+/// less than one tick late plus the runtime's own delay; a wheel that is busy with timeouts adds up to 10 ms, or a tick if that is
 /// longer. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
 ///
 /// A timeout cannot be refused: if the wheel is full or has been shut down, the timeout waits on Tokio's timer.
@@ -68,7 +68,7 @@ where
 /// Requires `future` to complete before `deadline`, on the wheel of the current runtime.
 ///
 /// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the deadline. The timeout
-/// is never early, and less than one tick late plus the runtime's scheduling delay.
+/// is never early, and less than one tick late plus the runtime's own delay.
 ///
 /// # Cancellation
 ///

@@ -24,7 +24,7 @@ impl Wheel {
     /// # Cancellation
     ///
     /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in
-    /// the wheel for the next timer of its task, until its deadline at the latest. Until then it keeps a clone of the task's
+    /// the wheel for the next timer of its task, until its deadline at the latest. While it stays, it keeps a clone of the task's
     /// waker, and no metric counts it.
     ///
     /// # Panics

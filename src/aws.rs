@@ -6,14 +6,14 @@ use aws_smithy_async::rt::sleep::{AsyncSleep, Sleep};
 
 use crate::wheel::Wheel;
 
-/// Lets clients of the AWS SDK, and others that smithy-rs generates, wait on a wheel: operation and attempt timeouts, pauses
-/// between retries, and the watch over streams that stall.
+/// Runs the sleeps of AWS SDK clients, and of other clients that smithy-rs generates, on a wheel: operation and attempt timeouts,
+/// pauses between retries, and stalled-stream protection.
 ///
-/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds. A client
-/// starts one for each timeout of each request. It cancels nearly all of them.
+/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay. A client
+/// starts one sleep for each timeout of each request, and cancels nearly all of them.
 ///
-/// The SDK cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer: no request
-/// times out early. The guide lists what each integration does, under "When the wheel refuses".
+/// The SDK cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so no request
+/// times out early. The guide lists the behaviour of each integration under "When the wheel refuses".
 ///
 /// Only the sleeps move to the wheel. A client still reads the time of day from its `time_source`.
 ///
@@ -27,7 +27,7 @@ use crate::wheel::Wheel;
 ///
 /// # Examples
 ///
-/// With an SDK it is one line: `aws_config::defaults(BehaviorVersion::latest()).sleep_impl(wheel.clone())`. A client's own
+/// With an SDK, one line is enough: `aws_config::defaults(BehaviorVersion::latest()).sleep_impl(wheel.clone())`. A client's own
 /// `Config::builder()` has the same method. The SDK uses the sleeper like this:
 ///
 /// ```

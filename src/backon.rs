@@ -6,15 +6,15 @@ use backon::Sleeper;
 
 use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
-/// Lets backon's retries wait on a wheel: `.sleep(wheel.clone())`.
+/// Runs the pauses of backon's retries on a wheel, with `.sleep(wheel.clone())`.
 ///
-/// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
+/// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay.
 ///
-/// backon cannot report a refusal. If the wheel is full or has been shut down, a pause waits on Tokio's own timer: no retry
-/// comes early. The guide lists what each integration does, under "When the wheel refuses".
+/// backon cannot report a refusal. If the wheel is full or has been shut down, a pause waits on Tokio's own timer, so no retry
+/// comes early. The guide lists the behaviour of each integration under "When the wheel refuses".
 ///
-/// So retries go on after the wheel has been shut down. With `.when(|_| !wheel.is_shutdown())` they end at the first attempt
-/// that fails after the shutdown. The guide also shows how to end a pause in progress at the shutdown.
+/// Retries therefore continue after the wheel has been shut down. With `.when(|_| !wheel.is_shutdown())` they end at the first
+/// attempt that fails after the shutdown. The guide also shows how to end a pause in progress at the shutdown.
 ///
 /// # Cancellation
 ///
@@ -22,7 +22,7 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 ///
 /// # Panics
 ///
-/// The first pause panics outside a Tokio runtime, as [`Wheel::sleep`] does.
+/// The first pause panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
 ///
 /// # Examples
 ///

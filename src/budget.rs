@@ -1,6 +1,6 @@
-//! Tokio's cooperative budget of a task.
+//! Tokio's cooperative budget of a task, as the timers use it.
 //!
-//! A future that completes spends one unit, and a poll without budget left starts nothing.
+//! A future that completes spends one unit, and a poll without budget left does nothing.
 
 use std::{
     future::Future,
@@ -10,7 +10,7 @@ use std::{
 
 use tokio::task::coop;
 
-/// Ready while there is budget. Otherwise the task is woken, to be polled again with a new budget.
+/// Returns ready while there is budget. Otherwise wakes the task, which is then polled again with a new budget.
 #[inline]
 pub(crate) fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
     if coop::has_budget_remaining() {
@@ -20,15 +20,15 @@ pub(crate) fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
     }
 }
 
-/// Spends one unit.
+/// Spends one unit of the budget.
 #[inline]
 pub(crate) fn poll_spend(cx: &mut Context<'_>) -> Poll<()> {
     ready!(coop::poll_proceed(cx)).made_progress();
     Poll::Ready(())
 }
 
-/// Polls a timer after the future that it limits. A future that always uses up the budget must not keep its timer from elapsing, so the
-/// timer goes without one if there was some before the future was polled.
+/// Polls a timer after the future that it limits. A future that always uses up the budget must not keep its timer from elapsing,
+/// so the timer is polled without a budget if there was some before the future was polled.
 pub(crate) fn poll_after<T: Future>(
     had_budget: bool,
     timer: Pin<&mut T>,

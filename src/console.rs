@@ -1,6 +1,6 @@
 //! Reports timers to tokio-console: their existence, call site, duration and polls.
 //!
-//! The names and the order of spans, fields and events are those that Tokio's own timers have and console-subscriber reads. Without the
+//! The names and the order of spans, fields and events are those that Tokio's own timers use and that console-subscriber reads. Without the
 //! feature `console`, this module does nothing.
 
 #[cfg(feature = "console")]
@@ -18,7 +18,7 @@ mod tracked {
         static CALLER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     }
 
-    /// While this lives, the timers that this thread makes are shown as made where [`Caller::here`] was called.
+    /// While this value lives, timers created by this thread are shown as created where [`Caller::here`] was called.
     pub(crate) struct Caller(Option<&'static Location<'static>>);
 
     impl Caller {
@@ -36,12 +36,12 @@ mod tracked {
 
     impl Drop for Caller {
         fn drop(&mut self) {
-            // A thread that ends may have no `CALLER` any more.
+            // A thread that is ending may no longer have a `CALLER`.
             let _ = CALLER.try_with(|caller| caller.set(self.0));
         }
     }
 
-    /// A timer's spans. There are none if nobody listens.
+    /// A timer's spans. There are none unless a subscriber enables them.
     pub(crate) struct Resource(Option<Box<Spans>>);
 
     struct Spans {
@@ -51,7 +51,7 @@ mod tracked {
     }
 
     impl Resource {
-        /// A timer of the type `concrete_type`, made by the function `source`.
+        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`.
         #[track_caller]
         pub(crate) fn new(concrete_type: &'static str, source: &'static str) -> Resource {
             let here = Location::caller();
@@ -76,7 +76,7 @@ mod tracked {
             })))
         }
 
-        /// It lasts so long, from now.
+        /// Reports that the timer lasts for `duration` from now.
         pub(crate) fn lasts(&self, duration: impl FnOnce() -> Duration) {
             if let Some(spans) = &self.0 {
                 let duration = duration().as_millis() as u64;
@@ -91,7 +91,7 @@ mod tracked {
             }
         }
 
-        /// It is counted under a label.
+        /// Reports that the timer is counted under a label.
         pub(crate) fn has_label(&self, label: &str) {
             if let Some(spans) = &self.0 {
                 spans.resource.in_scope(|| {
@@ -100,7 +100,7 @@ mod tracked {
             }
         }
 
-        /// The function `source` has it wait anew.
+        /// Reports that the function `source` has restarted the timer.
         pub(crate) fn restart(&mut self, source: &'static str, duration: impl FnOnce() -> Duration) {
             if let Some(spans) = &mut self.0 {
                 (spans.operation, spans.poll) = begin(&spans.resource, source);
@@ -108,7 +108,7 @@ mod tracked {
             }
         }
 
-        /// Polls the timer.
+        /// Polls the timer inside its spans, and reports the outcome.
         pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
             let Some(spans) = &self.0 else { return poll() };
             let _resource = spans.resource.enter();
@@ -125,7 +125,7 @@ mod tracked {
     }
 
     fn begin(resource: &Span, source: &'static str) -> (Span, Span) {
-        // It is the span entered, not the parent, by which the console knows whose operation it is.
+        // The console attributes an operation to the resource whose span is entered, not to the span's parent.
         resource.in_scope(|| {
             let operation = trace_span!("runtime.resource.async_op", source);
             let poll = operation.in_scope(|| trace_span!("runtime.resource.async_op.poll"));

@@ -1,10 +1,10 @@
-//! Errors of the wheel's futures.
+//! The errors of the wheel's futures.
 
 use std::{any::Any, error::Error, fmt, io};
 
 use tokio::task::JoinError;
 
-/// Error of a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer).
+/// The error of a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer).
 ///
 /// # Examples
 ///
@@ -22,7 +22,7 @@ use tokio::task::JoinError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SleepError {
-    /// As many timers were pending as the wheel's `max_pending` allows.
+    /// The wheel was full: as many timers were pending as its `max_pending` allows.
     AtCapacity {
         /// The wheel's `max_pending`.
         limit: usize,
@@ -31,7 +31,7 @@ pub enum SleepError {
     Shutdown,
 }
 
-/// Error of a [`Timeout`](crate::Timeout) that did not return its future's output.
+/// The error of a [`Timeout`](crate::Timeout) that did not return its future's output.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ pub enum SleepError {
 pub enum TimeoutError {
     /// The time ran out before the future completed.
     Elapsed,
-    /// As many timers were pending as the wheel's `max_pending` allows.
+    /// The wheel was full: as many timers were pending as its `max_pending` allows.
     AtCapacity {
         /// The wheel's `max_pending`.
         limit: usize,
@@ -76,7 +76,7 @@ impl TimeoutError {
     }
 }
 
-/// Error of a scheduled task, or a series of periodic runs, that gave no result.
+/// The error of a scheduled task, or of a series of periodic runs, that did not return a result.
 ///
 /// # Examples
 ///
@@ -95,20 +95,20 @@ impl TimeoutError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// As many timers were pending as the wheel's `max_pending` allows.
+    /// The wheel was full: as many timers were pending as its `max_pending` allows.
     AtCapacity {
         /// The wheel's `max_pending`.
         limit: usize,
     },
-    /// The wheel was shut down before the task started, or the task's runtime was.
+    /// The wheel was shut down before the task started, or the task's runtime was shut down.
     Shutdown,
     /// The task was cancelled before it started.
     Cancelled,
-    /// The task panicked. This is the message of its panic.
+    /// The task panicked with this message.
     Panicked(String),
 }
 
-/// Why a wheel refuses a timer. Each future's error is made from it.
+/// The reason why a wheel refuses a timer, from which each future's error is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     AtCapacity { limit: u32 },
@@ -206,21 +206,21 @@ impl Error for TimeoutError {}
 impl Error for ScheduleError {}
 
 impl From<SleepError> for io::Error {
-    /// The kind is always `Other`: the wheel refused.
+    /// Converts the error into one of kind `Other`, because the wheel refused the timer.
     fn from(error: SleepError) -> io::Error {
         io::Error::other(error)
     }
 }
 
 impl From<ScheduleError> for io::Error {
-    /// The kind is always `Other`: the task did not run to its end.
+    /// Converts the error into one of kind `Other`, because the task did not run to its end.
     fn from(error: ScheduleError) -> io::Error {
         io::Error::other(error)
     }
 }
 
 impl From<TimeoutError> for io::Error {
-    /// The kind is `TimedOut` for an elapsed timeout, and `Other` for one that the wheel refused.
+    /// Converts the error into one of kind `TimedOut` if the timeout elapsed, and of kind `Other` if the wheel refused it.
     fn from(error: TimeoutError) -> io::Error {
         match error {
             TimeoutError::Elapsed => io::Error::new(io::ErrorKind::TimedOut, error),

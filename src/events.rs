@@ -1,4 +1,5 @@
-//! Events that a wheel reports to `tracing`, about its driver and never about single timers. Without the feature, there are none.
+//! The events that a wheel reports to `tracing`, about its driver and never about single timers. Without the feature `tracing`, there are
+//! none.
 
 use std::time::Duration;
 

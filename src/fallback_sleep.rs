@@ -1,4 +1,4 @@
-//! `FallbackSleep`: a sleep that waits on Tokio's timer if the wheel refuses it.
+//! `FallbackSleep`: a sleep that falls back on Tokio's timer if the wheel refuses it.
 
 use std::{
     fmt,
@@ -17,23 +17,23 @@ use tokio::{
 use crate::{budget, sleep::Sleep, wheel::Wheel};
 
 impl Wheel {
-    /// Waits until `duration` has elapsed, on Tokio's own timer where the wheel refuses.
+    /// Waits until `duration` has elapsed, falling back on Tokio's own timer if the wheel refuses the sleep.
     ///
-    /// This is [`sleep`](Wheel::sleep) without a `Result`. Use it where the end of a sleep must mean that its time is over: in a
-    /// `select!` arm, a retry, a backoff. On the wheel it is as precise as `sleep`. If the wheel is full or has been shut down,
-    /// it waits for the same instant on Tokio's timer, to the millisecond. The same happens if the wheel is shut down meanwhile.
+    /// This is [`sleep`](Wheel::sleep) without a `Result`. Use it where code relies on the time having passed when the sleep
+    /// completes: in a `select!` arm, a retry, a backoff. On the wheel it is as precise as `sleep`. If the wheel is full, has
+    /// been shut down, or is shut down during the sleep, it waits for the same instant on Tokio's timer, to the millisecond.
     ///
-    /// Another executor, or a Tokio runtime built without timers, has no such timer. If the wheel refuses a sleep there, it
-    /// completes at its second poll, and its task is woken for that at once.
+    /// There is no such timer in another executor or in a Tokio runtime built without timers. There, a sleep that the wheel
+    /// refuses completes at its second poll, for which its task is woken at once.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once, as that of [`sleep`](Wheel::sleep).
+    /// Dropping the future cancels the sleep at once, as for [`sleep`](Wheel::sleep).
     ///
     /// # Panics
     ///
-    /// The first poll panics outside a Tokio runtime, unless the wheel is driven already or was given a
-    /// [`handle`](crate::Builder::handle). Making the future needs no runtime.
+    /// The first poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
+    /// [`handle`](crate::Builder::handle). Creating the future needs no runtime.
     ///
     /// # Examples
     ///
@@ -47,7 +47,7 @@ impl Wheel {
     /// wheel.shutdown();
     ///
     /// let start = std::time::Instant::now();
-    /// wheel.sleep_or_tokio(Duration::from_millis(20)).await; // where `sleep` would fail at once
+    /// wheel.sleep_or_tokio(Duration::from_millis(20)).await; // `sleep` would fail at once here
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # }
     /// ```
@@ -57,17 +57,18 @@ impl Wheel {
         FallbackSleep::new(self.sleep(duration))
     }
 
-    /// Waits until `deadline`, on Tokio's own timer where the wheel refuses.
+    /// Waits until `deadline`, falling back on Tokio's own timer if the wheel refuses the sleep.
     ///
-    /// This is [`sleep_until`](Wheel::sleep_until) without a `Result`: see [`sleep_or_tokio`](Wheel::sleep_or_tokio).
+    /// This is [`sleep_until`](Wheel::sleep_until) without a `Result`, with the same fallback as
+    /// [`sleep_or_tokio`](Wheel::sleep_or_tokio).
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once, as that of [`sleep`](Wheel::sleep).
+    /// Dropping the future cancels the sleep at once, as for [`sleep`](Wheel::sleep).
     ///
     /// # Panics
     ///
-    /// As [`sleep_or_tokio`](Wheel::sleep_or_tokio) does.
+    /// Panics in the same cases as [`sleep_or_tokio`](Wheel::sleep_or_tokio).
     ///
     /// # Examples
     ///
@@ -91,8 +92,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::sleep_or_tokio`] and [`Wheel::sleep_until_or_tokio`].
 ///
-/// It is `Unpin`, and dropping it cancels it. After it has completed, every poll is ready at once, until it is
-/// [`reset`](FallbackSleep::reset). [`Metrics::rejected`](crate::Metrics::rejected) counts what the wheel refused.
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until the sleep is
+/// [`reset`](FallbackSleep::reset). [`Metrics::rejected`](crate::Metrics::rejected) counts the sleeps that the wheel refused.
 ///
 /// # Examples
 ///
@@ -109,13 +110,13 @@ pub struct FallbackSleep {
     fallback: Fallback,
 }
 
-/// What a timer waits on once its wheel has refused it. A future, to be polled after [`begin`](Fallback::begin).
+/// The timer that replaces one that the wheel has refused. It is a future, polled after [`begin`](Fallback::begin).
 #[derive(Debug)]
 pub(crate) enum Fallback {
     /// The wheel has not refused the timer.
     Unused,
     Tokio(Pin<Box<time::Sleep>>),
-    /// There is no timer of Tokio's here either. The timer ends at its second poll, for which its task is woken.
+    /// Tokio has no timer here either. The future completes at its second poll, for which its task is woken.
     Unavailable,
     Due,
     Elapsed,
@@ -127,13 +128,13 @@ impl Fallback {
         matches!(self, Fallback::Unused)
     }
 
-    /// The wheel has refused a timer that would have been due at `deadline`.
+    /// Starts Tokio's timer in place of one that the wheel has refused and that would have been due at `deadline`.
     #[cold]
     pub(crate) fn begin(&mut self, deadline: Instant) {
         *self = tokio_sleep(deadline).map_or(Fallback::Unavailable, Fallback::Tokio);
     }
 
-    /// The timer was reset.
+    /// Moves the replacement, if there is one, to a new deadline.
     pub(crate) fn reset(&mut self, deadline: impl FnOnce() -> Instant) {
         match self {
             Fallback::Tokio(tokio_sleep) => tokio_sleep.as_mut().reset(deadline()),
@@ -188,7 +189,9 @@ impl FallbackSleep {
         self.sleep.deadline()
     }
 
-    /// Returns `true` if the sleep's deadline has come. As with Tokio's, a sleep that was neither polled nor reset has not elapsed.
+    /// Returns `true` if the deadline has passed.
+    ///
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -212,10 +215,10 @@ impl FallbackSleep {
         }
     }
 
-    /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
+    /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store, as in [`Sleep::reset`](crate::Sleep::reset). A sleep that waits on Tokio's timer goes
-    /// on waiting there. One that has completed tries the wheel again. The task that polled the sleep last is woken for the new
+    /// A later deadline costs one store, as in [`Sleep::reset`](crate::Sleep::reset). A sleep that waits on Tokio's timer stays
+    /// there, while a sleep that has completed tries the wheel again. The task that last polled the sleep is woken at the new
     /// deadline.
     ///
     /// # Examples
@@ -249,7 +252,7 @@ impl FallbackSleep {
         self.fallback.begin(self.sleep.refused_until());
     }
 
-    /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.
+    /// Cancels the sleep and does not keep it for reuse, so that no later timer of the task is woken at its deadline.
     pub(crate) fn remove(mut self) {
         self.sleep.remove();
     }
@@ -280,7 +283,7 @@ impl fmt::Debug for FallbackSleep {
     }
 }
 
-/// Makes a sleep on Tokio's own timer. Returns `None` if there is no such timer.
+/// Creates a sleep on Tokio's own timer. Returns `None` where there is no such timer.
 pub(crate) fn tokio_sleep(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
     Handle::try_current().ok()?;
     // Tokio reports a runtime without timers only by a panic.

@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 
-/// Gives hyper a wheel for its timers: header read timeouts, keep-alive pings, idle connections.
+/// Runs hyper's timers on a wheel: header read timeouts, keep-alive pings, idle connections.
 ///
-/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus what the runtime adds.
-/// [`reset`](hyper::rt::Timer::reset) re-arms a sleep in place. The next keep-alive ping needs no allocation and, while the
-/// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, also while a test has
-/// paused it.
+/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay.
+/// [`reset`](hyper::rt::Timer::reset) re-arms a sleep in place, so the next keep-alive ping needs no allocation and, while the
+/// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, including one that a test
+/// has paused.
 ///
-/// hyper cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, and
-/// connections keep their timeouts. The guide lists what each integration does, under "When the wheel refuses".
+/// hyper cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so connections
+/// keep their timeouts. The guide lists the behaviour of each integration under "When the wheel refuses".
 ///
 /// # Cancellation
 ///
@@ -80,7 +80,7 @@ impl rt::Timer for Wheel {
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {
         match sleep.as_mut().downcast_mut_pin::<FallbackSleep>() {
             Some(sleep) => sleep.get_mut().reset(Instant::from_std(new_deadline)),
-            // Another timer made this sleep.
+            // Another timer has created this sleep.
             None => *sleep = rt::Timer::sleep_until(self, new_deadline),
         }
     }

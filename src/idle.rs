@@ -1,4 +1,4 @@
-//! `IdleTimer`: completes when nothing has touched it for a while.
+//! `IdleTimer`: completes once it has not been touched for a given duration.
 
 use std::{
     fmt,
@@ -20,23 +20,23 @@ use crate::{
 };
 
 impl Wheel {
-    /// Waits until nobody has touched the timer for `duration`, as Netty's `IdleStateHandler` does.
+    /// Waits until the timer has not been touched for `duration`, as Netty's `IdleStateHandler` does.
     ///
-    /// The duration counts from the call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and
-    /// less than one tick late plus what the runtime adds. A touch costs a clock reading and an atomic maximum. The timer
-    /// re-arms itself only when its old deadline comes, however many touches there were.
+    /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
+    /// than one tick late plus the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is re-armed
+    /// only when its old deadline comes, however many touches there were.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timer cancels it at once. Its handles then do nothing.
+    /// Dropping the timer cancels it at once, after which its handles have no effect.
     ///
     /// # Panics
     ///
-    /// As [`sleep`](Wheel::sleep) does.
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Wheel::sleep) does.
+    /// Fails in the same cases as [`sleep`](Wheel::sleep).
     ///
     /// # Examples
     ///
@@ -70,8 +70,8 @@ impl Wheel {
 
 /// The future returned by [`Wheel::idle_timer`].
 ///
-/// It is `Unpin`, and dropping it cancels it. If it is awaited again after it completed, it completes at once. But if it has
-/// been touched since, it waits for its whole duration after that touch.
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until it is touched. It
+/// then waits until `duration` has passed since the last touch.
 ///
 /// # Examples
 ///
@@ -97,7 +97,7 @@ pub struct IdleTimer {
     activity: Arc<Activity>,
 }
 
-/// Touches an [`IdleTimer`], from any task.
+/// A handle that touches an [`IdleTimer`] from any task.
 ///
 /// # Examples
 ///
@@ -114,12 +114,14 @@ pub struct IdleHandle {
 
 struct Activity {
     shard: Arc<Shard>,
-    /// The [`Moment`] of the last touch or, before the first one, of the timer's making.
+    /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
     touched: AtomicU64,
 }
 
 impl IdleTimer {
-    /// Returns a handle that touches this timer. There can be any number of them.
+    /// Returns a handle that touches this timer.
+    ///
+    /// There can be any number of handles.
     ///
     /// # Examples
     ///
@@ -140,7 +142,7 @@ impl IdleTimer {
         self.sleep.poll_elapsed(waker)
     }
 
-    /// Takes the last touch into account.
+    /// Moves the deadline to `duration` after the last touch.
     fn push_back(&mut self) {
         self.sleep.settle();
         let activity = &*self.activity;
@@ -159,9 +161,9 @@ impl Activity {
 }
 
 impl IdleHandle {
-    /// Starts the timer's duration over: there was activity just now.
+    /// Restarts the timer's duration from now.
     ///
-    /// It costs one clock reading and one atomic maximum. While the wheel goes by the real clock, it takes no lock.
+    /// A touch costs one clock reading and one atomic maximum. It takes no lock while the wheel uses the real clock.
     ///
     /// # Examples
     ///
@@ -176,8 +178,8 @@ impl IdleHandle {
     /// ```
     pub fn touch(&self) {
         let now = self.activity.shard.glance();
-        // Two threads may store in either order, and the later touch counts. One that was made while there was no driver does not
-        // compare: it was made before, or the driver has gone since.
+        // Two threads may get here in either order, and the later touch counts. A touch from a time without a driver cannot be
+        // compared with `now`: either it was made before there was a driver, or the driver has ended since.
         let later = |touched| {
             let known = Moment::from_word(touched) >= now;
             (!known).then_some(now.word())

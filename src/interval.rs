@@ -23,10 +23,11 @@ use crate::{
 const PUNCTUAL: Duration = Duration::from_millis(5);
 
 impl Wheel {
-    /// Creates an interval that ticks every `period`, as `tokio::time::interval` does: the first tick completes at once.
+    /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// A tick is never early, and less than one tick of the wheel late plus what the runtime adds. A period shorter than
-    /// a tick of the wheel keeps its rate: all ticks that have come due complete at once.
+    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus the runtime's own
+    /// delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
+    /// once.
     ///
     /// # Cancellation
     ///
@@ -61,22 +62,22 @@ impl Wheel {
         Interval::new(first, period, self.tick_duration())
     }
 
-    /// Creates an interval that ticks first at `start` and then every `period`, as `tokio::time::interval_at` does.
+    /// Creates an interval that first ticks at `start` and then every `period`, as `tokio::time::interval_at` does.
     ///
     /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first tick completes by the
     /// next tick of the wheel.
     ///
     /// # Cancellation
     ///
-    /// As [`interval`](Wheel::interval) does.
+    /// Dropping the interval cancels its timer at once.
     ///
     /// # Panics
     ///
-    /// As [`interval`](Wheel::interval) does.
+    /// Panics in the same cases as [`interval`](Wheel::interval).
     ///
     /// # Errors
     ///
-    /// As [`interval`](Wheel::interval) does.
+    /// Fails in the same cases as [`interval`](Wheel::interval).
     ///
     /// # Examples
     ///
@@ -100,8 +101,8 @@ impl Wheel {
 
 /// The interval returned by [`Wheel::interval`] and [`Wheel::interval_at`], which ticks at a steady rate.
 ///
-/// A tick was missed if it completes more than 5 ms, and more than one tick of the wheel, after its instant. The
-/// [`MissedTickBehavior`] says when the ticks after it come. Here the period is 100 ms, and the second tick is taken only at
+/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due. The
+/// [`MissedTickBehavior`] decides when the following ticks come. Here the period is 100 ms, and the second tick is taken only at
 /// 350 ms:
 ///
 /// ```text
@@ -115,7 +116,7 @@ impl Wheel {
 ///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
 /// ```
 ///
-/// As a [`Stream`] it yields the instants of its ticks. The stream ends when the wheel refuses it or is shut down.
+/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel refuses a tick or is shut down.
 ///
 /// # Examples
 ///
@@ -149,7 +150,7 @@ impl Interval {
         }
     }
 
-    /// Completes at the next tick and returns its instant.
+    /// Waits for the next tick and returns its instant.
     ///
     /// # Cancel safety
     ///
@@ -157,11 +158,12 @@ impl Interval {
     ///
     /// # Panics
     ///
-    /// One that has to wait panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
+    /// A call that has to wait panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
     ///
     /// # Errors
     ///
-    /// Returns a [`SleepError`] when the wheel is full or has been shut down. A refused tick can be tried again.
+    /// Fails with a [`SleepError`] when the wheel is full or has been shut down. After an error, the same tick can be awaited
+    /// again.
     ///
     /// # Examples
     ///
@@ -178,15 +180,17 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick. While it is pending, the task that polled last is woken for it.
+    /// Polls for the next tick.
+    ///
+    /// While the tick is pending, the task that polled last is woken for it.
     ///
     /// # Panics
     ///
-    /// As [`tick`](Interval::tick) does.
+    /// Panics in the same cases as [`tick`](Interval::tick).
     ///
     /// # Errors
     ///
-    /// As [`tick`](Interval::tick) does.
+    /// Fails in the same cases as [`tick`](Interval::tick).
     ///
     /// # Examples
     ///
@@ -204,17 +208,17 @@ impl Interval {
         Poll::Ready(elapsed.map(|()| self.take_tick()))
     }
 
-    /// When the next tick, which was refused, is due by the clock here.
+    /// Returns when the next tick, which was refused, is due by the clock of the caller.
     pub(crate) fn refused_until(&self) -> Instant {
         self.sleep.refused_until()
     }
 
-    /// Takes the tick that has come, and moves on to the next.
+    /// Takes the tick that is due, and moves on to the next.
     pub(crate) fn take_tick(&mut self) -> Instant {
         let instant = self.sleep.deadline();
         let mut now = self.sleep.shard().now();
         if now.partial_cmp(&self.sleep.due()).is_none() {
-            // The driver has come or gone meanwhile. Wheel time is what compares.
+            // A driver has started or ended since, so only moments of wheel time can be compared.
             self.sleep.settle();
             now = self.sleep.shard().settled(now);
         }
@@ -224,7 +228,7 @@ impl Interval {
             true => self.after_missed(tick, now, late),
             false => tick.after(Nanos::passed(self.period)),
         };
-        // A tick that has come already must not wait for the driver.
+        // A tick that is already due must not wait for the driver.
         if next <= now {
             self.sleep.reset_immediately(next);
         } else {
@@ -233,7 +237,9 @@ impl Interval {
         instant
     }
 
-    /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.
+    /// Resets the interval to tick one period from now.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
     ///
     /// # Examples
     ///
@@ -266,8 +272,9 @@ impl Interval {
         self.reset_after(Duration::ZERO);
     }
 
-    /// Resets the interval to tick `after` from now, and then every period. A task that awaits a tick is woken for the new
-    /// instant.
+    /// Resets the interval to tick `after` from now, and then every period.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
     ///
     /// # Examples
     ///
@@ -284,8 +291,9 @@ impl Interval {
         self.sleep.reset_after(after);
     }
 
-    /// Resets the interval to tick at `deadline`, and then every period. A task that awaits a tick is woken for the new
-    /// instant.
+    /// Resets the interval to tick at `deadline`, and then every period.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
     ///
     /// # Examples
     ///
@@ -316,7 +324,7 @@ impl Interval {
         self.period
     }
 
-    /// Returns when the ticks after a missed one come.
+    /// Returns the behaviour for the ticks after a missed one.
     ///
     /// # Examples
     ///
@@ -331,7 +339,9 @@ impl Interval {
         self.missed_tick_behavior
     }
 
-    /// Sets when the ticks after a missed one come. [`Interval`] shows what each behaviour does.
+    /// Sets the behaviour for the ticks after a missed one.
+    ///
+    /// [`Interval`] shows the effect of each behaviour.
     ///
     /// # Examples
     ///
@@ -346,7 +356,7 @@ impl Interval {
         self.missed_tick_behavior = behavior;
     }
 
-    /// The tick after `missed`, which is taken only now.
+    /// Returns when the tick after `missed` is due, given that `missed` is taken only at `now`.
     fn after_missed(&self, missed: Moment, now: Moment, late: Nanos) -> Moment {
         let period = Nanos::passed(self.period);
         match self.missed_tick_behavior {

@@ -1,4 +1,4 @@
-//! Histogram of the lateness of a wheel's driver.
+//! The histogram of the lateness of a wheel's driver.
 
 use std::{
     array,
@@ -6,18 +6,18 @@ use std::{
     time::Duration,
 };
 
-/// How many buckets there are for each power of two. This is an [H2 histogram](https://iop.systems/blog/h2-histogram/).
+/// The number of buckets for each power of two. This is an [H2 histogram](https://iop.systems/blog/h2-histogram/).
 const PER_POWER: u64 = 8;
-/// Nanoseconds in the unit of the finest buckets.
+/// The unit of the finest buckets, in nanoseconds.
 const UNIT: u64 = 1_000;
-/// All buckets together reach beyond an hour. A longer lateness counts in the last one.
+/// The number of buckets. All of them together reach beyond an hour, and a longer lateness counts in the last one.
 const BUCKETS: usize = 240;
 
-/// Histogram of the lateness of a wheel's driver, with one count for each deadline or tick that the driver ran for.
+/// A histogram of the lateness of a wheel's driver, with one count for each deadline or tick that the driver ran for.
 ///
-/// Lateness is counted in buckets. Up to 16 microseconds a bucket is one microsecond wide, and from there on an eighth as wide as the
-/// power of two in which it lies. The last bucket begins beyond an hour. Counts go back to the creation of the wheel;
-/// [`since`](LagHistogram::since) returns those between two snapshots.
+/// Lateness is counted in buckets. Up to 16 microseconds a bucket is one microsecond wide, and from there on an eighth as wide as
+/// the power of two in which it lies. The last bucket begins beyond an hour. Counts go back to the creation of the wheel;
+/// [`since`](LagHistogram::since) returns the counts between two snapshots.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ const BUCKETS: usize = 240;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LagHistogram {
-    /// It ends with the last bucket in use.
+    /// The counts up to the last bucket in use.
     counts: Vec<u64>,
     max: Duration,
 }
@@ -55,7 +55,7 @@ impl LagHistogram {
         self.counts.iter().sum()
     }
 
-    /// Returns the lateness at a quantile. A `quantile` of 0.99 is the 99th percentile.
+    /// Returns the lateness at a quantile, where a `quantile` of 0.99 is the 99th percentile.
     ///
     /// The result is the end of a bucket, but no more than the maximum, and zero if the driver has not run yet. A `quantile` below 0
     /// counts as 0, and one above 1 as 1.
@@ -77,7 +77,9 @@ impl LagHistogram {
             .map_or(Duration::ZERO, |(end, _)| end)
     }
 
-    /// Returns the greatest lateness. In a histogram that [`since`](LagHistogram::since) returned, it is exact to the end of a bucket.
+    /// Returns the greatest lateness.
+    ///
+    /// In a histogram that [`since`](LagHistogram::since) returned, this is rounded up to the end of a bucket.
     ///
     /// # Examples
     ///
@@ -89,7 +91,7 @@ impl LagHistogram {
         self.max
     }
 
-    /// Returns the buckets in use, in order: the lateness at which each ends, but no more than the maximum, and its count.
+    /// Returns the buckets in use, in order, each as the lateness at which it ends, but no more than the maximum, and its count.
     ///
     /// # Examples
     ///
@@ -102,7 +104,7 @@ impl LagHistogram {
         used.map(|(bucket, count)| (end_of(bucket).min(self.max), *count))
     }
 
-    /// Returns what was added after `earlier`, a histogram of the same wheel.
+    /// Returns the counts added after `earlier`, a histogram of the same wheel.
     ///
     /// # Examples
     ///
@@ -130,7 +132,7 @@ impl LagHistogram {
 
 #[cfg(feature = "serde")]
 impl serde::Serialize for LagHistogram {
-    /// As a struct of `count`, `p50`, `p99`, `max` and `buckets`.
+    /// Serializes the histogram as a struct of `count`, `p50`, `p99`, `max` and `buckets`.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut histogram = serializer.serialize_struct("LagHistogram", 5)?;
@@ -143,7 +145,7 @@ impl serde::Serialize for LagHistogram {
     }
 }
 
-/// Counts how late the driver came. Only the driver writes.
+/// Records the lateness of the driver, which is the only writer.
 pub(crate) struct LagRecorder {
     counts: [AtomicU64; BUCKETS],
 }
@@ -168,18 +170,18 @@ impl LagRecorder {
 
 fn bucket_of(nanos: u64) -> usize {
     let units = nanos / UNIT;
-    // A bucket there is two to the power of this wide, in units.
+    // Here a bucket is two to the power of this many units wide.
     let power = units.max(PER_POWER).ilog2() - PER_POWER.ilog2();
     let bucket = u64::from(power) * PER_POWER + (units >> power);
     (bucket as usize).min(BUCKETS - 1)
 }
 
-/// Where a bucket ends, exclusive. The last one has no end.
+/// Returns the exclusive end of a bucket. The last bucket has no end.
 fn end_of(bucket: usize) -> Duration {
     if bucket == BUCKETS - 1 {
         return Duration::MAX;
     }
-    // It ends where the next one begins.
+    // A bucket ends where the next one begins.
     let next = bucket as u64 + 1;
     let power = (next / PER_POWER).saturating_sub(1);
     Duration::from_nanos(((next - power * PER_POWER) << power) * UNIT)

@@ -50,8 +50,9 @@
 //!
 //! # Precision
 //!
-//! No timer is ever early, and every timer is less than one tick late, plus what the runtime adds. The exception is a `timeout` that elapses
-//! in a shard busy with timeouts, which is up to 10 ms later (or up to one tick, if that is longer). The README has the table.
+//! No timer is ever early, and every timer is less than one tick late, plus the runtime's own delay: the time that it takes to fire its own
+//! timer and to poll the woken task. The exception is a `timeout` that elapses in a shard busy with timeouts, which is up to 10 ms later
+//! (or up to one tick, if that is longer). The README has the table.
 //!
 //! Under Tokio's paused clock every timer is exact to a tick, and auto-advance jumps straight to the next deadline. The one exception is
 //! timeouts that were started on a busy wheel around a `pause`, which the guide explains.
@@ -62,7 +63,7 @@
 //!
 //! # Features
 //!
-//! None is on by default. `full` is all of them except `test-util`.
+//! No feature is on by default. `full` enables all of them except `test-util`.
 //!
 //! | feature | |
 //! | --- | --- |

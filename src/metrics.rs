@@ -1,10 +1,10 @@
-//! Counters and gauges that [`Wheel::metrics`](crate::Wheel::metrics) returns.
+//! The counters and gauges that [`Wheel::metrics`](crate::Wheel::metrics) returns.
 
 use std::time::Duration;
 
 use crate::shard::Usage;
 
-/// Counters and gauges of a wheel, summed over its shards.
+/// The counters and gauges of a wheel, summed over its shards.
 ///
 /// While no call to the wheel is in progress, `registered == expired + cancelled + pending as u64`.
 ///
@@ -29,48 +29,48 @@ use crate::shard::Usage;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Timers that wait in the wheel now.
+    /// The number of pending timers.
     pub pending: usize,
-    /// Timers that entered the wheel. A timer that re-arms when its old deadline comes counts again.
+    /// The number of timers that entered the wheel. A timer that is re-armed when its old deadline comes counts again.
     pub registered: u64,
-    /// Timers whose deadline came while they waited in the wheel.
+    /// The number of timers whose deadline came while they were pending.
     pub expired: u64,
-    /// Timers that left the wheel before their deadline: they were dropped, or their future completed in time, or a shutdown
-    /// ended them.
+    /// The number of timers that left the wheel before their deadline, because they were dropped, their future completed in time,
+    /// or a shutdown ended them.
     pub cancelled: u64,
-    /// Timers refused because `max_pending` others were waiting.
+    /// The number of timers refused because `max_pending` other timers were pending.
     pub rejected: u64,
-    /// Moves of a timer from a coarser level to a finer one.
+    /// The number of moves of a timer from a coarser level to a finer one.
     pub cascaded: u64,
-    /// Turns of the driver that found a later tick than the turn before, however much later. In a turn the driver visits every
-    /// shard. A dozing wheel turns seldom, so this is not how many ticks have passed.
+    /// The number of turns of the driver that found a later tick than the turn before, however much later. In a turn, the driver
+    /// visits every shard. Because turns are rare while the wheel dozes, this is not the number of ticks that have passed.
     pub ticks: u64,
-    /// Times the driver woke, for a tick, a deadline or a registration.
+    /// The number of times the driver woke, for a tick, a deadline or a registration.
     pub wakeups: u64,
-    /// Visits that tidied a busy shard: each timeout started since the last one got its deadline. A busy shard has one every 10 ms,
-    /// or every tick if that is longer.
+    /// The number of visits that gave each timeout started since the previous such visit its deadline. Only a busy shard gets
+    /// these visits, every 10 ms, or every tick if that is longer.
     pub full_visits: u64,
-    /// Visits that only woke due timers, in busy and in dozing shards.
+    /// The number of visits that only woke the tasks of due timers, in busy and in dozing shards.
     pub light_visits: u64,
-    /// Times a shard went from full visits at every cadence to dozing.
+    /// The number of times a shard went from a full visit at every cadence to dozing.
     pub dozes: u64,
-    /// Panics caught in wakers.
+    /// The number of panics caught in wakers.
     pub panics: u64,
-    /// Lateness of the driver at its last deadline or tick.
+    /// The lateness of the driver at its last deadline or tick.
     pub last_lag: Duration,
-    /// Maximum lateness of the driver since the wheel was created.
+    /// The maximum lateness of the driver since the wheel was created.
     pub max_lag: Duration,
-    /// Bytes held by the arenas, used or not.
+    /// The size in bytes of the arenas, used or not.
     pub arena_bytes: usize,
     /// Whether the wheel has been shut down.
     pub shutdown: bool,
-    /// Whether the wheel has a driver. It has none before the first timer, after the driver's runtime has gone, or after a
+    /// Whether the wheel has a driver. It has none before its first timer, after the driver's runtime has ended, and after a
     /// shutdown. This does not tell whether the driver's runtime itself is running.
     pub driven: bool,
 }
 
 impl Metrics {
-    /// Adds what one shard has done.
+    /// Adds the usage of one shard.
     pub(crate) fn add(&mut self, usage: &Usage) {
         let Usage {
             pending,

@@ -13,11 +13,11 @@ use crate::{
     wheel::{WeakWheel, Wheel},
 };
 
-/// The bounds of a snapshot's horizon, in words.
+/// The values of the label `within`, one for each element of a snapshot's horizon.
 const WITHIN: [&str; 9] = ["tick", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "later"];
 
 impl Wheel {
-    /// Makes a reporter, which tells the recorder of the `metrics` facade how the wheel is doing.
+    /// Returns a reporter, which exports the wheel's metrics to the recorder of the `metrics` facade.
     ///
     /// # Examples
     ///
@@ -39,35 +39,35 @@ impl Wheel {
     }
 }
 
-/// Tells the recorder of the `metrics` facade how a wheel is doing, once or on a period of the caller's.
+/// A reporter that exports a wheel's metrics to the recorder of the `metrics` facade, once or periodically.
 ///
-/// Each metric has the label `wheel`, the [name](crate::Builder::name) of the wheel. Those of [labelled](Wheel::labelled) timeouts
-/// also have `label`.
+/// Each metric has the label `wheel`, whose value is the [name](crate::Builder::name) of the wheel. The metrics of
+/// [labelled](Wheel::labelled) timeouts also have the label `label`.
 ///
-/// | metric | kind | unit | |
+/// | metric | kind | unit | meaning |
 /// | --- | --- | --- | --- |
-/// | `tickwheel_pending` | gauge | timers | wait in the wheel |
-/// | `tickwheel_due` | gauge | timers | of them, due within the label `within`, and not within the one before: `tick`, `10ms`, `100ms`, `1s`, `10s`, `1m`, `10m`, `1h`, `later` |
-/// | `tickwheel_registered_total` | counter | timers | entered the wheel |
-/// | `tickwheel_expired_total` | counter | timers | had their deadline come while they waited |
-/// | `tickwheel_cancelled_total` | counter | timers | left before their deadline |
-/// | `tickwheel_rejected_total` | counter | timers | were refused, for the wheel was full |
-/// | `tickwheel_cascaded_total` | counter | timers | moved from a coarser level to a finer one |
-/// | `tickwheel_ticks_total` | counter | turns | of the driver at a later tick than the one before |
-/// | `tickwheel_wakeups_total` | counter | times | the driver woke |
-/// | `tickwheel_dozes_total` | counter | times | a shard began to doze |
-/// | `tickwheel_panics_total` | counter | panics | caught in wakers |
-/// | `tickwheel_shards` | gauge | shards | in the state of the label `mode`: `driverless`, `dozing`, `ticking`, `shutdown` |
-/// | `tickwheel_arena_bytes` | gauge | bytes | held by the arenas |
-/// | `tickwheel_tick_seconds` | gauge | seconds | that a tick lasts |
-/// | `tickwheel_lag_seconds` | histogram | seconds | that the driver came late |
-/// | `tickwheel_lag_max_seconds` | gauge | seconds | that it came late at most, since the report before |
-/// | `tickwheel_timeouts_started_total` | counter | timeouts | of the label `label` were polled |
-/// | `tickwheel_timeouts_total` | counter | timeouts | ended, by the label `outcome`: `completed`, `elapsed`, `refused`, `cancelled` |
-/// | `tickwheel_timeouts_pending` | gauge | timeouts | wait |
-/// | `tickwheel_timeouts_headroom_ratio` | histogram | part of 1 | of its time that a completed timeout had left, to the middle of a tenth |
+/// | `tickwheel_pending` | gauge | timers | pending timers |
+/// | `tickwheel_due` | gauge | timers | pending timers by the label `within`, the shortest of these that they are due within: `tick`, `10ms`, `100ms`, `1s`, `10s`, `1m`, `10m`, `1h`, `later` |
+/// | `tickwheel_registered_total` | counter | timers | timers that entered the wheel |
+/// | `tickwheel_expired_total` | counter | timers | timers whose deadline came while they were pending |
+/// | `tickwheel_cancelled_total` | counter | timers | timers that left the wheel before their deadline |
+/// | `tickwheel_rejected_total` | counter | timers | timers refused because the wheel was full |
+/// | `tickwheel_cascaded_total` | counter | timers | moves of a timer from a coarser level to a finer one |
+/// | `tickwheel_ticks_total` | counter | turns | turns of the driver that found a later tick than the turn before |
+/// | `tickwheel_wakeups_total` | counter | times | times the driver woke |
+/// | `tickwheel_dozes_total` | counter | times | times a shard began to doze |
+/// | `tickwheel_panics_total` | counter | panics | panics caught in wakers |
+/// | `tickwheel_shards` | gauge | shards | shards by the label `mode`: `driverless`, `dozing`, `ticking`, `shutdown` |
+/// | `tickwheel_arena_bytes` | gauge | bytes | size of the arenas |
+/// | `tickwheel_tick_seconds` | gauge | seconds | duration of a tick |
+/// | `tickwheel_lag_seconds` | histogram | seconds | lateness of the driver |
+/// | `tickwheel_lag_max_seconds` | gauge | seconds | maximum lateness of the driver since the previous report |
+/// | `tickwheel_timeouts_started_total` | counter | timeouts | timeouts of the label `label` that were polled |
+/// | `tickwheel_timeouts_total` | counter | timeouts | timeouts that ended, by the label `outcome`: `completed`, `elapsed`, `refused`, `cancelled` |
+/// | `tickwheel_timeouts_pending` | gauge | timeouts | pending timeouts |
+/// | `tickwheel_timeouts_headroom_ratio` | histogram | fraction of 1 | fraction of its time that a completed timeout had left, reported as the middle of a tenth |
 ///
-/// A report takes a [snapshot](Wheel::snapshot). The reporter does not keep the wheel alive.
+/// Each report takes a [snapshot](Wheel::snapshot). The reporter does not keep the wheel alive.
 ///
 /// # Examples
 ///
@@ -76,19 +76,21 @@ impl Wheel {
 ///
 /// let wheel = Wheel::new();
 /// let mut reporter = wheel.metrics_reporter();
-/// // Whenever you like, once a recorder is installed:
+/// // At any time once a recorder is installed:
 /// assert!(reporter.report());
 /// ```
 #[derive(Debug)]
 pub struct MetricsReporter {
     wheel: WeakWheel,
-    /// What was reported before. A histogram takes only what is new.
+    /// The previous report's histogram, because only the difference is recorded.
     lag: LagHistogram,
     headroom: HashMap<Arc<str>, [u64; 10]>,
 }
 
 impl MetricsReporter {
-    /// Describes the metrics to the recorder. [`run`](MetricsReporter::run) does it first.
+    /// Describes the metrics to the recorder.
+    ///
+    /// [`run`](MetricsReporter::run) does this first.
     ///
     /// # Examples
     ///
@@ -178,7 +180,7 @@ impl MetricsReporter {
         );
     }
 
-    /// Reports once. Returns `false`, and reports nothing, if the wheel has gone.
+    /// Reports once and returns `true`, or returns `false` if the wheel has been dropped.
     ///
     /// # Examples
     ///
@@ -196,9 +198,9 @@ impl MetricsReporter {
 
     /// Describes the metrics, reports at once, and then reports every `period`.
     ///
-    /// It ends when the wheel has gone. If the wheel has been shut down, it reports for a last time and ends.
+    /// The future completes when the wheel has been dropped. If the wheel is shut down, it reports a last time and completes.
     ///
-    /// The period is kept by Tokio's own timer. So a wheel that stands still is reported on too.
+    /// The period is kept by Tokio's own timer, so that a wheel that stands still is reported on too.
     ///
     /// # Cancellation
     ///
@@ -206,7 +208,7 @@ impl MetricsReporter {
     ///
     /// # Panics
     ///
-    /// Panics if `period` is zero, and outside a Tokio runtime.
+    /// Panics if `period` is zero, or outside a Tokio runtime.
     ///
     /// # Examples
     ///
@@ -228,7 +230,7 @@ impl MetricsReporter {
         loop {
             ticks.tick().await;
             let Some(wheel) = self.wheel.upgrade() else { return };
-            // Asked first: what the last report says is final.
+            // This is read before the report, so that the last report is final.
             let last = wheel.is_shutdown();
             self.report_on(&wheel);
             if last {

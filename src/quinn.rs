@@ -15,23 +15,24 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 
 use crate::{sleep::Sleep, wheel::Wheel};
 
-/// Gives a QUIC endpoint a wheel for its timers, and leaves sockets and tasks to another runtime.
+/// A `quinn::Runtime` whose timers are on a wheel, while sockets and tasks are left to another runtime.
 ///
-/// Each connection has one timer. It is set for the earliest of its deadlines: loss detection, pacing, delayed
-/// acknowledgements, keep-alive, idle timeout. Nearly every packet moves it, nearly always to a later instant. On a wheel that
-/// costs one store.
+/// Each connection has one timer, set for the earliest of its deadlines: loss detection, pacing, delayed acknowledgements,
+/// keep-alive, idle timeout. Nearly every packet moves it, nearly always to a later instant, and on a wheel that costs one store.
 ///
 /// # Precision
 ///
-/// A timer is never early, and less than one tick late plus what the runtime adds. With the default tick of 1 ms, timers are as fine as
-/// Tokio's own. Keep that tick for transfers: quinn sends in bursts of about 2 ms and saves up no more than one, so a longer tick slows a bulk
-/// transfer over a long path, and a lost packet is sent again up to one tick later. For connections that are mostly idle, any tick will do.
+/// A timer is never early, and less than one tick late plus the runtime's own delay. With the default tick of 1 ms, timers are as
+/// fine as Tokio's own. Keep that tick for transfers: quinn sends in bursts of about 2 ms and saves up no more than one, so a
+/// longer tick slows a bulk transfer over a long path, and a lost packet is sent again up to one tick later. For connections that
+/// are mostly idle, any tick will do.
 ///
 /// # When the wheel refuses
 ///
-/// If the wheel is full or has been shut down, a timer waits on the other runtime's timer: no connection hangs, and none is
-/// cut off early. If that runtime has no timer either, as `quinn::TokioRuntime` on a Tokio runtime that was built without one, the timer
-/// ends at its second poll. The connection then looks at its deadlines again and again, and gives way to other tasks in between.
+/// If the wheel is full or has been shut down, a timer waits on the other runtime's timer: no connection hangs, and none is cut
+/// off early. If that runtime has no timer either, such as `quinn::TokioRuntime` on a Tokio runtime that was built without one,
+/// the timer ends at its second poll. The connection then checks its deadlines again and again, and yields to other tasks in
+/// between.
 ///
 /// # Examples
 ///
@@ -58,7 +59,8 @@ pub struct WheelRuntime {
 }
 
 impl WheelRuntime {
-    /// Creates a runtime that takes timers from `wheel`, and all else from `runtime`: `quinn::TokioRuntime`, or one of your own.
+    /// Creates a runtime that takes timers from `wheel`, and everything else from `runtime`, which is `quinn::TokioRuntime` or
+    /// one of your own.
     ///
     /// # Examples
     ///
@@ -77,7 +79,7 @@ impl WheelRuntime {
 }
 
 impl Runtime for WheelRuntime {
-    /// Makes a timer on the wheel. Its first poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
+    /// Creates a timer on the wheel. Its first poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
     fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(WheelTimer {
             sleep: self.wheel.sleep_until(deadline.into()),
@@ -94,7 +96,7 @@ impl Runtime for WheelRuntime {
         self.runtime.wrap_udp_socket(socket)
     }
 
-    /// Reads the clock that the wheel's timers go by, also where a test has paused it.
+    /// Reads the clock that the wheel's timers use, including one that a test has paused.
     fn now(&self) -> Instant {
         self.wheel.now().into_std()
     }
@@ -107,20 +109,20 @@ struct WheelTimer {
     runtime: Arc<dyn Runtime>,
 }
 
-/// What the timer waits on instead of the wheel.
+/// The timer that replaces one that the wheel has refused.
 #[derive(Debug)]
 enum Fallback {
-    /// The wheel has not refused.
+    /// The wheel has not refused the timer.
     Unused,
-    /// The wheel has refused, and this timer of the other runtime waits instead.
+    /// The wheel has refused the timer, and this timer of the other runtime replaces it.
     Runtime(Pin<Box<dyn AsyncTimer>>),
-    /// The wheel has refused, and the other runtime has no timer.
+    /// The wheel has refused the timer, and the other runtime has no timer.
     Unavailable,
 }
 
 impl AsyncTimer for WheelTimer {
     fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
-        // With the next poll, the wheel may have room again.
+        // By the next poll, the wheel may have room again.
         self.fallback = Fallback::Unused;
         self.sleep.reset(deadline.into());
     }

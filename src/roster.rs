@@ -1,4 +1,4 @@
-//! Roster of the scheduled tasks that have not started, which a shutdown hands back.
+//! The roster: the scheduled tasks that have not started, which a shutdown hands back.
 
 use std::{
     fmt,
@@ -16,13 +16,15 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// A scheduled task that a shutdown handed back before it started. Awaiting it runs it. Dropping it drops the task.
+/// A scheduled task that a shutdown handed back before it started.
 ///
-/// Its result is dropped, because its handle has resolved to `Shutdown` already. If it panics, the panic comes out where it is
-/// awaited. The wheel that was shut down refuses all that the task starts on it. A task that sets timeouts needs another wheel
-/// for them, or Tokio's timer.
+/// Awaiting it runs the task, and dropping it drops the task.
 ///
-/// It is not a future itself. [`into_future`](IntoFuture::into_future) makes one, which can be spawned.
+/// The task's result is dropped, because its handle has already resolved to `Shutdown`. A panic of the task propagates to the
+/// code that awaits it. The wheel that was shut down refuses every timer that the task starts on it, so a task that sets timeouts
+/// needs another wheel for them, or Tokio's timer.
+///
+/// A `ScheduledTask` is not itself a future. Its [`into_future`](IntoFuture::into_future) returns one, which can be spawned.
 ///
 /// # Examples
 ///
@@ -38,7 +40,7 @@ use crate::{
 /// # }
 /// ```
 ///
-/// To run several at once, so that one that is slow or panics does not hold up the others:
+/// To run several tasks concurrently, so that a slow or panicking one does not hold up the others:
 ///
 /// ```
 /// use std::{future::IntoFuture, time::Duration};
@@ -111,10 +113,10 @@ impl fmt::Debug for ScheduledTask {
     }
 }
 
-/// How many places an emptied roster keeps.
+/// The number of places that a roster keeps once it is empty.
 const RETAINED: usize = 1024;
 
-/// The scheduled tasks that have not started. Each shard has a roster.
+/// The scheduled tasks of one shard that have not started.
 pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
 
 impl Roster {
@@ -122,7 +124,7 @@ impl Roster {
         Roster(Mutex::new(Some(Slab::new())))
     }
 
-    /// Adds a task. Returns `None` if the roster has been closed.
+    /// Adds a task and returns its place, or `None` if the roster has been closed.
     pub(crate) fn add(&self, task: Arc<dyn Unstarted>) -> Option<usize> {
         lock(&self.0).as_mut().map(|tasks| tasks.insert(task))
     }
@@ -130,7 +132,7 @@ impl Roster {
     pub(crate) fn remove(&self, place: usize) {
         let removed = lock(&self.0).as_mut().map(|tasks| {
             let task = tasks.remove(place);
-            // The memory of a burst is given back.
+            // After a burst, an empty roster frees its memory.
             let emptied = tasks.is_empty() && tasks.capacity() > RETAINED;
             (task, emptied.then(|| mem::take(tasks)))
         });
@@ -143,8 +145,8 @@ impl Roster {
     }
 }
 
-/// What a shutdown can do with a task, whatever the task's future.
+/// The operations of a shutdown on a task, independent of the type of the task's future.
 pub(crate) trait Unstarted: Send + Sync {
-    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes whoever awaits it.
+    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes the collected `wakers`.
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask>;
 }

@@ -1,4 +1,4 @@
-//! `Wheel::shutdown` and the unprocessed tasks that it returns.
+//! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
 use crate::{
     roster::{Roster, ScheduledTask},
@@ -9,10 +9,11 @@ use crate::{
 impl Wheel {
     /// Stops the wheel for good, and hands back the tasks that have not started.
     ///
-    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one at its first poll. Tasks that have
-    /// started keep running. Tasks and timers that are returned count as cancelled. A second call returns nothing.
+    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one does so at its first poll.
+    /// Tasks that have started keep running. The returned tasks and timers count as cancelled. A second call returns nothing.
     ///
-    /// A task handed back runs only if the caller awaits or spawns it. A bare `wheel.shutdown();` silently drops them all.
+    /// A returned task runs only if the caller awaits or spawns it, so a bare `wheel.shutdown();` silently drops every task that
+    /// has not started.
     ///
     /// # Examples
     ///
@@ -34,12 +35,12 @@ impl Wheel {
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
         let mut wakers = Wakers::default();
-        // Dropped with no lock held: dropping a task that finished meanwhile drops its result too.
+        // Dropped when no lock is held, because dropping a task that finished meanwhile drops its result too.
         let added: Vec<_>;
         {
             let _closing = self.closing();
             added = self.rosters().flat_map(Roster::close).collect();
-            // The rosters come before the shards, so that the shards count no task as a pending timer.
+            // The rosters are emptied before the shards, so that no shard counts a task as a pending timer.
             for task in &added {
                 unprocessed.tasks.extend(task.hand_back(&mut wakers));
             }
@@ -53,7 +54,7 @@ impl Wheel {
     }
 }
 
-/// Unprocessed work that [`Wheel::shutdown`] returns.
+/// The unprocessed work returned by [`Wheel::shutdown`].
 ///
 /// Dropping it drops its tasks, which then never run.
 ///
@@ -65,8 +66,8 @@ impl Wheel {
 /// ```
 #[derive(Debug, Default)]
 pub struct Unprocessed {
-    /// Number of sleeps, timeouts, intervals, idle timers and periodic series that were pending.
+    /// The number of sleeps, timeouts, intervals, idle timers and periodic series that were pending.
     pub timers: usize,
-    /// Every scheduled task that had not started.
+    /// The scheduled tasks that had not started.
     pub tasks: Vec<ScheduledTask>,
 }

@@ -24,8 +24,9 @@ impl Wheel {
     /// Waits until `duration` has elapsed, as `tokio::time::sleep` does.
     ///
     /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and less than one tick
-    /// late plus what the runtime adds. Ticks begin with Tokio's own milliseconds, so with the default tick of 1 ms it is as precise
-    /// as Tokio's sleep. A zero duration completes at the first poll. A duration that overflows the clock is taken as 30 years.
+    /// late plus the runtime's own delay. Ticks begin on the same millisecond boundaries as Tokio's, so with the default tick of 1
+    /// ms it is as precise as Tokio's sleep. A zero duration completes at the first poll. A duration that overflows the clock is
+    /// taken as 30 years.
     ///
     /// # Cancellation
     ///
@@ -34,13 +35,13 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// The first poll panics outside a Tokio runtime, unless the wheel is driven already or was given a
-    /// [`handle`](crate::Builder::handle). Making the future needs no runtime.
+    /// The first poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
+    /// [`handle`](crate::Builder::handle). Creating the future needs no runtime.
     ///
     /// # Errors
     ///
-    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A zero duration takes no place in the
-    /// wheel: a full wheel does not refuse it, but one that was shut down does.
+    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero duration takes no
+    /// place in the wheel, so a full wheel does not refuse it, but a wheel that has been shut down does.
     ///
     /// # Examples
     ///
@@ -62,19 +63,19 @@ impl Wheel {
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
     /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and less than one tick late
-    /// plus what the runtime adds. If `deadline` is in the past, it completes at the first poll or at the next tick.
+    /// plus the runtime's own delay. If `deadline` is in the past, it completes at the first poll or at the next tick.
     ///
     /// # Cancellation
     ///
-    /// As [`sleep`](Wheel::sleep).
+    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
     ///
     /// # Panics
     ///
-    /// As [`sleep`](Wheel::sleep) does.
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Wheel::sleep) does.
+    /// Fails in the same cases as [`sleep`](Wheel::sleep).
     ///
     /// # Examples
     ///
@@ -107,7 +108,7 @@ impl Wheel {
 ///
 /// # Examples
 ///
-/// An idle deadline, pushed back by traffic:
+/// An idle timeout, pushed back by traffic:
 ///
 /// ```
 /// use tickwheel::Wheel;
@@ -126,7 +127,7 @@ impl Wheel {
 ///         Some(_) = traffic.recv() => idle.reset(Instant::now() + Duration::from_millis(30)),
 ///     }
 /// };
-/// assert_eq!(waited, Ok(())); // an `Err` is no silence: the wheel was full, or was shut down
+/// assert_eq!(waited, Ok(())); // an `Err` does not mean silence: the wheel was full, or was shut down
 /// # }
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]
@@ -136,7 +137,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// A sleep that is due `duration` after `start`. If the duration is zero, it completes at the first poll.
+    /// Creates a sleep that is due `duration` after `start`. If the duration is zero, the sleep completes at the first poll.
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Sleep {
         let resource = Resource::new("Sleep", "Wheel::sleep");
@@ -162,7 +163,9 @@ impl Sleep {
         self.timer.deadline()
     }
 
-    /// Returns `true` if the sleep's deadline has come. As with Tokio's, a sleep that was neither polled nor reset has not elapsed.
+    /// Returns `true` if the deadline has passed.
+    ///
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -182,11 +185,11 @@ impl Sleep {
         self.timer.is_elapsed()
     }
 
-    /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
+    /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and re-arms when its old deadline comes. An earlier
-    /// deadline moves the timer at once. The task that polled the sleep last is woken at the new deadline, or within this call if the
-    /// wheel has reached that already. If the sleep had completed, it must be polled again to wait for the new deadline.
+    /// A later deadline costs one store: the timer stays in its bucket, and is re-armed when its old deadline comes. An earlier
+    /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
+    /// the wheel has already reached it. A sleep that had completed must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///
@@ -206,7 +209,7 @@ impl Sleep {
         self.reset_to(self.timer.shard().moment_of(deadline));
     }
 
-    /// Moves the sleep to a deadline by a known clock.
+    /// Moves the sleep to a deadline that is already a moment of the shard's clock.
     #[inline]
     pub(crate) fn reset_to(&mut self, deadline: Moment) {
         let shard = self.timer.shard();
@@ -229,30 +232,30 @@ impl Sleep {
         }
     }
 
-    /// Moves the sleep to `deadline`, which has come already: the next poll completes it.
+    /// Moves the sleep to `deadline`, which has already passed, so that the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         self.resource.restart("Sleep::reset", || Duration::ZERO);
         self.timer.reset_immediately(deadline);
     }
 
-    /// Polls the sleep. The task's budget does not matter.
+    /// Polls the sleep without regard to the task's budget.
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let timer = &mut self.timer;
         self.resource.poll(|| timer.poll(waker)).map_err(SleepError::from)
     }
 
-    /// Cancels the sleep, and does not keep it for reuse: no later timer of the task is woken at its deadline.
+    /// Cancels the sleep and does not keep it for reuse, so that no later timer of the task is woken at its deadline.
     pub(crate) fn remove(&mut self) {
         self.timer.remove();
     }
 
-    /// When a sleep that was refused would have been due, by the clock here.
+    /// Returns when a refused sleep would have been due, by the clock of the caller.
     pub(crate) fn refused_until(&self) -> Instant {
         self.timer.refused_until()
     }
 
-    /// Converts the deadline to wheel time, if it is not yet. Starts a driver for that if there is none.
+    /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         self.timer.settle();
     }
@@ -261,7 +264,7 @@ impl Sleep {
         self.timer.shard()
     }
 
-    /// The deadline.
+    /// Returns the deadline.
     #[inline]
     pub(crate) fn due(&self) -> Moment {
         self.timer.due()
@@ -275,7 +278,7 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Sleep { timer, resource } = &mut *self;
         resource.poll(|| {
-            // A sleep that only goes on waiting spends no budget.
+            // A poll that leaves the sleep pending spends no budget.
             match timer.waits(cx.waker()) {
                 true => Poll::Pending,
                 false => poll_locked(timer, cx),
@@ -284,7 +287,7 @@ impl Future for Sleep {
     }
 }
 
-/// Polls a sleep that may have more to do than to go on waiting.
+/// Polls a sleep that may have to do more than stay pending.
 #[inline(never)]
 fn poll_locked(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
     if timer.takes_over(cx.waker()) {

@@ -1,4 +1,4 @@
-//! State of a wheel as [`Wheel::snapshot`](crate::Wheel::snapshot) returns it.
+//! The state of a wheel as [`Wheel::snapshot`](crate::Wheel::snapshot) returns it.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use crate::{
     timing_wheel::{Nanos, Site, Tick, TickDuration},
 };
 
-/// A wheel as it stands: what waits in it and until when, how late its driver came, and what became of labelled timeouts.
+/// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled timeouts.
 ///
-/// The shards are read one after another. If no call to the wheel is under way, all of it is exact: the sums over `horizon`, `levels`
-/// and `shards` are each `pending`. While timers come and go, each number was true at some moment of the reading.
+/// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is exact: the sums over
+/// `horizon`, `levels` and `shards` each equal `pending`. While timers are started and ended, each number was true at some moment
+/// of the reading.
 ///
 /// # Examples
 ///
@@ -36,28 +37,29 @@ use crate::{
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Timers that wait in the wheel.
+    /// The number of pending timers.
     pub pending: usize,
-    /// How many of them are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each is counted once, in the
-    /// first that its entry's deadline is within. A timer that was reset to a later instant keeps its old deadline until that comes.
+    /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each
+    /// timer is counted once, in the first element that its deadline is within. A timer that was reset to a later instant is
+    /// counted by its old deadline until that comes.
     pub horizon: [usize; 9],
     /// The timers on each level of the wheel, the finest level first, summed over the shards.
     pub levels: Vec<LevelSnapshot>,
-    /// Each shard.
+    /// The shards.
     pub shards: Vec<ShardSnapshot>,
-    /// Histogram of the driver's lateness.
+    /// The histogram of the driver's lateness.
     pub lag: LagHistogram,
-    /// Outcomes of the timeouts of each label, in the order in which the labels were created.
+    /// The outcomes of the timeouts of each label, in the order in which the labels were created.
     pub labels: Vec<LabelStats>,
-    /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel, a bucket of level k spans `(n / 2).pow(k)` ticks,
-    /// and the hand is at bucket `tick / (n / 2).pow(k) % n`. Levels count from 0.
+    /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel and levels counted from 0, a bucket of
+    /// level k spans `(n / 2).pow(k)` ticks, and the hand is at bucket `tick / (n / 2).pow(k) % n`.
     pub tick: u64,
 }
 
 /// The timers on one level of a wheel.
 ///
-/// The driver's next visit gives a new timeout its deadline. Until then it is counted in the bucket that it would have by now. A timer
-/// that is overdue is counted on the finest level, in the bucket of the hand.
+/// A new timeout gets its deadline at the driver's next visit. Until then it is counted in the bucket in which it would be by
+/// now. An overdue timer is counted on the finest level, in the bucket of the hand.
 ///
 /// # Examples
 ///
@@ -70,9 +72,9 @@ pub struct Snapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelSnapshot {
-    /// Number of timers on the level.
+    /// The number of timers on the level.
     pub pending: usize,
-    /// The used buckets, in order. Each has its index, and how many timers are in it.
+    /// The used buckets in order, each with its index and its number of timers.
     pub buckets: Vec<(usize, usize)>,
 }
 
@@ -91,7 +93,7 @@ pub struct LevelSnapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ShardSnapshot {
-    /// Number of pending timers in the shard.
+    /// The number of pending timers in the shard.
     pub pending: usize,
     /// How the shard is driven.
     pub mode: Mode,
@@ -112,13 +114,14 @@ pub struct ShardSnapshot {
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Mode {
-    /// Nobody drives it. It had no timer yet, or its driver's runtime has gone.
+    /// The shard has no driver, because it has had no timer yet, or because its driver's runtime has ended.
     Driverless,
-    /// The driver comes at the next deadline, if there is one.
+    /// The driver visits the shard at its next deadline, if there is one.
     Dozing,
-    /// The shard is busy with timeouts: the driver comes every 10 ms, or every tick if that is longer, and at each deadline.
+    /// The shard is busy with timeouts, and the driver visits it every 10 ms, or every tick if that is longer, and at each
+    /// deadline.
     Ticking,
-    /// It has been shut down.
+    /// The shard has been shut down.
     Shutdown,
 }
 
@@ -133,11 +136,11 @@ const HORIZON: [Duration; 7] = [
     Duration::from_secs(3600),
 ];
 
-/// Counts which timers are where, shard by shard.
+/// Counts the timers by deadline and by bucket, shard by shard.
 pub(crate) struct Census {
     tick: TickDuration,
     ticks_per_wheel: usize,
-    /// A tick, and [`HORIZON`].
+    /// A tick, followed by [`HORIZON`].
     bounds: [Nanos; 8],
     horizon: [usize; 9],
     /// A count for each bucket, once a level is in use.
@@ -157,7 +160,7 @@ impl Census {
         }
     }
 
-    /// Counts every timer that waits in a shard, and tells the tick in progress.
+    /// Counts every pending timer of a shard. Returns the shard's snapshot and the tick in progress.
     pub(crate) fn take(&mut self, shard: &Shard) -> (ShardSnapshot, Tick) {
         let mut walk = shard.walk();
         let mut pending = 0;
@@ -174,7 +177,7 @@ impl Census {
         (ShardSnapshot { pending, mode }, self.tick.tick_at(walk.now))
     }
 
-    /// Counts a timer, when it is `now`.
+    /// Counts a timer as seen at `now`.
     fn count(&mut self, site: &Site, now: Nanos) {
         let left = self.tick.start_of(site.deadline).saturating_sub(now);
         let within = self.bounds.iter().position(|bound| left <= *bound);
@@ -188,7 +191,7 @@ impl Census {
         buckets[site.bucket] += 1;
     }
 
-    /// What was counted, as a snapshot.
+    /// Returns the counts as a snapshot.
     pub(crate) fn finish(
         self,
         shards: Vec<ShardSnapshot>,

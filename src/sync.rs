@@ -13,7 +13,7 @@ pub(crate) use std::sync::{
 
 use std::sync::{PoisonError, TryLockError};
 
-/// Whether the fault of this name is planted. The model check is to find it: see CONTRIBUTING.md.
+/// Returns whether the fault of this name is planted, for the model check to find. CONTRIBUTING.md lists the faults.
 #[cfg(loom)]
 pub(crate) fn planted(fault: &str) -> bool {
     use std::{env, sync::LazyLock};
@@ -22,20 +22,20 @@ pub(crate) fn planted(fault: &str) -> bool {
     PLANTED.as_deref() == Some(fault)
 }
 
-/// Nothing is planted but under loom.
+/// Outside loom, no fault is planted.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) const fn planted(_: &str) -> bool {
     false
 }
 
-/// Locks, whatever became of the last holder: what is behind the wheel's locks is whole at every point that can panic.
+/// Locks the mutex even if it is poisoned, because the data behind the wheel's locks is consistent at every point that can panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same, unless somebody holds the lock.
+/// Locks the mutex as [`lock`] does, unless it is already locked.
 #[inline]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {

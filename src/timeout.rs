@@ -16,21 +16,21 @@ use crate::{budget, console::Resource, error::TimeoutError, shard::Timer, wheel:
 impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
     ///
-    /// The future is polled first. A future that is ready at once costs neither a lock nor a clock reading, and succeeds whatever
-    /// the duration. The duration counts from the first pending poll. The timeout is never early, and less than one tick late
-    /// plus what the runtime adds; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero duration
-    /// elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+    /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
+    /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
+    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero
+    /// duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
-    /// wheel for the next timer of its task, until its deadline at the latest. It keeps a clone of the task's waker, and no metric
-    /// counts it.
+    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in
+    /// the wheel for the next timer of its task, until its deadline at the latest. While it stays, it keeps a clone of the task's
+    /// waker, and no metric counts it.
     ///
     /// # Panics
     ///
-    /// The first pending poll panics outside a Tokio runtime, unless the wheel is driven already or was given a
-    /// [`handle`](crate::Builder::handle). Making the timeout needs no runtime.
+    /// The first pending poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
+    /// [`handle`](crate::Builder::handle). Creating the timeout needs no runtime.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl Wheel {
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
     ///
-    /// The future is polled first. If it is ready, it succeeds even past the deadline. The timeout is never early, and less
-    /// than one tick late plus what the runtime adds.
+    /// The future is polled first, and succeeds if it is ready, even past the deadline. The timeout is never early, and less than
+    /// one tick late plus the runtime's own delay.
     ///
     /// # Cancellation
     ///
@@ -73,11 +73,11 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// As [`timeout`](Wheel::timeout) does.
+    /// Panics in the same cases as [`timeout`](Wheel::timeout).
     ///
     /// # Errors
     ///
-    /// As [`timeout`](Wheel::timeout) does.
+    /// Fails in the same cases as [`timeout`](Wheel::timeout).
     ///
     /// # Examples
     ///
@@ -105,7 +105,7 @@ impl Wheel {
 pin_project! {
     /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
     ///
     /// # Examples
     ///
@@ -138,17 +138,17 @@ impl<F> Timeout<F> {
         }
     }
 
-    /// The future inside, to be polled without its timer.
+    /// Returns the wrapped future, to be polled without its timer.
     pub(crate) fn future(self: Pin<&mut Self>) -> Pin<&mut F> {
         self.project().future
     }
 
-    /// When a timeout that the wheel refused would have elapsed. If its time had not begun to count, it counts from now.
+    /// Returns when a refused timeout would have elapsed. If its duration had not begun to count, it counts from now.
     pub(crate) fn refused_until(&self) -> Instant {
         self.timer.refused_until()
     }
 
-    /// Returns the future inside.
+    /// Returns a reference to the wrapped future.
     ///
     /// # Examples
     ///
@@ -161,7 +161,7 @@ impl<F> Timeout<F> {
         &self.future
     }
 
-    /// Returns the future inside, to be changed.
+    /// Returns a mutable reference to the wrapped future.
     ///
     /// # Examples
     ///
@@ -174,7 +174,7 @@ impl<F> Timeout<F> {
         &mut self.future
     }
 
-    /// Returns the future inside, and cancels the timer.
+    /// Consumes the timeout, cancels its timer, and returns the wrapped future.
     ///
     /// # Examples
     ///
@@ -204,10 +204,10 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// Polls the timer, after the future has been polled. This part does not depend on the type of the future.
+/// Polls the timer, after the future has been polled. Being independent of the future's type, it is compiled once.
 #[inline(never)]
 pub(crate) fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-    // A timer that only goes on waiting spends no budget.
+    // A poll that leaves the timer pending spends no budget.
     match timer.waits(cx.waker()) || timer.takes_over(cx.waker()) {
         true => Poll::Pending,
         false => poll_timer_locked(timer, had_budget, cx),

@@ -21,12 +21,12 @@ use crate::{
     timing_wheel::TickDuration,
 };
 
-/// A hashed timing wheel for Tokio: the handle by which timers are started.
+/// A handle to a hashed timing wheel for Tokio, on which timers are started.
 ///
-/// Cloning it is cheap, and every clone is the same wheel. One wheel serves a whole process. It starts no task and costs no
-/// tick until its first timer is polled.
+/// Cloning a handle is cheap, and every clone refers to the same wheel. One wheel serves a whole process. A wheel starts no task
+/// and does not tick until its first timer is polled.
 ///
-/// Timers are precise to one tick: see [`Builder::tick_duration`](crate::Builder::tick_duration).
+/// Timers are precise to one tick, which is [`Builder::tick_duration`](crate::Builder::tick_duration) long.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ pub struct Wheel {
     parts: Arc<Parts>,
 }
 
-/// A wheel, as long as it has a handle.
+/// A handle that does not keep its wheel alive.
 #[cfg(feature = "metrics")]
 pub(crate) struct WeakWheel(std::sync::Weak<Parts>);
 
@@ -65,9 +65,9 @@ impl fmt::Debug for WeakWheel {
     }
 }
 
-/// How many wheels there are, not counting current wheels.
+/// The number of wheels alive, not counting current wheels.
 static WHEELS: AtomicUsize = AtomicUsize::new(0);
-/// With more than this there is a warning, as in Netty.
+/// Above this number of wheels, a warning is logged once, as in Netty.
 const MANY_WHEELS: usize = 64;
 static WARNED: AtomicBool = AtomicBool::new(false);
 
@@ -75,7 +75,7 @@ struct Parts {
     shards: Box<[Arc<Shard>]>,
     /// One for each shard.
     rosters: Box<[Arc<Roster>]>,
-    /// Held during a shutdown, so that a second one waits and finds nothing left.
+    /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
     closing: Mutex<()>,
     driver: Arc<driver::Shared>,
     settings: Settings,
@@ -90,14 +90,14 @@ impl Drop for Parts {
     }
 }
 
-/// What a wheel was built with.
+/// The settings that a wheel was built with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) tick_duration: Duration,
     pub(crate) ticks_per_wheel: usize,
     pub(crate) levels: usize,
     pub(crate) max_pending: Option<usize>,
-    /// Whether it counts among [`WHEELS`].
+    /// Whether this wheel counts towards [`WHEELS`].
     pub(crate) counted: bool,
 }
 
@@ -127,7 +127,7 @@ impl Wheel {
         }
     }
 
-    /// Returns how long a tick is.
+    /// Returns the duration of a tick.
     ///
     /// # Examples
     ///
@@ -139,7 +139,7 @@ impl Wheel {
         self.parts.settings.tick_duration
     }
 
-    /// Returns how many buckets one level has, a power of two.
+    /// Returns the number of buckets in one level, a power of two.
     ///
     /// # Examples
     ///
@@ -152,7 +152,7 @@ impl Wheel {
         self.parts.settings.ticks_per_wheel
     }
 
-    /// Returns how many levels the wheel has.
+    /// Returns the number of levels.
     ///
     /// # Examples
     ///
@@ -163,7 +163,7 @@ impl Wheel {
         self.parts.settings.levels
     }
 
-    /// Returns how many shards the wheel has, a power of two.
+    /// Returns the number of shards, a power of two.
     ///
     /// # Examples
     ///
@@ -187,11 +187,11 @@ impl Wheel {
         self.parts.settings.max_pending
     }
 
-    /// Returns how many timers wait in the wheel.
+    /// Returns the number of pending timers.
     ///
-    /// A timer that has expired is no longer in the wheel, even if its future has not been polled since. A timer expires when
-    /// the driver comes, a moment after its deadline. So right after `tokio::time::advance` on a paused clock, a timer that is
-    /// due may still be counted, until the test yields or awaits it.
+    /// A timer that has expired is no longer pending, even if its future has not been polled since. Because the driver expires a
+    /// timer a moment after its deadline, a timer that is due may still be counted right after `tokio::time::advance` on a paused
+    /// clock, until the test yields or awaits the timer.
     ///
     /// # Examples
     ///
@@ -208,7 +208,7 @@ impl Wheel {
     /// assert_eq!(wheel.pending(), 1);
     ///
     /// tokio::time::advance(Duration::from_secs(60)).await;
-    /// sleeping.await.unwrap().unwrap(); // the driver has come
+    /// sleeping.await.unwrap().unwrap(); // the driver has run
     /// assert_eq!(wheel.pending(), 0);
     /// # }
     /// ```
@@ -216,9 +216,9 @@ impl Wheel {
         self.parts.shards.iter().map(|shard| shard.pending()).sum()
     }
 
-    /// Returns what the wheel has done so far.
+    /// Returns counters of the wheel's work so far.
     ///
-    /// It takes each shard's lock for a moment. It is cheap enough to be called every second under full load.
+    /// This takes each shard's lock briefly, one after the other, and is cheap enough to be called every second under full load.
     ///
     /// # Examples
     ///
@@ -236,10 +236,11 @@ impl Wheel {
         metrics
     }
 
-    /// Returns the wheel as it stands: what waits and until when, how late the driver came, and what became of labelled timeouts.
+    /// Returns a snapshot of the wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled
+    /// timeouts.
     ///
-    /// It walks the whole arena, and takes a shard's lock for 256 cells of it at a time: a registration waits for one of those batches
-    /// at most. It is meant for once a second or so. [`metrics`](Wheel::metrics) costs less.
+    /// Taking a snapshot walks the whole arena of each shard. It holds the shard's lock for at most 256 cells at a time, so a
+    /// registration waits for one such batch at most. Call it about once a second; [`metrics`](Wheel::metrics) costs less.
     ///
     /// # Examples
     ///
@@ -277,19 +278,20 @@ impl Wheel {
         self.parts.shards.iter().all(|shard| shard.is_shutdown())
     }
 
-    /// Whether the wheel has a driver now.
+    /// Returns whether the wheel has a driver now.
     fn is_driven(&self) -> bool {
         self.parts.shards.iter().any(|shard| shard.is_driven())
     }
 
-    /// Whether the driver has been woken but has not finished its turn. The answer stays true only while a test's clock stands
-    /// still.
+    /// Returns whether the driver has been woken but has not finished its turn. A `true` stays true only while a test's clock
+    /// stands still.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         self.parts.shards.iter().any(|shard| shard.is_behind())
     }
 
-    /// The runtime that the wheel was given has gone for good. From now on any runtime may drive it, as long as it has timers.
+    /// Releases the wheel from its runtime, which has gone for good. From now on any runtime may drive the wheel, as long as it
+    /// has timers.
     pub(crate) fn runtime_has_gone(&self) {
         self.parts.driver.forget_handle();
         self.parts.driver.release_handles();
@@ -305,25 +307,25 @@ impl Wheel {
         &self.parts.driver.stats.name
     }
 
-    /// Reads the clock that the wheel's timers go by.
+    /// Reads the clock that the wheel's timers use.
     #[cfg(any(feature = "hyper", feature = "quinn"))]
     pub(crate) fn now(&self) -> tokio::time::Instant {
         self.shard().read_clock()
     }
 
-    /// The moment that it is, by the same clock.
+    /// Returns the current moment of the clock that the wheel's timers use.
     #[cfg(feature = "io")]
     pub(crate) fn moment(&self) -> Moment {
         self.shard().now()
     }
 
-    /// A moment as one of wheel time. Starts a driver for that if there is none.
+    /// Converts a moment to wheel time. Starts a driver to do so if there is none.
     #[cfg(feature = "io")]
     pub(crate) fn settled(&self, moment: Moment) -> Moment {
         self.shard().settled(moment)
     }
 
-    /// The shard of the current thread.
+    /// Returns the shard of the current thread.
     #[inline]
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         let shards = &self.parts.shards;

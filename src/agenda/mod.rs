@@ -13,13 +13,13 @@ use crate::timing_wheel::{Bucket, Entry, Level, NIL, Place};
 
 pub(crate) use crate::timing_wheel::{Nanos, Tick};
 
-/// A ring has 256 buckets, so a level is a byte of a tick.
+/// A ring has 256 buckets, so each level corresponds to one byte of a tick.
 const BITS: u32 = 8;
 
-/// A bucket with no more values than this is sorted and not cascaded, once all of them are due.
+/// A bucket with no more values than this is sorted instead of cascaded, once all of them are due.
 const SHORT: usize = 32;
 
-/// What is known of the earliest deadline.
+/// Bounds of the earliest deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct First {
     pub(crate) at_least: Tick,
@@ -29,17 +29,17 @@ pub(crate) struct First {
 
 /// Values of type `T` in order of deadline, and then of insertion.
 pub(crate) struct Agenda<T> {
-    /// Values that are due by this tick are in `overdue`.
+    /// The current tick. Values that are due by then are in `overdue`.
     now: Tick,
     entries: Slab<Entry<T>>,
     overdue: Bucket,
-    /// `overdue` has to be sorted before its head is the first.
+    /// Whether `overdue` has to be sorted before its head is the first value.
     disordered: bool,
-    /// Finest first. They cover all 64 bits of a deadline.
+    /// The levels, the finest first. They cover all 64 bits of a deadline.
     levels: Box<[Level]>,
 }
 
-/// The bucket that comes next.
+/// The bucket whose values are due next.
 #[derive(Clone, Copy)]
 struct Next {
     level: usize,
@@ -70,19 +70,20 @@ impl<T> Agenda<T> {
         self.entries.len()
     }
 
-    /// How many values fit without an allocation.
+    /// Returns the number of values that fit without an allocation.
     pub(crate) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Makes room for `additional` more values.
+    /// Reserves memory for `additional` more values.
     ///
     /// # Errors
     ///
     /// Returns an error if there is not enough memory for them.
     pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
         if additional > self.capacity() - self.len() {
-            // This can fail. The slab itself would abort. It takes twice what it has, if that is more than is needed.
+            // This reports a lack of memory, for which the slab itself would abort. The slab doubles its capacity if that is more
+            // than needed.
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
             Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled))?;
@@ -96,11 +97,11 @@ impl<T> Agenda<T> {
         self.entries.shrink_to_fit();
     }
 
-    /// Puts in a value, after all that have its deadline already. Returns its cell.
+    /// Inserts a value after all values with the same deadline. Returns its cell.
     ///
     /// # Panics
     ///
-    /// Panics if there are more than four billion.
+    /// Panics if there are more than four billion values.
     #[inline]
     #[track_caller]
     pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> u32 {
@@ -113,21 +114,21 @@ impl<T> Agenda<T> {
         cell
     }
 
-    /// The deadline and the value in a cell.
+    /// Returns the deadline and the value in a cell.
     #[inline]
     pub(crate) fn get(&self, cell: u32) -> Option<(Tick, &T)> {
         let entry = self.entries.get(cell as usize)?;
         Some((entry.deadline(), entry.value.as_ref()?))
     }
 
-    /// Gives a value another deadline. It then comes after all that have this deadline already.
+    /// Sets another deadline for a value, which then comes after all other values with that deadline.
     #[inline]
     pub(crate) fn reset(&mut self, cell: u32, deadline: Tick) {
         self.unlink(cell);
         self.link(cell, deadline);
     }
 
-    /// Takes out a value. Its cell is free then.
+    /// Removes a value and frees its cell.
     #[inline]
     pub(crate) fn remove(&mut self, cell: u32) -> Option<(Tick, T)> {
         self.unlink(cell);
@@ -135,7 +136,7 @@ impl<T> Agenda<T> {
         Some((entry.deadline(), entry.value?))
     }
 
-    /// Takes out the first of the values that are due by `now`.
+    /// Removes and returns the first of the values that are due by `now`.
     #[inline]
     pub(crate) fn take_due(&mut self, now: Tick) -> Option<(Tick, T)> {
         while self.overdue.is_empty() {
@@ -154,7 +155,7 @@ impl<T> Agenda<T> {
         self.remove(self.overdue.head)
     }
 
-    /// The cell of the value that comes next, due or not. This walks one bucket.
+    /// Returns the cell of the first value, due or not. This walks one bucket.
     pub(crate) fn first_cell(&self) -> Option<u32> {
         let list = match self.overdue.is_empty() {
             true => self.next()?.list,
@@ -164,7 +165,7 @@ impl<T> Agenda<T> {
         first.map(|(_, cell)| cell)
     }
 
-    /// What is known of the earliest deadline, after a look at no more than `looks` values.
+    /// Returns bounds of the earliest deadline, after looking at no more than `looks` values.
     pub(crate) fn first(&self, looks: usize) -> Option<First> {
         let exactly = |tick| First {
             at_least: tick,
@@ -188,7 +189,7 @@ impl<T> Agenda<T> {
         })
     }
 
-    /// A tick by which the first value is due. This looks at no value.
+    /// Returns a tick by which the first value is due, without looking at any value.
     pub(crate) fn first_by(&self) -> Option<Tick> {
         match self.overdue.is_empty() {
             true => self.next().map(|next| next.end),
@@ -196,7 +197,7 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// Drops all values. The memory stays.
+    /// Drops all values, but keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.overdue = Bucket::EMPTY;
         for level in &mut self.levels {
@@ -210,14 +211,14 @@ impl<T> Agenda<T> {
         self.entries = entries;
     }
 
-    /// Moves values into free cells before them, and frees the memory that they no longer need. Calls `moved` with each value that has
-    /// another cell now.
+    /// Moves values into free cells before them, and frees the memory that they no longer need. Calls `moved` with each value
+    /// that has changed its cell.
     pub(crate) fn compact(&mut self, mut moved: impl FnMut(&T, u32)) {
         let end = self.entries.iter().next_back().map_or(0, |(cell, _)| cell + 1);
         let len = self.entries.len();
         let mut cells = vec![NIL; end - len];
         self.entries.compact(|entry, from, to| {
-            // Both fit: the links of entries are `u32` too.
+            // Both fit, because the links of entries are `u32` too.
             cells[from - len] = to as u32;
             if let Some(value) = &entry.value {
                 moved(value, to as u32);
@@ -240,7 +241,7 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// Puts a value that is in no list at the end of the list of a deadline.
+    /// Appends a value that is in no list to the list of a deadline.
     #[inline]
     fn link(&mut self, cell: u32, deadline: Tick) {
         self.entries[cell as usize].set_deadline(deadline);
@@ -249,7 +250,7 @@ impl<T> Agenda<T> {
             self.disordered |= last.is_some_and(|last| deadline < last.deadline());
             return self.overdue.push_back(&mut self.entries, cell, Place::OVERDUE);
         }
-        // There is one: the last level has no horizon.
+        // There is always such a level, because the last level has no horizon.
         let level = self.levels.iter_mut().find(|level| deadline <= level.horizon);
         if let Some(level) = level {
             level.push_back(&mut self.entries, cell, deadline);
@@ -268,7 +269,7 @@ impl<T> Agenda<T> {
         self.levels[level as usize].unlink(&mut self.entries, at as usize, prev, next);
     }
 
-    /// Moves on to a tick. A level's horizon is the end of the next coarser level's bucket that this tick is in.
+    /// Advances to a tick. A level's horizon is the end of the next coarser level's bucket that contains this tick.
     fn move_to(&mut self, now: Tick) {
         self.now = now;
         if let Some((_, levels)) = self.levels.split_last_mut() {
@@ -293,7 +294,8 @@ impl<T> Agenda<T> {
         })
     }
 
-    /// Moves on to a tick, which is in a bucket. What is due by then becomes overdue, and the others go to finer levels.
+    /// Advances to a tick in a bucket. The bucket's values that are due by then become overdue, and the others move to finer
+    /// levels.
     fn cascade(&mut self, next: Next, to: Tick) {
         self.move_to(to);
         self.levels[next.level].clear(next.begin);
@@ -320,7 +322,7 @@ impl<T> Agenda<T> {
         self.disordered = false;
     }
 
-    /// The deadlines and cells of a list, oldest first.
+    /// Returns the deadlines and cells of a list, oldest first.
     fn list(&self, list: Bucket) -> impl Iterator<Item = (Tick, u32)> {
         let mut cursor = list.head;
         std::iter::from_fn(move || {

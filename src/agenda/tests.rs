@@ -13,7 +13,7 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // Relative to now: near and far, past and to come, equal and different.
+    // Relative to now: near and far, past and future, equal and different.
     let shift = || {
         prop_oneof![
             0..4_u64,
@@ -32,7 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is in the wheel, in order of deadline and then of insertion.
+/// The contents of the agenda, in order of deadline and then of insertion.
 #[derive(Default)]
 struct Model(Vec<(Tick, u64, u32)>);
 
@@ -129,7 +129,7 @@ fn values_that_were_overdue_when_they_came_are_taken_in_order_of_deadline() {
     assert_eq!(taken, [3, 3, 7, 9].map(|deadline| (Tick(deadline), ())));
 }
 
-/// The same deadline again, as often as the ring is long, in a bucket too long to be sorted at once.
+/// The same deadline is inserted as many times as the ring is long, into a bucket too long to be sorted at once.
 #[test]
 fn values_of_one_deadline_come_in_order_of_insertion_across_cascades() {
     let mut agenda = Agenda::new();
@@ -144,7 +144,8 @@ fn values_of_one_deadline_come_in_order_of_insertion_across_cascades() {
 }
 
 impl<T> Agenda<T> {
-    /// Each value is in one list, which is that of its deadline. Lists are linked both ways, and bits tell which are in use.
+    /// Each value is in one list, which is that of its deadline. Lists are linked both ways, and the bits tell which buckets are
+    /// in use.
     fn assert_consistent(&self) {
         let mut listed = self.assert_linked(self.overdue, |deadline| {
             (deadline <= self.now).then_some(Place::OVERDUE)
@@ -152,7 +153,7 @@ impl<T> Agenda<T> {
         for level in &self.levels {
             for (at, bucket) in level.buckets.iter().enumerate() {
                 let found = self.assert_linked(*bucket, |deadline| {
-                    // The highest byte in which the deadline differs from now.
+                    // The index of the highest byte in which the deadline differs from now.
                     let level = (deadline.0 ^ self.now.0).checked_ilog2()? / 8;
                     (deadline > self.now).then(|| self.levels[level as usize].place(deadline))
                 });

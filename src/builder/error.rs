@@ -1,4 +1,4 @@
-//! Limits of each setting, and the error for a setting outside them.
+//! The limits of each setting, and the error for a setting outside them.
 
 use std::{error::Error, fmt, ops::RangeInclusive, time::Duration};
 
@@ -9,7 +9,7 @@ pub(super) const LEVELS: RangeInclusive<usize> = 1..=8;
 pub(super) const SHARDS: RangeInclusive<usize> = 1..=1024;
 pub(super) const TIMERS: RangeInclusive<usize> = 1..=u32::MAX as usize;
 
-/// Error of a wheel that could not be built.
+/// The error of a wheel that could not be built.
 ///
 /// # Examples
 ///
@@ -22,39 +22,40 @@ pub(super) const TIMERS: RangeInclusive<usize> = 1..=u32::MAX as usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A tick of less than 1 ms or more than 1 h.
+    /// The tick duration is less than 1 ms or more than 1 h.
     TickDuration {
         /// The value given.
         given: Duration,
     },
-    /// No tick per wheel, or more than 2^20.
+    /// The number of ticks per wheel is 0 or more than 2^20.
     TicksPerWheel {
         /// The value given.
         given: usize,
     },
-    /// No level, or more than 8.
+    /// The number of levels is 0 or more than 8.
     Levels {
         /// The value given.
         given: usize,
     },
-    /// No shard, or more than 1024.
+    /// The number of shards is 0 or more than 1024.
     Shards {
         /// The value given.
         given: usize,
     },
-    /// A limit of no pending timer, or of more than `u32::MAX`.
+    /// The limit on pending timers is 0 or more than `u32::MAX`.
     MaxPending {
         /// The value given.
         given: usize,
     },
-    /// A capacity of no timer, or of more than `u32::MAX`.
+    /// The capacity is 0 or more than `u32::MAX`.
     Capacity {
         /// The value given.
         given: usize,
     },
-    /// The capacity, or the product of shards, levels and ticks per wheel, is allowed, but there is not enough memory for it.
+    /// There is not enough memory, although every setting is within its limits: the capacity, or the product of shards, levels
+    /// and ticks per wheel, is too large for the machine.
     Memory {
-        /// The capacity given. If it is the buckets that do not fit, this is how many bytes they take.
+        /// The given capacity or, if the memory for the buckets does not suffice, the size of the buckets in bytes.
         given: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Settings of a wheel. Their limits are the constants in [`error`] and are checked here.
+//! The settings of a wheel. Their limits are the constants in [`error`], and are checked here.
 
 mod error;
 
@@ -31,7 +31,7 @@ impl Wheel {
             .expect("the defaults are within every limit")
     }
 
-    /// Starts a [`Builder`], for a wheel with other than the default settings.
+    /// Returns a [`Builder`] for a wheel with other settings than the defaults.
     ///
     /// # Examples
     ///
@@ -47,13 +47,13 @@ impl Wheel {
 }
 
 impl Default for Wheel {
-    /// The same as [`Wheel::new`].
+    /// Creates a wheel with the default settings, as [`Wheel::new`] does.
     fn default() -> Wheel {
         Wheel::new()
     }
 }
 
-/// The settings of a wheel to be built.
+/// A builder for a wheel with other settings than the defaults.
 ///
 /// # Examples
 ///
@@ -102,10 +102,10 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets how long a tick is, which is the precision of every timer.
+    /// Sets the duration of a tick, which is the precision of every timer.
     ///
-    /// From 1 ms to 1 h. The default is 1 ms. Timers of one tick are woken together, so a longer tick saves wake-ups where tens of
-    /// thousands of timers a second run out, or on battery.
+    /// The duration can be from 1 ms to 1 h, and the default is 1 ms. Timers of the same tick are woken together, so a longer
+    /// tick saves wake-ups where tens of thousands of timers per second expire, or on battery.
     ///
     /// # Examples
     ///
@@ -121,9 +121,9 @@ impl Builder {
         }
     }
 
-    /// Sets how many buckets one level has, rounded up to a power of two.
+    /// Sets the number of buckets in one level, rounded up to a power of two.
     ///
-    /// From 1 (taken as 2) to 2^20. The default is 512.
+    /// The number can be from 1 (taken as 2) to 2^20, and the default is 512.
     ///
     /// # Examples
     ///
@@ -139,10 +139,12 @@ impl Builder {
         }
     }
 
-    /// Sets how many levels the wheel has. With 1 it is Netty's wheel, with more it is Kafka's hierarchy.
+    /// Sets the number of levels.
     ///
-    /// From 1 to 8. The default is 4. No deadline is too far away, even with 1 level: a timer beyond the last level is looked at
-    /// once in each round of that level.
+    /// A wheel with 1 level is like Netty's, and one with more is like Kafka's hierarchy.
+    ///
+    /// The number can be from 1 to 8, and the default is 4. No deadline is too far away, even with 1 level: a timer beyond the
+    /// last level is looked at once per round of that level.
     ///
     /// # Examples
     ///
@@ -154,10 +156,11 @@ impl Builder {
         Builder { levels, ..self }
     }
 
-    /// Sets how many shards the wheel has, rounded up to a power of two. So many threads can start timers without waiting for
-    /// each other's locks.
+    /// Sets the number of shards, rounded up to a power of two.
     ///
-    /// From 1 to 1024. The default is the number of cores of the machine.
+    /// As many threads as there are shards can start timers without waiting for each other's locks.
+    ///
+    /// The number can be from 1 to 1024, and the default is the number of cores of the machine.
     ///
     /// # Examples
     ///
@@ -173,9 +176,9 @@ impl Builder {
         }
     }
 
-    /// Reserves memory for this many timers at the start, divided evenly among the shards.
+    /// Reserves memory for `capacity` timers when the wheel is built, divided evenly among the shards.
     ///
-    /// From 1 to `u32::MAX`. By default nothing is reserved, and the arenas grow as they are used.
+    /// The capacity can be from 1 to `u32::MAX`. By default no memory is reserved, and the arenas grow as they are used.
     ///
     /// # Examples
     ///
@@ -191,10 +194,12 @@ impl Builder {
         }
     }
 
-    /// Limits how many timers may wait in the wheel at once. Others are refused with `AtCapacity`.
+    /// Limits the number of pending timers.
     ///
-    /// From 1 to `u32::MAX`. By default there is no limit. The count is exact. All shards share it, so it makes timers slower on
-    /// several workers.
+    /// Further timers are refused with `AtCapacity`.
+    ///
+    /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by all shards, so a
+    /// limit makes timers slower when several workers use them.
     ///
     /// # Examples
     ///
@@ -210,14 +215,14 @@ impl Builder {
         }
     }
 
-    /// Sets the runtime that drives the wheel. Its timers may then be awaited from any executor.
+    /// Sets the runtime that drives the wheel, whose timers can then be awaited from any executor.
     ///
-    /// By default the runtime that polls the first timer drives the wheel. When that runtime has gone, the next one that polls a
-    /// timer drives it. The same happens when the runtime given here has been shut down.
+    /// By default, the runtime that polls the first timer drives the wheel. When that runtime has ended, the next runtime that
+    /// polls a timer takes over. The same happens when the runtime given here has been shut down.
     ///
-    /// A runtime that exists but does not run, such as a current-thread one between two `block_on`s, stops the wheel that it
-    /// drives. So does one that was ended by `shutdown_background` while all its workers were blocked: until one of them is free,
-    /// no other runtime takes the wheel over.
+    /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s, stops the wheel that it
+    /// drives. So does a runtime that was ended by `shutdown_background` while all its workers were blocked: no other runtime
+    /// takes the wheel over until one of those workers is free.
     ///
     /// # Examples
     ///
@@ -237,7 +242,7 @@ impl Builder {
         }
     }
 
-    /// Sets the name of the wheel, which its `Debug` output and its `tracing` events show.
+    /// Sets the name of the wheel, which appears in its `Debug` output and its `tracing` events.
     ///
     /// # Examples
     ///
@@ -253,11 +258,14 @@ impl Builder {
         }
     }
 
-    /// Builds the wheel. It starts no task: the driver starts with the first timer.
+    /// Builds the wheel.
+    ///
+    /// This starts no task, because the driver starts with the first timer.
     ///
     /// # Errors
     ///
-    /// Returns a [`BuildError`] that names the first setting out of its limits, the value given and the values allowed.
+    /// Returns a [`BuildError`] that names the first setting outside its limits, the value given and the values allowed. Returns
+    /// [`BuildError::Memory`] if there is not enough memory.
     ///
     /// # Examples
     ///
@@ -279,7 +287,7 @@ impl Builder {
         let capacity = given.div_ceil(shards);
         let buckets = shards * TimingWheel::<Waker>::bucket_bytes(self.ticks_per_wheel, self.levels);
         let out_of_buckets = |_| BuildError::Memory { given: buckets };
-        // Ask for all of the memory at once first. Asked for it piece by piece, a machine may promise more than it has.
+        // First ask for all of the memory at once. If asked piece by piece, a machine may promise more memory than it has.
         Vec::<u8>::new()
             .try_reserve_exact(buckets)
             .map_err(out_of_buckets)?;
@@ -312,7 +320,7 @@ impl Builder {
         Ok(Wheel::assemble(shards, driver, settings))
     }
 
-    /// Returns the first setting that is out of its limits, as an error.
+    /// Returns an error for the first setting outside its limits.
     fn check_limits(&self, shards: usize) -> Result<(), BuildError> {
         let tick_duration = self.tick_duration;
         if !TICK_DURATION.contains(&tick_duration) {
@@ -344,7 +352,8 @@ impl Builder {
         self.handle.is_some()
     }
 
-    /// Checks the settings, as [`build`](Builder::build) does. There must be enough memory too, so a wheel is built and dropped.
+    /// Checks the settings as [`build`](Builder::build) does. Whether there is enough memory shows only by building a wheel,
+    /// which is then dropped.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let builder = self.clone();
         Builder {
@@ -355,9 +364,9 @@ impl Builder {
         .map(drop)
     }
 
-    /// Builds the wheel of a runtime. The settings have been checked.
+    /// Builds the wheel of a runtime from settings that have been checked.
     ///
-    /// It is not counted: each runtime has one, and it is no mistake to have many runtimes.
+    /// The wheel is not counted: each runtime has one, and having many runtimes is no mistake.
     pub(crate) fn build_current(self, runtime: &Handle) -> Wheel {
         let workers = runtime.metrics().num_workers().min(*SHARDS.end());
         let builder = Builder {
@@ -367,7 +376,7 @@ impl Builder {
             ..self
         };
         let built = builder.clone().build().or_else(|_| {
-            // There was enough memory for the capacity when it was checked. Now there is not.
+            // There was enough memory for the capacity when it was checked, but no longer.
             Builder {
                 capacity: None,
                 ..builder

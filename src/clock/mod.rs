@@ -1,4 +1,4 @@
-//! `Clock` converts between instants and wheel time. `Source` says whether a runtime's clock is real or a test's.
+//! `Clock` converts between instants and wheel time. `Source` distinguishes a real clock from one that a test controls.
 
 mod moment;
 
@@ -14,19 +14,19 @@ use crate::timing_wheel::{Tick, TickDuration};
 pub(crate) use crate::timing_wheel::Nanos;
 pub(crate) use moment::{Base, Moment, Shift};
 
-/// What a runtime's clock reads.
+/// The source of a runtime's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The machine's time, always: only a current-thread runtime can pause its clock.
+    /// The machine's time, always, because only a current-thread runtime can pause its clock.
     Machine,
-    /// The machine's time now. A test may pause the clock.
+    /// The machine's time for now, but a test may pause the clock.
     Pausable,
     /// A time that a test has paused or moved.
     Test,
 }
 
 impl Source {
-    /// The source of a runtime. This must be called in its context.
+    /// Returns the source of a runtime's clock. This must be called in the context of that runtime.
     pub(crate) fn of(runtime: &Handle) -> Source {
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => Source::Machine,
@@ -34,7 +34,7 @@ impl Source {
         }
     }
 
-    /// Looks again, in the same context: a test may have paused the clock meanwhile.
+    /// Checks again, in the same context, because a test may have paused the clock meanwhile.
     pub(crate) fn recheck(self) -> Source {
         match self {
             Source::Machine => Source::Machine,
@@ -43,13 +43,13 @@ impl Source {
         }
     }
 
-    /// Whether this is the machine's time, at least for now.
+    /// Returns whether this is the machine's time, at least for now.
     pub(crate) fn is_real(self) -> bool {
         self != Source::Test
     }
 }
 
-/// A driver's clock: how its instants map to wheel time.
+/// A driver's clock, which maps its instants to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     base: Base,
@@ -59,7 +59,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock by which `now` is `time` of the wheel.
+    /// Creates a clock by which `now` is `time` of the wheel.
     pub(crate) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
         Clock {
             base: Base(now),
@@ -81,14 +81,15 @@ impl Clock {
         self.tick
     }
 
-    /// Wheel time at an instant of this clock.
+    /// Returns wheel time at an instant of this clock.
     #[inline]
     pub(crate) fn wheel_time(&self, instant: Instant) -> Nanos {
         self.shift.to_wheel(Moment::of(instant)).wheel_time()
     }
 
-    /// For which instant to set Tokio's timer, if the driver is to come at `tick`. Auto-advance moves a test's clock by whole
-    /// milliseconds, so the driver would come up to one millisecond late. There it comes up to one earlier, and looks again.
+    /// Returns the instant to set Tokio's timer to, so that the driver runs at `tick`. Auto-advance moves a test's clock by whole
+    /// milliseconds, so the driver would run up to one millisecond late. On a test's clock it therefore runs up to one
+    /// millisecond early, and checks again.
     pub(crate) fn approach(&self, tick: Tick) -> Instant {
         let begin = self.instant_of(tick);
         match self.source.is_real() {
@@ -97,24 +98,24 @@ impl Clock {
         }
     }
 
-    /// When `tick` begins, by this clock.
+    /// Returns the beginning of `tick` by this clock.
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
         let begin = Moment::of_wheel(self.tick.start_of(tick));
         self.shift.instant(begin, self.base)
     }
 }
 
-/// By how much Tokio's timer rounds a deadline up, at most. It counts in milliseconds of its own.
+/// The most by which Tokio's timer rounds a deadline up, since it counts in milliseconds.
 pub(crate) const ROUNDING: Duration = Duration::from_nanos(999_999);
 
-/// Whether a clock is the machine's. Then a reading of it falls between two readings of the machine's clock.
+/// Returns whether a clock is the machine's, in which case a reading of it falls between two readings of the machine's clock.
 pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {
     let before = std::time::Instant::now();
     let reading = read().into_std();
     (before..=std::time::Instant::now()).contains(&reading)
 }
 
-/// `instant + duration`. If that overflows the clock, it is 30 years after `instant`, as in Tokio.
+/// Returns `instant + duration` or, if that overflows the clock, an instant 30 years after `instant`, as Tokio does.
 #[inline]
 pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
     instant

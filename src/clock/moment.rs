@@ -11,29 +11,30 @@ use tokio::time::Instant;
 
 use super::{Nanos, saturating_add};
 
-/// An instant, in nanoseconds: of a clock or, in the lower half of the range, of wheel time.
+/// An instant in nanoseconds, either of a clock or, in the lower half of the range, of wheel time.
 ///
-/// Wheel time begins with the first driver and goes on across all drivers, whatever their clocks read. A timer is converted to it once,
-/// by the [`Shift`] of the driver. While a wheel has no driver, a moment stays on the axis of the clock that it was read from, and the next
-/// driver converts it.
+/// Wheel time begins with the first driver and continues across all drivers, whatever their clocks read. A timer is converted to
+/// wheel time once, by the [`Shift`] of the driver. While a wheel has no driver, a moment stays on the axis of the clock that it
+/// was read from, and the next driver converts it.
 ///
 /// Both axes reach 73 years back from their zero, and 219 years ahead. An instant beyond that is cut to the nearest end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(u64);
 
-/// By how much the driver's clock is ahead of wheel time. It changes only when a driver with another clock comes.
+/// How far the driver's clock is ahead of wheel time. It changes only when a driver with another clock starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shift(pub(crate) u64);
 
-/// An instant of the clock, from which moments are turned back into instants.
+/// An instant of the clock, from which moments are converted back into instants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base(pub(super) Instant);
 
-/// A hasher that keeps what the `Hash` of an instant passes to it: seconds and nanoseconds, on the platforms that store those.
+/// A hasher that records what the `Hash` of an instant passes to it, which is seconds and nanoseconds on the platforms that store
+/// those.
 ///
-/// Otherwise the standard library gives them only by a subtraction, a call of sixty instructions. That is three times the cost of a
-/// reset. Through this hasher the compiler sees two loads. If an instant has other fields, `others` is set, and the subtraction is
-/// used.
+/// The standard library gives access to these fields only by a subtraction, a call of sixty instructions, which is three times
+/// the cost of a reset. Through this hasher, the compiler sees two loads. If an instant has other fields, `others` is set, and
+/// the subtraction is used.
 #[derive(Default)]
 struct Fields {
     seconds: Option<i64>,
@@ -68,9 +69,9 @@ impl Hasher for Fields {
 }
 
 impl Moment {
-    /// Set in a moment of a clock.
+    /// The bit that is set in a moment of a clock.
     const CLOCK: u64 = 1 << 63;
-    /// From the end of an axis to its zero.
+    /// The distance from the start of an axis to its zero.
     const ZERO: u64 = 1 << 61;
     const LAST: u64 = Moment::CLOCK - 1;
     /// An instant with fewer seconds than this always fits.
@@ -103,7 +104,7 @@ impl Moment {
         Moment(Moment::CLOCK | nanos.clamp(0, Moment::LAST.into()) as u64)
     }
 
-    /// The same for an instant whose fields are not seconds and nanoseconds.
+    /// Returns the moment of an instant whose fields are not seconds and nanoseconds.
     #[cold]
     fn counted(instant: Instant) -> Moment {
         static FIRST: OnceLock<Instant> = OnceLock::new();
@@ -114,13 +115,13 @@ impl Moment {
         Moment(Moment::CLOCK | nanos.min(Moment::LAST))
     }
 
-    /// A moment of wheel time.
+    /// Creates a moment of wheel time.
     #[inline]
     pub(crate) fn of_wheel(time: Nanos) -> Moment {
         Moment(Moment::ZERO.saturating_add(time.0).min(Moment::LAST))
     }
 
-    /// The moment that a word was made of.
+    /// Recreates a moment from its [`word`](Moment::word).
     #[inline]
     pub(crate) fn from_word(word: u64) -> Moment {
         Moment(word)
@@ -136,14 +137,14 @@ impl Moment {
         self.0 < Moment::CLOCK
     }
 
-    /// A moment of wheel time as the wheel counts it. Zero if it is before the wheel's first tick.
+    /// Returns a moment of wheel time as the wheel counts it, or zero if it is before the wheel's first tick.
     #[inline]
     pub(crate) fn wheel_time(self) -> Nanos {
         debug_assert!(self.is_wheel_time());
         Nanos(self.0.saturating_sub(Moment::ZERO))
     }
 
-    /// The moment that is `span` later. If that is beyond the axis, the one that is 30 years later.
+    /// Returns the moment `span` later or, if that is beyond the end of the axis, the moment 30 years later.
     #[inline]
     pub(crate) fn after(self, span: Nanos) -> Moment {
         let (end, wrapped) = self.0.overflowing_add(span.0);
@@ -164,13 +165,13 @@ impl Moment {
         (self.0 ^ other.0) < Moment::CLOCK
     }
 
-    /// Whether this is at or after `earlier`, by less than `span`.
+    /// Returns whether this is at or after `earlier`, by less than `span`.
     #[inline]
     pub(crate) fn is_within(self, span: Nanos, earlier: Moment) -> bool {
         self.0.wrapping_sub(earlier.0) < span.0
     }
 
-    /// How long it is since `earlier`. Zero if `earlier` is later, or is of the other axis.
+    /// Returns the time since `earlier`, or zero if `earlier` is later or is of the other axis.
     #[inline]
     pub(crate) fn since(self, earlier: Moment) -> Nanos {
         match self.is_of_axis_of(earlier) {
@@ -180,7 +181,7 @@ impl Moment {
     }
 }
 
-/// Moments of different axes do not compare.
+/// Moments of different axes cannot be compared.
 impl PartialOrd for Moment {
     #[inline]
     fn partial_cmp(&self, other: &Moment) -> Option<Ordering> {
@@ -194,12 +195,12 @@ impl PartialOrd for Moment {
 }
 
 impl Shift {
-    /// The shift by which `now`, a moment of the driver's clock, is `time` of the wheel.
+    /// Returns the shift by which `now`, a moment of the driver's clock, is `time` of the wheel.
     pub(crate) fn between(now: Moment, time: Nanos) -> Shift {
         Shift(now.0.wrapping_sub(Moment::of_wheel(time).0))
     }
 
-    /// A moment of either axis as one of wheel time.
+    /// Converts a moment of either axis to wheel time.
     #[inline]
     pub(crate) fn to_wheel(self, moment: Moment) -> Moment {
         match moment.is_wheel_time() {
@@ -208,13 +209,13 @@ impl Shift {
         }
     }
 
-    /// A moment of the clock as one of wheel time.
+    /// Converts a moment of the clock to wheel time.
     #[inline]
     pub(crate) fn of_clock(self, moment: Moment) -> Moment {
         Moment(moment.0.saturating_sub(self.0).min(Moment::LAST))
     }
 
-    /// A moment of either axis as an instant of the driver's clock.
+    /// Converts a moment of either axis to an instant of the driver's clock.
     pub(crate) fn instant(self, moment: Moment, base: Base) -> Instant {
         let nanos = match moment.is_wheel_time() {
             true => moment.0.saturating_add(self.0),
@@ -237,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Far within both axes.
+    /// A time far from the ends of both axes.
     const FAR: u64 = 1 << 60;
 
     proptest! {

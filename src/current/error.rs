@@ -1,4 +1,4 @@
-//! Errors for a missing current wheel, and for settings that were refused.
+//! The errors for a missing current wheel, and for default settings that were refused.
 
 use std::{error::Error, fmt};
 
@@ -6,7 +6,7 @@ use tokio::runtime::TryCurrentError;
 
 use crate::builder::BuildError;
 
-/// There is no Tokio runtime here.
+/// The error of [`Wheel::try_current`](crate::Wheel::try_current) outside a Tokio runtime.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ impl fmt::Display for NoRuntime {
 
 impl Error for NoRuntime {}
 
-/// Error of [`Builder::set_default`](crate::Builder::set_default).
+/// The error of [`Builder::set_default`](crate::Builder::set_default).
 ///
 /// # Examples
 ///
@@ -47,11 +47,11 @@ impl Error for NoRuntime {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetDefaultError {
-    /// The settings of current wheels have been given before. They are given once for a process.
+    /// The settings of current wheels have already been set, which is possible only once per process.
     AlreadySet,
-    /// A `handle` was given. But the wheel of each runtime is driven by that runtime.
+    /// The settings name a `handle`, but the wheel of each runtime is driven by that runtime.
     Handle,
-    /// A setting is out of its limits.
+    /// A setting is outside its limits.
     Build(BuildError),
 }
 

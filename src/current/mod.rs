@@ -35,37 +35,38 @@ static SETTINGS: OnceLock<Builder> = OnceLock::new();
 static REGISTRY: LazyLock<Mutex<HashMap<Id, Arc<Current>>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// The wheel that this thread found last, and the runtime that it is of.
+    /// The wheel that this thread found last, and the id of its runtime.
     static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
 }
 
-/// A runtime's wheel.
+/// The entry of a runtime and its wheel.
 struct Current {
-    /// [`GONE`], [`ALIVE`] or [`TIMED`], which are in order: each allows more than the one before.
+    /// [`GONE`], [`ALIVE`] or [`TIMED`], in ascending order: each stage allows more than the one before.
     stage: AtomicU8,
-    /// Made by whoever asks first.
+    /// Built by the first caller that needs the wheel.
     wheel: OnceLock<Wheel>,
 }
 
-/// The runtime has ended, or is about to.
+/// The runtime has ended, or is about to end.
 const GONE: u8 = 0;
-/// The runtime lives. Whether it has timers is not known.
+/// The runtime is alive. Whether it has timers is unknown.
 const ALIVE: u8 = 1;
-/// The runtime lives, and is known to have timers. Without them nothing of [`time`](crate::time) can be made.
+/// The runtime is alive and is known to have timers. Without timers, no future of [`time`](crate::time) can be created.
 const TIMED: u8 = 2;
 
 impl Wheel {
-    /// Returns the wheel of the current runtime, made at first use.
+    /// Returns the wheel of the current runtime, which is created on first use.
     ///
-    /// Each runtime has one. The runtime drives it, and its timers go by the clock of the runtime. So tests with paused clocks,
-    /// which run at the same time, do not disturb each other. Its settings are those of [`Builder::set_default`]. By default it
-    /// has as many shards as the runtime has workers. [`tickwheel::time`](crate::time) uses it.
+    /// Each runtime has one wheel, which it drives, and whose timers use the clock of that runtime. Concurrent tests with paused
+    /// clocks therefore do not disturb each other. The settings are those of [`Builder::set_default`], and by default the wheel
+    /// has as many shards as the runtime has workers. This is the wheel of [`tickwheel::time`](crate::time).
     ///
-    /// It goes when its runtime goes. A handle that is kept longer still works: the runtime that polls its timers drives them.
+    /// The wheel is dropped with its runtime. A handle that is kept longer still works: a runtime that polls its timers then
+    /// drives them.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, in Tokio's words.
+    /// Panics outside a Tokio runtime, with Tokio's message.
     ///
     /// # Examples
     ///
@@ -84,7 +85,7 @@ impl Wheel {
         with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
     }
 
-    /// Returns the wheel of the current runtime, as [`current`](Wheel::current) does, or an error.
+    /// Returns the wheel of the current runtime, as [`current`](Wheel::current) does, or an error outside a runtime.
     ///
     /// # Errors
     ///
@@ -101,15 +102,15 @@ impl Wheel {
     }
 }
 
-/// Calls `act` with the wheel of the current runtime, once that is known to have timers.
+/// Calls `act` with the wheel of the current runtime, which is known to have timers by then.
 ///
 /// # Panics
 ///
-/// Panics outside a runtime, and on one without timers, in Tokio's words.
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 #[track_caller]
 #[inline]
 pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
-    // The handle is dropped at once. Its count is shared by all workers, and the sooner it is given back, the less they meet there.
+    // The handle is dropped at once: all workers share its reference count, and contend for it less the sooner it is dropped.
     let runtime = Handle::current().id();
     let mut act = Some(act);
     let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
@@ -120,7 +121,7 @@ pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
     }
 }
 
-/// Calls `act` with the wheel that the thread found last, if that is the runtime's, and the runtime is at `stage` or beyond.
+/// Calls `act` with the wheel that this thread found last, if it belongs to `runtime` and that runtime has reached `stage`.
 #[inline]
 fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
@@ -133,21 +134,21 @@ fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option
     .flatten()
 }
 
-/// Finds the wheel of a runtime, after a check that the runtime has timers.
+/// Finds the wheel of a runtime, after checking that the runtime has timers.
 #[track_caller]
 #[cold]
 fn timed(runtime: &Handle) -> Wheel {
-    // This panics in Tokio's own words if there are none.
+    // Tokio panics here, with its own message, if the runtime has no timers.
     drop(tokio::time::sleep(Duration::ZERO));
     let current = find(runtime);
-    // If the runtime has gone meanwhile, it stays gone.
+    // A runtime that has ended meanwhile stays `GONE`.
     let _ = current
         .stage
         .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
     current.wheel().clone()
 }
 
-/// Finds a runtime's wheel or makes it, and has the thread keep it.
+/// Finds or creates the wheel of a runtime, and caches it for this thread.
 #[cold]
 fn find(runtime: &Handle) -> Arc<Current> {
     let id = runtime.id();
@@ -159,17 +160,17 @@ fn find(runtime: &Handle) -> Arc<Current> {
         current.stage.load(Ordering::Relaxed) == GONE
     };
     if is_gone {
-        // The keeper may have been dropped before the wheel was made, and could not tell it then.
+        // The keeper may have been dropped before the wheel existed, and so could not tell the wheel.
         current.runtime_has_gone();
         return current;
     }
-    // What was kept before is dropped outside the borrow: its drop may run other code, which may come here.
+    // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
     let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
     drop(former);
     current
 }
 
-/// Registers a wheel for a runtime, to be made later. If another thread was first, this returns the one of that thread.
+/// Registers an entry for a runtime, whose wheel is built later. If another thread was first, this returns that thread's entry.
 fn register(id: Id, runtime: &Handle) -> Arc<Current> {
     let current = Arc::new(Current {
         stage: AtomicU8::new(ALIVE),
@@ -179,7 +180,7 @@ fn register(id: Id, runtime: &Handle) -> Arc<Current> {
         id,
         current: current.clone(),
     };
-    // No lock is held here: a runtime that has been shut down drops the keeper at once, and that takes the lock.
+    // No lock is held here, because a runtime that has been shut down drops the keeper at once, which takes the lock.
     let task = runtime.spawn(keeper.keep());
     let first = {
         let mut registry = lock(&REGISTRY);
@@ -203,7 +204,8 @@ impl Current {
         self.wheel.get().expect("it has been made by whoever found it")
     }
 
-    /// Tells the wheel that its runtime has gone. Whoever polls what is left on it then drives it, until nothing is left.
+    /// Tells the wheel that its runtime has ended. From now on a runtime that polls one of the remaining timers drives the wheel,
+    /// until none is left.
     fn runtime_has_gone(&self) {
         if let Some(wheel) = self.wheel.get() {
             wheel.runtime_has_gone();
@@ -211,7 +213,7 @@ impl Current {
     }
 }
 
-/// Tells by its drop that a runtime ends.
+/// A task whose drop shows that its runtime ends.
 struct Keeper {
     id: Id,
     current: Arc<Current>,
@@ -235,13 +237,13 @@ impl Drop for Keeper {
                 }
                 _ => None,
             };
-            // The memory for many runtimes at once is not kept when all have ended.
+            // The memory for many runtimes is not kept once all of them have ended.
             let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
             (removed, emptied)
         };
         drop(removed);
         self.current.runtime_has_gone();
-        // Most often the thread that was in the runtime is the one that ends it.
+        // Usually, the thread that ends a runtime is the one that was in it.
         let kept = LAST.try_with(|last| {
             let mut last = last.try_borrow_mut().ok()?;
             last.take_if(|(_, kept)| Arc::ptr_eq(kept, &self.current))
@@ -251,14 +253,16 @@ impl Drop for Keeper {
 }
 
 impl Builder {
-    /// Makes these the settings of every current wheel that is made from now on, in this process.
+    /// Makes these the settings of every current wheel that is created from now on in this process.
     ///
-    /// Call it once, at the start of the program. Wheels that runtimes have already keep the settings that they were made with.
+    /// Call this once, at the start of the program. Wheels that runtimes already have keep the settings that they were created
+    /// with.
     ///
     /// # Errors
     ///
-    /// Returns a [`SetDefaultError`] if settings have been given before, if they are out of their limits, or if they name a
-    /// [`handle`](Builder::handle): a current wheel is driven by its own runtime. After a refused call another one may succeed.
+    /// Returns a [`SetDefaultError`] if default settings have already been set, if a setting is outside its limits, or if a
+    /// [`handle`](Builder::handle) was given, because a current wheel is driven by its own runtime. After a refused call, another
+    /// call may succeed.
     ///
     /// # Examples
     ///

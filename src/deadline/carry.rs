@@ -1,4 +1,4 @@
-//! `carry`: the caller's scope, taken along.
+//! `carry`: takes the caller's scope along into a spawned task.
 
 use std::{
     future::{Future, IntoFuture},
@@ -11,23 +11,24 @@ use pin_project_lite::pin_project;
 use super::{Within, current, within::End};
 use crate::time::error::Elapsed;
 
-/// Takes the scope of the caller along with `future`, for a task that is spawned.
+/// Wraps `future` in the caller's scope, for a task that is to be spawned.
 ///
-/// The future has until the deadline that is [`current`] at the call, and keeps it after the caller's scope has ended, so a task ends
-/// when its parent would. Outside a scope there is no limit. Polled inside another scope, it has until the sooner of the two. It is
-/// otherwise a scope as [`until`](super::until) makes it. The caller's scope does not wait for a [`shield`](super::shield()) in it.
+/// The future has until the deadline that is [`current`] at the call, and keeps that deadline after the caller's scope has ended,
+/// so a task ends when its parent would. Outside a scope there is no limit. If the future is polled inside another scope, the
+/// sooner of the two deadlines holds. In every other respect it is a scope like that of [`until`](super::until). The caller's
+/// scope does not wait for a [`shield`](super::shield()) inside the carried future.
 ///
 /// # Cancellation
 ///
-/// As [`within`](super::within).
+/// Dropping the future drops the wrapped future inside its scope, as for [`within`](super::within).
 ///
 /// # Panics
 ///
-/// As [`within`](super::within) does.
+/// Panics in the same cases as [`within`](super::within).
 ///
 /// # Errors
 ///
-/// It resolves to [`Elapsed`] at the deadline.
+/// The future resolves to [`Elapsed`] at the deadline.
 ///
 /// # Examples
 ///
@@ -53,7 +54,7 @@ pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
 pin_project! {
     /// The future returned by [`carry`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels it.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Scopes that are counted under a label.
+//! Scopes counted under a label.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use crate::{labelled::Labelled, labels::Count};
 
-/// Counts the beginning of a scope, and how it ends: as cancelled, if it is dropped before.
+/// Counts the first poll of a scope and its outcome. A scope that is dropped before it ends counts as cancelled.
 #[derive(Debug)]
 pub(super) struct Counted {
     labelled: Labelled,
-    /// From the first poll to the end: the deadline, and how long it was until then.
+    /// The deadline, and the time until then at the first poll. It is `Some` from the first poll to the end of the scope.
     begun: Option<(Instant, Duration)>,
 }
 
@@ -30,7 +30,7 @@ impl Counted {
         }
     }
 
-    /// Counts a completion, by how many tenths of the time are left.
+    /// Counts a completion by how many tenths of the time are left.
     pub(super) fn complete(&mut self) {
         if let Some((deadline, total)) = self.begun {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
-//! The scope that a thread is in, and the shields that are pending in a scope.
+//! The current scope of a thread, and the shields that are pending in a scope.
 //!
-//! While a scope is polled, its deadline is in a thread-local. Its [`Shields`] are there too, once it has some: a scope without a
-//! shield allocates nothing.
+//! While a scope is polled, its deadline is in a thread-local, and so are its [`Shields`] once it has some. A scope without a shield
+//! allocates nothing.
 
 use std::{
     cell::Cell,
@@ -19,13 +19,14 @@ use crate::sync::{Mutex, lock};
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// It has no destructor: with one, every access would ask whether that has run. No scope is left open on a thread that ends.
+    /// `ManuallyDrop`, so that the thread-local has no destructor: with one, every access would check whether it has run. Nothing
+    /// leaks, because no scope is left open on a thread that ends.
     static SHIELDS: Cell<Option<ManuallyDrop<Arc<Shields>>>> = const { Cell::new(None) };
 }
 
 /// Returns the deadline of the current scope, or `None` outside a scope and inside a [`shield`](super::shield()).
 ///
-/// In nested scopes it is the soonest. It stays what it is after it has passed.
+/// In nested scopes it is the soonest deadline. A deadline that has passed is still returned.
 ///
 /// # Examples
 ///
@@ -51,7 +52,7 @@ pub fn current() -> Option<Instant> {
     DEADLINE.get()
 }
 
-/// Returns how long it is until the deadline of the current scope: zero if that has passed, and `None` outside a scope.
+/// Returns the time until the deadline of the current scope: zero if the deadline has passed, and `None` outside a scope.
 ///
 /// # Examples
 ///
@@ -73,7 +74,7 @@ pub fn remaining() -> Option<Duration> {
     current().map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// The sooner of two deadlines, either of which may be missing.
+/// Returns the sooner of two deadlines, either of which may be missing.
 pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -81,7 +82,7 @@ pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
     }
 }
 
-/// Calls `act` inside a scope, whose pending shields are `shields`. Without a deadline, it is outside of all scopes.
+/// Calls `act` inside a scope whose pending shields are `shields`. Without a deadline, `act` runs outside all scopes.
 pub(super) fn inside<R>(
     deadline: Option<Instant>,
     shields: &mut Option<Arc<Shields>>,
@@ -115,7 +116,7 @@ pub(super) fn poll_inside<F: Future>(
     })
 }
 
-/// Goes back to the scope around, after a panic too.
+/// Restores the enclosing scope when dropped, also during a panic.
 struct Inside<'a> {
     outer: Option<Instant>,
     outer_shields: Option<ManuallyDrop<Arc<Shields>>>,
@@ -133,25 +134,26 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// The shields that are pending in a scope.
+/// The pending shields of a scope.
 #[derive(Debug, Default)]
 pub(super) struct Shields(Mutex<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {
     count: usize,
-    /// Makes the scope around wait as well. It is there only while shields are pending.
+    /// Makes the enclosing scope wait as well. It is set only while shields are pending.
     outer: Option<Hold>,
-    /// Wakes the task of a scope that has elapsed and waits for its shields. A shield may end in another task, if it was moved there.
+    /// Wakes the task of a scope that has elapsed and waits for its shields. This is needed because a shield may have been moved
+    /// to another task and end there.
     elapsed: Option<Waker>,
 }
 
-/// A pending shield's hold on its scope, which does not end before it.
+/// The hold of a pending shield on its scope, which does not end before the shield does.
 #[derive(Debug)]
 pub(super) struct Hold(Arc<Shields>);
 
 impl Hold {
-    /// Holds the current scope, if there is one.
+    /// Creates a hold on the current scope, if there is one.
     pub(super) fn current() -> Option<Hold> {
         current()?;
         let shields = SHIELDS.take().map_or_else(Arc::default, ManuallyDrop::into_inner);
@@ -177,9 +179,9 @@ impl Drop for Hold {
 }
 
 impl Shields {
-    /// Has the current scope, which is around the one of these shields, wait for them too.
+    /// Makes the current scope, which encloses the one of these shields, wait for them too.
     fn hold_outer(&self) {
-        // What was held before is dropped last, without the lock.
+        // The previous hold is dropped last, when the lock has been released.
         let mut outer = Hold::current();
         let mut pending = lock(&self.0);
         if pending.count > 0 {
@@ -187,7 +189,7 @@ impl Shields {
         }
     }
 
-    /// Whether shields are pending. If so, `waker` is woken when none is any more.
+    /// Returns whether shields are pending. If so, `waker` is woken when the last of them ends.
     pub(super) fn are_pending(&self, waker: &Waker) -> bool {
         let mut elapsed = Some(waker.clone());
         let mut pending = lock(&self.0);

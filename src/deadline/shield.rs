@@ -1,4 +1,4 @@
-//! `shield`: clean-up that must end.
+//! `shield`: protects clean-up that must complete from deadlines.
 
 use std::{
     future::{Future, IntoFuture},
@@ -10,20 +10,21 @@ use pin_project_lite::pin_project;
 
 use super::scope::{Hold, inside, poll_inside};
 
-/// Keeps deadlines out of `future`, and has the scopes around wait for it.
+/// Keeps deadlines from stopping `future`, and makes the scopes around it wait until it completes.
 ///
-/// Inside, [`current`](super::current) is `None`. From its first pending poll until it completes or is dropped, a scope around it that
-/// elapses waits. The scope then drops the rest and returns `Elapsed`. It can wait only by polling its future as a whole, so what runs
-/// beside the shield goes on too, with nothing left. This is the shielded cancel scope of trio. A shield that has not been polled when
-/// the scope elapses does not start any more.
+/// Inside the shield, [`current`](super::current) is `None`. From the shield's first pending poll until it completes or is
+/// dropped, an enclosing scope that elapses waits for it, and only then drops everything else and returns `Elapsed`. Because the
+/// scope can wait only by polling its future as a whole, code that runs beside the shield keeps running too, with no time
+/// remaining. This is the shielded cancel scope of trio. A shield that has not been polled by the time the scope elapses never
+/// starts.
 ///
-/// Use it for what must not stop halfway, such as a commit or the return of a connection, and limit it in itself:
-/// `shield(within(duration, clean_up))`.
+/// Use a shield for work that must not stop halfway, such as a commit or the return of a connection to its pool, and give it a
+/// limit of its own: `shield(within(duration, clean_up))`.
 ///
 /// # Cancellation
 ///
-/// Dropping the shield drops the future. It protects from deadlines, not from a `select!` or an abort: for that, spawn a task. The
-/// destructors inside it see no deadline either.
+/// Dropping the shield drops the future. A shield protects from deadlines, but not from a `select!` or an abort; to protect from
+/// those, spawn a task. The destructors inside the shield see no deadline either.
 ///
 /// # Examples
 ///
@@ -40,7 +41,7 @@ use super::scope::{Hold, inside, poll_inside};
 ///         committed = true;
 ///     })
 ///     .await;
-///     std::future::pending::<()>().await // there is no time for more
+///     std::future::pending::<()>().await // no time is left for this
 /// });
 /// assert!(transaction.await.is_err());
 /// assert!(committed);
@@ -56,7 +57,7 @@ pub fn shield<F: IntoFuture>(future: F) -> Shield<F::IntoFuture> {
 pin_project! {
     /// The future returned by [`shield`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels it.
     ///
     /// # Examples
     ///
@@ -76,7 +77,7 @@ pin_project! {
         // `None` once it has completed.
         #[pin]
         future: Option<F>,
-        // On the scope in which it was polled last, while it is pending.
+        // The hold on the scope in which the shield was last polled, while the shield is pending.
         hold: Option<Hold>,
     }
 
@@ -93,7 +94,7 @@ impl<F: Future> Future for Shield<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let polled = poll_inside(None, &mut None, this.future, cx);
-        // It may have moved to another scope.
+        // The shield may have moved to another scope.
         *this.hold = polled.is_pending().then(Hold::current).flatten();
         polled
     }

@@ -1,4 +1,4 @@
-//! `timeout`: a limit for one call, which is never longer than what is left.
+//! `timeout`: a limit for one call, which is never longer than the remaining time of its scope.
 
 use std::{
     error, fmt,
@@ -15,20 +15,22 @@ use super::{Within, current, within};
 
 /// Requires `future` to complete before `duration` has passed since its first poll, or before the deadline of the current scope.
 ///
-/// It says which of the two came first, so that a caller retries after a timeout, and gives up at the deadline. It is a scope itself:
-/// inside, [`current`](super::current) is the sooner of the two. All else is as in [`within`](super::within).
+/// The error tells which of the two came first, so that a caller can retry after a timeout and give up at the deadline. The
+/// timeout is a scope itself: inside it, [`current`](super::current) is the sooner of the two. In every other respect it behaves
+/// as [`within`](super::within) does.
 ///
 /// # Cancellation
 ///
-/// As [`within`](super::within).
+/// Dropping the timeout drops the future and cancels the timer, as for [`within`](super::within).
 ///
 /// # Panics
 ///
-/// As [`within`](super::within) does.
+/// Panics in the same cases as [`within`](super::within).
 ///
 /// # Errors
 ///
-/// It resolves to a [`LimitError`] when the time runs out: to `Deadline` if that of a scope around is not later than its own.
+/// The future resolves to a [`LimitError`] when the time runs out. The error is `Deadline` if the deadline of the enclosing scope
+/// is not later than that of the call.
 ///
 /// # Examples
 ///
@@ -57,7 +59,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Limited<F::IntoF
 pin_project! {
     /// The future returned by [`timeout`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels it.
     ///
     /// # Examples
     ///
@@ -93,7 +95,7 @@ impl<F: Future> Future for Limited<F> {
     }
 }
 
-/// Which limit of a [`timeout`] has elapsed.
+/// The limit of a [`timeout`] that has elapsed.
 ///
 /// # Examples
 ///
@@ -106,9 +108,9 @@ impl<F: Future> Future for Limited<F> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitError {
-    /// That of the call. There is time for another one.
+    /// The limit of the call itself elapsed, so there is time for another call.
     Timeout,
-    /// The deadline of the scope around.
+    /// The deadline of the enclosing scope has passed.
     Deadline,
 }
 

@@ -1,4 +1,4 @@
-//! `within` and `until`: a future that has until a deadline, with all that it awaits.
+//! `within` and `until`: scopes, which give a future and all that it awaits until a deadline.
 
 use std::{
     future::{Future, IntoFuture},
@@ -20,19 +20,20 @@ use crate::{
     labels::Count, time::error::Elapsed, wheel::Wheel,
 };
 
-/// Gives `future`, and all that it awaits, until `duration` has passed since its first poll, on the current wheel.
+/// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the current
+/// wheel.
 ///
-/// Inside another scope, the sooner of the two deadlines holds. The future is polled first: one that is ready succeeds, even with
-/// nothing left. `Duration::MAX` is taken as 30 years.
+/// Inside another scope, the sooner of the two deadlines holds. The future is polled first, and succeeds if it is ready, even
+/// with no time remaining. `Duration::MAX` is taken as 30 years.
 ///
 /// # Cancellation
 ///
-/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future before it returns, after
-/// all pending [`shield`](super::shield())s inside have completed. Either way, the destructors run inside the scope.
+/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future before it returns,
+/// after all pending [`shield`](super::shield())s inside have completed. Either way, the destructors run inside the scope.
 ///
 /// # Panics
 ///
-/// The first pending poll panics outside a Tokio runtime, and on one without timers, in Tokio's words.
+/// The first pending poll panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 ///
 /// # Errors
 ///
@@ -57,21 +58,22 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
     Within::new(End::After(duration), None, future)
 }
 
-/// Gives `future`, and all that it awaits, until `deadline`, on the current wheel.
+/// Requires `future`, with all that it awaits, to complete before `deadline`, on the current wheel.
 ///
-/// It is [`within`] for an instant. One that has passed is kept as it is. Then the scope elapses at its first pending poll.
+/// This is [`within`] with an instant instead of a duration. If the deadline has passed, the scope elapses at its first pending
+/// poll, and [`current`] inside still returns that deadline.
 ///
 /// # Cancellation
 ///
-/// As [`within`].
+/// Dropping the scope drops the future and cancels the timer, as for [`within`].
 ///
 /// # Panics
 ///
-/// As [`within`] does.
+/// Panics in the same cases as [`within`].
 ///
 /// # Errors
 ///
-/// As [`within`] does.
+/// Fails in the same cases as [`within`].
 ///
 /// # Examples
 ///
@@ -90,7 +92,9 @@ pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFutur
 }
 
 impl Wheel {
-    /// Gives `future`, and all that it awaits, until `duration` has passed since its first poll: [`deadline::within`] on this wheel.
+    /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll.
+    ///
+    /// This is [`deadline::within`] on this wheel.
     ///
     /// [`deadline::within`]: crate::deadline::within
     ///
@@ -111,7 +115,9 @@ impl Wheel {
         Within::new(End::After(duration), Some(self.sleep_or_tokio(duration)), future)
     }
 
-    /// Gives `future`, and all that it awaits, until `deadline`: [`deadline::until`] on this wheel.
+    /// Requires `future`, with all that it awaits, to complete before `deadline`.
+    ///
+    /// This is [`deadline::until`] on this wheel.
     ///
     /// [`deadline::until`]: crate::deadline::until
     ///
@@ -138,10 +144,10 @@ impl Wheel {
 }
 
 impl Labelled {
-    /// Makes a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts what comes of it.
+    /// Creates a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts its outcome under the label.
     ///
-    /// It counts as a [`timeout`](Labelled::timeout) of this label does, except that no scope is refused. In a scope around, what
-    /// counts is how much was left of the sooner of the two.
+    /// The scope counts like a [`timeout`](Labelled::timeout) of this label, except that no scope is refused. Inside another
+    /// scope, the time left is counted with respect to the sooner of the two deadlines.
     ///
     /// # Examples
     ///
@@ -161,7 +167,8 @@ impl Labelled {
         self.wheel().within(duration, future).counted(Counted::new(self))
     }
 
-    /// Makes a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts what comes of it.
+    /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its outcome under the
+    /// label.
     ///
     /// # Examples
     ///
@@ -183,7 +190,7 @@ impl Labelled {
     }
 }
 
-/// A scope of `left`, for the future that `make` makes inside it. The time counts from now.
+/// Creates a scope that ends `left` from now, for the future that `make` creates inside it.
 #[cfg(feature = "tower")]
 pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
     let end = left.map_or(End::Never, |left| End::At(saturating_add(Instant::now(), left)));
@@ -194,7 +201,7 @@ pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOn
 pin_project! {
     /// The future returned by [`within`], [`until`], [`Wheel::within`] and [`Wheel::until`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels it.
     ///
     /// # Examples
     ///
@@ -216,7 +223,7 @@ pin_project! {
         future: Option<F>,
         end: End,
         timer: Option<FallbackSleep>,
-        // What the timer waits for.
+        // The deadline that the timer waits for.
         armed: Option<Instant>,
         shields: Option<Arc<Shields>>,
         counted: Option<Box<Counted>>,
@@ -233,10 +240,10 @@ pin_project! {
     }
 }
 
-/// When a scope ends by itself.
+/// When a scope elapses, apart from the scopes around it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// So long after the first poll, which has not come yet.
+    /// This duration after the first poll, which is still to come.
     After(Duration),
     At(Instant),
     Never,
@@ -272,7 +279,7 @@ impl<F: Future> Within<F> {
         self
     }
 
-    /// The deadline of the scope's own, if it has one and has been polled.
+    /// Returns the scope's own deadline, if it has one and has been polled.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.end.deadline()
     }
@@ -298,7 +305,7 @@ impl<F: Future> Future for Within<F> {
             }
             return Poll::Ready(Ok(output));
         }
-        // Only a carried future may have none.
+        // There is no deadline only if the scope has no end of its own and no scope is around it.
         let Some(deadline) = deadline else {
             return Poll::Pending;
         };
@@ -318,7 +325,7 @@ impl<F: Future> Future for Within<F> {
     }
 }
 
-/// Waits until `deadline`. This part does not depend on the type of the future.
+/// Waits until `deadline`. Being independent of the future's type, it is compiled once.
 fn poll_timer(
     deadline: Instant,
     armed: &mut Option<Instant>,
@@ -337,7 +344,7 @@ fn poll_timer(
                 budget::poll_spend(cx)
             };
         }
-        // The time has begun to count, or the scope around has changed.
+        // The duration has begun to count, or the enclosing scope has changed.
         Some(sleep) => {
             sleep.reset(deadline);
             sleep

@@ -1,4 +1,4 @@
-//! Entries of a queue: keys, deadlines, and the order in which they expire.
+//! The entries of a queue: keys, deadlines, and the order in which entries expire.
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
@@ -7,18 +7,18 @@ use tokio::time::Instant;
 use super::{Expired, Key, key::Sequence};
 use crate::agenda::{Agenda, First, Nanos, Tick};
 
-/// The tick from which all are counted. An instant within 292 years of it, before or after, has a tick.
+/// The tick from which all others are counted. Every instant within 292 years of it, before or after, has a tick of its own.
 const ORIGIN: Tick = Tick(1 << 63);
 
-/// The entries. A tick is a nanosecond here: no deadline is rounded, and the agenda keeps it for us.
+/// The entries. A tick is a nanosecond here, so no deadline is rounded, and the agenda stores each deadline as its tick.
 pub(super) struct Entries<T> {
     agenda: Agenda<Entry<T>>,
     /// The instant of [`ORIGIN`].
     origin: Option<Instant>,
     sequence: Sequence,
-    /// The cells of entries that a compaction has moved. Their keys name the cells in which they were before.
+    /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
     moved: HashMap<NonZeroU64, u32>,
-    /// Deadlines too far away to have a tick.
+    /// Deadlines too far away to have a tick of their own.
     beyond: HashMap<NonZeroU64, Instant>,
 }
 
@@ -60,7 +60,7 @@ impl<T> Entries<T> {
         self.beyond.shrink_to_fit();
     }
 
-    /// The tick of an instant.
+    /// Returns the tick of an instant.
     #[inline]
     pub(super) fn tick_of(&mut self, instant: Instant) -> Tick {
         let origin = self.origin();
@@ -70,7 +70,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// The tick so long after an instant.
+    /// Returns the tick that is `duration` after an instant.
     #[inline]
     pub(super) fn tick_after(&mut self, instant: Instant, duration: Duration) -> Tick {
         Tick(self.tick_of(instant).0.saturating_add(Nanos::passed(duration).0))
@@ -84,19 +84,20 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Counts ticks from now. The agenda is advanced to [`ORIGIN`] before anything is put into it.
+    /// Makes now the origin of ticks. The agenda is advanced to [`ORIGIN`] before anything is put into it.
     #[cold]
     fn begin(&mut self) -> Instant {
         self.agenda.take_due(ORIGIN);
         *self.origin.insert(Instant::now())
     }
 
-    /// The instant of a tick. For a tick that stands for all beyond it, this is an instant as far away as that tick.
+    /// Returns the instant of a tick. For the first and the last tick, which stand for everything beyond them, this is the
+    /// instant of the tick itself.
     pub(super) fn instant_of(&mut self, tick: Tick) -> Instant {
         instant_of(tick, self.origin())
     }
 
-    /// Puts in a value that is due at an instant, which is `tick`.
+    /// Inserts a value that is due at `deadline`, whose tick is `tick`.
     #[inline]
     pub(super) fn insert(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
         let sequence = self.sequence.draw();
@@ -105,7 +106,7 @@ impl<T> Entries<T> {
         Key { sequence, cell }
     }
 
-    /// Records a deadline that is about to be set, if it is beyond the last tick.
+    /// Records a deadline that is about to be set, if it has no tick of its own.
     #[inline]
     fn prepare_deadline(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
         if is_beyond(tick) {
@@ -113,7 +114,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// The cell of a key's entry, if that is still in the queue.
+    /// Returns the cell of a key's entry, if that entry is still in the queue.
     #[inline]
     pub(super) fn find(&self, key: &Key) -> Option<u32> {
         if self.is_in(key.cell, key.sequence) {
@@ -129,7 +130,7 @@ impl<T> Entries<T> {
             .is_some_and(|(_, entry)| entry.sequence == sequence)
     }
 
-    /// The deadline of what is in a cell, as it was asked for.
+    /// Returns the deadline of the entry in a cell, exactly as it was set.
     pub(super) fn deadline(&self, cell: u32) -> Option<Instant> {
         let (tick, entry) = self.agenda.get(cell)?;
         match is_beyond(tick) {
@@ -138,7 +139,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Gives what is in a cell another deadline, and returns the tick it had.
+    /// Sets another deadline for the entry in a cell, and returns the tick of the old one.
     #[inline]
     pub(super) fn reset(
         &mut self,
@@ -156,14 +157,14 @@ impl<T> Entries<T> {
         Some(from)
     }
 
-    /// Takes out what is in a cell, which [`find`](Entries::find) has returned.
+    /// Removes the entry in a cell that [`find`](Entries::find) has returned.
     #[inline]
     pub(super) fn remove(&mut self, cell: u32) -> Option<(Tick, Expired<T>)> {
         let (tick, entry) = self.agenda.remove(cell)?;
         Some((tick, self.make_expired(tick, entry)?))
     }
 
-    /// Takes out the first entry that is due by `now`.
+    /// Removes and returns the first entry that is due by `now`.
     #[inline]
     pub(super) fn take_due(&mut self, now: Tick) -> Option<Expired<T>> {
         let (tick, entry) = self.agenda.take_due(now)?;
@@ -179,12 +180,12 @@ impl<T> Entries<T> {
             true => self.beyond.remove(&sequence)?,
             false => instant_of(tick, self.origin?),
         };
-        // The entry has gone, so no cell is right.
+        // The entry has been removed, so no cell would be right.
         let key = Key { sequence, cell: 0 };
         Some(Expired { value, key, deadline })
     }
 
-    /// The key of what comes next.
+    /// Returns the key of the entry that is due first.
     pub(super) fn peek(&self) -> Option<Key> {
         let cell = self.agenda.first_cell()?;
         let (_, entry) = self.agenda.get(cell)?;
@@ -192,12 +193,12 @@ impl<T> Entries<T> {
         Some(Key { sequence, cell })
     }
 
-    /// What is known of the earliest deadline after a look at no more than `looks` entries.
+    /// Returns bounds of the earliest deadline, found by looking at no more than `looks` entries.
     pub(super) fn first(&self, looks: usize) -> Option<First> {
         self.agenda.first(looks)
     }
 
-    /// A tick by which the first entry is due, found without a look at any.
+    /// Returns a tick by which the first entry is due, without looking at any entry.
     pub(super) fn first_by(&self) -> Option<Tick> {
         self.agenda.first_by()
     }
@@ -218,13 +219,13 @@ impl<T> Entries<T> {
     }
 }
 
-/// Whether a tick stands for all that is beyond it too.
+/// Returns whether a tick also stands for every instant beyond it.
 #[inline]
 fn is_beyond(tick: Tick) -> bool {
     tick == Tick::ZERO || tick == Tick::MAX
 }
 
-/// The instant of a tick counted from `origin`.
+/// Returns the instant of a tick counted from `origin`.
 fn instant_of(tick: Tick, origin: Instant) -> Instant {
     let instant = match tick.0.checked_sub(ORIGIN.0) {
         Some(after) => origin.checked_add(Duration::from_nanos(after)),

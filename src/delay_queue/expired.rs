@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Key;
 
-/// An entry that has left a [`DelayQueue`](super::DelayQueue): it expired or was removed.
+/// An entry that has left a [`DelayQueue`](super::DelayQueue), because it expired or was removed.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ use super::Key;
 pub struct Expired<T> {
     pub(super) value: T,
     pub(super) key: Key,
-    /// The deadline, and the instant from which ticks are counted. The deadline is worked out only for those who ask for it.
+    /// The deadline exactly as it was set.
     pub(super) deadline: Instant,
 }
 
@@ -44,17 +44,17 @@ impl<T> Expired<T> {
         &mut self.value
     }
 
-    /// Returns the value.
+    /// Consumes the entry and returns its value.
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// Returns the deadline of the entry: the very instant for which it was last set, not rounded.
+    /// Returns the deadline of the entry, which is exactly the instant it was last set to, without rounding.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Returns the key by which the entry was known.
+    /// Returns the key that the entry had in the queue.
     pub fn key(&self) -> Key {
         self.key
     }

@@ -1,4 +1,4 @@
-//! Keys, and the sequence numbers by which each names one entry forever.
+//! Keys, and the sequence numbers that make each key unique.
 
 use std::{
     fmt,
@@ -7,9 +7,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The name of one entry of a [`DelayQueue`](super::DelayQueue).
+/// A key that identifies one entry of a [`DelayQueue`](super::DelayQueue).
 ///
-/// A key names one entry for ever: once that has left its queue, the key names nothing, in this queue or any other.
+/// A key is never reused: once its entry has left the queue, the key identifies nothing, in this queue or any other.
 ///
 /// # Examples
 ///
@@ -33,9 +33,9 @@ use std::{
 /// ```
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// Each entry of the process has its own. A process does not use up 64 bits.
+    /// Unique in the process, which cannot use up 64 bits.
     pub(super) sequence: NonZeroU64,
-    /// The cell in which the entry was put. Compaction may have moved it since.
+    /// The cell into which the entry was put. Compaction may have moved the entry since.
     pub(super) cell: u32,
 }
 
@@ -59,14 +59,15 @@ impl fmt::Debug for Key {
     }
 }
 
-/// How many sequence numbers a queue takes at a time. With so many, queues hardly ever meet over [`NEXT_BLOCK`].
+/// The number of sequence numbers that a queue takes at a time. It is large enough that queues hardly ever contend for
+/// [`NEXT_BLOCK`].
 const BLOCK: u64 = 1024;
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
 
-/// A queue's share of the process's sequence numbers.
+/// A queue's block of the process's sequence numbers.
 #[derive(Default)]
 pub(super) struct Sequence {
-    /// How many are left of the block.
+    /// How many numbers of the block are left.
     left: u64,
     end: u64,
 }

@@ -5,9 +5,9 @@ use tokio::time::Instant;
 use super::{DelayQueue, Key, invalid};
 
 impl<T> DelayQueue<T> {
-    /// Returns the key of the value that comes next, due or not.
+    /// Returns the key of the next value in order of deadline, due or not.
     ///
-    /// It may look at all values that are due at about the same time as that one.
+    /// This may look at all values that are due at about the same time as the next one.
     ///
     /// # Examples
     ///
@@ -27,11 +27,12 @@ impl<T> DelayQueue<T> {
         self.entries.peek()
     }
 
-    /// Returns the deadline of the value of a key: the very instant for which it was last set, not rounded.
+    /// Returns the deadline of a key's value, which is exactly the instant it was last set to, without rounding.
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
     ///
     /// # Examples
     ///
@@ -54,7 +55,7 @@ impl<T> DelayQueue<T> {
         deadline.unwrap_or_else(|| invalid(key))
     }
 
-    /// Returns how many values are in the queue, due or not.
+    /// Returns the number of values in the queue, due or not.
     ///
     /// # Examples
     ///
@@ -74,7 +75,7 @@ impl<T> DelayQueue<T> {
         self.entries.len()
     }
 
-    /// Returns `true` if no value is in the queue, due or not.
+    /// Returns `true` if the queue holds no values, due or not.
     ///
     /// # Examples
     ///

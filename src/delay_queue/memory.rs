@@ -1,4 +1,4 @@
-//! Capacity and memory of a queue.
+//! The capacity and memory of a queue.
 
 use super::DelayQueue;
 
@@ -7,7 +7,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if there is not enough memory for so many values, and names their number.
+    /// Panics if there is not enough memory for `capacity` values. The message contains that number.
     ///
     /// # Examples
     ///
@@ -22,7 +22,7 @@ impl<T> DelayQueue<T> {
         queue
     }
 
-    /// Returns how many values fit into the memory that the queue has.
+    /// Returns the number of values that the queue can hold without allocating.
     ///
     /// # Examples
     ///
@@ -34,11 +34,11 @@ impl<T> DelayQueue<T> {
         self.entries.capacity()
     }
 
-    /// Makes room for `additional` more values.
+    /// Reserves memory for `additional` more values.
     ///
     /// # Panics
     ///
-    /// Panics if there is not enough memory for so many values, and names their number.
+    /// Panics if there is not enough memory for `additional` more values. The message contains that number.
     ///
     /// # Examples
     ///
@@ -59,7 +59,9 @@ impl<T> DelayQueue<T> {
         self.entries.reserve(additional);
     }
 
-    /// Gives back the memory behind the last place that is in use. [`compact`](DelayQueue::compact) gives back more.
+    /// Frees the memory behind the last place in use.
+    ///
+    /// [`compact`](DelayQueue::compact) also frees the places between values.
     ///
     /// # Examples
     ///
@@ -72,9 +74,9 @@ impl<T> DelayQueue<T> {
         self.entries.shrink_to_fit();
     }
 
-    /// Gives back all the memory that the values in the queue do not need. Keys stay valid.
+    /// Frees all memory that the values in the queue do not need.
     ///
-    /// It takes time in proportion to the capacity.
+    /// Keys stay valid. This takes time proportional to the capacity.
     ///
     /// # Examples
     ///

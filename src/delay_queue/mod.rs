@@ -23,20 +23,22 @@ use entries::Entries;
 use timer::QueueTimer;
 use waiter::Waiter;
 
-/// A queue of values, each of which comes out when its time has come.
+/// A queue of values, each of which is returned once its deadline has passed.
 ///
-/// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an instant. It comes out by
-/// [`poll_expired`](DelayQueue::poll_expired), or from the queue as a [`Stream`](futures_core::Stream). An insertion returns a [`Key`], which
-/// removes the value or gives it another deadline. Caches with a time to live, sessions and schedulers are built on it.
+/// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an instant, and is
+/// returned by [`poll_expired`](DelayQueue::poll_expired), or by the queue as a [`Stream`](futures_core::Stream). An insertion
+/// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
+/// sessions and schedulers.
 ///
-/// Inserting, removing and resetting are O(1), take no lock, and allocate only as the queue grows. However many values it holds, the
-/// queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue goes on with Tokio's own timer.
+/// Inserting, removing and resetting are O(1), take no lock, and allocate only as the queue grows. However many values it holds,
+/// the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
 ///
-/// Values come in order of deadline. Values with equal deadlines come in order of insertion, and a reset counts as an insertion. No
-/// value is early. A waiting task is woken less than one tick of the wheel late, plus what the runtime adds. A deadline may be as
-/// far away as an [`Instant`] can be. No duration panics: one that overflows the clock is taken as 30 years.
+/// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
+/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
+/// delay. A deadline may be as far away as an [`Instant`] can be. No duration panics: one that overflows the clock is taken as 30
+/// years.
 ///
-/// The stream ends while the queue is empty, and goes on after the next insertion. A waiting task is woken when
+/// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
 ///
 /// - the first value is due,
 /// - a value is inserted into the empty queue, or before all others,
@@ -45,7 +47,7 @@ use waiter::Waiter;
 ///
 /// # Cancel safety
 ///
-/// [`poll_expired`](DelayQueue::poll_expired) and `next` of the stream lose nothing when they are dropped.
+/// [`poll_expired`](DelayQueue::poll_expired) and the stream's `next` are cancel safe: no value is lost if a call is dropped.
 ///
 /// # Examples
 ///
@@ -73,7 +75,7 @@ use waiter::Waiter;
 ///         self.entries.get(name).map(|(value, _)| *value)
 ///     }
 ///
-///     /// Ready when the cache is empty.
+///     // Ready once the cache is empty.
 ///     fn poll_purge(&mut self, cx: &mut Context<'_>) -> Poll<()> {
 ///         while let Some(expired) = ready!(self.expirations.poll_expired(cx)) {
 ///             self.entries.remove(expired.get_ref());
@@ -94,22 +96,23 @@ use waiter::Waiter;
 /// ```
 pub struct DelayQueue<T> {
     entries: Entries<T>,
-    /// The clock has reached this tick. What is due by then comes without a reading of the clock.
+    /// The latest tick that the clock is known to have reached. Entries that are due by then are returned without reading the
+    /// clock.
     reached: Tick,
-    /// `None` until the first use in a runtime, which finds the current wheel.
+    /// `None` until the queue is first used in a runtime, when it takes the current wheel.
     wheel: Option<Wheel>,
-    /// While somebody waits, it is set for the first entry, or for an earlier tick.
+    /// While a task waits, the timer is set for the first entry, or for an earlier tick.
     timer: QueueTimer,
-    /// The timer is set for the entries that are in the queue now.
+    /// Whether the timer is set for the entries that are in the queue now.
     planned: bool,
-    /// The first entry is due by this tick. So an entry that is due before it comes before all others. `None` until somebody asks, and
-    /// after the entry that may have been the first has gone.
+    /// A tick by which the first entry is due, so an entry that is due before this tick is the first. It is `None` until it is
+    /// first needed, and after an entry that may have been the first has left.
     first_by: Option<Tick>,
     waiter: Waiter,
 }
 
 impl<T> DelayQueue<T> {
-    /// Creates an empty queue on the [current wheel](Wheel::current): that of the runtime in which it is first used.
+    /// Creates an empty queue on the [current wheel](Wheel::current) of the runtime in which the queue is first used.
     ///
     /// # Examples
     ///
@@ -129,7 +132,7 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Creates an empty queue on a wheel.
+    /// Creates an empty queue on the given wheel.
     ///
     /// # Examples
     ///
@@ -157,9 +160,9 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Inserts a value that is due when `timeout` has elapsed.
+    /// Inserts a value that is due once `timeout` has elapsed.
     ///
-    /// A zero duration is due at once. One that overflows the clock is taken as 30 years.
+    /// With a zero duration, the value is due at once. A duration that overflows the clock is taken as 30 years.
     ///
     /// # Panics
     ///
@@ -187,7 +190,7 @@ impl<T> DelayQueue<T> {
 
     /// Inserts a value that is due at `when`.
     ///
-    /// A value that is due already comes at the next poll.
+    /// A value that is already due is returned by the next poll.
     ///
     /// # Panics
     ///
@@ -224,11 +227,12 @@ impl<T> DelayQueue<T> {
         key
     }
 
-    /// Removes the value of a key, due or not, and returns it.
+    /// Removes a key's value, due or not, and returns it.
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
     ///
     /// # Examples
     ///
@@ -248,7 +252,7 @@ impl<T> DelayQueue<T> {
         self.try_remove(key).unwrap_or_else(|| invalid(key))
     }
 
-    /// Removes the value of a key, due or not, and returns it. Returns `None` if the key has no value in this queue.
+    /// Removes a key's value, due or not, and returns it, or returns `None` if the key has no value in this queue.
     ///
     /// # Examples
     ///
@@ -282,17 +286,18 @@ impl<T> DelayQueue<T> {
         self.planned = false;
     }
 
-    /// An entry is due at `tick` from now on. Whoever waits is woken if this entry is the first, or was the first until now.
+    /// Updates the timer after an entry was set to be due at `tick`. Wakes the waiting task if this entry is the first, or was so
+    /// until now.
     #[inline]
     fn deadline_was_set(&mut self, tick: Tick, was_first: bool) {
         if !self.waiter.is_waiting() {
-            // Nobody is to be woken. The next poll finds the first entry.
+            // There is no task to wake, and the next poll finds the first entry.
             self.first_has_gone();
             return;
         }
         let is_first = match self.first_by {
             Some(first) => tick < first,
-            // This entry is already among those that are looked at.
+            // `Entries::first_by` takes this entry into account already.
             None => self.entries.first_by().is_none_or(|first| {
                 self.first_by = Some(first);
                 tick <= first
@@ -307,7 +312,7 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Removes all values. The memory stays.
+    /// Removes all values, but keeps the memory.
     ///
     /// # Examples
     ///
@@ -326,12 +331,12 @@ impl<T> DelayQueue<T> {
     pub fn clear(&mut self) {
         if !self.is_empty() {
             self.emptied();
-            // This comes last, because it drops the values, and one of them may panic.
+            // Clearing comes last, because it drops the values, and the drop of a value may panic.
             self.entries.clear();
         }
     }
 
-    /// The last entry has gone, or is about to.
+    /// Stops waiting for entries, because the last one has left or is about to leave.
     #[cold]
     fn emptied(&mut self) {
         self.timer.unset();
@@ -350,7 +355,7 @@ fn invalid(key: &Key) -> ! {
 impl<T> Unpin for DelayQueue<T> {}
 
 impl<T> Default for DelayQueue<T> {
-    /// The same as [`DelayQueue::new`].
+    /// Creates an empty queue, as [`DelayQueue::new`] does.
     fn default() -> DelayQueue<T> {
         DelayQueue::new()
     }

@@ -11,18 +11,20 @@ use tokio::{task::coop, time::Instant};
 use super::{DelayQueue, Expired};
 use crate::wheel::Wheel;
 
-/// How many entries a poll looks at to find the first. If a bucket has more, the timer is set for the bucket's beginning.
+/// The number of entries that a poll looks at to find the first. If a bucket has more, the timer is set for the bucket's
+/// beginning.
 const LOOKS: usize = 64;
 
 impl<T> DelayQueue<T> {
-    /// Polls for the next value that is due. Returns `None` if the queue is empty.
+    /// Polls for the next value that is due, and returns `None` if the queue is empty.
     ///
-    /// No value is early. The waiting task is woken less than one tick of the wheel late, plus what the runtime adds. Only the task
-    /// that polled last is woken. If another task then takes a value, the one that had waited is woken too, and looks again.
+    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus the runtime's own delay. Only
+    /// the task that polled last is woken for a deadline. If another task then takes a value, the task that was waiting is woken
+    /// too and should poll again.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime if it has to wait, unless the queue's wheel is driven already or was given a
+    /// Panics outside a Tokio runtime if the call has to wait, unless the queue's wheel is already driven or was given a
     /// [`handle`](crate::Builder::handle).
     ///
     /// # Examples
@@ -59,21 +61,22 @@ impl<T> DelayQueue<T> {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             };
-            // What the timer says counts, even if the clock here says less: the timer may go by another clock.
+            // The timer's tick counts even if the clock here shows less, because the timer may use another clock.
             let now = self.entries.tick_of(Instant::now());
             self.reached = self.reached.max(tick).max(now);
             self.first_has_gone();
         }
     }
 
-    /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for: that entry is due, or there is none.
+    /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for, because the first entry is due or the
+    /// queue is empty.
     fn plan(&mut self) -> bool {
         let Some(first) = self.entries.first(LOOKS) else {
             self.timer.unset();
             return false;
         };
         if self.timer.tick() != Some(first.at_least) {
-            // What is due needs no timer.
+            // An entry that is due needs no timer.
             let now = self.entries.tick_of(Instant::now());
             if first.at_least <= now {
                 self.timer.unset();
@@ -89,9 +92,9 @@ impl<T> DelayQueue<T> {
         true
     }
 
-    /// Appends the values that are due to `expired`, in their order, and returns how many there were. It takes `limit` at most.
+    /// Appends up to `limit` due values to `expired`, in their order, and returns the number of values appended.
     ///
-    /// It reads the clock once, and does not wait.
+    /// This reads the clock once and does not wait.
     ///
     /// # Examples
     ///

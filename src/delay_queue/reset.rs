@@ -8,11 +8,12 @@ use super::{DelayQueue, Key, invalid};
 use crate::{agenda::Tick, clock::saturating_add};
 
 impl<T> DelayQueue<T> {
-    /// Gives the value of a key another deadline: it is due when `timeout` has elapsed from now.
+    /// Sets another deadline for a key's value, which is then due once `timeout` has elapsed from now.
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
     ///
     /// # Examples
     ///
@@ -24,7 +25,7 @@ impl<T> DelayQueue<T> {
     /// # async fn main() {
     /// let mut queue = DelayQueue::new();
     /// let key = queue.insert("foo", Duration::from_secs(5));
-    /// queue.reset(&key, Duration::from_secs(10)); // due in 10 seconds now
+    /// queue.reset(&key, Duration::from_secs(10)); // now due in 10 seconds
     /// # }
     /// ```
     #[track_caller]
@@ -34,11 +35,12 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Gives the value of a key another deadline: it is due at `when`.
+    /// Sets another deadline for a key's value, which is then due at `when`.
     ///
     /// # Panics
     ///
-    /// Panics if the key has no value in this queue: it came out, was removed, or is of another queue.
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
     ///
     /// # Examples
     ///
@@ -60,7 +62,7 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Does what [`reset`](DelayQueue::reset) does. Returns `false` if the key has no value in this queue.
+    /// Resets a key's value as [`reset`](DelayQueue::reset) does, or returns `false` if the key has no value in this queue.
     ///
     /// # Examples
     ///
@@ -83,7 +85,7 @@ impl<T> DelayQueue<T> {
         self.reset_to(key, tick, || saturating_add(now, timeout))
     }
 
-    /// Does what [`reset_at`](DelayQueue::reset_at) does. Returns `false` if the key has no value in this queue.
+    /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no value in this queue.
     ///
     /// # Examples
     ///

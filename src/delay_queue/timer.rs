@@ -15,11 +15,11 @@ use crate::{
     wheel::Wheel,
 };
 
-/// A timer that is set for a tick, or for none.
+/// The timer of a queue, which is set for a tick or not set.
 ///
-/// It is a sleep on the wheel. If the wheel is full or has been shut down, the sleep goes on with Tokio's timer. Under a test's
-/// clock a timer of Tokio's runs beside it, and the first of the two counts. So a test that sleeps to the very same instant finds the
-/// queue woken, whichever timer it sleeps on.
+/// It is a sleep on the wheel that falls back on Tokio's timer if the wheel is full or has been shut down. Under a test's clock,
+/// one of Tokio's timers runs beside it, and the first of the two to fire counts. A test that sleeps until the very same instant
+/// therefore finds the queue woken, whichever timer it sleeps on.
 #[derive(Debug, Default)]
 pub(super) struct QueueTimer(Option<Set>);
 
@@ -31,15 +31,16 @@ struct Set {
 }
 
 impl QueueTimer {
-    /// The tick for which it is set.
+    /// Returns the tick for which the timer is set.
     #[inline]
     pub(super) fn tick(&self) -> Option<Tick> {
         self.0.as_ref().map(|set| set.tick)
     }
 
-    /// Sets the timer by a new sleep. The old one is not moved, because a sleep that is moved to a later deadline wakes at the old one.
+    /// Sets the timer with a new sleep. The old sleep is not moved, because a sleep that is moved to a later deadline still wakes
+    /// at the old one.
     pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, instant: Instant) {
-        // A place in the wheel is given back before the next is asked for.
+        // The old place in the wheel is given back before a new one is taken.
         self.unset();
         self.0 = Some(Set {
             tick,
@@ -51,7 +52,7 @@ impl QueueTimer {
         });
     }
 
-    /// Moves it to an earlier tick, if it is set for a later one.
+    /// Moves the timer to an earlier tick, if it is set for a later one.
     pub(super) fn bring_forward(&mut self, tick: Tick, instant: impl FnOnce() -> Instant) {
         if let Some(set) = self.0.as_mut().filter(|set| tick < set.tick) {
             let instant = instant();
@@ -69,7 +70,7 @@ impl QueueTimer {
         }
     }
 
-    /// Polls the timer. Once it has come, this returns the tick for which it was set, and it is no longer set.
+    /// Polls the timer. When the timer fires, this returns the tick for which it was set and unsets it.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
         let Some(set) = &mut self.0 else {
             return Poll::Pending;

@@ -2,9 +2,9 @@
 
 use std::task::{Context, Waker};
 
-/// The waker of the task that polled last, and whether it waits.
+/// The waker of the task that polled last, and whether that task is waiting.
 ///
-/// A waker is kept while nobody waits, since the same task most often polls again.
+/// The waker is kept when the task stops waiting, because the same task usually polls again.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     waker: Option<Waker>,
@@ -25,8 +25,8 @@ impl Waiter {
         self.waiting = true;
     }
 
-    /// A task has been given an entry, so it no longer waits. If another task waited, that one is woken to look again: the timer that
-    /// would have woken it may have gone.
+    /// Records that a task has been given an entry and no longer waits. If another task was waiting, it is woken to poll again,
+    /// because the timer that would have woken it may be gone.
     pub(super) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {
             Some(waker) if waker.will_wake(cx.waker()) => self.waiting = false,

@@ -1,14 +1,13 @@
-//! `Alarm`: who has the driver, and when it runs next.
+//! `Alarm`: which thread runs the driver, and when the driver runs next.
 //!
-//! The driver is a value. While it waits it lies in the alarm's [`Plan`], and whoever takes it out runs it: Tokio's timer, when it fires, or
-//! the driver's task. Rules:
+//! The alarm's [`Plan`] owns the idle driver. To run it, Tokio's timer (when it fires) or the driver's task takes it out. Rules:
 //!
-//! 1. Only whoever has taken the driver may run it, with no lock held, and gives it back. Whoever finds it taken has nothing to do: `at`
-//!    keeps what is registered meanwhile, and the driver reads it when it is given back.
-//! 2. While the driver lies in the plan, Tokio's timer is set to `at` or earlier. So a driver that waits is never slept through.
-//! 3. A driver that has gone leaves no plan. What comes late for it, by its number, finds another plan or none.
+//! 1. Only the caller that has taken the driver may run it, with no lock held, and gives it back afterwards. A caller that finds the driver
+//!    taken has nothing to do, because `at` keeps the earliest registration made meanwhile, and is read when the driver is given back.
+//! 2. While the plan owns the driver, Tokio's timer is set to `at` or earlier, so that no deadline of an idle driver is missed.
+//! 3. A driver that has ended leaves no plan. A late call for it carries its number, and so finds another plan or none.
 //!
-//! The lock of the plan is the last in the crate's order. Only Tokio's own locks are taken under it. `loom/` checks these rules with a
+//! The lock of the plan is the last in the crate's order, and only Tokio's own locks are taken under it. `loom/` checks these rules with a
 //! stand-in for Tokio's timer.
 
 use std::task::Waker;
@@ -19,36 +18,36 @@ use crate::sync::{Mutex, lock, planted};
 pub(super) trait WaitsOn {
     type Instant: Copy + Ord;
 
-    /// Sets the timer. Returns whether the instant has come already: the timer does not fire then.
+    /// Sets the timer. Returns `true` if the instant has already come, in which case the timer does not fire.
     fn set(&mut self, at: Self::Instant) -> bool;
 
-    /// Sets the timer to an instant before which other tasks run, and returns that.
+    /// Sets the timer to an instant before which other tasks run, and returns that instant.
     fn set_soon(&mut self) -> Self::Instant;
 }
 
 pub(super) struct Alarm<D, T: WaitsOn>(Mutex<Option<Plan<D, T>>>);
 
-/// When a driver is to come.
+/// When a driver runs next.
 pub(super) struct Plan<D, T: WaitsOn> {
-    /// Whose plan it is.
+    /// The number of the driver.
     number: u64,
     timer: T,
-    /// The waker of the driver's task, once that has been polled.
+    /// The waker of the driver's task, once that task has been polled.
     task: Option<Waker>,
-    /// The driver, unless somebody runs it.
+    /// The driver, unless it is running.
     driver: Option<Box<D>>,
-    /// When the driver is to come. `None` while nothing waits for it.
+    /// When the driver runs next, or `None` while no timer needs it.
     at: Option<T::Instant>,
 }
 
-/// When the driver is to run next, once it has run.
+/// When a driver that has run is to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextWake<I> {
-    /// Once others have run, because it has more to do.
+    /// Once other tasks have run, because it has more to do.
     Soon,
     /// At an instant.
     At(I),
-    /// When something is registered.
+    /// When a timer is registered.
     Never,
 }
 
@@ -59,7 +58,8 @@ impl<D, T: WaitsOn> Default for Alarm<D, T> {
 }
 
 impl<D, T: WaitsOn> Alarm<D, T> {
-    /// A driver is about to start. Returns the plan of the last one, to be dropped with no lock held.
+    /// Creates the plan of a driver that is about to start. Returns the plan of the previous driver, to be dropped with no lock
+    /// held.
     pub(super) fn set_up(&self, number: u64, driver: D, timer: T) -> Option<Plan<D, T>> {
         lock(&self.0).replace(Plan {
             number,
@@ -70,36 +70,36 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         })
     }
 
-    /// The driver has gone. Nobody uses its timer after this, because its runtime may be shutting down. Returns the plan, to be dropped with
-    /// no lock held.
+    /// Removes the plan of a driver that has ended, so that its timer is not used while its runtime may be shutting down. Returns
+    /// the plan, to be dropped with no lock held.
     pub(super) fn take_down(&self, number: u64) -> Option<Plan<D, T>> {
         lock(&self.0).take_if(|plan| plan.number == number)
     }
 
-    /// The driver has panicked, or has nothing left to do. Its task, which finds no plan, ends.
+    /// Ends a driver that has panicked or that has nothing left to do. The driver's task finds no plan, and so ends too.
     pub(super) fn end(&self, number: u64) {
         let plan = self.take_down(number);
         wake(plan.and_then(|plan| plan.task).filter(|_| !planted("end")));
     }
 
-    /// Whether the driver has a plan.
+    /// Returns whether the driver has a plan.
     pub(super) fn is_set_up(&self, number: u64) -> bool {
         lock(&self.0).as_ref().is_some_and(|plan| plan.number == number)
     }
 
-    /// The driver's task is polled: this is its waker.
+    /// Stores the waker of the driver's task, which is being polled.
     pub(super) fn task_is(&self, number: u64, waker: &Waker) {
         let mut guard = lock(&self.0);
         let Some(plan) = guard.as_mut().filter(|plan| plan.number == number) else {
             return;
         };
         if !plan.task.as_ref().is_some_and(|task| task.will_wake(waker)) {
-            // It is the waker of the driver's own task: no user code runs when it is dropped.
+            // This is the waker of the driver's own task, so no user code runs when it is dropped.
             plan.task = Some(waker.clone());
         }
     }
 
-    /// Makes the driver come at `at`, unless it comes earlier anyway. It does not run on the calling thread.
+    /// Makes the driver run at `at` or earlier. It does not run on the calling thread.
     pub(super) fn wake_by(&self, at: T::Instant) {
         let mut guard = lock(&self.0);
         let Some(plan) = guard.as_mut() else { return };
@@ -115,13 +115,13 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         }
     }
 
-    /// Wakes the driver's task, for it to look whether it is still needed.
+    /// Wakes the driver's task, so that it checks whether it is still needed.
     pub(super) fn wake_task(&self) {
         let task = lock(&self.0).as_ref().and_then(|plan| plan.task.clone());
         wake(task);
     }
 
-    /// Takes the driver, to run it, and the instant for which it comes. `None` while somebody else has it.
+    /// Takes the driver to run it, with the instant it was planned for. Returns `None` while another caller has it.
     pub(super) fn take(&self, number: u64) -> Option<(Box<D>, Option<T::Instant>)> {
         let mut guard = lock(&self.0);
         let plan = guard.as_mut().filter(|plan| plan.number == number)?;
@@ -129,7 +129,8 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         Some((driver, plan.at.take()))
     }
 
-    /// Gives the driver back. Returns whether it has more to do already: then the caller takes it again, or has it [`pause`](Alarm::pause).
+    /// Gives the driver back. Returns `true` if it already has more to do, in which case the caller takes it again or
+    /// [pauses](Alarm::pause) it.
     pub(super) fn give_back(&self, number: u64, driver: Box<D>, next: NextWake<T::Instant>) -> bool {
         let mut guard = lock(&self.0);
         let Some(plan) = guard
@@ -137,7 +138,7 @@ impl<D, T: WaitsOn> Alarm<D, T> {
             .filter(|plan| plan.number == number || planted("replaced"))
         else {
             drop(guard);
-            // With no lock held, because shards may go with it.
+            // Dropped with no lock held, because shards may be dropped with it.
             drop(driver);
             return false;
         };
@@ -154,8 +155,8 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         plan.at.is_some_and(|at| plan.timer.set(at))
     }
 
-    /// The driver has more to do, and others run first. It goes on when its task is polled or, where that stands behind many others, when
-    /// the timer fires.
+    /// Lets other tasks run before a driver that has more to do. The driver continues when its task is polled or, if many other
+    /// tasks are ahead of that task, when the timer fires.
     pub(super) fn pause(&self, number: u64) {
         if let Some(plan) = lock(&self.0).as_mut().filter(|plan| plan.number == number) {
             plan.pause();

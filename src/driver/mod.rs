@@ -1,13 +1,13 @@
 //! The driver turns a wheel: it visits the shards and wakes the tasks whose timers are due.
 //!
-//! - [`stats`]: what it counts.
-//! - [`waking`]: how it wakes many tasks.
-//! - [`alarm`]: who has the driver, and when it runs next.
+//! - [`stats`]: counts its work.
+//! - [`waking`]: wakes many tasks.
+//! - [`alarm`]: decides which thread runs the driver, and when it runs next.
 //! - [`timer`]: Tokio's timer, on which the driver waits.
-//! - [`turn`]: what it does when it runs.
-//! - [`shared`]: what it shares with the shards, and its end.
-//! - [`task`]: what runs it: Tokio's timer, or its task.
-//! - [`start`]: how it is started and replaced.
+//! - [`turn`]: a turn of the driver.
+//! - [`shared`]: the state that it shares with the shards, and its end.
+//! - [`task`]: runs the driver, from Tokio's timer or from its task.
+//! - [`start`]: starts and replaces the driver.
 
 mod alarm;
 mod shared;

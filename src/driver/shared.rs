@@ -1,4 +1,4 @@
-//! `Shared`: what the driver shares with the shards. How to reach it, which runtime drives, how it runs and how it ends.
+//! `Shared`: the state that the driver shares with the shards: how they reach it, which runtime drives, how it runs and how it ends.
 
 use std::{
     sync::{
@@ -28,22 +28,22 @@ use crate::{
     timing_wheel::{Nanos, TickDuration},
 };
 
-/// What the shards know of their driver, and what a driver knows of the last one.
+/// What the shards know of their driver, and what a driver knows of the previous one.
 pub(crate) struct Shared {
-    /// Set once, as the wheel is assembled. A shard has a reference to this.
+    /// Set once, when the wheel is assembled, because each shard has a reference to this value.
     shards: OnceLock<Box<[Weak<Shard>]>>,
-    /// On which the driver sleeps.
+    /// On which the driver waits.
     pub(super) alarm: Alarm<Driver, Timer>,
     pub(super) tick: Duration,
-    /// The runtime that the builder was given; none once a current wheel's has gone.
+    /// The runtime given to the builder. `None` if there was none, and once the runtime of a current wheel has ended.
     handle: Mutex<Option<Handle>>,
-    /// That runtime has been shut down, as a driver found.
+    /// Whether a driver has found that this runtime has been shut down.
     pub(super) handle_has_ended: AtomicBool,
-    /// Who drives, and by which clock.
+    /// The number and the clock of the current driver.
     pub(super) slot: Mutex<DriverSlot>,
-    /// The runtime that drives now: whose clock counts.
+    /// The runtime that drives now, whose clock the wheel uses.
     pub(super) runtime: Mutex<Option<Handle>>,
-    /// Every handle of the wheel is gone.
+    /// Whether every handle of the wheel has been dropped.
     handles_gone: AtomicBool,
     pub(crate) stats: Stats,
     pub(crate) labels: Labels,
@@ -51,23 +51,23 @@ pub(crate) struct Shared {
 
 /// The place of the one driver of a wheel.
 pub(super) struct DriverSlot {
-    /// Counts drivers. A driver that goes empties the slot only if no other has come since.
+    /// The number of drivers so far. A driver that ends empties the slot only if no other has started since.
     pub(super) driver: u64,
     /// Whether there is a driver.
     pub(super) taken: bool,
-    /// The clock of this driver, or of the last one. Before the first one, its wheel time means nothing.
+    /// The clock of this driver, or of the previous one. Before the first driver, its wheel time has no meaning.
     pub(super) clock: Clock,
-    /// Wheel time when the last driver went.
+    /// Wheel time when the previous driver ended.
     pub(super) stopped_at: Nanos,
-    /// The runtime of that driver: for one that comes back, its clock has gone on.
+    /// The runtime of the last driver. If a driver starts on it again, its clock has continued in the meantime.
     pub(super) runtime: Option<runtime::Id>,
 }
 
 impl DriverSlot {
-    /// The driver has gone. Wheel time stops here, unless it goes on by the clock of the next one.
+    /// Empties the slot when the driver has ended. Wheel time stops here, unless it continues by the clock of the next driver.
     fn stop(&mut self, runtime: Option<&Handle>, last_turn: Nanos) {
         self.taken = false;
-        // In a thread whose locals are gone no clock can be read but the machine's.
+        // A thread whose thread-locals are gone can read only the machine's clock.
         let reads = !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         let now = match runtime.filter(|_| reads) {
             Some(runtime) => {
@@ -79,7 +79,7 @@ impl DriverSlot {
             None => None,
         };
         let now = now.map_or(Nanos::ZERO, |now| self.clock.wheel_time(now));
-        // A visit may have gone by a later reading than the last turn.
+        // A visit may have used a later reading than the last turn.
         self.stopped_at = now.max(last_turn).max(self.stopped_at);
     }
 }
@@ -106,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// The clock of a wheel before its first driver. Nothing is registered by it.
+    /// Returns the clock of a wheel before its first driver. Nothing is registered by this clock.
     fn initial_clock(tick: Duration) -> Clock {
         Clock::new(
             Instant::now(),
@@ -116,7 +116,7 @@ impl Shared {
         )
     }
 
-    /// The clock that a wheel's shards start with.
+    /// Returns the clock that a wheel's shards start with.
     pub(crate) fn first_clock(&self) -> Clock {
         Shared::initial_clock(self.tick)
     }
@@ -125,11 +125,11 @@ impl Shared {
         self.shards.get_or_init(|| shards.collect());
     }
 
-    /// The runtime that a driver is to be started on, or a scheduled task spawned on.
+    /// Returns the runtime on which to start a driver, or to spawn a scheduled task.
     ///
     /// # Panics
     ///
-    /// Outside a runtime, when the builder was given none.
+    /// Panics outside a runtime, if the builder was given none.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
         match self.handle() {
@@ -142,26 +142,26 @@ impl Shared {
         lock(&self.handle).clone()
     }
 
-    /// The runtime by whose clock the wheel goes: that of the driver, or of the next.
+    /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
     pub(super) fn clock_runtime(&self) -> Option<Handle> {
         let driving = lock(&self.runtime).clone();
         driving.or_else(|| self.handle())
     }
 
-    /// The runtime that the wheel was given has gone for good.
+    /// Forgets the runtime that the wheel was given, which has ended for good.
     pub(crate) fn forget_handle(&self) {
         let handle = lock(&self.handle).take();
         drop(handle);
     }
 
-    /// Every handle is gone: the driver is to end after the last timer.
+    /// Lets the driver end after the last timer, because every handle has been dropped.
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.shards().for_each(|shard| shard.release_handles());
         self.alarm.wake_task();
     }
 
-    /// Every handle is gone: the driver ends after the last timer.
+    /// Returns whether the driver may end after the last timer, because every handle has been dropped.
     pub(super) fn may_retire(&self) -> bool {
         self.handles_gone.load(Ordering::Relaxed)
     }
@@ -170,7 +170,7 @@ impl Shared {
         self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// The shard for the thread with this number.
+    /// Returns the shard for the thread with this number.
     pub(super) fn shard(&self, number: usize) -> Option<Arc<Shard>> {
         let shards = self.shards.get()?;
         shards[number & (shards.len() - 1)].upgrade()
@@ -180,17 +180,17 @@ impl Shared {
         self.shards().all(|shard| shard.is_shutdown())
     }
 
-    /// Wakes and drops what was taken out of shards. The caller holds no lock.
+    /// Wakes and drops the wakers that were taken out of shards. The caller holds no lock.
     pub(crate) fn wake(&self, wakers: &mut Wakers) {
         wake_all(wakers, &self.stats);
     }
 
-    /// Runs driver number `number` until it waits, for a slice at most, unless somebody else runs it. Must be called in its runtime. Returns
-    /// whether it has more to do once others have run.
+    /// Runs driver number `number` until it waits, for a slice at most, unless another thread runs it. This must be called in the
+    /// driver's runtime. Returns `true` if the driver has more to do once other tasks have run.
     pub(super) fn work(&self, number: u64) -> bool {
         let mut slice = Slice::begin();
         let mut pauses = false;
-        // Tokio's time driver, which may have called, is not to hear of a panic.
+        // The caller may be Tokio's time driver, which must not see a panic.
         let panicked = panics(|| {
             while let Some((mut driver, planned)) = self.alarm.take(number) {
                 let next = driver.turn(planned, &mut slice, &self.stats);
@@ -211,7 +211,8 @@ impl Shared {
         pauses
     }
 
-    /// Driver number `number` has gone: unless another has come since, every pending future is to look for a new one.
+    /// Records that driver number `number` has ended. Unless another driver has started since, every pending future is woken to
+    /// start one.
     pub(super) fn driver_has_gone(&self, number: u64) {
         let mut wakers = Wakers::default();
         let _plan = {
@@ -225,7 +226,7 @@ impl Shared {
             for shard in self.shards() {
                 shard.detach(slot.stopped_at, &mut wakers);
             }
-            // The shards' clock until here.
+            // Until here, this runtime's clock was that of the shards.
             lock(&self.runtime).take();
             plan
         };
@@ -235,7 +236,7 @@ impl Shared {
 
 /// # Panics
 ///
-/// Outside a runtime, in Tokio's own words.
+/// Panics outside a runtime, with Tokio's message.
 #[track_caller]
 pub(super) fn current_runtime() -> Handle {
     match Handle::try_current() {

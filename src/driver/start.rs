@@ -1,4 +1,4 @@
-//! What a shard asks of its driver, and how a driver is started and replaced.
+//! Implements what a shard asks of its driver. Starts and replaces drivers.
 
 use std::{
     any::Any,
@@ -79,7 +79,8 @@ impl Drive for Shared {
     }
 }
 
-/// Puts a driver on the runtime that is found, unless there is one. `Err` when that runtime has been shut down.
+/// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
+/// down.
 fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), Refusal> {
     let (runtime, number, _former) = {
         let mut slot = lock(&shared.slot);
@@ -92,13 +93,15 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
         let (now, source) = (Instant::now(), Source::of(&runtime));
         let waker = DriverWaker::new(shared, number, runtime.clone(), source);
         let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)));
-        // Wheel time goes on by the last driver's clock where that is this one's too, and else from where it stopped.
+        // Wheel time continues by the previous driver's clock if the new driver has the same clock, and otherwise from where it
+        // stopped.
         let both_real = slot.clock.source.is_real() && source.is_real();
         let comes_back = slot.runtime == Some(runtime.id());
         let keeps_clock = slot.driver > 0 && (both_real || comes_back);
         if !keeps_clock {
-            // Ticks begin with Tokio's milliseconds, so that a deadline is rounded up only once. On a test's clock they begin here, so
-            // that a duration is exact. Later ones begin where the last driver stopped.
+            // On the real clock, the first driver's ticks begin with Tokio's milliseconds, so that a deadline is rounded up only
+            // once. On a test's clock they begin now, so that a duration is exact. The ticks of a later driver begin where the
+            // previous one stopped.
             let origin = match source.is_real() && slot.driver == 0 {
                 true => begin_of_millisecond(now),
                 false => now,
@@ -119,16 +122,16 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
         }
         (runtime, number, former)
     };
-    // From here on this tells the wheel if the driver goes, also if a subscriber panics.
+    // From here on, the guard tells the wheel when the driver ends, even if a subscriber panics.
     let guard = Guard::new(shared.clone(), number);
     events::driver_started(&shared.stats.name, number);
-    // With no lock held: a runtime that has been shut down drops the task here and now.
+    // No lock is held here, because a runtime that has been shut down drops the task at once.
     let task = pin!(task::unconstrained(runtime.spawn(guard.run())));
     match task.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Err(error)) if error.is_cancelled() => return Err(Refusal::Shutdown),
         _ => {}
     }
-    // The task may stand behind many others.
+    // Many other tasks may be ahead of the driver's task.
     shared.alarm.pause(number);
     Ok(())
 }

@@ -13,10 +13,10 @@ use crate::{
     timing_wheel::Nanos,
 };
 
-/// Lateness, in cadences, above which the driver reports that its runtime was stalled.
+/// The lateness, in cadences, above which the driver reports that its runtime was stalled.
 const LATE_CADENCES: u32 = 4;
 
-/// Counts of one wheel's drivers.
+/// The counts of one wheel's drivers.
 #[derive(Default)]
 pub(crate) struct Stats {
     /// The name of the wheel, for events.

@@ -1,8 +1,9 @@
-//! What runs the driver: Tokio's timer and, where that is not enough, a task.
+//! Runs the driver: from Tokio's timer and, where that is not enough, from a task.
 //!
-//! On a real clock, the waker of Tokio's timer runs the driver. The task does so only when the driver starts and when it goes on after a full
-//! slice. On a test's clock the task always runs it, because whatever else comes at the same instant comes first there: a value before
-//! the timeout around it. Either way the task tells the wheel when the runtime has gone, and ends when nothing is left to drive for.
+//! On a real clock, the waker of Tokio's timer runs the driver. The task runs it only at the start, and to continue after a full slice. On
+//! a test's clock the task always runs it, because other tasks that are due at the same instant must run first there, such as a task that
+//! sends the value that a timeout waits for. On either clock, the task tells the wheel when the runtime has ended, and ends itself when the
+//! driver is no longer needed.
 
 use std::{
     future::{Future, poll_fn},
@@ -17,10 +18,11 @@ use tokio::{runtime::Handle, task, time::Sleep};
 use super::{shared::Shared, timer::sets_timer, waking::panics};
 use crate::{clock::Source, events, sync::lock};
 
-/// How long a driver that nobody needs stays for the next timer, on the real clock. Starting one costs as much as fifty timers.
+/// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
+/// fifty timers.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// What Tokio's timer wakes.
+/// The waker of Tokio's timer, which runs the driver.
 pub(super) struct DriverWaker {
     shared: Weak<Shared>,
     driver: u64,
@@ -58,7 +60,7 @@ impl Wake for DriverWaker {
     }
 }
 
-/// The driver's task, and what tells the wheel that its driver goes, whatever the reason.
+/// Owned by the driver's task. Its drop tells the wheel that the driver ends, whatever the reason.
 pub(super) struct Guard {
     shared: Arc<Shared>,
     number: u64,
@@ -69,10 +71,10 @@ impl Guard {
         Guard { shared, number }
     }
 
-    /// Lives as long as the driver.
+    /// The driver's task, which lives as long as the driver.
     pub(super) async fn run(self) {
         let mut linger = None;
-        // The wakers that run in here may poll their futures, and the budget of this task is not theirs.
+        // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(poll_fn(|cx| {
             let Guard { shared, number } = &self;
             shared.alarm.task_is(*number, cx.waker());
@@ -84,7 +86,7 @@ impl Guard {
                 return Poll::Ready(());
             }
             if goes_on {
-                // Others run first, and the driver's woken tasks too.
+                // Other tasks run first, including those that the driver has woken.
                 let _ = pin!(task::yield_now()).poll(cx);
             }
             Poll::Pending
@@ -101,7 +103,8 @@ impl Drop for Guard {
     }
 }
 
-/// Whether no handle is left, and no timer has been pending for a while. A test's clock has no such while, because waiting would move it.
+/// Returns whether no handle is left and no timer has been pending for [`LINGER`]. On a test's clock the driver does not linger,
+/// because waiting would move that clock.
 fn has_lingered(shared: &Shared, linger: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> bool {
     if !shared.may_retire() || !shared.shards().all(|shard| shard.pending() == 0) {
         *linger = None;

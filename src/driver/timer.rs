@@ -1,30 +1,30 @@
 //! Tokio's timer, on which the driver waits.
 //!
-//! It wakes no task. It wakes a waker that runs the driver there and then, in the place where Tokio would wake the task of a sleep of its
-//! own. So a sleep of the wheel's is woken when and where Tokio's would be, however many tasks are ready, whichever queue they are in, and
+//! The timer wakes no task. Its waker runs the driver at once, at the point where Tokio would wake the task of one of its own sleeps. A
+//! sleep of the wheel is therefore woken when and where Tokio's would be, however many tasks are ready, whichever queue they are in, and
 //! whichever worker is blocked. A thread that registers an earlier deadline moves the timer.
 //!
-//! # What this needs of Tokio
+//! # What this requires of Tokio
 //!
-//! All of this rests on how Tokio calls the wakers of its timers, which its documentation does not promise. These places are those of Tokio
-//! 1.54; look at them again when it is updated.
+//! All of this relies on how Tokio calls the wakers of its timers, which its documentation does not promise. The places named below are
+//! those of Tokio 1.54; check them again when Tokio is updated.
 //!
 //! - A waker is called with no lock of the timers held, so it may register and reset timers. `Handle::process_at_time` in
 //!   `runtime/time/mod.rs` collects wakers under the lock and calls them after it has released it, also when the runtime shuts down
 //!   (`Driver::shutdown`, in the same file).
-//! - A waker may take its time: Tokio sets it no limit. But while it runs on a multi-thread runtime, its worker keeps the
-//!   `try_lock` on Tokio's driver (`Inner::park` and `Parker::park_timeout` in `runtime/scheduler/multi_thread/park.rs`), so no other worker
-//!   polls I/O or timers until it returns. The driver therefore lets others run when it has worked for a slice of 5 ms.
-//! - A waker may be called synchronously by the thread that resets the timer, if the new instant has come already: `Handle::reregister` in
+//! - A waker may take its time, because Tokio sets it no limit. But while it runs on a multi-thread runtime, its worker keeps the
+//!   `try_lock` on Tokio's driver (`Inner::park` and `Parker::park_timeout` in `runtime/scheduler/multi_thread/park.rs`), so no other
+//!   worker polls I/O or timers until the waker returns. The driver therefore lets other tasks run when it has worked for a slice of 5 ms.
+//! - A waker may be called synchronously by the thread that resets the timer, if the new instant has already come: `Handle::reregister` in
 //!   `runtime/time/mod.rs` fires the entry, releases its lock and calls the waker before it returns. That thread holds the alarm's lock
 //!   here, which is why [`sets_timer`] exists.
 //!
-//! - A sleep whose millisecond has been processed already elapses as it is reset, in `Handle::reregister` too. If that changed, ticks would
-//!   begin anywhere between Tokio's milliseconds, and timers would be half a millisecond later on average ([`begin_of_millisecond`]).
+//! - A sleep whose millisecond has already been processed elapses when it is reset, in `Handle::reregister` too. If that changed, ticks
+//!   would begin anywhere between Tokio's milliseconds, and timers would be half a millisecond later on average ([`begin_of_millisecond`]).
 //!
-//! The timer is an [`Interval`] because it keeps its sleep in a box, and so is [`Unpin`] and can be part of a plan. When it has fired,
-//! `Interval::poll_tick` moves it on without registering it (`reset_without_timer` in `time/interval.rs`), so a driver that has come is not
-//! woken again until it sets the timer.
+//! The timer is an [`Interval`] because an interval keeps its sleep in a box, and so is [`Unpin`] and can be part of a plan. When it has
+//! fired, `Interval::poll_tick` moves it on without registering it (`reset_without_timer` in `time/interval.rs`), so a driver that has run
+//! is not woken again until it sets the timer.
 
 use std::{
     cell::Cell,
@@ -42,19 +42,19 @@ use tokio::{
 
 use super::alarm::WaitsOn;
 
-/// How long the driver lets others run, where it has more to do.
+/// How long the driver lets other tasks run when it has more to do.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How often to look for the millisecond that was processed last.
+/// How often to try to find the millisecond that was processed last.
 const TRIES: usize = 3;
 
-/// In what Tokio counts time.
+/// The unit in which Tokio counts time.
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// How long ago a runtime may have processed its timers last.
+/// How long ago a runtime may last have processed its timers.
 const PROCESSED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Tokio's timer, and what it wakes.
+/// Tokio's timer, and the waker that it wakes.
 pub(super) struct Timer {
     interval: Interval,
     runtime: Handle,
@@ -62,13 +62,13 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// A timer of the runtime that the caller has entered.
+    /// Creates a timer of the runtime that the caller has entered.
     ///
     /// # Panics
     ///
-    /// In Tokio's own words, if the runtime's timers are disabled.
+    /// Panics with Tokio's message if the runtime's timers are disabled.
     pub(super) fn new(runtime: Handle, waker: Waker) -> Timer {
-        // Its period means nothing: it is set anew whenever it has fired.
+        // The period has no meaning, because the timer is set anew whenever it has fired.
         let mut interval = tokio::time::interval(PAUSE);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Timer {
@@ -85,7 +85,7 @@ impl WaitsOn for Timer {
     fn set(&mut self, at: Instant) -> bool {
         let _setting = Setting::begin();
         self.interval.reset_at(at);
-        // This ignores the calling task's budget: without budget, the timer would not be registered.
+        // This ignores the budget of the calling task, because without budget the timer would not be registered.
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
         tick.poll(&mut Context::from_waker(&self.waker)).is_ready()
     }
@@ -95,31 +95,31 @@ impl WaitsOn for Timer {
         let entered = self.runtime.enter();
         let soon = Instant::now() + PAUSE;
         drop(entered);
-        // If this has come too, the thread was kept from running meanwhile. The task goes on all the same.
+        // If this instant has come too, the thread was descheduled meanwhile, and the task continues in any case.
         self.set(soon);
         soon
     }
 }
 
-/// The beginning of the millisecond in which `now` lies, as Tokio counts them. `now` itself where that cannot be found. The caller has
-/// entered the runtime.
+/// Returns the beginning of the millisecond in which `now` lies, as Tokio counts milliseconds, or `now` itself where that cannot
+/// be found. The caller has entered the runtime.
 ///
-/// Tokio rounds every deadline up to a millisecond of its own, which it counts from a start that it does not tell. But a sleep elapses as it
-/// is reset, if its millisecond is not after the one that was processed last. So halving finds where that one begins.
+/// Tokio rounds every deadline up to a millisecond that it counts from a private start. But a sleep elapses when it is reset, if
+/// its millisecond is not after the last one processed, so bisection finds where that one begins.
 pub(super) fn begin_of_millisecond(now: Instant) -> Instant {
     let mut sleep = pin!(tokio::time::sleep_until(now));
     let mut has_come = |at| {
         sleep.as_mut().reset(at);
         sleep.is_elapsed()
     };
-    // The runtime may process its timers meanwhile. Then this is tried again.
+    // The runtime may process its timers meanwhile, in which case this is tried again.
     let processed = (0..TRIES).find_map(|_| processed_last(now, &mut has_come));
     let Some(processed) = processed else { return now };
     let since = (now - processed).subsec_nanos() % MILLISECOND.subsec_nanos();
     now - Duration::from_nanos(since.into())
 }
 
-/// The last instant that has come, as far as timers have been processed.
+/// Returns the last instant that has come, as far as timers have been processed.
 fn processed_last(now: Instant, mut has_come: impl FnMut(Instant) -> bool) -> Option<Instant> {
     let mut span = MILLISECOND;
     let mut come = now.checked_sub(span)?;
@@ -142,13 +142,14 @@ thread_local! {
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is setting a timer, under an alarm's lock. If the instant has come already, Tokio calls the waker there and then, and
-/// the thread learns of it otherwise too. What another thread wakes meanwhile is not to be missed.
+/// Returns whether this thread is setting a timer, under an alarm's lock. If the instant has already come, Tokio calls the waker
+/// at once on this thread, which learns of it by other means as well. A wake by another thread meanwhile must not be missed.
 pub(super) fn sets_timer() -> bool {
     SETTING.get()
 }
 
-/// While this lives, [`sets_timer`] holds: also if Tokio panics, because its runtime is shutting down.
+/// While this value lives, [`sets_timer`] is true. Being a guard, it also ends if Tokio panics because its runtime is shutting
+/// down.
 struct Setting;
 
 impl Setting {
@@ -182,7 +183,7 @@ mod tests {
         }
     }
 
-    /// However long the runtime has processed no timers: nobody drives it meanwhile.
+    /// This holds however long the runtime has processed no timers, since it is not driven in between.
     #[tokio::test]
     async fn on_the_real_clock_milliseconds_are_whole_ones_apart() {
         let first = begin_of_millisecond(Instant::now());

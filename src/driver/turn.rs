@@ -15,17 +15,17 @@ use crate::{
     timing_wheel::Tick,
 };
 
-/// Timers that are dealt with under one lock.
+/// The number of timers handled under one lock.
 const BATCH: usize = 256;
 
-/// How long the driver works before it lets other tasks run. Only a burst, a cascade or a storm lasts so long. Tokio's own timer makes no
-/// pause at all.
+/// How long the driver works before it lets other tasks run. Only a burst, a cascade or a storm lasts this long. Tokio's own
+/// timer makes no such pause.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// [`SLICE`] on a test's clock, in wake-ups: time does not pass there.
+/// [`SLICE`] on a test's clock, in wake-ups, because no time passes there.
 const WAKES: usize = 1024;
 
-/// What the driver has done since it last let other tasks run.
+/// The work of the driver since it last let other tasks run.
 pub(super) struct Slice {
     began: MachineInstant,
     wakes: usize,
@@ -42,7 +42,7 @@ impl Slice {
     fn is_over(&self, source: Source) -> bool {
         match source.is_real() {
             true => self.began.elapsed() >= SLICE,
-            // Only wake-ups count: a test's `advance` must find everything else done.
+            // Only wake-ups count, because a test's `advance` must find everything else done.
             false => self.wakes >= WAKES,
         }
     }
@@ -53,11 +53,11 @@ pub(super) struct Driver {
     number: u64,
     shards: Box<[Arc<Shard>]>,
     clock: Clock,
-    /// It has made a turn.
+    /// Whether the driver has made a turn.
     has_turned: bool,
-    /// The tick that the driver has come before: see [`Clock::approach`].
+    /// The tick that the driver has already approached, as [`Clock::approach`] describes.
     approached: Option<Tick>,
-    /// The shards that the turn has not done with, by index. Between turns it is empty.
+    /// The indices of the shards that the turn has not finished. Between turns it is empty.
     unfinished: VecDeque<usize>,
     wakers: Wakers,
 }
@@ -79,10 +79,11 @@ impl Driver {
         slice.is_over(self.clock.source)
     }
 
-    /// Visits every shard and wakes what is due, until the slice is over. `planned` is the instant for which the driver comes.
+    /// Visits every shard and wakes the tasks whose timers are due, until the slice is over. `planned` is the instant that the
+    /// turn was planned for.
     ///
-    /// A turn is bounded: it goes by one reading of the clock and transfers what was incoming when it began. Shards take turns by
-    /// the batch, so that none waits for another's storm.
+    /// A turn is bounded, because it uses one reading of the clock and transfers only timers that were incoming when it began.
+    /// Shards take turns by the batch, so that none waits for the storm of another.
     pub(super) fn turn(
         &mut self,
         planned: Option<Instant>,
@@ -109,7 +110,7 @@ impl Driver {
         self.next_wake(next.unwrap_or(NEVER))
     }
 
-    /// Reads the clock, for the whole turn, and counts how late the driver comes.
+    /// Reads the clock for the whole turn, and counts the driver's lateness.
     fn read_clock(&mut self, planned: Option<Instant>, stats: &Stats) -> Reading {
         if self.has_turned {
             stats.driver_woke();
@@ -133,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// For which instant to set Tokio's timer, to come at `tick`.
+    /// Returns the instant to set Tokio's timer to, so that the driver runs at `tick`.
     fn next_wake(&mut self, tick: Tick) -> NextWake<Instant> {
         match tick {
             NEVER => NextWake::Never,

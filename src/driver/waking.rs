@@ -1,4 +1,4 @@
-//! How the driver wakes many tasks: with no lock held, whatever their wakers do.
+//! Wakes many tasks with no lock held, whatever their wakers do.
 
 use std::{
     mem,
@@ -9,7 +9,8 @@ use std::{
 use super::stats::Stats;
 use crate::{events, shard::Wakers};
 
-/// Wakes and drops what was taken out of shards. The caller holds no lock. A waker that panics is counted, and the others are woken.
+/// Wakes and drops the wakers that were taken out of shards. The caller holds no lock. If a waker panics, the panic is counted
+/// and the other wakers are still woken.
 pub(super) fn wake_all(wakers: &mut Wakers, stats: &Stats) {
     catch_panics(wakers.due.drain(..), Waker::wake, stats);
     catch_panics(wakers.spent.drain(..), drop, stats);
@@ -18,12 +19,12 @@ pub(super) fn wake_all(wakers: &mut Wakers, stats: &Stats) {
 fn catch_panics(mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker), stats: &Stats) {
     while panics(|| wakers.by_ref().for_each(&act)) {
         stats.waker_panicked();
-        // A subscriber that panics must not cost the other wakers.
+        // A subscriber that panics must not keep the other wakers from being woken.
         panics(|| events::waker_panicked(&stats.name));
     }
 }
 
-/// Whether `act` panics. The panic goes no further.
+/// Returns whether `act` panics. The panic does not propagate.
 pub(super) fn panics(act: impl FnOnce()) -> bool {
     let outcome = catch_unwind(AssertUnwindSafe(act));
     // The payload of a panic may itself panic when it is dropped.

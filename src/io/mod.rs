@@ -12,34 +12,33 @@ use crate::wheel::Wheel;
 use watch::Watch;
 
 pin_project! {
-    /// A stream whose reads and writes fail when nothing moves for too long.
+    /// A stream whose reads and writes fail when they make no progress for too long.
     ///
-    /// There are three timeouts. All are off at first. Each can be set, changed and switched off at any time.
+    /// There are three timeouts, all of which are off at first. Each can be set, changed and switched off at any time.
     ///
     /// - The **read timeout** fails a read that has waited this long for a byte, as Netty's `ReadTimeoutHandler` does.
     /// - The **write timeout** fails a write, flush or shutdown that has waited this long for progress.
     /// - The **idle timeout** fails any operation that has waited this long while no byte moved in either direction, as Netty's
-    ///   `IdleStateHandler` does. While the peer still reads what is written to it, a read may wait for ever.
+    ///   `IdleStateHandler` does. As long as the peer still reads the bytes written to it, a read may wait forever.
     ///
-    /// Only the time counts during which the polled operation waits. The time between two reads does not count, nor does the
-    /// wait of another operation. Every byte starts the time over, so slow but steady progress never times out. Use
-    /// [`Wheel::timeout`] for a deadline of a whole message. After a timeout the stream is unchanged, and the next read or write
-    /// starts a new wait, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
+    /// Only the time during which the polled operation itself waits counts, so neither the time between two reads nor the wait of
+    /// another operation does. Every byte restarts the timeout, so slow but steady progress never times out. For a deadline of a
+    /// whole message, use [`Wheel::timeout`]. After a timeout the stream is unchanged, and the next read or write starts a new
+    /// wait, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
     ///
-    /// A timeout may change while an operation waits. It still counts from the same moment as before, and a waiting task is woken
-    /// to use the new timeout. A timeout that was off counts from the first poll after it was switched on.
+    /// A timeout can be changed while an operation waits. It still counts from the same moment as before, and the waiting task is
+    /// woken to use the new timeout. A timeout that was off counts from the first poll after it is switched on.
     ///
-    /// Timeouts are never early, and less than one tick late plus what the runtime adds. A byte costs one store and at most one
-    /// clock reading. The timers stay where they are in the wheel, and re-arm only when their old deadline comes.
+    /// Timeouts are never early, and less than one tick late plus the runtime's own delay. A byte costs one store and at most one
+    /// clock reading, because the timers stay in place in the wheel, and are re-armed only when their old deadline comes.
     ///
-    /// Put this wrapper next to the socket, below TLS and buffers. It cannot see the bytes that those layers move inside one
-    /// flush.
+    /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those layers move inside
+    /// one flush.
     ///
     /// # Cancel safety
     ///
-    /// Reads and writes are as cancel safe as those of the stream inside. A `select!` may give up a waiting read or
-    /// write. Its time then goes on until the next such operation completes or times out. Dropping the stream cancels its timers
-    /// at once.
+    /// Reads and writes are as cancel safe as those of the inner stream. When a `select!` drops a waiting read or write, its time
+    /// continues to count until the next such operation completes or times out. Dropping the stream cancels its timers at once.
     ///
     /// # Panics
     ///
@@ -82,7 +81,7 @@ pin_project! {
 }
 
 impl<S> TimeoutStream<S> {
-    /// Wraps `stream`, with no timeout set.
+    /// Creates a `TimeoutStream` around `stream`, with no timeout set.
     ///
     /// # Examples
     ///
@@ -99,7 +98,7 @@ impl<S> TimeoutStream<S> {
         }
     }
 
-    /// Returns how long a read may wait.
+    /// Returns the read timeout, or `None` if it is off.
     ///
     /// # Examples
     ///
@@ -114,9 +113,9 @@ impl<S> TimeoutStream<S> {
         self.watch.read_timeout()
     }
 
-    /// Sets how long a read may wait for a byte, or switches that off.
+    /// Sets how long a read may wait for a byte, or switches the read timeout off.
     ///
-    /// This also holds for a read that is waiting already.
+    /// The new timeout also applies to a read that is already waiting.
     ///
     /// # Examples
     ///
@@ -131,7 +130,7 @@ impl<S> TimeoutStream<S> {
         self.watch.set_read_timeout(timeout);
     }
 
-    /// Does what [`set_read_timeout`](TimeoutStream::set_read_timeout) does, for a stream that is pinned.
+    /// Sets the read timeout of a pinned stream, as [`set_read_timeout`](TimeoutStream::set_read_timeout) does.
     ///
     /// # Examples
     ///
@@ -146,7 +145,7 @@ impl<S> TimeoutStream<S> {
         self.project().watch.set_read_timeout(timeout);
     }
 
-    /// Returns how long a write, flush or shutdown may wait.
+    /// Returns the write timeout, or `None` if it is off.
     ///
     /// # Examples
     ///
@@ -159,9 +158,9 @@ impl<S> TimeoutStream<S> {
         self.watch.write_timeout()
     }
 
-    /// Sets how long a write, flush or shutdown may wait for progress, or switches that off.
+    /// Sets how long a write, flush or shutdown may wait for progress, or switches the write timeout off.
     ///
-    /// This also holds for an operation that is waiting already.
+    /// The new timeout also applies to an operation that is already waiting.
     ///
     /// # Examples
     ///
@@ -175,7 +174,7 @@ impl<S> TimeoutStream<S> {
         self.watch.set_write_timeout(timeout);
     }
 
-    /// Does what [`set_write_timeout`](TimeoutStream::set_write_timeout) does, for a stream that is pinned.
+    /// Sets the write timeout of a pinned stream, as [`set_write_timeout`](TimeoutStream::set_write_timeout) does.
     ///
     /// # Examples
     ///
@@ -190,7 +189,7 @@ impl<S> TimeoutStream<S> {
         self.project().watch.set_write_timeout(timeout);
     }
 
-    /// Returns how long an operation may wait while no byte moves in either direction.
+    /// Returns the idle timeout, or `None` if it is off.
     ///
     /// # Examples
     ///
@@ -203,9 +202,9 @@ impl<S> TimeoutStream<S> {
         self.watch.idle_timeout()
     }
 
-    /// Sets how long an operation may wait while no byte moves in either direction, or switches that off.
+    /// Sets how long an operation may wait while no byte moves in either direction, or switches the idle timeout off.
     ///
-    /// This also holds for an operation that is waiting already.
+    /// The new timeout also applies to an operation that is already waiting.
     ///
     /// # Examples
     ///
@@ -219,7 +218,7 @@ impl<S> TimeoutStream<S> {
         self.watch.set_idle_timeout(timeout);
     }
 
-    /// Does what [`set_idle_timeout`](TimeoutStream::set_idle_timeout) does, for a stream that is pinned.
+    /// Sets the idle timeout of a pinned stream, as [`set_idle_timeout`](TimeoutStream::set_idle_timeout) does.
     ///
     /// # Examples
     ///
@@ -234,7 +233,7 @@ impl<S> TimeoutStream<S> {
         self.project().watch.set_idle_timeout(timeout);
     }
 
-    /// Returns the stream inside.
+    /// Returns a reference to the inner stream.
     ///
     /// # Examples
     ///
@@ -246,7 +245,9 @@ impl<S> TimeoutStream<S> {
         &self.stream
     }
 
-    /// Returns the stream inside, to be changed. Bytes that are read and written there do not count here.
+    /// Returns a mutable reference to the inner stream.
+    ///
+    /// Bytes that are read and written through this reference do not restart the timeouts.
     ///
     /// # Examples
     ///
@@ -258,7 +259,7 @@ impl<S> TimeoutStream<S> {
         &mut self.stream
     }
 
-    /// Returns the stream inside, pinned as this one is.
+    /// Returns a pinned mutable reference to the inner stream.
     ///
     /// # Examples
     ///
@@ -272,7 +273,7 @@ impl<S> TimeoutStream<S> {
         self.project().stream
     }
 
-    /// Returns the stream inside, and cancels the timers.
+    /// Consumes this wrapper, cancels its timers, and returns the inner stream.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Operations of a `TimeoutStream`. Each calls the inner stream and reports the outcome to [`Watch`](super::watch).
+//! The operations of a `TimeoutStream`. Each calls the inner stream and reports the outcome to [`Watch`](super::watch).
 
 use std::{
     io::{self, IoSlice, SeekFrom},
@@ -60,7 +60,7 @@ impl<S: AsyncWrite> AsyncWrite for TimeoutStream<S> {
     }
 }
 
-/// A seek is passed on. No timeout counts for it.
+/// Seeks are forwarded to the inner stream, and no timeout applies to them.
 impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
     fn start_seek(self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
         self.project().stream.start_seek(position)
@@ -71,7 +71,7 @@ impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
     }
 }
 
-/// hyper-util's clients require this of a connection. So the streams of a connector can be wrapped.
+/// hyper-util's clients require this trait of a connection, so with it the streams of a connector can be wrapped.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! `Watch`: tracks which operation is waiting, since when, and for how long it may.
+//! `Watch`: tracks which operation is waiting, since when, and for how long it may wait.
 
 use std::{
     future::Future,
@@ -19,8 +19,8 @@ use crate::{
 
 /// The timeouts of a stream.
 ///
-/// An operation waits from its first pending poll until it completes or times out. An operation that was given up looks like
-/// one that still waits. So no operation fails because another one has waited: a timeout counts for the polled operation only.
+/// An operation waits from its first pending poll until it completes or times out. Because an operation that was dropped looks
+/// like one that still waits, no operation fails because another one has waited: a timeout applies only to the polled operation.
 /// It counts from the latest of these moments:
 ///
 /// - when that operation began to wait;
@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Watch {
     wheel: Wheel,
-    /// Since when each operation waits, indexed by [`Operation`]. Known only while a timeout is on.
+    /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only while a timeout is on.
     waits: [Option<Moment>; 4],
     read: Direction,
     write: Direction,
@@ -44,13 +44,14 @@ pub(super) enum Operation {
     Shutdown,
 }
 
-/// Reading, or writing. Only one operation of a direction is polled at a time, so one timer is enough for it.
+/// One direction: reading or writing. One timer per direction is enough, because only one operation of a direction is polled at a
+/// time.
 #[derive(Debug, Default)]
 struct Direction {
     timeout: Timeout,
-    /// Made when it is first needed. Its deadline does not matter while nobody waits.
+    /// Created when it is first needed. Its deadline has no meaning while no operation waits.
     sleep: Option<Sleep>,
-    /// The task that polled last, and whether it waits.
+    /// The waker of the task that polled last. Whether that task is still waiting is in `waiting`.
     waiter: Option<Waker>,
     waiting: bool,
 }
@@ -58,12 +59,12 @@ struct Direction {
 #[derive(Debug, Default)]
 struct Timeout {
     duration: Option<Duration>,
-    /// Time before this does not count. `None` from when the timeout is switched on until an operation first waits.
+    /// Time before this moment does not count. It is `None` from when the timeout is switched on until an operation first waits.
     from: Option<Moment>,
 }
 
 impl Operation {
-    /// The direction to which the operation belongs.
+    /// Returns the direction to which the operation belongs.
     fn direction<'a>(self, read: &'a mut Direction, write: &'a mut Direction) -> &'a mut Direction {
         match self {
             Operation::Read => read,
@@ -111,7 +112,7 @@ impl Watch {
         self.write.changed(&self.idle);
     }
 
-    /// Records the outcome of an operation, and fails one that has waited too long.
+    /// Records the outcome of an operation, and fails the operation if it has waited too long.
     #[inline]
     pub(super) fn watched<T>(
         &mut self,
@@ -128,7 +129,7 @@ impl Watch {
         Poll::Ready(outcome)
     }
 
-    /// The operation has ended, after `bytes` have moved.
+    /// Records that the operation has ended and that `bytes` have moved.
     #[inline]
     fn ended(&mut self, operation: Operation, bytes: usize) {
         self.waits[operation as usize] = None;
@@ -147,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// Polls the timer of an operation that has to wait. It is ready once the operation has waited too long.
+    /// Polls the timer of an operation that has to wait. The result is ready once the operation has waited too long.
     fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Watch {
             wheel,
@@ -175,7 +176,7 @@ impl Watch {
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
         sleep.reset_to(deadline);
-        // This takes part in the task's budget: a stream that is pending only for lack of budget must not time out.
+        // This poll takes part in the task's budget, because a stream that is pending only for lack of budget must not time out.
         Pin::new(sleep).poll(cx).map(|outcome| match outcome {
             Ok(()) => TimeoutError::Elapsed.into(),
             Err(refusal) => TimeoutError::from(refusal).into(),
@@ -184,7 +185,7 @@ impl Watch {
 }
 
 impl Direction {
-    /// The task that polls has to wait.
+    /// Records that the polling task has to wait.
     fn wait(&mut self, waker: &Waker) {
         self.waiting = true;
         match &mut self.waiter {
@@ -193,7 +194,7 @@ impl Direction {
         }
     }
 
-    /// A timeout has changed: wakes the waiting task, and drops a timer that is no longer needed.
+    /// Wakes the waiting task after a timeout has changed, and drops a timer that is no longer needed.
     fn changed(&mut self, idle: &Timeout) {
         if self.timeout.duration.or(idle.duration).is_none() {
             self.sleep = None;
@@ -212,7 +213,7 @@ impl Timeout {
         self.duration = duration;
     }
 
-    /// The deadline of an operation that waits since `wait`, or from now on.
+    /// Returns the deadline of an operation that has been waiting since `wait`, or that waits from now on.
     fn deadline(
         &mut self,
         wheel: &Wheel,
@@ -220,7 +221,7 @@ impl Timeout {
         mut now: impl FnMut() -> Moment,
     ) -> Option<Moment> {
         let duration = self.duration?;
-        // They may have been read under two clocks. Wheel time is one.
+        // The moments may have been read under two clocks, and only moments of wheel time can be compared.
         let mut settled = |moment: &mut Option<Moment>| {
             let moment = moment.get_or_insert_with(&mut now);
             *moment = wheel.settled(*moment);

@@ -23,11 +23,11 @@ use crate::{
 use timer::LabelledTimer;
 
 impl Wheel {
-    /// Makes a handle whose timeouts are counted under a label.
+    /// Returns a handle whose timeouts are counted under a label.
     ///
-    /// [`snapshot`](Wheel::snapshot) tells how many there were, what became of them, and how much of their time was left when they
-    /// completed. Equal names are one label. A wheel keeps 1,000 names apart. All further ones are one label, "other". So use the
-    /// name of an operation, such as `"orders: insert"`, and never text that comes from outside.
+    /// [`snapshot`](Wheel::snapshot) reports the number of timeouts, their outcomes, and how much of their time was left when
+    /// they completed. Equal names denote the same label. A wheel keeps 1,000 names apart, and all further names share one label,
+    /// "other". Therefore use the name of an operation, such as `"orders: insert"`, and never text that comes from outside.
     ///
     /// # Examples
     ///
@@ -57,9 +57,9 @@ impl Wheel {
     }
 }
 
-/// A handle of a [`Wheel`] whose timeouts are counted under a label: see [`Wheel::labelled`].
+/// A handle to a [`Wheel`], created by [`Wheel::labelled`], whose timeouts are counted under a label.
 ///
-/// Cloning it is cheap, and every clone is the same label.
+/// Cloning a handle is cheap, and every clone has the same label.
 ///
 /// # Examples
 ///
@@ -84,7 +84,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Returns the name under which the timeouts are counted: the one given or, if the wheel has 1,000 others, "other".
+    /// Returns the name under which timeouts are counted, which is "other" if the wheel had 1,000 other names already.
     ///
     /// # Examples
     ///
@@ -95,22 +95,23 @@ impl Labelled {
         &self.name
     }
 
-    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts what comes of it.
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts the outcome.
     ///
-    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, but for a shard that is busy with
-    /// timeouts: there it is known to 20 ms (or two ticks, if those are longer), plus the lag of the driver.
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, except in a shard that is busy with
+    /// timeouts, where it is exact to 20 ms (or two ticks, if those are longer), plus the lag of the driver.
     ///
     /// # Cancellation
     ///
-    /// As [`Wheel::timeout`]. A timeout that is dropped after its first poll counts as cancelled.
+    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout`]. A timeout that is dropped after
+    /// its first poll counts as cancelled.
     ///
     /// # Panics
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Panics in the same cases as [`Wheel::timeout`].
     ///
     /// # Errors
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Fails in the same cases as [`Wheel::timeout`].
     ///
     /// # Examples
     ///
@@ -134,22 +135,23 @@ impl Labelled {
         self.limit(timer, resource, future)
     }
 
-    /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts what comes of it.
+    /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
     ///
-    /// It is as precise as [`Wheel::timeout_at`]. How much time was left is told in tenths of the time from its first poll to
+    /// It is as precise as [`Wheel::timeout_at`]. The time left is counted in tenths of the time from the first poll to
     /// `deadline`.
     ///
     /// # Cancellation
     ///
-    /// As [`Wheel::timeout_at`]. A timeout that is dropped after its first poll counts as cancelled.
+    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout_at`]. A timeout that is dropped after
+    /// its first poll counts as cancelled.
     ///
     /// # Panics
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Panics in the same cases as [`Wheel::timeout`].
     ///
     /// # Errors
     ///
-    /// As [`Wheel::timeout`] does.
+    /// Fails in the same cases as [`Wheel::timeout`].
     ///
     /// # Examples
     ///
@@ -176,7 +178,7 @@ impl Labelled {
         &self.wheel
     }
 
-    /// Counts what became of something that is no timeout.
+    /// Counts an event of something other than a timeout.
     pub(crate) fn count(&self, count: Count) {
         if !self.label.count(count) {
             self.label.count_elsewhere(count, &self.wheel.driver().labels);
@@ -211,7 +213,7 @@ impl fmt::Debug for Labelled {
 pin_project! {
     /// The future returned by [`Labelled::timeout`] and [`Labelled::timeout_at`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
     ///
     /// # Examples
     ///
@@ -233,7 +235,7 @@ pin_project! {
 }
 
 impl<F> LabelledTimeout<F> {
-    /// Returns the future inside.
+    /// Returns a reference to the wrapped future.
     ///
     /// # Examples
     ///
@@ -247,7 +249,7 @@ impl<F> LabelledTimeout<F> {
         &self.future
     }
 
-    /// Returns the future inside, to be changed.
+    /// Returns a mutable reference to the wrapped future.
     ///
     /// # Examples
     ///
@@ -261,7 +263,7 @@ impl<F> LabelledTimeout<F> {
         &mut self.future
     }
 
-    /// Returns the future inside, and cancels the timer.
+    /// Consumes the timeout, cancels its timer, and returns the wrapped future.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
 //! A timer whose start and outcome are counted under a label.
 //!
-//! A timeout that is ready at its first poll counts once, as `AT_ONCE`. Any other counts twice: as `BEGUN` when its first poll is pending, or
-//! when it is dropped if that poll panicked, and again by its outcome. A timeout that was never polled does not count.
+//! A timeout that is ready at its first poll counts once, as `AT_ONCE`. Any other timeout counts twice: first as `BEGUN`, when its first
+//! poll is pending (or when it is dropped, if that poll panicked), and then by its outcome. A timeout that was never polled does not count.
 
 use std::{
     sync::Arc,
@@ -22,29 +22,29 @@ use crate::{
 
 pub(super) struct LabelledTimer {
     pub(super) timer: Timer,
-    /// The time that it has. It is known from the first poll on, or before if the timer counts from there.
+    /// The time that the timer has. It is known from the first poll on, or earlier if the duration counts from that poll.
     total: Nanos,
     label: Label,
     progress: Progress,
-    /// Its first poll has begun. It is set before the future is polled, because that may panic.
+    /// Whether the first poll has begun. This is set before the future is polled, because the future may panic.
     polled: bool,
 }
 
-/// What has been counted.
+/// What has been counted of a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Nothing.
+    /// Nothing has been counted.
     New,
-    /// Nothing. The timer has a deadline, so its time becomes known at the first poll.
+    /// Nothing has been counted. The timer has a deadline, so its time becomes known only at the first poll.
     NewWithDeadline,
-    /// That it has begun.
+    /// The beginning has been counted.
     Begun,
-    /// What came of it.
+    /// The outcome has been counted.
     Ended,
 }
 
 impl LabelledTimer {
-    /// A timer that is due `delay` after its first poll.
+    /// Creates a timer that is due `delay` after its first poll.
     #[inline]
     pub(super) fn counting(shard: &Arc<Shard>, delay: Duration, label: Label) -> LabelledTimer {
         let timer = Timer::counting(shard, delay);
@@ -57,7 +57,7 @@ impl LabelledTimer {
         }
     }
 
-    /// A timer that is due at `deadline`.
+    /// Creates a timer that is due at `deadline`.
     pub(super) fn at(shard: &Arc<Shard>, deadline: Instant, label: Label) -> LabelledTimer {
         LabelledTimer {
             total: Nanos::ZERO,
@@ -88,10 +88,10 @@ impl LabelledTimer {
         self.polled = true;
     }
 
-    /// The future was ready.
+    /// Counts the completion of the future.
     #[inline(always)]
     pub(super) fn complete(&mut self) {
-        // A fresh timer is registered. So its beginning has been counted, and its end has not.
+        // A fresh timer is registered, so its beginning has been counted and its end has not.
         if self.timer.is_fresh() {
             self.end(Count::completed(9));
         } else {
@@ -119,7 +119,7 @@ impl LabelledTimer {
         self.count(count);
     }
 
-    /// The future is pending.
+    /// Polls the timer after the future was pending.
     #[inline(always)]
     pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
         // Two comparisons, the likelier one first, take fewer instructions than a match.
@@ -155,11 +155,11 @@ impl LabelledTimer {
         }
     }
 
-    /// It is dropped before it has ended.
+    /// Counts a timer that is dropped before it has ended.
     ///
-    /// It is `extern "C"` because such a function cannot unwind, and no user code runs in it that could. So the compiler inlines the
-    /// drop: for a timer that has ended it is two comparisons. Otherwise the drop of every timer is a call, and a label would make a timeout
-    /// 24 % dearer instead of 20 %.
+    /// This function is `extern "C"` because such a function cannot unwind, and runs no user code that could panic. Without a
+    /// possible unwind, the compiler inlines the drop, which for a timer that has ended is two comparisons. Otherwise the drop of
+    /// every timer would be a call, and a label would make a timeout 24 % dearer instead of 20 %.
     #[cold]
     #[inline(never)]
     extern "C" fn end_unfinished(&mut self) {

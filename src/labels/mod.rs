@@ -1,6 +1,6 @@
-//! Labels of a wheel, and the outcomes of the timeouts under each.
+//! The labels of a wheel, and the outcomes of the timeouts under each.
 //!
-//! Each thread counts in its own [`tally`], so workers do not contend, and a snapshot adds the tallies up.
+//! Each thread counts in its own [`tally`], so workers do not contend, and a snapshot adds up the tallies.
 
 mod tally;
 
@@ -16,14 +16,15 @@ pub(crate) use tally::Count;
 
 use tally::{Tally, Totals};
 
-/// How many names a wheel keeps apart.
+/// The number of names that a wheel keeps apart.
 const NAMES: usize = 1_000;
-/// Bits of a label's number that tell it from the others of its wheel. There are up to [`NAMES`] and one for the rest.
+/// The bits of a label's number that distinguish it from the other labels of its wheel, of which there are up to [`NAMES`] and
+/// [`OTHER`].
 const INDEX_BITS: u32 = 10;
 /// The label of all further names.
 const OTHER: &str = "other";
 
-/// What became of the timeouts of one label.
+/// The outcomes of the timeouts of one label.
 ///
 /// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `refused`, `cancelled` and `pending`.
 ///
@@ -49,23 +50,25 @@ const OTHER: &str = "other";
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LabelStats {
-    /// The label.
+    /// The name of the label.
     pub name: Arc<str>,
-    /// Timeouts that were polled.
+    /// The number of timeouts that were polled.
     pub started: u64,
-    /// Timeouts whose future completed in time.
+    /// The number of timeouts whose future completed in time.
     pub completed: u64,
-    /// Timeouts whose time ran out.
+    /// The number of timeouts whose time ran out.
     pub elapsed: u64,
-    /// Timeouts that the wheel refused, because it was full or shut down. Those that a shutdown found pending count too.
+    /// The number of timeouts that the wheel refused because it was full or shut down. Timeouts that were pending at a shutdown
+    /// count too.
     pub refused: u64,
-    /// Timeouts that were dropped before any of this.
+    /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,
-    /// Timeouts that wait.
+    /// The number of timeouts that are pending.
     pub pending: u64,
-    /// How many completed with so many tenths of their time left, rounded down. Those with all of it left are in the last.
+    /// The number of timeouts that completed with 0, 1, .. or 9 tenths of their time left, rounded down. Timeouts with all of
+    /// their time left are in the last element.
     ///
-    /// If many are in the first, the timeout is too tight. If all are in the last, it protects from nothing.
+    /// If many timeouts are in the first element, the timeout is too tight. If all are in the last, it protects from nothing.
     pub headroom: [u64; 10],
 }
 
@@ -75,7 +78,8 @@ impl LabelStats {
         let [elapsed, refused, cancelled] =
             [Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals.of(count));
         let ended = headroom.iter().sum::<u64>() + elapsed + refused + cancelled;
-        // Those that were ready at once were never counted as begun, so they are not subtracted from what has begun.
+        // Timeouts that were ready at once were never counted as begun, so they must not be subtracted from those that have
+        // begun.
         headroom[9] += totals.of(Count::AT_ONCE);
         let mut stats = LabelStats {
             name,
@@ -97,11 +101,11 @@ impl LabelStats {
 
 /// The labels of one wheel.
 pub(crate) struct Labels {
-    /// The number of the wheel. No other wheel of the process ever has it.
+    /// The number of the wheel, which is unique in the process.
     number: u64,
     names: Mutex<Names>,
     tallies: Mutex<Vec<Arc<Tally>>>,
-    /// The tallies that threads share after their thread locals are gone, by the first label of each.
+    /// The tallies shared by threads whose thread-locals are gone, by the first label of each tally.
     strays: Mutex<HashMap<u64, Tally>>,
 }
 
@@ -112,10 +116,10 @@ struct Names {
     in_order: Vec<Arc<str>>,
 }
 
-/// What a labelled timeout knows of its label.
+/// The label of a timeout, as the timeout stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// The wheel's number in the upper bits, the label's index in the lower [`INDEX_BITS`].
+    /// The wheel's number in the upper bits, and the label's index in the lower [`INDEX_BITS`].
     number: u64,
 }
 
@@ -130,7 +134,8 @@ impl Labels {
         }
     }
 
-    /// Finds or makes the label with this name. Returns it and its name, which is [`OTHER`] once there are [`NAMES`] others.
+    /// Finds or creates the label with this name. Returns the label and its name, which is [`OTHER`] once there are [`NAMES`]
+    /// others.
     pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
         let mut names = lock(&self.names);
         let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
@@ -151,7 +156,8 @@ impl Labels {
         }
     }
 
-    /// Adds up what became of the timeouts of each label. Once the wheel is shut down, those that were pending count as refused.
+    /// Adds up the outcomes of the timeouts of each label. Once the wheel is shut down, timeouts that were pending count as
+    /// refused.
     pub(crate) fn stats(&self, shutdown: bool) -> Vec<LabelStats> {
         let names = lock(&self.names).in_order.clone();
         let tallies = lock(&self.tallies).clone();
@@ -159,7 +165,7 @@ impl Labels {
         let stats = |(index, name)| {
             let label = self.label(index);
             let mut totals = Totals::default();
-            // First what has ended, so that no end is counted without its beginning.
+            // Ends are read first, so that no end is counted without its beginning.
             for ends in [true, false] {
                 for tally in tallies.iter().map(|tally| &**tally).chain(strays.values()) {
                     tally.add_to(&mut totals, label, ends);
@@ -170,11 +176,11 @@ impl Labels {
         (0..).zip(names).map(stats).collect()
     }
 
-    /// Returns a tally for a thread that has none: one that another thread has left, or a new one.
+    /// Returns a tally for a thread that has none: one that another thread has left behind, or a new one.
     fn open(&self, first: u64) -> Arc<Tally> {
         let mut tallies = lock(&self.tallies);
         for tally in tallies.iter_mut() {
-            // `get_mut` also makes visible here what the other thread has counted.
+            // `get_mut` also makes the counts of the other thread visible here.
             if tally.first() == first && Arc::get_mut(tally).is_some() {
                 return tally.clone();
             }
@@ -185,7 +191,7 @@ impl Labels {
     }
 }
 
-/// Ignores poisoning: what is behind these locks is whole at every point that can panic.
+/// Ignores poisoning, because the data behind these locks is consistent at every point that can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Counts of one thread under some labels of one wheel.
+//! The counts of one thread under some labels of one wheel.
 //!
-//! Only that thread writes, so a count costs a load and a store and touches no cache line of another worker. A tally outlives its thread, and
-//! the next thread takes it over and continues counting there.
+//! Only that thread writes, so a count costs a load and a store and touches no cache line of another worker. A tally outlives its thread:
+//! the next thread takes it over and continues counting in it.
 
 use std::{
     array,
@@ -15,16 +15,16 @@ use std::{
 
 use super::{Label, Labels, lock};
 
-/// How many labels one tally counts. A power of two.
+/// The number of labels that one tally counts, a power of two.
 const LABELS: usize = 64;
-/// How many counters a label has: a power of two, so that the last one is unused.
+/// The number of counters of a label, a power of two, so that the last one is unused.
 const COUNTERS: usize = 16;
 
 thread_local! {
-    /// The tally that this thread used last. It has no destructor: with one, every count would ask whether that has run. [`OTHERS`]
-    /// gives this tally back.
+    /// The tally that this thread used last. It has no destructor, because with one, every count would check whether it has run.
+    /// [`OTHERS`] gives this tally back.
     static LAST: Cell<Last> = const { Cell::new(NO_TALLY) };
-    /// The tallies that this thread used before.
+    /// The tallies that this thread used earlier.
     static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
 
@@ -34,20 +34,21 @@ const NO_TALLY: Last = ManuallyDrop::new(None);
 
 struct Others(Vec<Arc<Tally>>);
 
-/// What happened to a timeout, as an index into its label's counters. The first ten are completions, by the tenths that were left.
+/// An event in the life of a timeout, as an index into its label's counters. The first ten are completions, by the tenths of the
+/// time that were left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(usize);
 
 impl Count {
-    /// It was ready at its first poll.
+    /// The timeout was ready at its first poll.
     pub(crate) const AT_ONCE: Count = Count(10);
-    /// It was pending at its first poll.
+    /// The timeout was pending at its first poll.
     pub(crate) const BEGUN: Count = Count(11);
     pub(crate) const ELAPSED: Count = Count(12);
     pub(crate) const REFUSED: Count = Count(13);
     pub(crate) const CANCELLED: Count = Count(14);
 
-    /// It was pending, and completed with so many tenths of its time left, 9 at most.
+    /// The timeout was pending, and completed with this many tenths of its time left, 9 at most.
     #[inline]
     pub(crate) fn completed(tenths: usize) -> Count {
         debug_assert!(tenths <= 9);
@@ -55,15 +56,16 @@ impl Count {
     }
 }
 
-/// The counters of one thread for some labels. It is aligned to two cache lines, since processors fetch them in pairs.
+/// The counters of one thread for some labels. The alignment is that of two cache lines, because processors fetch cache lines in
+/// pairs.
 #[repr(align(128))]
 pub(super) struct Tally {
-    /// The first of the labels that it counts, as [`Label::number`].
+    /// The first of the labels that this tally counts, as [`Label::number`].
     first: u64,
     counters: [[AtomicU64; COUNTERS]; LABELS],
 }
 
-/// What all threads have counted under one label.
+/// The sums of all threads' counts under one label.
 #[derive(Default)]
 pub(super) struct Totals([u64; COUNTERS]);
 
@@ -72,29 +74,29 @@ impl Totals {
         self.0[count.0]
     }
 
-    /// How many completed with so many tenths left. Those that were ready at once are not among them.
+    /// Returns the number of completions by tenths of the time left. Timeouts that were ready at once are not included.
     pub(super) fn headroom(&self) -> [u64; 10] {
         array::from_fn(|tenths| self.0[tenths])
     }
 }
 
 impl Label {
-    /// The first of the labels that share a tally with this one.
+    /// Returns the first of the labels that share a tally with this one.
     pub(super) fn first(self) -> u64 {
         self.number & !(LABELS as u64 - 1)
     }
 
-    /// Counts in the tally that this thread used last. Returns `false` if that tally is not the one of this label.
+    /// Counts in the tally that this thread used last. Returns `false` if that tally does not include this label.
     #[inline]
     pub(crate) fn count(self, count: Count) -> bool {
-        // It is taken out and put back, which costs less than a `RefCell`, and touches no reference count.
+        // Taking the tally out and putting it back costs less than a `RefCell`, and touches no reference count.
         let last = LAST.replace(NO_TALLY);
         let counted = last.as_ref().is_some_and(|tally| tally.count(self, count));
         LAST.set(last);
         counted
     }
 
-    /// Counts where [`count`](Label::count) could not: in a tally that the thread used before, or in a new one.
+    /// Counts where [`count`](Label::count) could not: in a tally that this thread used earlier, or in a new one.
     pub(crate) fn count_elsewhere(self, count: Count, labels: &Labels) {
         let counted = OTHERS.try_with(|others| {
             let mut others = others.borrow_mut();
@@ -103,7 +105,7 @@ impl Label {
             others.keep(LAST.replace(ManuallyDrop::new(Some(tally))));
         });
         if counted.is_err() {
-            // The thread is ending, and its thread locals are gone. Such threads share a tally, behind a lock.
+            // The thread is ending, and its thread-locals are gone. Such threads share a tally behind a lock.
             let mut strays = lock(&labels.strays);
             let stray = strays
                 .entry(self.first())
@@ -114,9 +116,9 @@ impl Label {
 }
 
 impl Others {
-    /// Takes out the tally of a label, or opens one. It is not the one used last.
+    /// Takes out the tally of a label, or opens one. The tally in [`LAST`] is never the one wanted.
     fn bring(&mut self, label: Label, labels: &Labels) -> Arc<Tally> {
-        // Tallies of wheels that have gone are of no use.
+        // Tallies of wheels that are gone are of no use.
         self.0.retain(|tally| Arc::strong_count(tally) > 1);
         match self.0.iter().position(|tally| tally.first == label.first()) {
             Some(known) => self.0.swap_remove(known),
@@ -148,24 +150,24 @@ impl Tally {
     }
 
     fn counters(&self, label: Label) -> Option<&[AtomicU64; COUNTERS]> {
-        // `first` is a multiple of `LABELS`. So this is an index if the label is one of these, and too large otherwise.
+        // `first` is a multiple of `LABELS`, so the result is an index if the label is in this tally, and too large otherwise.
         self.counters.get((label.number ^ self.first) as usize)
     }
 
-    /// Counts, if this is the label's tally. Only the thread that has the tally may call this.
+    /// Counts, if this is the label's tally. Only the thread that owns the tally may call this.
     #[inline]
     fn count(&self, label: Label, count: Count) -> bool {
         let Some(counters) = self.counters(label) else {
             return false;
         };
-        // The remainder spares a check of the index.
+        // The remainder saves a bounds check.
         let counter = &counters[count.0 % COUNTERS];
-        // A release: whoever reads that a timeout has ended also reads that it had begun.
+        // The store is a release, so that a reader that sees the end of a timeout also sees its beginning.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
         true
     }
 
-    /// Adds what has been counted under a label, if this is its tally: all `ends`, or else what has begun.
+    /// Adds the counts of a label, if this is its tally: with `ends`, all counts of ends, and otherwise the count of beginnings.
     pub(super) fn add_to(&self, totals: &mut Totals, label: Label, ends: bool) {
         let Some(counters) = self.counters(label) else {
             return;
@@ -194,7 +196,7 @@ mod tests {
         for _ in 0..10 {
             count(&Labels::new());
         }
-        // That of the last but one goes with the next.
+        // The tally of the last wheel but one would be dropped with the next count.
         OTHERS.with(|others| assert!(others.borrow().0.len() <= 1));
     }
 

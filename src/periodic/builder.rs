@@ -18,7 +18,7 @@ use crate::{
     wheel::Wheel,
 };
 
-/// The settings of a series of runs to be started. It is made by [`Wheel::periodic`].
+/// A builder for a series of runs, created by [`Wheel::periodic`].
 ///
 /// # Examples
 ///
@@ -56,7 +56,9 @@ impl PeriodicBuilder {
         }
     }
 
-    /// Sets how long after the spawning call the series runs first. The default is one period.
+    /// Sets the time between the spawning call and the first run.
+    ///
+    /// The default is one period.
     ///
     /// # Examples
     ///
@@ -69,8 +71,9 @@ impl PeriodicBuilder {
         PeriodicBuilder { first_after, ..self }
     }
 
-    /// Delays the first run, and with it the whole series, by a random part of `jitter`. So a thousand peers do not all run at
-    /// the same moment. The default is no jitter.
+    /// Delays the first run, and with it the whole series, by a random duration below `jitter`.
+    ///
+    /// Jitter keeps a thousand peers from all running at the same moment. The default is none.
     ///
     /// # Examples
     ///
@@ -83,9 +86,12 @@ impl PeriodicBuilder {
         PeriodicBuilder { jitter, ..self }
     }
 
-    /// Sets when missed runs of a fixed rate are made up for. Runs are missed while a run takes too long or the process stalls.
+    /// Sets how a series with a fixed rate makes up for missed runs.
     ///
-    /// The default is [`Skip`](MissedTickBehavior::Skip): one late run makes up for all of them. A fixed delay misses none.
+    /// Runs are missed while a run takes too long or the process stalls.
+    ///
+    /// The default is [`Skip`](MissedTickBehavior::Skip): one late run makes up for all missed runs. A series with a fixed delay
+    /// misses none.
     ///
     /// # Examples
     ///
@@ -103,14 +109,14 @@ impl PeriodicBuilder {
         }
     }
 
-    /// Runs `run` once a period, counted from start to start. Two runs never overlap: after a run that takes longer, the next
-    /// one starts late.
+    /// Spawns a series that starts a run every `period`, measured from start to start.
     ///
-    /// A run is never early, and less than one tick late plus what the runtime adds.
+    /// A run is never early, and less than one tick late plus the runtime's own delay. Runs never overlap: after a run that takes
+    /// longer than a period, the next one starts late.
     ///
     /// # Cancellation
     ///
-    /// Dropping the handle detaches the series and does not stop it. [`Periodic::stop`] stops it. With
+    /// Dropping the handle detaches the series and does not stop it. [`Periodic::stop`] stops the series. With
     /// [`abort_on_drop`](Periodic::abort_on_drop), dropping the handle ends it.
     ///
     /// # Panics
@@ -119,7 +125,8 @@ impl PeriodicBuilder {
     ///
     /// # Errors
     ///
-    /// The handle resolves to a [`ScheduleError`](crate::ScheduleError) when the wheel refuses the series or is shut down, or a run panics.
+    /// The handle resolves to a [`ScheduleError`](crate::ScheduleError) when the wheel refuses the series or is shut down, or
+    /// when a run panics.
     ///
     /// # Examples
     ///
@@ -145,21 +152,21 @@ impl PeriodicBuilder {
         self.spawn(Pace::Rate(interval), run)
     }
 
-    /// Runs `run` again and again, with one period from the end of each run to the start of the next.
+    /// Spawns a series with one period from the end of each run to the start of the next.
     ///
-    /// A run is never early, and less than one tick late plus what the runtime adds.
+    /// A run is never early, and less than one tick late plus the runtime's own delay.
     ///
     /// # Cancellation
     ///
-    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
+    /// Dropping the handle detaches the series, as for [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Panics
     ///
-    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    /// Panics in the same cases as [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Errors
     ///
-    /// As [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate) does.
+    /// Fails in the same cases as [`spawn_at_fixed_rate`](PeriodicBuilder::spawn_at_fixed_rate).
     ///
     /// # Examples
     ///
@@ -191,10 +198,10 @@ impl PeriodicBuilder {
         )
     }
 
-    /// When the series runs first, jitter included.
+    /// Returns when the series first runs, jitter included.
     fn first(&self) -> Instant {
         let first = clock::saturating_add(self.wheel.shard().read_clock(), self.first_after);
-        // This is the standard library's only source of randomness. It is good enough for jitter.
+        // The standard library has no other source of randomness, and for jitter it is good enough.
         let random = RandomState::new().build_hasher().finish();
         let jitter = Nanos::from_duration(self.jitter).0;
         clock::saturating_add(

@@ -1,4 +1,4 @@
-//! `Periodic`: a series of runs, at a fixed rate or with a fixed delay.
+//! `Periodic`: runs a future again and again, at a fixed rate or with a fixed delay.
 
 mod builder;
 mod series;
@@ -21,10 +21,11 @@ pub use builder::PeriodicBuilder;
 use series::Series;
 
 impl Wheel {
-    /// Starts to build a series of runs, one every `period`, as the JDK's `scheduleAtFixedRate` and `scheduleWithFixedDelay` do.
+    /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's `scheduleAtFixedRate` and
+    /// `scheduleWithFixedDelay`.
     ///
-    /// A run is never early, and less than one tick late plus what the runtime adds. A series costs one Tokio task. While
-    /// it waits, it also costs one timer in the wheel.
+    /// A run is never early, and less than one tick late plus the runtime's own delay. A series costs one Tokio task and, while it
+    /// waits, one timer in the wheel.
     ///
     /// # Panics
     ///
@@ -55,19 +56,19 @@ impl Wheel {
     }
 }
 
-/// The handle of a series of runs: a future of its end.
+/// The handle to a series of runs, and a future that completes when the series ends.
 ///
-/// Dropping it detaches the series and does not stop it. The series then runs until the wheel is shut down, a run panics or the
-/// runtime ends. Dropping every handle of the wheel does not end it. [`abort_on_drop`](Periodic::abort_on_drop) makes a
-/// handle whose drop ends the series.
+/// Dropping the handle detaches the series and does not stop it. The series then runs until the wheel is shut down, a run panics
+/// or the runtime ends. Dropping every handle of the wheel does not end it either. To end the series by dropping its handle, use
+/// [`abort_on_drop`](Periodic::abort_on_drop).
 ///
 /// # Panics
 ///
-/// Panics if it is polled again after it completed, as a `JoinHandle` does.
+/// Panics if it is polled again after it has completed, as a `JoinHandle` does.
 ///
 /// # Errors
 ///
-/// It resolves to a [`ScheduleError`] when the wheel refuses the series or is shut down, or a run panics.
+/// Resolves to a [`ScheduleError`] when the wheel refuses the series or is shut down, or when a run panics.
 ///
 /// # Examples
 ///
@@ -82,7 +83,7 @@ impl Wheel {
 /// # }
 /// ```
 ///
-/// A heartbeat that ends together with its connection, however that ends:
+/// A heartbeat that ends with its connection, however the connection ends:
 ///
 /// ```
 /// use std::{io, sync::Arc, time::Duration};
@@ -133,7 +134,7 @@ impl Periodic {
         }
     }
 
-    /// Ends the series. A run in progress still finishes.
+    /// Ends the series, after the run in progress if there is one.
     ///
     /// # Examples
     ///
@@ -151,8 +152,9 @@ impl Periodic {
         self.series.stop();
     }
 
-    /// Ends the series when the handle is dropped, as tokio-util's `AbortOnDropHandle` does. A run in progress is aborted at its
-    /// next `.await`, and no other run starts.
+    /// Makes dropping the handle end the series, as tokio-util's `AbortOnDropHandle` does for a task.
+    ///
+    /// A run in progress is aborted at its next `.await`, and no other run starts.
     ///
     /// # Examples
     ///
@@ -165,7 +167,7 @@ impl Periodic {
     ///     .periodic(Duration::from_secs(30))
     ///     .spawn_at_fixed_rate(|| async {})
     ///     .abort_on_drop();
-    /// drop(heartbeat); // no run any more
+    /// drop(heartbeat); // no run starts from now on
     /// # }
     /// ```
     #[must_use = "dropping it ends the series"]
@@ -174,7 +176,7 @@ impl Periodic {
         self
     }
 
-    /// Returns how many runs have completed.
+    /// Returns the number of completed runs.
     ///
     /// # Examples
     ///
@@ -212,7 +214,7 @@ impl Periodic {
 impl Drop for Periodic {
     fn drop(&mut self) {
         if self.abort_on_drop {
-            // Stop it as well: the task may be just about to start a run.
+            // Aborting alone would not do: the task may be just about to start a run.
             self.series.stop();
             self.task.abort();
         }

@@ -1,4 +1,4 @@
-//! State that a series of runs shares with its handle, including the start of the next run.
+//! The state that a series of runs shares with its handle.
 //!
 //! The task of the series alternates between waiting and running. If it is stopped while it waits, it ends at once; if it is stopped during
 //! a run, it ends after that run.
@@ -19,13 +19,13 @@ use crate::{
     sync::{AtomicU64, Mutex, Ordering, lock},
 };
 
-/// What decides when the next run starts.
+/// Decides when the next run starts.
 pub(super) enum Pace {
     Rate(Interval),
     Delay {
         sleep: Sleep,
         period: Duration,
-        /// The first run has come. Until then the sleep waits for that, and not for a period.
+        /// Whether the first run is due. Until then the sleep waits for the first run, and not for a period.
         started: bool,
     },
 }
@@ -48,7 +48,7 @@ impl Pace {
     }
 }
 
-/// What a series and its handle share.
+/// The state shared by a series and its handle.
 #[derive(Default)]
 pub(super) struct Series {
     state: Mutex<State>,
@@ -57,17 +57,17 @@ pub(super) struct Series {
     runs: AtomicU64,
 }
 
-/// Both are behind one lock, so that a stop is either before a run or in it.
+/// Both flags are behind one lock, so that a stop comes either before a run or during it.
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// A run is in progress.
+    /// Whether a run is in progress.
     running: bool,
-    /// No other run starts.
+    /// Whether the series was stopped, so that no other run starts.
     stopped: bool,
 }
 
 impl Series {
-    /// Waits for the next run. Returns `false` if there is to be none.
+    /// Waits for the next run. Returns `false` if the series has been stopped.
     pub(super) async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
         let mut stopped = pin!(self.notify_stop.notified());
         let mut next = pin!(pace.next());
@@ -92,7 +92,7 @@ impl Series {
         self.notify_stop.notify_one();
     }
 
-    /// Whether the series was stopped and its last run has finished.
+    /// Returns whether the series was stopped and its last run has finished.
     pub(super) fn has_stopped(&self) -> bool {
         let State { running, stopped } = *lock(&self.state);
         stopped && !running

@@ -1,4 +1,4 @@
-//! `Scheduled`: a handle to a task that runs later, and to its result.
+//! `Scheduled`: a handle to a task that starts later, and to its result.
 
 mod task;
 
@@ -19,14 +19,14 @@ use task::{Outcome, Stage, Task};
 impl Wheel {
     /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
     ///
-    /// The task costs one allocation, and no Tokio task until it is due. Then it is spawned on the runtime that this was called
-    /// on, or on the one that the builder was given. It is never early, and less than one tick late plus what the runtime
-    /// adds.
+    /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the runtime given to the
+    /// builder or, if none was given, on the runtime that `schedule` was called on. It is never early, and less than one tick
+    /// late plus the runtime's own delay.
     ///
     /// # Cancellation
     ///
-    /// Dropping the handle detaches the task. [`Scheduled::cancel`] cancels it. With
-    /// [`abort_on_drop`](Scheduled::abort_on_drop), dropping the handle ends it.
+    /// Dropping the handle detaches the task. [`Scheduled::cancel`] cancels it. With [`abort_on_drop`](Scheduled::abort_on_drop),
+    /// dropping the handle ends the task.
     ///
     /// # Panics
     ///
@@ -34,7 +34,8 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the task, or the task panics.
+    /// The handle resolves to a [`ScheduleError`] when the wheel refuses the task or has been shut down, or when the task is
+    /// cancelled or panics.
     ///
     /// # Examples
     ///
@@ -62,21 +63,21 @@ impl Wheel {
         }
     }
 
-    /// Runs `task` at `deadline`. All else is as in [`schedule`](Wheel::schedule).
+    /// Runs `task` at `deadline`, and otherwise behaves as [`schedule`](Wheel::schedule) does.
     ///
     /// If the deadline is in the past, the task starts at once or by the next tick.
     ///
     /// # Cancellation
     ///
-    /// As [`schedule`](Wheel::schedule).
+    /// Dropping the handle detaches the task, as for [`schedule`](Wheel::schedule).
     ///
     /// # Panics
     ///
-    /// As [`schedule`](Wheel::schedule) does.
+    /// Panics in the same cases as [`schedule`](Wheel::schedule).
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Wheel::schedule) does.
+    /// Fails in the same cases as [`schedule`](Wheel::schedule).
     ///
     /// # Examples
     ///
@@ -104,13 +105,13 @@ impl Wheel {
     }
 }
 
-/// The handle of a task scheduled by [`Wheel::schedule`] or [`Wheel::schedule_at`]: a future of its result.
+/// The handle returned by [`Wheel::schedule`] and [`Wheel::schedule_at`], and a future of the task's result.
 ///
-/// Dropping it detaches the task, unless it was made by [`abort_on_drop`](Scheduled::abort_on_drop).
+/// Dropping the handle detaches the task, unless the handle was made with [`abort_on_drop`](Scheduled::abort_on_drop).
 ///
 /// # Panics
 ///
-/// Panics if it is polled again after it returned the result of a started task.
+/// Panics if it is polled again after it has returned the result of a started task.
 ///
 /// # Examples
 ///
@@ -133,9 +134,9 @@ pub struct Scheduled<T> {
 }
 
 impl<T> Scheduled<T> {
-    /// Cancels the task. Returns `true` if it had not started, and so never will.
+    /// Cancels the task, and returns `true` if it had not started, in which case it never will.
     ///
-    /// The task's future is dropped before this returns.
+    /// The task's future is dropped before this method returns.
     ///
     /// # Examples
     ///
@@ -152,10 +153,10 @@ impl<T> Scheduled<T> {
         self.task.cancel()
     }
 
-    /// Moves the task to another deadline. Returns `true` if it had not started, and so will start at `deadline`.
+    /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts at the new deadline.
     ///
-    /// It then starts at `deadline` or less than one tick later, plus what the runtime adds. If the deadline is in
-    /// the past, it starts at once or by the next tick. The task keeps its place in the wheel, even in a full one.
+    /// The task then starts at `deadline` or less than one tick later, plus the runtime's own delay. If the deadline is in the
+    /// past, the task starts at once or by the next tick. It keeps its place in the wheel, even if the wheel is full.
     ///
     /// # Examples
     ///
@@ -176,10 +177,10 @@ impl<T> Scheduled<T> {
         self.task.reset(deadline)
     }
 
-    /// Ends the task when the handle is dropped, as tokio-util's `AbortOnDropHandle` does.
+    /// Makes dropping the handle end the task, as tokio-util's `AbortOnDropHandle` does.
     ///
-    /// A task that has not started is cancelled, and its future dropped before the handle's drop returns. One that runs is
-    /// aborted at its next `.await`, as by [`JoinHandle::abort`](tokio::task::JoinHandle::abort).
+    /// A task that has not started is cancelled, and its future is dropped before the handle's drop returns. A task that is
+    /// running is aborted at its next `.await`, as by [`JoinHandle::abort`](tokio::task::JoinHandle::abort).
     ///
     /// # Examples
     ///
@@ -200,7 +201,7 @@ impl<T> Scheduled<T> {
         self
     }
 
-    /// Returns `true` if the task will never start: it was cancelled or refused, or a shutdown handed it back.
+    /// Returns `true` if the task will never start, because it was cancelled, refused, or handed back by a shutdown.
     ///
     /// # Examples
     ///

@@ -32,12 +32,12 @@ use crate::{
     wheel::Wheel,
 };
 
-/// The one allocation of a scheduled task. It is also the waker that the wheel wakes when the task is due.
+/// A scheduled task in its one allocation, which is also the waker that the wheel wakes when the task is due.
 pub(super) struct Task<F: Future> {
     runtime: Handle,
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
-    /// The waker of whoever awaits the handle. Its lock may be taken under that of `state`, not the other way round.
+    /// The waker of the task that awaits the handle. This lock may be taken while `state` is locked, but not the other way round.
     join_waker: Mutex<Option<Waker>>,
 }
 
@@ -47,18 +47,18 @@ struct State<F: Future> {
 }
 
 enum Progress<F: Future> {
-    /// On the roster, at `place`, and in the wheel.
+    /// In the wheel, and on the roster at `place`.
     Waiting {
         future: F,
         timer: Timer,
         place: Option<usize>,
     },
-    /// Its time has come, and it is about to be spawned.
+    /// Due, and about to be spawned.
     Starting,
     Started(JoinHandle<F::Output>),
-    /// The handle has returned its result.
+    /// The handle has returned the result.
     Reported,
-    /// It will not start.
+    /// The task will not start.
     Never(ScheduleError),
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Stage {
     Never,
 }
 
-/// What a handle can do with its task, whatever the task's future.
+/// The operations of a handle on its task, independent of the type of the task's future.
 pub(super) trait Outcome<T>: Send + Sync {
     fn deadline(&self) -> Instant;
     fn stage(&self) -> Stage;
@@ -104,7 +104,7 @@ where
         });
         let place = task.roster.add(task.clone());
         let added = place.is_some();
-        // A shutdown may have handed it back meanwhile.
+        // A shutdown may have handed the task back since it was added to the roster.
         if let Progress::Waiting { place: kept, .. } = &mut lock(&task.state).progress {
             *kept = place;
         }
@@ -116,10 +116,10 @@ where
         task
     }
 
-    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had ended before.
+    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had already ended.
     fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<F> {
-        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. This drops the
-        // timer's waker, which is a reference to this task. It is not the last one.
+        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. Cancelling drops the
+        // timer's waker, which is a reference to this task, but not the last one.
         match &mut state.progress {
             Progress::Waiting { timer, .. } => timer.cancel(),
             _ => return None,
@@ -134,7 +134,7 @@ where
         Some(future)
     }
 
-    /// Ends the wait of a task that will not start, and wakes whoever awaits it.
+    /// Ends the wait of a task that will not start, and wakes the task that awaits the handle.
     fn give_up(&self, error: ScheduleError) -> Option<F> {
         let future = self.end_wait(lock(&self.state), Progress::Never(error))?;
         self.wake_joiner();
@@ -173,7 +173,7 @@ where
             return;
         };
         let poll = || {
-            // If the driver's runtime has gone, the task's own runtime can drive the wheel.
+            // If the driver's runtime has ended, the task's own runtime can drive the wheel.
             let _entered = self.runtime.enter();
             timer.poll(&waker)
         };
@@ -183,13 +183,13 @@ where
                 drop(state);
                 drop(self.give_up(refusal.into()));
             }
-            // The state stays locked: a task that is due must not be reset any more.
+            // The state stays locked, because a task that is due must no longer be reset.
             Ok(Poll::Ready(Ok(()))) => {
                 if let Some(future) = self.end_wait(state, Progress::Starting) {
                     self.start(future);
                 }
             }
-            // A runtime without timers cannot have a driver. Tokio panics there, but the task must not be lost.
+            // A runtime without timers cannot drive a wheel, and Tokio panics there. The task must not be lost.
             Err(panic) => {
                 drop(state);
                 drop(self.give_up(ScheduleError::Shutdown));
@@ -248,7 +248,7 @@ where
         *due = deadline;
         let waker = timer.reset_without_waking(timer.shard().moment_of(deadline));
         drop(state);
-        // It is this task's own, which locks the state.
+        // This waker is the task's own, and waking it locks the state.
         waker.into_iter().for_each(Waker::wake);
         true
     }
@@ -266,7 +266,7 @@ where
             Progress::Started(task) => task.abort_handle(),
             Progress::Waiting { .. } | Progress::Reported | Progress::Never(_) => return,
         };
-        // If the runtime has ended, this drops the task, which may use the handle: so no lock is held.
+        // If the runtime has ended, aborting drops the task, whose destructor may use the handle. So no lock is held.
         drop(state);
         started.abort();
     }

@@ -1,4 +1,4 @@
-//! What a timer knows of itself, and what a poll does with that under the lock.
+//! What a timer knows of itself, and how a poll uses that under the lock.
 //!
 //! ```text
 //! New ------ it is registered -------------> Waiting -- its deadline comes --> Elapsed
@@ -23,11 +23,11 @@ use crate::{
 
 /// What a timer knows of itself without the lock.
 pub(super) struct Claim {
-    /// What [`Claim::due`] says, in a word.
+    /// The value of [`Claim::due`] as a word.
     word: u64,
-    /// The timer waits, and its entry is pending with the waker below, as long as this outlasts the shard's generation.
+    /// While this outlasts the shard's generation, the timer waits, and its entry is pending with the waker identified below.
     pub(super) until: Generation,
-    /// Whom the waker in the entry wakes.
+    /// Identifies the task that the waker in the entry wakes.
     pub(super) waker: WakerId,
     /// The entry, while the timer is registered.
     pub(super) key: Option<Key>,
@@ -38,7 +38,7 @@ pub(super) struct Claim {
 /// When a timer is due.
 pub(super) enum Due {
     At(Moment),
-    /// So long after its registration.
+    /// This long after the timer's registration.
     In(Nanos),
 }
 
@@ -46,19 +46,19 @@ pub(super) enum Due {
 pub(super) enum Progress {
     /// Neither polled nor reset yet.
     New,
-    /// It waits for its deadline. After a reset it may have no entry until the next poll.
+    /// Waiting for the deadline. After a reset, the timer may have no entry until the next poll.
     Waiting,
-    /// Its delay counts from its registration, and its entry, if it has one, is incoming as far as is known.
+    /// The delay counts from the registration, and the entry, if there is one, is incoming as far as is known.
     Counting,
     /// Elapses at the next poll, whatever the deadline.
     Immediate,
     Elapsed,
 }
 
-/// What a look at a registered timer, under the lock, comes to.
+/// The result of looking at a registered timer under the lock.
 enum Look {
     Done(Poll<Result<(), Refusal>>),
-    /// It goes on with a clone of the task's waker, which is not to be made under the lock.
+    /// A clone of the task's waker is needed, which must not be made under the lock.
     WantsWaker,
     Again,
 }
@@ -88,7 +88,7 @@ impl Claim {
         }
     }
 
-    /// The delay of an entry that is incoming, as far as is known. Zero for any other.
+    /// Returns the delay of an entry that is incoming as far as is known, and zero for any other.
     #[inline]
     pub(super) fn incoming_delay(&self) -> Nanos {
         match self.due() {
@@ -105,21 +105,21 @@ impl Claim {
         self.admission = Admission::Admitted;
     }
 
-    /// Gives up the entry: nothing is known of it any more.
+    /// Gives up the entry, of which nothing is known from now on.
     #[inline]
     pub(super) fn take_key(&mut self) -> Option<Key> {
         self.until = Generation::UNKNOWN;
         self.key.take()
     }
 
-    /// From now on the timer waits for this.
+    /// Makes the timer wait for `deadline`.
     #[inline]
     pub(super) fn set_deadline(&mut self, deadline: Moment) {
         self.word = deadline.word();
         self.progress = Progress::Waiting;
     }
 
-    /// Converts the deadline to wheel time, if there is a driver. It is done once, before the timer waits.
+    /// Converts the deadline to wheel time, if there is a driver. This happens once, before the timer waits.
     #[inline]
     pub(super) fn settle(&mut self, shard: &Shard) {
         if let Due::At(deadline) = self.due() {
@@ -127,7 +127,7 @@ impl Claim {
         }
     }
 
-    /// Whether the next driver will not change what the deadline means.
+    /// Returns whether the deadline is independent of the next driver's clock.
     fn is_settled(&self) -> bool {
         match self.due() {
             Due::At(deadline) => deadline.is_wheel_time(),
@@ -135,7 +135,7 @@ impl Claim {
         }
     }
 
-    /// Looks after a registered timer, which may be due at another time by now.
+    /// Polls a registered timer, which may have been reset since.
     #[inline(never)]
     pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let mut cloned = None;
@@ -169,7 +169,7 @@ impl Claim {
         }
     }
 
-    /// The entry has expired: the timer is done, or its deadline has moved on since.
+    /// The entry has expired. Either the timer is done, or it was reset to a later deadline.
     fn look_at_expired(
         &mut self,
         shard: &Shard,
@@ -179,22 +179,22 @@ impl Claim {
         let Some(key) = &self.key else { return Look::Again };
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
-        // While a visit is under way, what it expired is due a tick before the wheel gets there.
+        // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
         let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_cancelled(key) {
             true => Some(Ok(())),
             false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
         };
         if let Some(done) = done {
             if self.progress == Progress::Counting {
-                // The entry alone knows when it would have been due.
+                // Only the entry knows when the timer would have been due.
                 self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
             }
             self.expire(shard, state);
             return Look::Done(Poll::Ready(done));
         }
         if state.mode == Mode::Driverless {
-            // A runtime that has ended drops the driver's task as it is spawned, and that wakes whatever waits here. So this waker
-            // must not be here yet: a scheduled task is locked meanwhile.
+            // A runtime that has ended drops the driver's task as it is spawned, which wakes every waker that waits here. This
+            // timer's waker must not be among them yet, because a scheduled task is locked meanwhile.
             drop(state);
             return self.look_for_driver(shard);
         }
@@ -221,7 +221,7 @@ impl Claim {
         }
     }
 
-    /// The entry is pending, and somebody drives.
+    /// The entry is pending, and the shard has a driver.
     fn look_at_pending(
         &mut self,
         shard: &Shard,
@@ -234,12 +234,12 @@ impl Claim {
         let own = state.wheel.deadline(key);
         if !incoming {
             let deadline = self.tick(&state, own);
-            // The driver may be about to come. Under a test's clock nobody should have to wait for it.
+            // The driver may be about to run, and under a test's clock no task should have to wait for it.
             if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
                 self.expire(shard, state);
                 return Look::Done(Poll::Ready(Ok(())));
             }
-            // Reset while there was no driver.
+            // The timer was reset while there was no driver.
             if deadline < own && state.wheel.bring_forward(key, deadline) {
                 shard.wake_driver_by(state, deadline);
                 return Look::Again;
@@ -254,7 +254,7 @@ impl Claim {
             },
             None => return Look::Again,
         };
-        // Of the waker in the entry, not of the one that is polled: a clone may hold another address.
+        // The id is that of the waker in the entry and not of the polled waker, because a clone may hold another address.
         self.waker = state
             .wheel
             .get_mut(key)
@@ -267,7 +267,8 @@ impl Claim {
         Look::Done(Poll::Pending)
     }
 
-    /// The tick at which the timer may expire. For a timer that counts from its registration, it is what its entry says.
+    /// Returns the tick at which the timer may expire. For a timer that counts from its registration, this is the tick of its
+    /// entry.
     fn tick(&self, state: &State, own: Tick) -> Tick {
         match self.due() {
             Due::In(_) => own,

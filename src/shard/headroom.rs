@@ -1,25 +1,25 @@
-//! How much of its time a timer has left, with as few readings of the clock as can be.
+//! How much of its time a timer has left, with as few readings of the clock as possible.
 //!
-//! A shard that ticks has a clock of its own, which costs nothing to read: the tick that its visits have come to. By that clock a
-//! timer's time is known to two cadences. A shard that dozes has none: there the real one is read.
+//! A ticking shard has a clock of its own that costs nothing to read: the tick that its visits have reached. By that clock, a timer's time
+//! is known to two cadences. A dozing shard has no such clock, so the real one is read.
 
 use super::{Generation, Timer, claim::Due};
 use crate::{clock::Moment, timing_wheel::Nanos};
 
 impl Timer {
-    /// The delay of a timer that counts from its registration, as far as is known. Zero if it has a deadline.
+    /// Returns the delay of a timer that counts from its registration, as far as is known, and zero for a timer with a deadline.
     #[inline]
     pub(crate) fn delay(&self) -> Nanos {
         self.claim.incoming_delay()
     }
 
-    /// Whether it was registered since the last full visit, as far as can be told at once.
+    /// Returns whether the timer was registered since the last full visit, as far as is known without the lock.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         matches!(self.claim.due(), Due::In(_)) && self.claim.until.outlasts(self.shard.reuse.generation())
     }
 
-    /// How many tenths of `total`, its time, a pending timer has left. `None` if it was pending at a shutdown.
+    /// Returns how many tenths of `total`, its time, a pending timer has left, or `None` if it was pending at a shutdown.
     #[inline(never)]
     pub(crate) fn tenths_left(&self, total: Nanos) -> Option<usize> {
         if self.shard.is_shutdown() {
@@ -32,11 +32,11 @@ impl Timer {
         Some(tenths(left, total))
     }
 
-    /// How long ago a timer was registered that has no deadline yet.
+    /// Returns the time since the registration of a timer that has no deadline yet.
     fn since_registration(&self) -> Nanos {
         match self.claim.until {
             Generation::UNKNOWN => Nanos::ZERO,
-            // It was registered since the full visit before.
+            // The timer was registered since the previous full visit.
             until => {
                 let registered = self.shard.cadence.before(until.tick());
                 let registered = Moment::of_wheel(self.shard.tick.start_of(registered));
@@ -45,18 +45,18 @@ impl Timer {
         }
     }
 
-    /// How long it is until the deadline.
+    /// Returns the time until the deadline.
     pub(crate) fn until_deadline(&self) -> Nanos {
         self.shard.to_wheel(self.due()).since(self.shard.roughly_now())
     }
 }
 
-/// How many tenths of `total` are `left`. All of it counts as 9.
+/// Returns how many tenths of `total` are `left`. All of it counts as 9.
 fn tenths(left: Nanos, total: Nanos) -> usize {
     match (total.0, left.0.checked_mul(10)) {
         (0, _) => 0,
         (total, Some(left)) => (left / total).min(9) as usize,
-        // Centuries.
+        // The multiplication overflows only if centuries are left.
         (total, None) => (left.0 / total.div_ceil(10)).min(9) as usize,
     }
 }

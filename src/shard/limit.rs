@@ -1,4 +1,4 @@
-//! `Limit`: the limit on pending timers. All shards share its count. It exists only under `max_pending`.
+//! `Limit`: the limit on pending timers, whose count all shards share. It exists only under `max_pending`.
 
 use crate::{
     error::Refusal,
@@ -37,7 +37,7 @@ impl Limit {
     }
 }
 
-/// Whether a timer still has to be admitted. One that was admitted once may exceed the limit for a moment.
+/// Whether a timer still has to be admitted. A timer that was admitted once may exceed the limit for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     New,

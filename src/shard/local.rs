@@ -1,8 +1,8 @@
-//! What a thread keeps: its shard number, and its last shard reference.
+//! The state that a thread keeps: its shard number, and its last shard reference.
 //!
-//! Each thread keeps the last `Arc<Shard>` that it released. Its next future takes that one, and changes no reference count. A thread may
-//! so keep a shard whose wheel is gone, until it releases a reference to another shard. So the driver does not go by reference counts:
-//! it goes by handles and timers.
+//! Each thread keeps the last `Arc<Shard>` that it released. Its next future takes that reference, and so changes no reference count. A
+//! thread may therefore keep a shard whose wheel is gone, until it releases a reference to another shard. This is why the lifetime of the
+//! driver depends on handles and timers, and not on reference counts.
 
 use std::{
     cell::Cell,
@@ -17,10 +17,10 @@ use std::{
 use super::Shard;
 use crate::timing_wheel::Tick;
 
-/// After a thread has found its shard's lock taken this often, it moves to another shard.
+/// A thread that has found its shard's lock taken this many times moves to another shard.
 const CONTENTIONS: u32 = 8;
 
-/// If so many ticks pass without contention, earlier contention is forgotten.
+/// Contention that is more than this many ticks old is forgotten.
 const FORGOTTEN_AFTER: u64 = 1_000;
 
 const UNNUMBERED: usize = usize::MAX;
@@ -31,8 +31,8 @@ thread_local! {
     static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// The number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A number changes
-/// after [`CONTENTIONS`] contentions with other threads, the driver included.
+/// Returns the number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A
+/// number changes after [`CONTENTIONS`] contentions with other threads, the driver included.
 #[inline]
 pub(crate) fn shard_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -44,8 +44,8 @@ pub(crate) fn shard_number() -> usize {
     })
 }
 
-/// The current thread found its shard's lock taken, at `tick`. Contention long ago does not count. It may have been the driver who held
-/// the lock: a thread cannot tell. Then it moves to another shard now and then, which does no harm.
+/// Records that the current thread found its shard's lock taken, at `tick`. Contention long ago does not count. A thread cannot
+/// tell whether the driver held the lock, and so may move to another shard because of it, which does no harm.
 #[cold]
 pub(super) fn contended(tick: Tick) {
     let (times, last) = CONTENTION.get();
@@ -59,13 +59,13 @@ pub(super) fn contended(tick: Tick) {
     }
 }
 
-/// A future's claim on its shard.
+/// A future's reference to its shard.
 pub(crate) struct ShardRef(Option<Arc<Shard>>);
 
 impl ShardRef {
     #[inline]
     pub(crate) fn new(shard: &Arc<Shard>) -> ShardRef {
-        // A thread whose locals are gone has none cached.
+        // A thread whose thread-locals are gone has none cached.
         let cached = CACHED.try_with(Cell::take).ok().flatten();
         match cached {
             Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
@@ -78,8 +78,9 @@ impl ShardRef {
 }
 
 impl ShardRef {
-    /// Moves to the shard of the current thread, before a timer is registered. A timer belongs where its task is polled, not where it was
-    /// made. Otherwise an acceptor, which makes the timers of all connections, would have all of them in its shard.
+    /// Moves to the shard of the current thread, before a timer is registered. A timer belongs where its task is polled, not
+    /// where it was created. Otherwise an acceptor, which creates the timers of all connections, would have all of them in its
+    /// shard.
     #[inline]
     pub(super) fn follow_thread(&mut self) {
         let number = shard_number() & self.mask;
@@ -137,7 +138,7 @@ impl Deref for ShardRef {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, with a number of its own.
+    /// The test runs on a thread of its own, which has a number of its own.
     #[test]
     fn a_thread_moves_on_after_so_many_contentions_that_were_not_long_ago() {
         let moves = |ticks: &[u64]| {

@@ -1,13 +1,13 @@
-//! `Shard`: one lock, and the wheel and counters behind it. Futures and the driver use it by its methods.
+//! `Shard`: one lock, and the wheel and counters behind it. Futures and the driver use it through its methods.
 //!
-//! Ground rules:
+//! Rules:
 //!
-//! 1. No user code runs under a lock of this crate. Wakers are cloned before a lock is taken. They are woken and dropped after it is
-//!    released. There is one exception: a scheduled task's own lock, which its handle and its waker share.
+//! 1. No user code runs under a lock of this crate. Wakers are cloned before a lock is taken, and woken and dropped after it is released.
+//!    The only exception is a scheduled task's own lock, which its handle and its waker share.
 //! 2. Locks are taken in this order: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, its runtime, a shard's,
-//!    the alarm's. Under the alarm's lock only Tokio's own locks are taken. No thread holds two shards' locks.
-//! 3. A waker that is taken out of a shard is woken after the lock is released. So a future that read an older value without the lock is
-//!    polled again.
+//!    the alarm's. Under the alarm's lock, only Tokio's own locks are taken. No thread holds the locks of two shards.
+//! 3. A waker that is taken out of a shard is woken after the lock is released. A future that read an older value without the lock is
+//!    therefore polled again.
 
 mod claim;
 mod drive;
@@ -46,43 +46,43 @@ use reuse::{Ledger, Reuse};
 use state::State;
 use status::{Generation, Status};
 
-/// An emptied arena keeps at least this many cells, or its part of the wheel's capacity if that is more.
+/// An empty arena keeps at least this many cells, or its share of the wheel's capacity if that is more.
 const RETAINED: usize = 1024;
 
-/// When the driver is to come to a shard that waits for nothing.
+/// The next visit to a shard that needs none.
 pub(crate) const NEVER: Tick = Tick::MAX;
 
-/// One lock, all that is behind it, and what is known without it.
+/// One lock, the state behind it, and the values that can be read without it.
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// A [`Status`], for those without the lock.
+    /// A [`Status`], readable without the lock.
     status: AtomicU32,
-    /// How moments of the driver's clock map to wheel time, a [`Shift`](crate::clock::Shift), for those without the lock.
-    /// While there is no driver, it is [`DRIVERLESS`](status::DRIVERLESS).
+    /// The [`Shift`](crate::clock::Shift) from moments of the driver's clock to wheel time, readable without the lock. While
+    /// there is no driver, it is [`DRIVERLESS`](status::DRIVERLESS).
     shift: AtomicU64,
-    /// Whether the shard ticks, for those without the lock. It may have changed since.
+    /// Whether the shard ticks, readable without the lock. It may have changed since.
     ticks: AtomicBool,
-    /// The tick at which the driver is to visit next, written under the lock. [`NEVER`] if it need not.
+    /// The tick at which the driver visits next, written under the lock. [`NEVER`] if no visit is needed.
     wake_at: AtomicU64,
-    /// Timers kept for reuse, and the generation.
+    /// The timers kept for reuse, and the generation.
     reuse: Reuse,
-    /// What makes a [`Moment`] an instant again.
+    /// The instant from which a `Moment` is converted back into an instant.
     base: Base,
-    /// How long a tick is.
+    /// The duration of a tick.
     tick: TickDuration,
-    /// How often it gets a full visit while it ticks.
+    /// The time between two full visits while the shard ticks.
     cadence: Cadence,
-    /// Every handle of the wheel is gone.
+    /// Whether every handle of the wheel has been dropped.
     handles_gone: AtomicBool,
-    /// `max_pending`, which all shards share.
+    /// The `max_pending` that all shards share.
     limit: Option<Arc<Limit>>,
     /// The driver, whether it runs now or not.
     driver: Arc<dyn Drive>,
-    /// Its index among the shards of the wheel, and the number of shards less one.
+    /// The shard's index among the shards of the wheel, and the number of shards less one.
     number: usize,
     mask: usize,
-    /// How many cells an emptied arena keeps while the wheel has a handle.
+    /// The number of cells that an empty arena keeps while the wheel has a handle.
     retained: usize,
 }
 
@@ -131,19 +131,20 @@ impl Shard {
         }
     }
 
-    /// Every handle of the wheel is gone. The driver may now end after the last timer, and retained memory is given back.
+    /// Records that every handle of the wheel has been dropped. The driver may now end after the last timer, and retained memory
+    /// is freed.
     pub(crate) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.reuse.close();
         self.unlock(lock(&self.state));
     }
 
-    /// How many timers wait here.
+    /// Returns the number of pending timers in this shard.
     pub(crate) fn pending(&self) -> usize {
         self.usage().pending
     }
 
-    /// What the shard has done and holds, at one moment.
+    /// Returns the shard's counters and sizes, all of one moment.
     pub(crate) fn usage(&self) -> Usage {
         let mut guard = lock(&self.state);
         let State {
@@ -167,7 +168,7 @@ impl Shard {
         &*self.driver
     }
 
-    /// Makes sure that a locked shard has a driver. Starts one if there is none.
+    /// Ensures that a locked shard has a driver, and starts one if there is none.
     fn ensure_driven<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -184,7 +185,7 @@ impl Shard {
         }
     }
 
-    /// Timers up to this tick are due. It is the tick of the last visit or, under a test's clock, the current one.
+    /// Returns the tick up to which timers are due: that of the last visit or, under a test's clock, the current one.
     fn reached(&self, state: &State) -> Tick {
         if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
             return state.wheel.now();
@@ -198,13 +199,13 @@ impl Shard {
         Tick(self.wake_at.load(Ordering::Relaxed))
     }
 
-    /// Has the driver visit at `tick`. Who lowers this wakes the driver too.
+    /// Plans the next visit for `tick`. A caller that lowers it must also wake the driver.
     #[inline]
     fn plan_visit(&self, _locked: &mut State, tick: Tick) {
         self.wake_at.store(tick.0, Ordering::Relaxed);
     }
 
-    /// Makes the driver come at `tick` or earlier.
+    /// Makes the driver run at `tick` or earlier.
     fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
         if tick < self.wake_at() {
             if !planted("wake_at") {
@@ -216,7 +217,7 @@ impl Shard {
         }
     }
 
-    /// Locks for a registration. A thread that often finds the lock taken makes its next timers in another shard.
+    /// Locks for a registration. A thread that often finds the lock taken creates its next timers in another shard.
     #[inline]
     fn lock_to_register(&self) -> MutexGuard<'_, State> {
         try_lock(&self.state).unwrap_or_else(|| {
@@ -225,14 +226,14 @@ impl Shard {
         })
     }
 
-    /// Ends a timer and gives its cell back. Returns its waker, for the caller to drop.
+    /// Ends a timer and frees its cell. Returns its waker, for the caller to drop.
     #[cold]
     fn cancel(&self, key: Key) -> Option<Waker> {
         let state = lock(&self.state);
         self.remove(state, key, Removal::Cancelled)
     }
 
-    /// Gives a timer's cell back, and counts the timer if it was pending. Returns its waker, for the caller to drop: by then the lock is
+    /// Frees a timer's cell, and counts the timer if it was pending. Returns its waker, for the caller to drop after the lock is
     /// released.
     #[inline]
     fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, removal: Removal) -> Option<Waker> {
@@ -250,7 +251,7 @@ impl Shard {
         waker
     }
 
-    /// The last cell was given back. The memory of a grown arena is released, and a driver that is no longer needed is woken.
+    /// Called when the last cell was freed. Frees the memory of a grown arena, and wakes a driver that is no longer needed.
     #[inline]
     fn vacated(&self, state: MutexGuard<'_, State>) {
         self.unlock(state);
@@ -259,7 +260,7 @@ impl Shard {
         }
     }
 
-    /// Unlocks, and then frees the memory of an emptied arena. Nobody has to wait for that.
+    /// Unlocks, and only then frees the memory of an empty arena, so that no thread waits for that.
     #[inline]
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let retained = match self.handles_gone.load(Ordering::Relaxed) {
@@ -271,7 +272,7 @@ impl Shard {
         drop(arena);
     }
 
-    /// Counts `timers` out of the limit.
+    /// Subtracts `timers` from the count of the limit.
     #[inline]
     fn release(&self, timers: usize) {
         if let Some(limit) = &self.limit {

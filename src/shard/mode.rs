@@ -1,25 +1,27 @@
-//! `Mode`: when a shard ticks and when it dozes. It is a state machine that knows neither the wheel nor the clock.
+//! `Mode`: a state machine for when a shard ticks and when it dozes. It knows neither the wheel nor the clock.
 
 use crate::timing_wheel::Tick;
 
-/// A ticking shard dozes after so many cadences in a row with fewer than [`BUSY`] registrations.
+/// A ticking shard dozes after this many cadences in a row with fewer than [`BUSY`] registrations.
 const QUIET_CADENCES: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// A shard ticks after so many registrations in one cadence. Their clock readings then cost as much as a visit of the driver. A visit costs
-/// more if the runtime has to be woken for it, and less if the runtime is busy. docs/tuning.md says how this was measured.
+/// A shard ticks after this many registrations in one cadence, whose clock readings then cost as much as a visit of the driver. A
+/// visit costs more if the runtime has to be woken for it, and less if the runtime is busy. docs/tuning.md describes the
+/// measurement.
 pub(super) const BUSY: u32 = if cfg!(loom) { 1 } else { 128 };
 
-/// How a shard is driven. It decides how a registration is made.
+/// How a shard is driven, which decides how timers are registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// There is no driver. The next future that is polled starts one.
     Driverless,
-    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts those of the
-    /// cadence that ends at `until`.
+    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts the
+    /// registrations of the cadence that ends at `until`.
     Dozing { until: Tick, busy: u32 },
-    /// The driver comes for a full visit at every cadence. Timeouts need no clock. `seen` registrations had been counted at the last one.
+    /// The driver makes a full visit at every cadence, and timeouts need no clock. `seen` registrations had been counted at the
+    /// last full visit.
     Ticking { quiet: u32, seen: u64 },
-    /// Shut down, for good.
+    /// Shut down for good.
     Shutdown,
 }
 
@@ -33,8 +35,8 @@ impl Mode {
         matches!(self, Mode::Ticking { .. })
     }
 
-    /// The mode after a cadence, when `registered` timers have been registered so far. A shard ticks while that is worth it. On a test's
-    /// clock it does not tick.
+    /// Returns the mode after a cadence, when `registered` timers have been registered in total. A shard ticks while that is
+    /// worth its cost, and never on a test's clock.
     pub(super) fn after_cadence(self, registered: u64, real: bool) -> Mode {
         let Mode::Ticking { quiet, seen } = self else {
             return self;
@@ -53,8 +55,8 @@ impl Mode {
         }
     }
 
-    /// After a registration that had to read the clock, in the cadence that ends at `until`: ticks, once there have been so many in one.
-    /// `many`: its thread alone has made so many.
+    /// Returns the mode after a registration that had to read the clock, in the cadence that ends at `until`. The shard ticks
+    /// once there have been [`BUSY`] of these in one cadence, or if `many` says that the thread alone has made that many.
     pub(super) fn after_registration(self, until: Tick, many: bool, registered: u64, real: bool) -> Mode {
         let Mode::Dozing { until: counted, busy } = self else {
             return self;

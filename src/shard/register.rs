@@ -1,8 +1,8 @@
-//! How a timer begins to wait: it takes over what its thread keeps, without the lock, or is registered.
+//! How a timer begins to wait: it takes over the timer that its thread keeps, without the lock, or is registered.
 //!
-//! A timer that is due at an instant goes into the bucket of that. One that is due so long after its registration needs no clock in a shard
-//! that ticks: its entry is incoming, with its delay, and the next full visit counts from its own reading. In a shard that dozes, the clock is
-//! read, and the timer has a deadline from then on.
+//! A timer with a deadline goes into the bucket of that deadline. A timer with a delay that counts from its registration needs no clock in
+//! a ticking shard: its entry is incoming, with its delay, and the next full visit counts from its own reading. In a dozing shard the clock
+//! is read, and the timer has a deadline from then on.
 
 use std::task::{Poll, Waker};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
 
 impl Timer {
-    /// Begins to wait, if that needs no lock: takes over what its thread keeps.
+    /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
     #[inline]
     pub(crate) fn takes_over(&mut self, waker: &Waker) -> bool {
         match (&self.claim.key, self.claim.progress) {
@@ -24,7 +24,7 @@ impl Timer {
         }
     }
 
-    /// Takes over the timer that this thread keeps, if it has a deadline that is no later than this one's.
+    /// Takes over the timer that this thread keeps, if that timer's deadline is no later than this one's.
     #[inline]
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
@@ -45,7 +45,7 @@ impl Timer {
         false
     }
 
-    /// Takes over the timer that this thread keeps, if that is of the same delay, or has a deadline that is no later than this one's.
+    /// Takes over the timer that this thread keeps, if that timer has the same delay, or a deadline no later than this one's.
     #[inline]
     pub(super) fn take_over_counting(&mut self, waker: &Waker) -> bool {
         let delay = self.claim.incoming_delay();
@@ -66,7 +66,7 @@ impl Timer {
         }
     }
 
-    /// Takes over the timer that this thread keeps, for a reading of the clock, if its deadline is no later.
+    /// Takes over the timer that this thread keeps, if its deadline is no later. This needs a reading of the clock.
     #[inline]
     fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
         let now = self.shard.now();
@@ -83,8 +83,9 @@ impl Timer {
         true
     }
 
-    /// Takes over the timer that this thread keeps, whatever its delay or deadline, in a shard that ticks. It gets this one's delay. That
-    /// needs the lock, since a visit may be about to transfer it. It needs no clone of the waker, which would cost as much.
+    /// Takes over the timer that this thread keeps, whatever its delay or deadline, in a ticking shard, and gives it this timer's
+    /// delay. This needs the lock, because a visit may be about to transfer the timer, but no clone of the waker, which would
+    /// cost as much.
     #[inline(never)]
     fn take_over_locked(&mut self, waker: &Waker) -> bool {
         let shard = &self.shard;
@@ -102,7 +103,7 @@ impl Timer {
         true
     }
 
-    /// Registers the timer, unless it is due already.
+    /// Registers the timer, unless it is already due.
     pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         let delay = match self.claim.due() {
             Due::In(Nanos::ZERO) => {
@@ -148,7 +149,7 @@ impl Timer {
             let now = shard.tick.tick_at(now.wheel_time());
             if state.count_registration(now, shard.cadence, shard.reuse.were_many()) {
                 wake_at = tick.min(state.full_at);
-                // The last visit may be long ago. The clock of a shard that ticks is its generation, and begins here.
+                // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
                 shard.end_generation(&mut state, begins, &mut emptied);
                 shard.ticks.store(true, Ordering::Relaxed);
@@ -158,7 +159,7 @@ impl Timer {
         shard.wake_driver_by(state, wake_at);
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(deadline);
-        // Last, because a waker may panic as it is dropped.
+        // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
         Poll::Pending
     }

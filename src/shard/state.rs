@@ -1,4 +1,4 @@
-//! What is behind the lock.
+//! The state behind a shard's lock.
 
 use std::task::Waker;
 
@@ -10,26 +10,26 @@ use crate::{
 };
 
 pub(super) struct State {
-    /// The timers. Each has the waker of the task that polled it last.
+    /// The timers, each with the waker of the task that polled it last.
     pub(super) wheel: TimingWheel<Waker>,
-    /// Whether there is a driver, and how often it comes.
+    /// Whether there is a driver, and how often it visits.
     pub(super) mode: Mode,
-    /// The tick of the next full visit, while the shard ticks. Until then, what is incoming stays incoming.
+    /// The tick of the next full visit, while the shard ticks. Until then, incoming timers stay incoming.
     pub(super) full_at: Tick,
-    /// The driver's clock or, while there is none, that of the last driver.
+    /// The driver's clock or, while there is none, that of the previous driver.
     pub(super) clock: Clock,
     /// The wheel time from which delays of incoming timers count in this turn.
     pub(super) incoming_from: Nanos,
-    /// The number of the driver or, while there is none, of the last one.
+    /// The number of the driver or, while there is none, of the previous one.
     pub(super) driver: u64,
-    /// How often a driver has come, for [`Generation`]. One that has detached may attach again, with the same number.
+    /// How often a driver has attached, for [`Generation`]. A driver that has detached may attach again with the same number.
     pub(super) attached: u32,
     pub(super) counters: Counters,
-    /// Which slots have timers of this shard, kept for reuse.
+    /// The slots that keep timers of this shard for reuse.
     pub(super) ledger: Ledger,
 }
 
-/// What a shard has done so far, without what the ledger counts. `Metrics` has fields of the same names.
+/// The counters of a shard, without the counts of the ledger. `Metrics` has fields of the same names.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) registered: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Counters {
     pub(crate) light_visits: u64,
 }
 
-/// What a shard has done, the ledger included, and what it holds.
+/// The counters of a shard, with those of the ledger, and its sizes.
 pub(crate) struct Usage {
     pub(crate) pending: usize,
     pub(crate) arena_bytes: usize,
@@ -50,13 +50,13 @@ pub(crate) struct Usage {
 }
 
 impl State {
-    /// The first tick at which a timer for `deadline` may expire.
+    /// Returns the first tick at which a timer for `deadline` may expire.
     pub(super) fn tick_of(&self, deadline: Moment) -> Tick {
         let deadline = self.clock.shift().to_wheel(deadline);
         self.clock.tick().deadline_tick(deadline.wheel_time())
     }
 
-    /// The last generation in which an entry for `tick` is certainly pending.
+    /// Returns the last generation in which an entry for `tick` is certainly pending.
     #[inline]
     pub(super) fn until(&self, tick: Tick) -> Generation {
         match self.clock.source.is_real() {
@@ -65,13 +65,14 @@ impl State {
         }
     }
 
-    /// The last generation in which an incoming entry is certainly pending: only a full visit transfers.
+    /// Returns the last generation in which an incoming entry is certainly pending, because only a full visit transfers it.
     #[inline]
     pub(super) fn until_full_visit(&self) -> Generation {
         self.until(self.full_at)
     }
 
-    /// When the driver is to visit next: at the next deadline, and a ticking shard at its next full visit at the latest.
+    /// Returns the tick of the driver's next visit, which is at the next deadline, and in a ticking shard at the next full visit
+    /// at the latest.
     pub(super) fn next_visit(&self) -> Tick {
         let due = self.wheel.next_deadline().unwrap_or(NEVER);
         match self.mode.is_ticking() {
@@ -94,7 +95,8 @@ impl State {
         begins
     }
 
-    /// Decides, as a full visit begins, whether the shard goes on ticking. That visit transfers all that is incoming, either way.
+    /// Decides at the beginning of a full visit whether the shard continues ticking. In either case, that visit transfers all
+    /// incoming timers.
     pub(super) fn end_cadence(&mut self) {
         let real = self.clock.source.is_real();
         self.mode = self.mode.after_cadence(self.counters.registered, real);

@@ -1,4 +1,4 @@
-//! What can be known of a shard without its lock: whether it is driven, how far it has come, and what time it is.
+//! What can be known of a shard without its lock: whether it is driven, which tick it has reached, and the current time.
 
 use tokio::time::Instant;
 
@@ -9,13 +9,13 @@ use crate::{
     timing_wheel::{Nanos, Tick},
 };
 
-/// Nanoseconds: two readings of one clock, taken one after the other, are hardly ever further apart.
+/// The distance that two successive readings of one clock hardly ever exceed.
 const SAME_READING: Nanos = Nanos(1_000_000);
 
-/// The word of no [`Shift`].
+/// A word that no [`Shift`] has.
 pub(super) const DRIVERLESS: u64 = 0;
 
-/// Whether a shard is driven, and by which clock. In a word, for those without the lock.
+/// Whether a shard is driven, and by which clock. It fits into a word that is readable without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Driverless,
@@ -47,26 +47,29 @@ impl Status {
     }
 }
 
-/// How far a shard has come: how often a driver has come to it, and the tick that its visits have begun to expire. In one word, the drivers
-/// above the tick, so that two compare.
+/// How far a shard has come: how often a driver has attached to it, and the tick up to which its visits have begun to expire
+/// timers. Both are in one word, with the drivers above the tick, so that two generations can be compared.
 ///
-/// A visit ends the generation: before it expires timers, it stores the tick up to which it is going to do so. A timer
-/// whose entry is due later than that is pending, and still has the waker that it was given.
+/// A visit ends the generation: before it expires timers, it stores the tick up to which it will do so. A timer whose entry is
+/// due later than that is pending, and still has the waker that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Generation(u64);
 
 impl Generation {
     const TICK_BITS: u32 = 44;
-    /// 557 years of milliseconds. A later tick counts as this one: such a timer takes the lock, and is right.
+    /// 2^44 ticks, which are 557 years if a tick is a millisecond. A later tick counts as this one, in which case the timer takes
+    /// the lock and is still right.
     const LAST_TICK: u64 = (1 << Self::TICK_BITS) - 1;
     const LAST_ATTACHED: u32 = (1 << (u64::BITS - Self::TICK_BITS)) - 1;
 
-    /// No timer is known to outlast it: there is no driver, or its clock is a test's, or the shard is shut down.
+    /// No timer outlasts this generation. It means that there is no driver, or that its clock is a test's, or that the shard is
+    /// shut down.
     pub(super) const ENDED: Generation = Generation(u64::MAX);
-    /// Until when a timer is pending of which nothing is known.
+    /// The generation until which a timer is pending if nothing is known of it.
     pub(super) const UNKNOWN: Generation = Generation(0);
 
-    /// From the millionth time on that a driver comes, it is [`Generation::ENDED`]: no number is used twice.
+    /// Returns the generation of a tick. From about the millionth driver on, this is [`Generation::ENDED`], so that no number is
+    /// used twice.
     #[inline]
     pub(super) fn of(attached: u32, tick: Tick) -> Generation {
         if attached >= Self::LAST_ATTACHED {
@@ -80,10 +83,11 @@ impl Generation {
         Tick(self.0 & Self::LAST_TICK)
     }
 
-    /// Whether a timer that is pending until this still is, now that the shard has come to `now`.
+    /// Returns whether a timer that is pending until this generation is still pending, given that the shard has reached `now`.
     ///
-    /// One comparison tells of drivers too. How often one has come is in the bits above the tick, so the next one's generations are all
-    /// larger. Whoever knows until when a timer is pending has seen a generation of its driver already.
+    /// This one comparison covers drivers too. The number of drivers is in the bits above the tick, so all generations of the
+    /// next driver are larger. A thread that knows until when a timer is pending has already seen a generation of that timer's
+    /// driver.
     #[inline]
     pub(super) fn outlasts(self, now: Generation) -> bool {
         self > now
@@ -106,7 +110,7 @@ impl Shard {
         Status::unpack(self.status.load(Ordering::Acquire))
     }
 
-    /// The shift of the driver's clock. None while there is no driver.
+    /// Returns the shift of the driver's clock, or `None` while there is no driver.
     #[inline]
     fn shift(&self) -> Option<Shift> {
         match self.shift.load(Ordering::Acquire) {
@@ -115,10 +119,10 @@ impl Shard {
         }
     }
 
-    /// Reads the driver's clock. If there is no driver, it reads that of the runtime which would be asked for one.
+    /// Reads the driver's clock or, if there is no driver, that of the runtime on which one would be started.
     ///
-    /// A clock that a test may pause can have been paused without the driver knowing yet, and the current context may have
-    /// another clock: there, only a reading that is the machine's is taken as it is.
+    /// A clock that a test can pause may have been paused without the driver knowing yet, and the current context may have
+    /// another clock. In these cases a reading is used as it is only if it is the machine's.
     #[inline]
     pub(crate) fn read_clock(&self) -> Instant {
         self.read(self.status())
@@ -127,7 +131,7 @@ impl Shard {
     #[inline]
     fn read(&self, status: Status) -> Instant {
         match status {
-            // A model's time is its own.
+            // Under loom, the model has a time of its own.
             _ if cfg!(loom) => self.driver.now(),
             Status::Driven(Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(Source::Pausable) => {
@@ -142,13 +146,14 @@ impl Shard {
         }
     }
 
-    /// The moment that it is: wheel time, if there is a driver.
+    /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         self.stamped(|status| self.read(status))
     }
 
-    /// The same by one reading of the clock: that of the current context, where the driver's may be paused and is not yet.
+    /// Returns the current moment by one reading of the clock. Where the driver's clock can be paused but is not known to be,
+    /// that is the clock of the current context.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
         self.stamped(|status| match status {
@@ -157,7 +162,7 @@ impl Shard {
         })
     }
 
-    /// The moment by the shard's own clock or, if it has none, by a reading.
+    /// Returns the current moment by the shard's own clock or, if it has none, by a reading.
     pub(super) fn roughly_now(&self) -> Moment {
         match self.reuse.generation() {
             generation if self.ticks.load(Ordering::Relaxed) && generation != Generation::ENDED => {
@@ -172,21 +177,21 @@ impl Shard {
         loop {
             let shift = self.shift();
             let moment = Moment::of(read(self.status()));
-            // Another driver may have come in between, with another clock.
+            // Another driver with another clock may have started in between.
             if self.shift() == shift {
                 return shift.map_or(moment, |shift| shift.of_clock(moment));
             }
         }
     }
 
-    /// Takes an instant to be of the driver's clock. While there is no driver, the next one converts it.
+    /// Converts an instant that is of the driver's clock. While there is no driver, the next one will convert the moment.
     #[inline]
     pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
         let moment = Moment::of(instant);
         self.shift().map_or(moment, |shift| shift.of_clock(moment))
     }
 
-    /// A moment as one of wheel time, if there is a driver.
+    /// Converts a moment to wheel time, if there is a driver.
     #[inline]
     pub(crate) fn to_wheel(&self, moment: Moment) -> Moment {
         if moment.is_wheel_time() {
@@ -195,7 +200,8 @@ impl Shard {
         self.shift().map_or(moment, |shift| shift.of_clock(moment))
     }
 
-    /// A moment as one of wheel time. If there is no driver, this starts one. It stays what it is if none can be started.
+    /// Converts a moment to wheel time. If there is no driver, this starts one; if none can be started, the moment is returned
+    /// unchanged.
     pub(crate) fn settled(&self, moment: Moment) -> Moment {
         if !moment.is_wheel_time() && self.status() == Status::Driverless {
             let _ = self.driver.clone().start();
@@ -203,7 +209,7 @@ impl Shard {
         self.to_wheel(moment)
     }
 
-    /// The instant of the driver's clock, or of the last driver's, at a moment.
+    /// Converts a moment to an instant of the driver's clock, or of the previous driver's.
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
         let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift());
         shift.instant(moment, self.base)
@@ -214,17 +220,17 @@ impl Shard {
         self.status() == Status::Shutdown
     }
 
-    /// Whether a driver visits the shard, by a clock that reads `source`.
+    /// Returns whether a driver visits the shard, by a clock that reads `source`.
     pub(super) fn is_driven_by(&self, source: Source) -> bool {
         self.status() == Status::Driven(source)
     }
 
-    /// Whether a driver visits the shard.
+    /// Returns whether a driver visits the shard.
     pub(crate) fn is_driven(&self) -> bool {
         matches!(self.status(), Status::Driven(_))
     }
 
-    /// Tells those without the lock what the state says.
+    /// Publishes the state to readers without the lock.
     pub(super) fn publish(&self, state: &State) {
         let status = match state.mode {
             Mode::Shutdown => Status::Shutdown,
@@ -232,7 +238,7 @@ impl Shard {
             _ => Status::Driven(state.clock.source),
         };
         self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
-        // Whoever finds a shift finds its driver's status too, or finds on a second look that the shift has gone.
+        // A reader that finds a shift also finds its driver's status, or finds on a second read that the shift is gone.
         if let Status::Driven(_) = status {
             self.status.store(status.pack(), Ordering::Release);
             self.shift.store(state.clock.shift().0, Ordering::Release);

@@ -21,9 +21,9 @@ use crate::{
     timing_wheel::Nanos,
 };
 
-/// A claim on one timer of a shard. The first poll registers it, in the shard of the thread that polls. Dropping it cancels it.
+/// One timer of a shard. The first poll registers it, in the shard of the polling thread. Dropping it cancels it.
 ///
-/// A million of these wait in a million connections: each byte counts.
+/// A million connections have a million of these pending, so each byte counts.
 pub(crate) struct Timer {
     pub(super) shard: ShardRef,
     pub(super) claim: Claim,
@@ -51,13 +51,13 @@ impl Timer {
         }
     }
 
-    /// One that is due at `deadline`.
+    /// Creates a timer that is due at `deadline`.
     #[inline]
     pub(crate) fn at(shard: &Arc<Shard>, deadline: Moment) -> Timer {
         Timer::new(shard, Due::At(deadline))
     }
 
-    /// A timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
+    /// Creates a timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
     #[inline]
     pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Timer {
         let mut timer = Timer::at(shard, start.after(Nanos::passed(duration)));
@@ -67,7 +67,7 @@ impl Timer {
         timer
     }
 
-    /// One that is due `delay` after its first poll.
+    /// Creates a timer that is due `delay` after its first poll.
     #[inline]
     pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
@@ -78,7 +78,7 @@ impl Timer {
         &self.shard
     }
 
-    /// The deadline of a timer that has one.
+    /// Returns the deadline. For a timer without one, its delay counts from now.
     #[inline]
     pub(crate) fn due(&self) -> Moment {
         match self.claim.due() {
@@ -87,7 +87,8 @@ impl Timer {
         }
     }
 
-    /// When a timer that was refused would have been due, by the clock here. If it was not even begun, its time counts from now.
+    /// Returns when a refused timer would have been due, by the clock of the caller. If it had not begun to count, its time
+    /// counts from now.
     pub(crate) fn refused_until(&self) -> Instant {
         match self.claim.due() {
             Due::In(delay) => clock::saturating_add(Instant::now(), delay.to_duration()),
@@ -99,7 +100,7 @@ impl Timer {
         self.shard.instant_of(self.due())
     }
 
-    /// Converts the deadline to wheel time, and starts a driver for that if there is none.
+    /// Converts the deadline to wheel time. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         let shard = &*self.shard;
         if let Due::At(deadline) = self.claim.due() {
@@ -108,12 +109,13 @@ impl Timer {
         }
     }
 
-    /// For `Debug`.
+    /// Returns the progress, for `Debug`.
     pub(crate) fn progress(&self) -> impl fmt::Debug {
         self.claim.progress
     }
 
-    /// Whether the deadline has come, as [`Timer::poll`] sees it. It is `false` of a timer that was neither polled nor reset.
+    /// Returns whether the deadline has come, as [`Timer::poll`] sees it. It is `false` for a timer that was neither polled nor
+    /// reset.
     pub(crate) fn is_elapsed(&self) -> bool {
         match self.claim.progress {
             Progress::New | Progress::Counting | Progress::Immediate => false,
@@ -138,8 +140,9 @@ impl Timer {
         }
     }
 
-    /// Moves the timer. To a later deadline, this touches nothing else: the entry stays where it is, and the timer re-arms when its
-    /// old deadline comes. To an earlier one, the entry moves at once. To one that has come, it wakes the waiting task.
+    /// Moves the timer. For a later deadline nothing else is touched: the entry stays in place, and the timer is re-armed when
+    /// its old deadline comes. For an earlier deadline the entry is moved at once. For a deadline that has passed, the waiting
+    /// task is woken.
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Moment) {
         if !self.set_later(deadline) {
@@ -147,7 +150,7 @@ impl Timer {
         }
     }
 
-    /// The same where no waker may be woken yet: returns the one that is to be.
+    /// Moves the timer where no waker may be woken yet. Returns the waker to wake.
     #[must_use = "the waiting task is to be woken"]
     pub(crate) fn reset_without_waking(&mut self, deadline: Moment) -> Option<Waker> {
         match self.set_later(deadline) {
@@ -156,18 +159,18 @@ impl Timer {
         }
     }
 
-    /// Moves the timer to a deadline that has come already: the next poll completes it.
+    /// Moves the timer to a deadline that has passed, so that the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         self.reset(deadline);
         self.claim.progress = Progress::Immediate;
         self.claim.until = Generation::UNKNOWN;
     }
 
-    /// Sets the deadline. Returns whether that is all, because it is no earlier than before.
+    /// Sets the deadline. Returns `true` if nothing else is needed, because it is no earlier than before.
     #[inline]
     fn set_later(&mut self, deadline: Moment) -> bool {
         let later = match self.claim.due() {
-            // While there is no driver, it is not known.
+            // While there is no driver, the order of the two is not known.
             Due::At(former) => deadline.is_wheel_time() && deadline.word() >= former.word(),
             Due::In(_) => false,
         };
@@ -179,8 +182,8 @@ impl Timer {
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         // While there is no driver, the next poll moves the entry.
         let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;
-        // The entry may expire early enough where it is, because a reset to a later deadline left it there. Whatever takes it out before that
-        // wakes its task, as after any lazy reset.
+        // The entry may expire early enough in its place, because an earlier reset to a later deadline left it there. If it is
+        // removed before that, its task is woken, as after any lazy reset.
         let Claim { until, .. } = self.claim;
         if until.outlasts(self.shard.reuse.generation())
             && self.shard.tick.is_due_by(until.tick(), deadline.wheel_time())
@@ -190,7 +193,7 @@ impl Timer {
         let mut state = lock(&self.shard.state);
         let tick = state.tick_of(deadline);
         if tick <= self.shard.reached(&state) {
-            // As Tokio does: a deadline that has come waits for nobody.
+            // As in Tokio, a deadline that has passed does not wait for the driver.
             let key = self.claim.take_key()?;
             return self.shard.remove(state, key, Removal::Expired);
         }
@@ -201,7 +204,7 @@ impl Timer {
         None
     }
 
-    /// Waits until the timer is due.
+    /// Polls the timer, which is ready when it is due or refused.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match self.waits(waker) || self.takes_over(waker) {
@@ -210,13 +213,13 @@ impl Timer {
         }
     }
 
-    /// Whether the timer waits and wakes this task, as far as can be told without the lock.
+    /// Returns whether the timer waits and wakes this task, as far as is known without the lock.
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
         self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
     }
 
-    /// What [`Timer::poll`] does where the lock is needed.
+    /// Polls the timer where the lock is needed.
     #[inline(never)]
     pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
         match (&self.claim.key, self.claim.progress) {
@@ -238,7 +241,7 @@ impl Timer {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the timer: keeps it for the next of its task, if that can be.
+    /// Ends the timer, and keeps it for the next timer of its task if possible.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         if self.claim.key.is_some() {
@@ -246,7 +249,7 @@ impl Timer {
         }
     }
 
-    /// Ends the timer, and leaves nothing for the next of its task: that would wake the task at this one's deadline.
+    /// Ends the timer, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
     pub(crate) fn remove(&mut self) {
         if let Some(key) = self.claim.take_key() {
             drop(self.shard.cancel(key));

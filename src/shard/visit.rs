@@ -1,4 +1,4 @@
-//! What the driver does with a shard: attach to it, visit it, detach from it, shut it down.
+//! The driver's operations on a shard: attach to it, visit it, detach from it, shut it down.
 
 use std::{mem, task::Waker};
 
@@ -9,16 +9,16 @@ use crate::{
     timing_wheel::{Nanos, Tick},
 };
 
-/// Wakers that were taken out of a shard. They are woken or dropped with no lock held.
+/// Wakers that were taken out of a shard, to be woken or dropped with no lock held.
 #[derive(Default)]
 pub(crate) struct Wakers {
-    /// To be woken: their timers are due, or need another driver.
+    /// To be woken, because their timers are due or need another driver.
     pub(crate) due: Vec<Waker>,
-    /// To be dropped: nobody waits for them.
+    /// To be dropped, because no task waits for them.
     pub(crate) spent: Vec<Waker>,
 }
 
-/// What a driver's turn goes by: one reading of its clock.
+/// The one reading of the clock that a turn of the driver uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) now: Nanos,
@@ -28,7 +28,7 @@ pub(crate) struct Reading {
 }
 
 impl Shard {
-    /// Driver number `driver` has come. It brings its clock.
+    /// Attaches driver number `driver`, with its clock.
     pub(crate) fn attach(&self, clock: Clock, driver: u64) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
@@ -45,7 +45,7 @@ impl Shard {
         self.reuse.begin_generation(begins);
     }
 
-    /// The driver has gone, at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
+    /// Detaches a driver that ended at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
     pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
@@ -65,12 +65,12 @@ impl Shard {
         self.unlock(state);
     }
 
-    /// Ends every timer, and the shard for good. Returns how many timers were pending.
+    /// Ends every timer, and shuts down the shard for good. Returns the number of timers that were pending.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
         if state.wheel.has_incoming() {
-            // Futures that go on with Tokio's timer ask for their deadlines.
+            // Futures that fall back on Tokio's timer query their deadlines.
             self.mark_incoming(&mut state, Nanos::ZERO);
             state.transfer_incoming(usize::MAX);
         }
@@ -85,7 +85,7 @@ impl Shard {
         pending
     }
 
-    /// Whether the driver's visit is overdue, by more than Tokio's timer rounds up.
+    /// Returns whether the driver's visit is overdue by more than Tokio's timer rounds up.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         let state = lock(&self.state);
@@ -94,15 +94,15 @@ impl Shard {
             && self.tick.tick_at(now) >= self.wake_at()
     }
 
-    /// Marks what is incoming now. This turn transfers that, and no more, so that it ends. Delays count from a reading of the clock that
-    /// is made here.
+    /// Marks the timers that are incoming now. This turn transfers these and no others, so that it ends. Delays count from a
+    /// reading of the clock made here.
     fn mark_incoming(&self, state: &mut State, now: Nanos) {
-        // The lock is held, so every registration found was made before this reading. Counting from it is never early.
+        // The lock is held, so every registration found was made before this reading, and counting from it is never early.
         state.incoming_from = state.clock.wheel_time(self.read_clock()).max(now);
         state.wheel.mark_incoming();
     }
 
-    /// The generation to publish before timers up to `tick` expire.
+    /// Returns the generation to publish before timers up to `tick` expire.
     pub(super) fn generation_at(&self, state: &State, tick: Tick) -> Generation {
         let next = Generation::of(state.attached, tick);
         match self.reuse.generation() {
@@ -112,9 +112,11 @@ impl Shard {
         }
     }
 
-    /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers, those that
-    /// are due first, and returns whether there are more. `begins` says that it is the turn's first visit here. Leaves the shard alone if it has another driver by now: the last
-    /// one may be at work still when its runtime drops its task, and would move the visit that the next one has planned.
+    /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers,
+    /// the earliest first, and returns whether there are more. `begins` says that this is the turn's first visit here.
+    ///
+    /// A shard that has another driver by now is left alone: the previous driver may still be at work while its runtime drops its
+    /// task, and would move the visit that the next one has planned.
     pub(crate) fn visit(
         &self,
         Reading { now, source, driver }: Reading,
@@ -136,7 +138,8 @@ impl Shard {
             self.publish(state);
         }
         if begins {
-            // A test may have stopped the clock, and then the next tick may never come. So what is incoming is transferred now.
+            // A test may have stopped the clock, so that the next tick never comes. Incoming timers are therefore transferred
+            // now.
             let full = state.mode.is_ticking()
                 && (tick == state.full_at
                     || tick > state.full_at && !planted("late_visit")
@@ -148,7 +151,7 @@ impl Shard {
             let next = self.generation_at(state, tick);
             self.end_generation(state, next, &mut wakers.spent);
             if full {
-                // What is registered from here on stays incoming, and can be taken over, until the next full visit.
+                // Timers registered from here on stay incoming, and can be taken over, until the next full visit.
                 state.full_at = self.cadence.after(tick);
                 state.counters.full_visits += 1;
                 self.mark_incoming(state, now);
@@ -208,8 +211,8 @@ mod tests {
         shard.visit(reading, begins, batch, &mut Wakers::default())
     }
 
-    /// Where the count of drivers ends, the generation tells nothing any more. Nobody may take that for "still pending", as a task would that
-    /// polls a timer of the last driver with the same waker.
+    /// When the count of drivers is exhausted, the generation carries no information. It must not be taken for "still pending",
+    /// as by a task that polls a timer of the previous driver with the same waker.
     #[test]
     fn timers_expire_under_however_many_drivers() {
         struct Task;
@@ -226,10 +229,10 @@ mod tests {
             lock(&wheel.shard().state).attached = attached;
             let mut left = None;
             for _ in 0..8 {
-                // Each on a runtime of its own, and on the real clock: on no other do generations count.
+                // Each driver is on a runtime of its own, and on the real clock, because generations do not count on any other.
                 left = tokio_test::block_on(async {
                     let tick = Duration::from_millis(1);
-                    // The driver is there before the sleep is polled.
+                    // The driver has started before the sleep is polled.
                     wheel.sleep(tick).await.unwrap();
                     if let Some(mut sleep) = left {
                         let mut ticks = 0;
@@ -247,8 +250,8 @@ mod tests {
         }
     }
 
-    /// In the middle of its turn its runtime goes, and the next one comes, by the same clock. Where a bucket has to cascade before its
-    /// timer is due, a visit plans the next one for the cascade: nobody would come then.
+    /// A driver's runtime ends in the middle of its turn, and the next driver starts with the same clock. Where a bucket has to
+    /// cascade before its timer is due, a visit plans the next one for the cascade, and would leave no visit for the timer.
     #[test]
     fn a_driver_that_has_been_replaced_leaves_the_next_ones_plan_alone() {
         let wheel = Wheel::builder()
@@ -261,7 +264,7 @@ mod tests {
         let visit = |driver, at, begins, batch| visit(shard, clock, driver, at, begins, batch);
         let register = |at| {
             let mut state = lock(&shard.state);
-            // Its key is forgotten: nobody removes it.
+            // The key is dropped, so that the timer is never removed.
             let _ = state.wheel.insert(at, Waker::noop().clone());
             shard.plan_visit(&mut state, at);
         };

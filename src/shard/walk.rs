@@ -1,4 +1,4 @@
-//! A walk through a shard's arena, for those that observe it.
+//! A walk through a shard's arena, for snapshots.
 
 use super::{Mode, Shard, State};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     timing_wheel::{Nanos, Site},
 };
 
-/// Cells that are looked at under one lock.
+/// The number of cells that are looked at under one lock.
 const BATCH: usize = 256;
 
-/// A walk through a shard's arena, a batch of cells at a time. A registration waits for one batch at most.
+/// A walk through a shard's arena, a batch of cells at a time, so that a registration waits for one batch at most.
 pub(crate) struct Walk<'a> {
     shard: &'a Shard,
     /// The first cell that has not been looked at.
@@ -30,7 +30,7 @@ impl Shard {
             cell: 0,
             now: match driven {
                 true => state.clock.wheel_time(now),
-                // Its time stands still.
+                // The time of a shard without a driver stands still.
                 false => self.tick.start_of(state.wheel.now()),
             },
             mode: state.mode,
@@ -38,7 +38,7 @@ impl Shard {
     }
 }
 
-/// The timers that wait in each batch of cells. The lock is released between two batches.
+/// Yields the pending timers of each batch of cells. The lock is released between two batches.
 impl Iterator for Walk<'_> {
     type Item = Vec<Site>;
 
@@ -58,7 +58,7 @@ impl Iterator for Walk<'_> {
             self.cell += BATCH;
             state.ledger.kept(&mut kept);
         }
-        // What is kept for reuse has been cancelled.
+        // Timers that are kept for reuse have been cancelled.
         sites.retain(|site| !kept.contains(&site.number));
         Some(sites)
     }
@@ -79,7 +79,7 @@ mod tests {
         let shard = wheel.shard();
         let deadline = |timer: usize| Tick(1 + timer as u64);
         for timer in 0..TIMERS {
-            // Its key is forgotten: nobody removes it.
+            // The key is dropped, so that the timer is never removed.
             let _ = lock(&shard.state)
                 .wheel
                 .insert(deadline(timer), Waker::noop().clone());
@@ -91,7 +91,7 @@ mod tests {
             assert!(sites.len() <= BATCH);
             seen += sites.len();
             assert_eq!(walk.cell, locks * BATCH);
-            // Here the lock is free.
+            // The lock is free here.
             assert!(crate::sync::try_lock(&shard.state).is_some());
         }
         assert_eq!(seen, TIMERS);

@@ -55,7 +55,7 @@ impl<S: Stream> ChunksTimeout<S> {
         }
     }
 
-    /// Returns the items collected so far, which the stream then does not yield.
+    /// Takes the items collected so far, which the stream then does not yield.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` has the same on Tokio's timer.
+//! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` has the same methods on Tokio's timer.
 
 mod chunks;
 mod fuse;
@@ -17,7 +17,7 @@ pub use timeout::{Timeout, TimeoutRepeating};
 
 /// The timed methods of `tokio_stream::StreamExt`, on a wheel.
 ///
-/// Its name differs from the `StreamExt` that most programs import.
+/// Its name differs from `StreamExt`, which most programs import.
 ///
 /// # Examples
 ///
@@ -38,22 +38,22 @@ pub use timeout::{Timeout, TimeoutRepeating};
 pub trait WheelStreamExt: Stream {
     /// Yields an error when an item takes longer than `duration`, as tokio-stream's `timeout` does.
     ///
-    /// The time counts from the call, and then from each item. After an error there is no other until the next item has come.
-    /// Timeouts are never early, and less than one tick late plus what the runtime adds. If an item is ready, there is no
-    /// timeout.
+    /// The time counts from the call, and then from each item. After an error, there is no further error until the next item has
+    /// come. Timeouts are never early, and less than one tick late plus the runtime's own delay. A poll that finds an item ready
+    /// yields the item, even past the deadline.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item loses nothing when dropped. Dropping the stream cancels the timer at once.
+    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at once.
     ///
     /// # Panics
     ///
-    /// The first pending poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
+    /// The first pending poll panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
     ///
     /// # Errors
     ///
     /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
-    /// timer, the stream yields the reason once, and then nothing more of it until the next item.
+    /// timer, the stream yields that refusal as an error once, and no further error until the next item.
     ///
     /// # Examples
     ///
@@ -78,21 +78,21 @@ pub trait WheelStreamExt: Stream {
 
     /// Yields an error at every tick of `interval` at which no item has come, as tokio-stream's `timeout_repeating` does.
     ///
-    /// Each item resets the interval. Its first tick completes at once, unless it was made by
+    /// Each item resets the interval. The interval's first tick completes at once, unless the interval was created by
     /// [`Wheel::interval_at`]. Errors are as precise as the interval's ticks.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item loses nothing when dropped. Dropping the stream cancels the timer at once.
+    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at once.
     ///
     /// # Panics
     ///
-    /// The first tick that has to wait panics outside a Tokio runtime, as that of [`Wheel::interval`] does.
+    /// The first tick that has to wait panics outside a Tokio runtime, as with [`Wheel::interval`].
     ///
     /// # Errors
     ///
     /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
-    /// timer, the stream yields the reason once, and then nothing more of it until the next item.
+    /// timer, the stream yields that refusal as an error once, and no further error until the next item.
     ///
     /// # Examples
     ///
@@ -117,13 +117,13 @@ pub trait WheelStreamExt: Stream {
 
     /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
     ///
-    /// The first item comes as soon as it is ready. Each later item waits until `duration` has passed since the last one was
-    /// taken: it is never early, and less than one tick late plus what the runtime adds. If the wheel is full or has been shut
-    /// down, the pauses wait on Tokio's own timer: nothing comes early.
+    /// The first item is yielded as soon as it is ready. Each later item waits until `duration` has passed since the last one was
+    /// taken: it is never early, and less than one tick late plus the runtime's own delay. If the wheel is full or has been shut
+    /// down, the pauses wait on Tokio's own timer, so no item is early then either.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item loses nothing when dropped. Dropping the stream cancels the timer at once.
+    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at once.
     ///
     /// # Panics
     ///
@@ -151,21 +151,22 @@ pub trait WheelStreamExt: Stream {
         Throttle::new(self, wheel, duration)
     }
 
-    /// Collects items into chunks of `max_size`, as tokio-stream's `chunks_timeout` does. A chunk is smaller if `duration` has
-    /// passed since its first item.
+    /// Collects items into chunks of `max_size`, or fewer if `duration` has passed since the chunk's first item, as
+    /// tokio-stream's `chunks_timeout` does.
     ///
-    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late, plus what the runtime adds.
-    /// The last one comes as soon as the stream ends. If the wheel is full or has been shut down, it waits on Tokio's own timer.
+    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus the runtime's own delay.
+    /// The last chunk is yielded as soon as the stream ends. If the wheel is full or has been shut down, chunks wait on Tokio's
+    /// own timer.
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next chunk loses nothing when dropped. Dropping the stream cancels the timer at once, and drops the items
-    /// collected so far. [`into_remainder`](ChunksTimeout::into_remainder) returns them.
+    /// Waiting for the next chunk is cancel safe: no item is lost. Dropping the stream cancels the timer at once, and drops the
+    /// items collected so far, unless [`into_remainder`](ChunksTimeout::into_remainder) has returned them.
     ///
     /// # Panics
     ///
-    /// Panics if `max_size` is zero. The first pending poll with items collected panics outside a Tokio runtime, as
-    /// [`Wheel::sleep`] does.
+    /// Panics if `max_size` is zero. The first pending poll after an item has been collected panics outside a Tokio runtime, as
+    /// the first poll of [`Wheel::sleep`] does.
     ///
     /// # Examples
     ///

@@ -30,7 +30,7 @@ pin_project! {
         stream: S,
         sleep: FallbackSleep,
         duration: Duration,
-        // An item has been taken, and the pause after it is not over.
+        // An item has been taken, and the pause after it has not ended.
         pausing: bool,
     }
 }
@@ -45,7 +45,7 @@ impl<S> Throttle<S> {
         }
     }
 
-    /// Returns the stream inside.
+    /// Returns a reference to the inner stream.
     ///
     /// # Examples
     ///
@@ -58,7 +58,9 @@ impl<S> Throttle<S> {
         &self.stream
     }
 
-    /// Returns the stream inside, to be changed. Items that are taken from it there are not throttled.
+    /// Returns a mutable reference to the inner stream.
+    ///
+    /// Items taken through this reference are not throttled.
     ///
     /// # Examples
     ///
@@ -71,7 +73,7 @@ impl<S> Throttle<S> {
         &mut self.stream
     }
 
-    /// Returns the stream inside, and cancels the timer.
+    /// Consumes the throttle, cancels its timer, and returns the inner stream.
     ///
     /// # Examples
     ///

@@ -79,7 +79,7 @@ impl<S: Stream> Stream for Timeout<S> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         let (lower, upper) = self.stream.size_hint();
-        // An error before each item, and one after the last.
+        // There can be an error before each item and one after the last.
         (
             lower,
             upper.and_then(|upper| upper.checked_mul(2)?.checked_add(1)),
@@ -109,7 +109,8 @@ pin_project! {
         #[pin]
         stream: Fuse<S>,
         interval: Interval,
-        // The wheel has refused the interval, and no item has come since. If it were polled again, it would refuse again at once.
+        // The wheel has refused the interval, and no item has come since. Another poll of the interval would be refused again at
+        // once.
         refused: bool,
     }
 }
@@ -149,7 +150,7 @@ impl<S: Stream> Stream for TimeoutRepeating<S> {
     }
 }
 
-/// The error that a stream yields: its time ran out, or the wheel refused.
+/// Returns the error that a stream yields, depending on whether its time ran out or the wheel refused the timer.
 fn missed<T>(outcome: Result<T, SleepError>) -> TimeoutError {
     outcome.map_or_else(TimeoutError::from, |_| TimeoutError::Elapsed)
 }

@@ -1,11 +1,11 @@
-//! Errors of [`tickwheel::time`](crate::time).
+//! The errors of [`tickwheel::time`](crate::time).
 
 use std::{error, fmt, io};
 
 #[doc(no_inline)]
 pub use tokio::time::error::Error;
 
-/// A [`timeout`](super::timeout()) elapsed before its future completed.
+/// The error of a [`timeout`](super::timeout()) that elapsed before its future completed.
 ///
 /// # Examples
 ///

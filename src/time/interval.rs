@@ -12,13 +12,13 @@ use futures_core::Stream;
 use super::{Duration, Instant, MissedTickBehavior};
 use crate::{current, fallback_sleep::Fallback, interval};
 
-/// Creates an interval that ticks every `period`, on the wheel of the runtime in which it is made.
+/// Creates an interval that ticks every `period`, on the wheel of the current runtime.
 ///
-/// The first tick completes at once. Each later one completes at the first tick of the wheel that begins at or after its instant:
-/// never early, and less than one tick of the wheel late plus what the runtime adds. It counts as missed if it is later than both
-/// 5 ms and one tick of the wheel. All else is as in `tokio::time::interval`.
+/// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at or after its
+/// instant: never early, and less than one tick of the wheel late plus the runtime's own delay. It counts as missed if it is later
+/// than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
 ///
-/// It cannot fail. If the wheel is full or has been shut down, the interval ticks by Tokio's timer.
+/// An interval cannot fail: if the wheel is full or has been shut down, the interval ticks on Tokio's timer.
 ///
 /// # Cancellation
 ///
@@ -26,7 +26,7 @@ use crate::{current, fallback_sleep::Fallback, interval};
 ///
 /// # Panics
 ///
-/// Panics if `period` is zero, outside a Tokio runtime, and on one without timers, in Tokio's words.
+/// Panics if `period` is zero. Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 ///
 /// # Examples
 ///
@@ -46,18 +46,18 @@ pub fn interval(period: Duration) -> Interval {
     Interval::new(current::with_wheel(|wheel| wheel.interval(period)))
 }
 
-/// Creates an interval that ticks first at `start` and then every `period`, on the wheel of the runtime in which it is made.
+/// Creates an interval that first ticks at `start` and then every `period`, on the wheel of the current runtime.
 ///
-/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first one completes by the next tick of the
+/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first tick completes by the next tick of the
 /// wheel.
 ///
 /// # Cancellation
 ///
-/// As [`interval`].
+/// Dropping the interval cancels its timer at once.
 ///
 /// # Panics
 ///
-/// As [`interval`] does.
+/// Panics in the same cases as [`interval`].
 ///
 /// # Examples
 ///
@@ -79,7 +79,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 
 /// The interval returned by [`interval`] and [`interval_at`].
 ///
-/// It is used as Tokio's. It is also a [`Stream`], which Tokio's is not: it yields the instants of its ticks, and never ends.
+/// It is used like Tokio's. Unlike Tokio's it is also a [`Stream`], which yields the instants of its ticks and never ends.
 ///
 /// # Examples
 ///
@@ -106,11 +106,11 @@ impl Interval {
         }
     }
 
-    /// Completes at the next tick and returns its instant.
+    /// Waits for the next tick and returns its instant.
     ///
     /// # Cancel safety
     ///
-    /// It is cancel safe: if it is dropped before it completes, no tick is lost.
+    /// This method is cancel safe. If it is dropped before it completes, no tick is lost.
     ///
     /// # Examples
     ///
@@ -127,7 +127,9 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick. If it is pending, the task that polled last is woken for it.
+    /// Polls for the next tick.
+    ///
+    /// While the tick is pending, the task that polled last is woken for it.
     ///
     /// # Examples
     ///
@@ -151,7 +153,9 @@ impl Interval {
         Poll::Ready(self.interval.take_tick())
     }
 
-    /// Resets the interval to tick one period from now. A task that awaits a tick is woken for the new instant.
+    /// Resets the interval to tick one period from now.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
     ///
     /// # Examples
     ///
@@ -186,8 +190,9 @@ impl Interval {
         self.fallback.reset(|| self.interval.refused_until());
     }
 
-    /// Resets the interval to tick `after` from now, and then every period. A task that awaits a tick is woken for the new
-    /// instant.
+    /// Resets the interval to tick `after` from now, and then every period.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
     ///
     /// # Examples
     ///
@@ -205,8 +210,9 @@ impl Interval {
         self.fallback.reset(|| self.interval.refused_until());
     }
 
-    /// Resets the interval to tick at `deadline`, and then every period. A task that awaits a tick is woken for the new
-    /// instant.
+    /// Resets the interval to tick at `deadline`, and then every period.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
     ///
     /// # Examples
     ///
@@ -241,7 +247,7 @@ impl Interval {
         self.interval.period()
     }
 
-    /// Returns what becomes of the ticks after a missed one.
+    /// Returns the behaviour for the ticks after a missed one.
     ///
     /// # Examples
     ///
@@ -257,7 +263,7 @@ impl Interval {
         self.interval.missed_tick_behavior()
     }
 
-    /// Sets what becomes of the ticks after a missed one.
+    /// Sets the behaviour for the ticks after a missed one.
     ///
     /// # Examples
     ///

@@ -10,12 +10,13 @@ use std::{
 use super::{Duration, Instant};
 use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 
-/// Waits until `duration` has elapsed, on the wheel of the runtime in which it is made.
+/// Waits until `duration` has elapsed, on the wheel of the current runtime.
 ///
-/// It is precise to one tick of the wheel: never early, and less than one tick late plus what the runtime adds. A zero duration
-/// completes at the first poll. A duration that overflows the clock is taken as 30 years. All else is as in `tokio::time::sleep`.
+/// The sleep is never early, and less than one tick of the wheel late plus the runtime's own delay. A zero duration completes at
+/// the first poll. A duration that overflows the clock is taken as 30 years. In every other respect it behaves as
+/// `tokio::time::sleep`.
 ///
-/// It cannot fail. If the wheel is full or has been shut down, the sleep waits on Tokio's timer.
+/// A sleep cannot fail: if the wheel is full or has been shut down, the sleep waits on Tokio's timer.
 ///
 /// # Cancellation
 ///
@@ -24,7 +25,7 @@ use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, in Tokio's words.
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 ///
 /// # Examples
 ///
@@ -43,18 +44,18 @@ pub fn sleep(duration: Duration) -> Sleep {
     Sleep(current::with_wheel(|wheel| wheel.sleep_or_tokio(duration)))
 }
 
-/// Waits until `deadline`, on the wheel of the runtime in which it is made.
+/// Waits until `deadline`, on the wheel of the current runtime.
 ///
-/// It is as precise as [`sleep`], and cannot fail either. If the deadline is in the past, it completes at the first poll or at the
-/// next tick. All else is as in `tokio::time::sleep_until`.
+/// It is as precise as [`sleep`], and cannot fail either. If the deadline is in the past, the sleep completes at the first poll
+/// or at the next tick. In every other respect it behaves as `tokio::time::sleep_until`.
 ///
 /// # Cancellation
 ///
-/// As [`sleep`].
+/// Dropping the future cancels the sleep, as for [`sleep`].
 ///
 /// # Panics
 ///
-/// As [`sleep`] does.
+/// Panics in the same cases as [`sleep`].
 ///
 /// # Examples
 ///
@@ -77,8 +78,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future returned by [`sleep`] and [`sleep_until`].
 ///
-/// It is used as Tokio's, with `sleep.as_mut().reset(deadline)` on a pinned one. But it is `Unpin`: `(&mut sleep).await` and
-/// `Pin::new(&mut sleep).reset(deadline)` need no pinning.
+/// It is used like Tokio's, with `sleep.as_mut().reset(deadline)` on a pinned sleep. Because it is `Unpin`, `(&mut sleep).await`
+/// and `Pin::new(&mut sleep).reset(deadline)` also work without pinning it first.
 ///
 /// # Examples
 ///
@@ -117,7 +118,9 @@ impl Sleep {
         self.0.deadline()
     }
 
-    /// Returns `true` if the sleep's deadline has come. As with Tokio's, a sleep that was neither polled nor reset has not elapsed.
+    /// Returns `true` if the deadline has passed.
+    ///
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed.
     ///
     /// # Examples
     ///
@@ -136,11 +139,11 @@ impl Sleep {
         self.0.is_elapsed()
     }
 
-    /// Moves the sleep to another deadline, before or after it was polled, and also after it completed.
+    /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and re-arms when its old deadline comes. An earlier
-    /// deadline moves the timer at once. The task that polled the sleep last is woken for the new deadline. If the sleep had
-    /// completed, it must be polled again to wait for the new deadline.
+    /// A later deadline costs one store: the timer stays in its bucket, and is re-armed when its old deadline comes. An earlier
+    /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline. A sleep that had
+    /// completed must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///

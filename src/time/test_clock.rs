@@ -3,14 +3,14 @@
 use super::Duration;
 use crate::wheel::Wheel;
 
-/// Advances a paused clock, and lets the current wheel wake what has come due.
+/// Advances a paused clock, and waits until the current wheel has woken the tasks of all timers that are due.
 ///
-/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of them is the wheel's driver,
-/// which this lets work too. When this completes, the tasks of all timers that are due have been woken.
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks is the
+/// wheel's driver, which then needs to run itself before the wheel's timers fire. This function also waits for that.
 ///
 /// # Panics
 ///
-/// Panics if the clock is not paused, and outside a Tokio runtime, in Tokio's words.
+/// Panics if the clock is not paused, or outside a Tokio runtime, with Tokio's message.
 ///
 /// # Examples
 ///

@@ -15,23 +15,23 @@ use crate::{
     budget::poll_after, console::Caller, current, error::TimeoutError, fallback_sleep::Fallback, timeout,
 };
 
-/// Requires `future` to complete before `duration` has elapsed, on the wheel of the runtime in which it is made.
+/// Requires `future` to complete before `duration` has elapsed, on the wheel of the current runtime.
 ///
-/// As in `tokio::time::timeout`, the future is polled first. If it is ready, it succeeds whatever the duration. Unlike there, the
-/// duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and less than one tick
-/// late plus what the runtime adds; a wheel that is busy with timeouts adds up to 10 ms. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken
-/// as 30 years.
+/// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds whatever the duration.
+/// Unlike there, the duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and
+/// less than one tick late plus the runtime's own delay; a wheel that is busy with timeouts adds up to 10 ms, or a tick if that is
+/// longer. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
 ///
-/// The wheel cannot refuse it. If the wheel is full or has been shut down, the timeout waits on Tokio's timer.
+/// A timeout cannot be refused: if the wheel is full or has been shut down, the timeout waits on Tokio's timer.
 ///
 /// # Cancellation
 ///
 /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
-/// wheel for the next timer of its task, with a clone of the task's waker. It stays until its deadline at the latest.
+/// wheel for the next timer of its task, until its deadline at the latest. While it stays, it keeps a clone of the task's waker.
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, in Tokio's words.
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 ///
 /// # Errors
 ///
@@ -65,10 +65,10 @@ where
     }
 }
 
-/// Requires `future` to complete before `deadline`, on the wheel of the runtime in which it is made.
+/// Requires `future` to complete before `deadline`, on the wheel of the current runtime.
 ///
-/// As in `tokio::time::timeout_at`, the future is polled first. If it is ready, it succeeds even past the deadline. The timeout
-/// is never early, and less than one tick late plus what the runtime adds.
+/// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the deadline. The timeout
+/// is never early, and less than one tick late plus the runtime's own delay.
 ///
 /// # Cancellation
 ///
@@ -76,11 +76,11 @@ where
 ///
 /// # Panics
 ///
-/// As [`timeout`] does.
+/// Panics in the same cases as [`timeout`].
 ///
 /// # Errors
 ///
-/// As [`timeout`] does.
+/// Fails in the same cases as [`timeout`].
 ///
 /// # Examples
 ///
@@ -110,7 +110,7 @@ where
 pin_project! {
     /// The future returned by [`timeout`] and [`timeout_at`].
     ///
-    /// It is `Unpin` if the future inside is, and dropping it cancels it.
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
     ///
     /// # Examples
     ///
@@ -133,7 +133,7 @@ pin_project! {
 }
 
 impl<T> Timeout<T> {
-    /// Returns the future inside.
+    /// Returns a reference to the wrapped future.
     ///
     /// # Examples
     ///
@@ -150,7 +150,7 @@ impl<T> Timeout<T> {
         self.timeout.get_ref()
     }
 
-    /// Returns the future inside, to be changed.
+    /// Returns a mutable reference to the wrapped future.
     ///
     /// # Examples
     ///
@@ -168,7 +168,7 @@ impl<T> Timeout<T> {
         self.timeout.get_mut()
     }
 
-    /// Returns the future inside, and cancels the timer.
+    /// Consumes the timeout, cancels its timer, and returns the wrapped future.
     ///
     /// # Examples
     ///
@@ -203,7 +203,7 @@ where
             Err(TimeoutError::Elapsed) => Poll::Ready(Err(Elapsed::new())),
             Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
                 this.fallback.begin(this.timeout.refused_until());
-                // The wheel was asked, and has refused. So there was budget left.
+                // The wheel was polled and has refused, which only happens while there is budget left.
                 poll_after(true, Pin::new(this.fallback), cx).map(|()| Err(Elapsed::new()))
             }
         }

@@ -1,4 +1,4 @@
-//! How the wheel moves on: from bucket to bucket, in the order of their ticks. What hangs on a coarse level is spread before its time.
+//! How the wheel advances from bucket to bucket, in the order of their ticks. The timers of a coarse bucket are spread ahead of time.
 
 use super::{
     TimingWheel,
@@ -6,27 +6,29 @@ use super::{
     tick::Tick,
 };
 
-/// How many timers are spread in a tick, while there is time.
+/// The number of timers that are spread in a tick while there is time.
 const STEP: usize = 256;
 
-/// For how many ticks a visit makes up, if it is the first for some time.
+/// The number of ticks that a visit makes up for, if no other visit has come for some time.
 const CATCH_UP: u64 = 8;
 
-/// What one call of [`TimingWheel::advance`] did.
+/// The outcome of one call of [`TimingWheel::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Advanced {
     pub(crate) expired: usize,
     pub(crate) cascaded: usize,
-    /// The limit was reached: due timers are left, or so many that have to be spread in this tick. The same call again goes on.
+    /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this tick. Repeating the
+    /// call continues.
     pub(crate) more: bool,
 }
 
 impl<T> TimingWheel<T> {
-    /// Moves on to tick `now`. Appends the values of the timers that are due to `expired`, in order of deadline and, within a tick, of
-    /// insertion. Then it spreads some of what will be due before long.
+    /// Advances to tick `now`. Appends the values of the timers that are due to `expired`, in order of deadline and, within a
+    /// tick, of insertion. Then spreads some of the timers that will be due before long.
     ///
-    /// It looks at no more than `limit` timers, unless it has to sort what was due in a jump over a whole round of the last level. While
-    /// it returns `more`, due timers may be left. It never goes back: if `now` has passed, only what is overdue expires.
+    /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole round of the last
+    /// level. While it returns `more`, due timers may be left. The wheel never goes back: if `now` has passed, only overdue
+    /// timers expire.
     pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
         let mut done = Advanced::default();
         let now = now.max(self.now);
@@ -51,14 +53,14 @@ impl<T> TimingWheel<T> {
                         self.expire(due, expired);
                         done.expired += 1;
                     } else {
-                        // With one level, it is of a later round.
+                        // With one level, this entry is of a later round.
                         self.cursor = entry.next;
                     }
                 }
                 Some(_) if self.is_rounds_away(now) => self.sort_rounds(now),
                 Some((begin, 0)) => self.move_to(begin),
                 Some((begin, level)) => {
-                    // It must be empty when it begins.
+                    // A coarse bucket must be empty when it begins.
                     self.move_to(self.now.max(Tick(begin.0 - 1)));
                     limit -= self.spread(level, limit, &mut done);
                 }
@@ -69,11 +71,11 @@ impl<T> TimingWheel<T> {
         done
     }
 
-    /// The next tick at which `advance` has something to do. It is no later than the earliest deadline. It is earlier if a bucket has to be
-    /// spread before, or a later round's timers have to be looked at. Incoming timers do not count.
+    /// Returns the next tick at which `advance` has something to do. It is no later than the earliest deadline, and earlier if a
+    /// bucket has to be spread before, or the timers of a later round have to be looked at. Incoming timers do not count.
     ///
-    /// A bucket is spread by any visit while the hand is in the bucket before it, but asks for one only from the middle of that on. By then a
-    /// visit may have come for something else.
+    /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
+    /// from the middle of the bucket before it. By then a visit may have come for another reason.
     pub(crate) fn next_deadline(&self) -> Option<Tick> {
         if self.next_due() != NIL {
             return Some(self.now);
@@ -89,7 +91,8 @@ impl<T> TimingWheel<T> {
         visits.min()
     }
 
-    /// The next entry to be looked at, because it is due. If there is one level, it may be of a later round. [`NIL`] if there is none.
+    /// Returns the next entry to be looked at because it is due, or [`NIL`] if there is none. With one level, it may be of a
+    /// later round.
     #[inline]
     pub(super) fn next_due(&self) -> u32 {
         let next = match self.levels.len() {
@@ -99,13 +102,13 @@ impl<T> TimingWheel<T> {
         if next == NIL { self.overdue.head } else { next }
     }
 
-    /// The next bucket of all levels that begins by `by`: the tick at which it begins, and its level. Of two that begin at one tick, it is the
-    /// coarser one: there may be timers in it that are due at that tick.
+    /// Returns the next bucket of all levels that begins by `by`, as the tick at which it begins and its level. Of two buckets
+    /// that begin at the same tick this is the coarser one, because it may contain timers that are due at that tick.
     fn next_bucket(&self, mut by: Tick) -> Option<(Tick, usize)> {
         let mut next = None;
         for (level, ring) in self.levels.iter().enumerate() {
             if ring.number(self.now) == ring.number(by) {
-                // Nor does one begin on a coarser level.
+                // No bucket begins on a coarser level either.
                 break;
             }
             let begin = self.next_used(level).map(|number| Tick(number << ring.shift));
@@ -117,7 +120,8 @@ impl<T> TimingWheel<T> {
         next
     }
 
-    /// The number of the next used bucket of a level. It is not one that has been spread, and has only timers of later rounds left.
+    /// Returns the number of the next used bucket of a level. A bucket that has been spread, and has only timers of later rounds
+    /// left, is skipped.
     #[inline]
     fn next_used(&self, level: usize) -> Option<u64> {
         let ring = &self.levels[level];
@@ -125,7 +129,7 @@ impl<T> TimingWheel<T> {
         ring.next_used(hand + u64::from(self.is_walked_through(level)))
     }
 
-    /// Whether the bucket after the hand has only timers of later rounds left.
+    /// Returns whether the bucket after the hand has only timers of later rounds left.
     #[inline]
     fn is_walked_through(&self, level: usize) -> bool {
         level > 0
@@ -138,7 +142,8 @@ impl<T> TimingWheel<T> {
         level + 1 == self.levels.len()
     }
 
-    /// Moves the hand to a tick. No deadline is before it, and no coarse bucket that is not empty begins before or at it.
+    /// Moves the hand to a tick. The caller ensures that no deadline is before it, and that no coarse bucket that is not empty
+    /// begins before or at it.
     pub(super) fn move_to(&mut self, now: Tick) {
         if now == self.now {
             return;
@@ -150,7 +155,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// A level's horizon is the end of the next bucket of the level above.
+    /// Sets the horizons. A level's horizon is the end of the next bucket of the level above.
     pub(super) fn set_horizons(&mut self) {
         let bits = self.ring_bits - 1;
         if let Some((_, levels)) = self.levels.split_last_mut() {
@@ -161,8 +166,9 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each comes to the front of a
-    /// list, for whatever is in that list already has come later. Returns how many timers were looked at.
+    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each is put at the
+    /// front of a list, because the timers that are already in that list were inserted later. Returns how many timers were looked
+    /// at.
     fn spread(&mut self, level: usize, limit: usize, done: &mut Advanced) -> usize {
         let number = self.levels[level].number(self.now) + 1;
         let has_rounds = self.is_top(level);
@@ -190,7 +196,7 @@ impl<T> TimingWheel<T> {
         limit
     }
 
-    /// Spreads what hangs in the buckets after the hand, a step in each tick.
+    /// Spreads the timers of the buckets after the hand, a step in each tick.
     fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
         if self.spread_at != self.now {
             self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
@@ -212,14 +218,14 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Whether there is something left in the bucket after the hand.
+    /// Returns whether the bucket after the hand still has timers to be spread.
     fn is_to_be_spread(&self, level: usize) -> bool {
         let next = self.levels[level].number(self.now) + 1;
         !self.levels[level].bucket(next).is_empty() && !self.is_walked_through(level)
     }
 
-    /// How many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is as many as it takes if a visit comes
-    /// at every tick, even if all the wheel's timers are in this bucket.
+    /// Returns how many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is enough to finish
+    /// if a visit comes at every tick, even if all the wheel's timers are in this bucket.
     fn step(&self, level: usize) -> usize {
         let span = 1 << self.levels[level].shift;
         let left = span - (self.now.0 & (span - 1));
@@ -229,7 +235,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Whether the hand goes more than once round the last level on its way to `now`, and meets timers there.
+    /// Returns whether the hand passes the last level more than once on its way to `now`, with timers there.
     fn is_rounds_away(&self, now: Tick) -> bool {
         self.levels.last().is_some_and(|top| {
             let passes = top.number(now) - top.number(self.now);
@@ -237,13 +243,13 @@ impl<T> TimingWheel<T> {
         })
     }
 
-    /// Moves on to the last bucket of the top level that begins by `now`, but for a tick. All that is due by then is sorted into `overdue`.
-    /// Round by round, every timer would be looked at in each of them.
+    /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all timers that are due by
+    /// then into `overdue`. Advancing round by round would look at every timer once per round.
     fn sort_rounds(&mut self, now: Tick) {
         let Some(top) = self.levels.last() else { return };
         let end = Tick((top.number(now) << top.shift) - 1);
         let mut due = Vec::new();
-        // Of one deadline, what hangs on a coarser level has come first.
+        // Of two timers with the same deadline, the one on the coarser level was inserted first.
         for level in self.levels.iter().rev() {
             let mut used = level.used.next(0);
             while let Some(at) = used {

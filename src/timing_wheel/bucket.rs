@@ -1,4 +1,4 @@
-//! Entries, and the lists of them in buckets. A list is linked by index through the slab.
+//! Entries, and the lists that they form in buckets. A list is linked by indices into the slab.
 
 use std::num::NonZeroU32;
 
@@ -6,11 +6,11 @@ use slab::Slab;
 
 use super::tick::{Nanos, Tick};
 
-/// The index of no entry: the end of a list.
+/// The index of no entry, which marks the end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// The only claim on an entry. It is neither `Copy` nor `Clone`. The entry is removed when its key comes back, and until then its cell
-/// is given to nobody else.
+/// The only claim on an entry. It is neither `Copy` nor `Clone`. The entry is removed when its key is returned, and until then
+/// its cell is not reused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Key(NonZeroU32);
 
@@ -31,34 +31,34 @@ impl Key {
         self.0.get() - 1
     }
 
-    /// The number of this key, to be kept in an atomic.
+    /// Converts the key into its number, to be stored in an atomic.
     #[inline]
     pub(crate) fn into_number(self) -> NonZeroU32 {
         self.0
     }
 
-    /// The key of a number. The caller is the only one that has it.
+    /// Recreates the key of a number. The caller must be the only one to have that number.
     #[inline]
     pub(crate) fn from_number(number: NonZeroU32) -> Key {
         Key(number)
     }
 }
 
-/// Where an entry is. The number is never zero: that is the niche for slab's tag.
+/// Where an entry is. The number is never zero, which is the niche for slab's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(NonZeroU32);
 
 impl Place {
-    /// In no list. Its value has been taken, and its cell waits for the key.
+    /// In no list. The value has been taken, and the cell waits for its key.
     pub(crate) const EXPIRED: Place = Place(NonZeroU32::new(1).unwrap());
-    /// Its deadline has passed. It is due at the next `advance`.
+    /// The deadline has passed, and the entry expires at the next `advance`.
     pub(crate) const OVERDUE: Place = Place(NonZeroU32::new(2).unwrap());
-    /// Its deadline is not known yet. It has a delay, which counts from when it is transferred.
+    /// The deadline is not known yet. The entry has a delay, which counts from its transfer.
     pub(crate) const INCOMING: Place = Place(NonZeroU32::new(3).unwrap());
-    /// In no list, like an expired entry, but its deadline never came.
+    /// In no list, like an expired entry, but the deadline was never reached.
     pub(crate) const CANCELLED: Place = Place(NonZeroU32::new(4).unwrap());
 
-    /// Bucket `ordinal`. They count through all levels, the finest first.
+    /// Returns the place of bucket `ordinal`. Buckets are counted through all levels, the finest first.
     #[inline]
     pub(crate) fn bucket(ordinal: u32) -> Place {
         Place(NonZeroU32::MIN.saturating_add(ordinal + 4))
@@ -71,11 +71,11 @@ impl Place {
     }
 }
 
-/// What the arena holds for one timer.
+/// The arena's entry for one timer.
 pub(crate) struct Entry<T> {
-    /// The tick of the deadline. While the entry is [`Place::INCOMING`], the nanoseconds of its delay.
+    /// The tick of the deadline or, while the entry is [`Place::INCOMING`], the nanoseconds of its delay.
     time: u64,
-    /// None once the entry has expired.
+    /// `None` once the entry has expired.
     pub(crate) value: Option<T>,
     pub(crate) prev: u32,
     pub(crate) next: u32,
@@ -91,7 +91,7 @@ impl<T> Entry<T> {
         place: Place::INCOMING,
     };
 
-    /// Of an entry that is not incoming.
+    /// Returns the deadline of an entry that is not incoming.
     #[inline]
     pub(crate) fn deadline(&self) -> Tick {
         Tick(self.time)
@@ -102,7 +102,7 @@ impl<T> Entry<T> {
         self.time = deadline.0;
     }
 
-    /// Of an entry that is incoming.
+    /// Returns the delay of an entry that is incoming.
     #[inline]
     pub(crate) fn delay(&self) -> Nanos {
         Nanos(self.time)

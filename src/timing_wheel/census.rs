@@ -1,13 +1,13 @@
-//! What a walk through the arena of a wheel finds. It looks at a range of cells at a time.
+//! A walk through the arena of a wheel, a range of cells at a time.
 
 use std::{num::NonZeroU32, ops::Range};
 
 use super::{Key, Nanos, Place, Tick, TimingWheel};
 
-/// Where a pending entry is, and until when.
+/// Where a pending entry is, and its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// The number of its key.
+    /// The number of the entry's key.
     pub(crate) number: NonZeroU32,
     pub(crate) deadline: Tick,
     pub(crate) level: usize,
@@ -15,13 +15,13 @@ pub(crate) struct Site {
 }
 
 impl<T> TimingWheel<T> {
-    /// How many cells there are, used or not.
+    /// Returns the number of cells, used or not.
     pub(crate) fn cells(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// The pending entries in a range of cells. An incoming one is shown where it would be if it were transferred now. An overdue one is
-    /// shown in the bucket of now, on the finest level.
+    /// Returns the pending entries in a range of cells. An incoming entry is reported where it would be if it were transferred
+    /// now, and an overdue entry in the current bucket of the finest level.
     pub(crate) fn sites(
         &self,
         cells: Range<usize>,

@@ -1,4 +1,4 @@
-//! Timers whose deadline is not known yet. Each has a delay, which counts from when the timer is transferred.
+//! Timers whose deadline is not known yet. Each has a delay, which counts from the transfer of the timer.
 
 use super::{
     TimingWheel,
@@ -17,7 +17,7 @@ impl<T> TimingWheel<T> {
         key
     }
 
-    /// Gives a pending timer a delay instead of its deadline, or of its former delay.
+    /// Gives a pending timer a delay, in place of its deadline or its former delay.
     #[inline]
     pub(crate) fn reinsert_incoming(&mut self, key: &Key, delay: Nanos) {
         let index = key.index();
@@ -28,25 +28,25 @@ impl<T> TimingWheel<T> {
         self.entries[index as usize].set_delay(delay);
     }
 
-    /// Whether a timer has no deadline yet.
+    /// Returns whether a timer has no deadline yet.
     #[inline]
     pub(crate) fn is_incoming(&self, key: &Key) -> bool {
         self.entries[key.index() as usize].place == Place::INCOMING
     }
 
-    /// Whether any timer has no deadline yet.
+    /// Returns whether any timer has no deadline yet.
     #[inline]
     pub(crate) fn has_incoming(&self) -> bool {
         !self.incoming.is_empty()
     }
 
-    /// Marks what is incoming now. [`TimingWheel::transfer_incoming`] goes no further.
+    /// Marks the timers that are incoming now. [`TimingWheel::transfer_incoming`] transfers only these.
     pub(crate) fn mark_incoming(&mut self) {
         self.marked = self.incoming.tail;
     }
 
-    /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` makes of its delay. Returns
-    /// `true` if none is left.
+    /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` returns for its
+    /// delay. Returns `true` if none is left.
     pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
         for _ in 0..limit {
             if self.marked == NIL {

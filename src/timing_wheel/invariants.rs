@@ -1,4 +1,4 @@
-//! The invariants of the essay in mod.rs, each looked at by its number.
+//! Checks the invariants of the essay in mod.rs, each by its number.
 
 use super::{
     TimingWheel,
@@ -7,7 +7,7 @@ use super::{
 };
 
 impl<T> TimingWheel<T> {
-    /// Panics if an invariant of the module's essay does not hold, and names it.
+    /// Panics if an invariant of the module's essay does not hold, and names that invariant.
     pub(super) fn assert_consistent(&self) {
         let now = self.now;
         let mut listed = vec![0_u32; self.entries.capacity()];
@@ -28,7 +28,7 @@ impl<T> TimingWheel<T> {
         }
         let top = self.levels.len() - 1;
         let mut looked_at = false;
-        // When each level has something to do: at the tick of a bucket, or half a bucket before a coarse one begins.
+        // The tick at which each level has something to do: that of a bucket, or half a bucket before a coarse one begins.
         let mut visits = Vec::new();
         for (level, ring) in self.levels.iter().enumerate() {
             let (mut used, mut told) = (Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ impl<T> TimingWheel<T> {
         assert_eq!(self.len, pending, "7: len");
     }
 
-    /// The entries of a list. It must be linked both ways, and each entry must name it.
+    /// Returns the entries of a list, after checking that it is linked both ways and that each entry names it.
     fn assert_linked(&self, bucket: Bucket, place: Place) -> Vec<u32> {
         let mut entries = Vec::new();
         let (mut prev, mut index) = (NIL, bucket.head);
@@ -147,8 +147,8 @@ impl<T> TimingWheel<T> {
         entries
     }
 
-    /// The deadlines and values of all timers that have a deadline, those that hang on the coarsest level first, each list from its head.
-    /// Of one deadline, this is the order in which they came.
+    /// Returns the deadlines and values of all timers that have a deadline, the coarsest level first, and each list from its
+    /// head. Timers with the same deadline come in the order of their insertion.
     pub(super) fn coarsest_first(&self) -> Vec<(Tick, &T)> {
         let buckets = self.levels.iter().rev().flat_map(|level| &level.buckets);
         let mut found = Vec::new();

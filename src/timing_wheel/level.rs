@@ -9,15 +9,15 @@ use super::{
     tick::Tick,
 };
 
-/// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero. Number `n` is in the ring at `n` modulo
-/// its length. The bitmap says which are in use, so that nobody has to look.
+/// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
+/// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
 pub(crate) struct Level {
     pub(crate) buckets: Box<[Bucket]>,
     pub(crate) used: Bitmap,
     pub(crate) shift: u32,
-    /// The last tick whose timers belong here, if they belong on no finer level.
+    /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(crate) horizon: Tick,
-    /// The ordinal of the first bucket: see [`Place::bucket`].
+    /// The ordinal of the first bucket, for [`Place::bucket`].
     first: u32,
 }
 
@@ -36,7 +36,7 @@ impl Level {
         })
     }
 
-    /// The number of the bucket of a tick.
+    /// Returns the number of the bucket of a tick.
     #[inline]
     pub(crate) fn number(&self, tick: Tick) -> u64 {
         tick.0 >> self.shift
@@ -52,7 +52,7 @@ impl Level {
         self.buckets[self.index(number)]
     }
 
-    /// The place of a deadline, if it belongs on this level.
+    /// Returns the place of a deadline that belongs on this level.
     #[inline]
     pub(crate) fn place(&self, deadline: Tick) -> Place {
         Place::bucket(self.first + self.index(self.number(deadline)) as u32)
@@ -71,7 +71,7 @@ impl Level {
         self.buckets[at].push_front(entries, index, place);
     }
 
-    /// Takes an entry out of the bucket at `at`.
+    /// Unlinks an entry from the bucket at `at`.
     #[inline]
     pub(crate) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
         self.buckets[at].unlink(entries, prev, next);
@@ -80,7 +80,7 @@ impl Level {
         }
     }
 
-    /// Takes the whole list out of the bucket of a tick.
+    /// Empties the bucket of a tick.
     #[inline]
     pub(crate) fn clear(&mut self, tick: Tick) {
         let at = self.index(self.number(tick));
@@ -88,7 +88,8 @@ impl Level {
         self.used.remove(at);
     }
 
-    /// The number of the first used bucket after number `after`. A timer of a later round shows up where it is in the next one.
+    /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's
+    /// bucket.
     #[inline]
     pub(crate) fn next_used(&self, after: u64) -> Option<u64> {
         if self.used.is_empty() {
@@ -131,13 +132,13 @@ impl Bitmap {
         }
     }
 
-    /// Whether there is no member.
+    /// Returns whether the set is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.summary.iter().all(|bits| *bits == 0)
     }
 
-    /// The smallest member that is at least `from`. `from` may be greater than all of them.
+    /// Returns the smallest member that is at least `from`, which may be greater than all members.
     #[inline]
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));

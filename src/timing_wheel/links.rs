@@ -1,4 +1,4 @@
-//! The list of each entry: which it is, and how the entry comes into it and out of it.
+//! The list that each entry belongs to, and how the entry is linked into it and unlinked from it.
 
 use super::{
     TimingWheel,
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl<T> TimingWheel<T> {
-    /// The finest level whose horizon is not before `deadline`.
+    /// Returns the finest level whose horizon is not before `deadline`.
     #[inline]
     pub(super) fn level_of(&self, deadline: Tick) -> &Level {
         let mut levels = self.levels.iter();
@@ -17,21 +17,21 @@ impl<T> TimingWheel<T> {
             .unwrap_or(&self.levels[0])
     }
 
-    /// Puts an entry that is in no list at the end of the list of its deadline.
+    /// Appends an entry that is in no list to the list of its deadline.
     #[inline]
     pub(super) fn link(&mut self, index: u32) {
         let deadline = self.entries[index as usize].deadline();
         if deadline <= self.now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }
-        // There is one: the last level has no horizon.
+        // There is always such a level, because the last level has no horizon.
         let level = self.levels.iter_mut().find(|level| deadline <= level.horizon);
         if let Some(level) = level {
             level.push_back(&mut self.entries, index, deadline);
         }
     }
 
-    /// Takes an entry out of its list.
+    /// Unlinks an entry from its list.
     #[inline]
     pub(super) fn unlink(&mut self, index: u32) {
         let Entry {
@@ -42,7 +42,7 @@ impl<T> TimingWheel<T> {
             Place::INCOMING => {
                 self.incoming.unlink(&mut self.entries, prev, next);
                 if self.marked == index {
-                    // The entries before it are still to be transferred.
+                    // The entries before this one are still to be transferred.
                     self.marked = prev;
                 }
             }
@@ -61,7 +61,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Takes an entry out of its list, and its value. The cell stays for the key.
+    /// Unlinks an entry from its list and takes its value. The cell stays for the key.
     pub(super) fn expire(&mut self, index: u32, expired: &mut Vec<T>) {
         self.unlink(index);
         let entry = &mut self.entries[index as usize];

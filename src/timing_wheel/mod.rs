@@ -1,14 +1,14 @@
-//! A hierarchical timing wheel: to start, move or cancel a timer is O(1), and a due timer never waits for others to be sorted.
+//! A hierarchical timing wheel: starting, moving or cancelling a timer is O(1), and a due timer never waits for others to be sorted.
 //!
 //! **The idea** (Varghese and Lauck, 1987). Think of a clock face with `n` buckets, one for each of the next `n` ticks. A timer that
 //! is due in `d` ticks goes into the bucket `d` places ahead of the hand. At each tick the hand moves on by one bucket, and the timers
 //! in that bucket are due. Nothing is ever sorted.
 //!
-//! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round (scheme 6). Kafka puts it on
-//! a coarser level, where a bucket spans many ticks, and moves it down when its bucket begins (scheme 7). If there are many timers in
-//! that bucket, those due first wait until the last has been moved. Here a ring of `n` buckets covers *two* buckets of the coarser
-//! level: the one that the hand is in, and the next. So the next one can be spread over the finer ring ahead of time, a few timers in
-//! each tick, and is empty when it begins. The coarsest level works in rounds, as Netty does. If there is one level, it is Netty's wheel.
+//! A timer can be more than one round of the hand away. Netty leaves it in its bucket for a later round (scheme 6). Kafka puts it on a
+//! coarser level, where a bucket spans many ticks, and moves it down when its bucket begins (scheme 7). If there are many timers in that
+//! bucket, those due first wait until the last has been moved. Here a ring of `n` buckets covers *two* buckets of the coarser level: the
+//! one that the hand is in, and the next. The next one can therefore be spread over the finer ring ahead of time, a few timers in each
+//! tick, and is empty when it begins. The coarsest level works in rounds, as Netty's does. With one level, the wheel is Netty's.
 //!
 //! **The picture**, with 8 ticks per wheel and 3 levels, at tick 6.
 //!
@@ -30,28 +30,30 @@
 //!   70           it is occupied on level 0                                     70
 //! ```
 //!
-//! If the clock jumps from 6 to a million, the wheel makes the same steps and no others. The bitmap of each level says where the next
-//! used bucket is. A timer that is cancelled before its bucket is spread is never moved.
+//! If the clock jumps from 6 to a million, the wheel makes the same steps and no others, because the bitmap of each level tells where the
+//! next used bucket is. A timer that is cancelled before its bucket is spread is never moved.
 //!
-//! **Invariants.** `assert_consistent` checks each of them after every step of the model test, and `check_order` number 8.
+//! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number 8, which `check_order` checks.
 //!
-//! 1. Every list is linked both ways, from its head to its tail. Each entry says in which list it is.
+//! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
 //! 2. A bucket's bit is set exactly if an entry is in the bucket.
 //! 3. On a level, an entry is in the bucket of its deadline, which is no later than the level's horizon: the end of the bucket after the
 //!    hand's on the next coarser level. The coarsest level has no horizon. Entries of later rounds share its buckets.
-//! 4. Deadlines on a level are after now, but for due ones in the bucket of now on level 0. Entries whose deadline had passed when it
-//!    was set, or is passed by many rounds in one jump, are in `overdue`. Those whose deadline is not known yet are in `incoming`.
+//! 4. Deadlines on a level are after now, except those of due entries in the current bucket on level 0. Entries whose deadline had passed
+//!    when it was set, or is passed by many rounds in one jump, are in `overdue`. Entries whose deadline is not known yet are in
+//!    `incoming`.
 //! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
-//! 6. In a bucket with later rounds, the cursor parts what has been looked at from what has not. What has been looked at stays.
-//! 7. An entry without a value is in no list, and its cell stays until its key comes back. `len` counts the others.
+//! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
+//!    been looked at stay.
+//! 7. An entry without a value is in no list, and its cell stays until its key is returned. `len` counts the other entries.
 //! 8. Of two entries with one deadline, the older is on the coarser level or, in one list, nearer to the head.
 //! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
 //! 10. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one in use begins.
 //!
-//! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the
-//! distance. A timer cascades at most once for each level. *Rounds* cost a look at each timer beyond the reach of the top level, once a
-//! round, by a visit for each of its buckets; a jump of more than a round sorts what is due instead. The top level reaches `n` times
-//! `(n / 2)` to the power of the levels below it, in ticks. Each entry takes a cell, and each bucket 8 bytes.
+//! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
+//! A timer cascades at most once per level. *Rounds* cost a look at each timer beyond the reach of the top level once per round, by a visit
+//! for each of its buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n / 2)` to the
+//! power of the levels below it, in ticks. Each entry takes a cell, and each bucket 8 bytes.
 
 mod advance;
 mod bucket;
@@ -76,30 +78,30 @@ pub(crate) use census::Site;
 pub(crate) use level::Level;
 pub(crate) use tick::{Cadence, Nanos, Tick, TickDuration};
 
-/// Values of type `T`, each with a deadline. The wheel knows no clock: its owner tells it what tick it is.
+/// Values of type `T`, each with a deadline. The wheel has no clock: its owner tells it the current tick.
 pub(crate) struct TimingWheel<T> {
-    /// Every deadline before this tick has expired or is in `overdue`. Those of this tick are due.
+    /// The current tick. Every deadline before it has expired or is in `overdue`, and those of this tick are due.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Slab<Entry<T>>,
-    /// How many entries have a value.
+    /// The number of entries that have a value.
     len: usize,
     /// Entries whose deadline is not known yet.
     incoming: Bucket,
-    /// The last incoming entry that is to be transferred. [`NIL`] if there is none.
+    /// The last incoming entry to be transferred, or [`NIL`] if there is none.
     marked: u32,
     /// Entries whose deadline has passed.
     overdue: Bucket,
-    /// Finest first.
+    /// The levels, the finest first.
     levels: Box<[Level]>,
-    /// A ring has `1 << ring_bits` buckets, as many as two buckets of the next coarser level span.
+    /// A ring has `1 << ring_bits` buckets, which is as many as two buckets of the next coarser level span.
     ring_bits: u32,
-    /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level it is in the bucket of now, else in
-    /// bucket `walked` of the top level, where looks go from the tail to the head. [`NIL`] at the end.
+    /// The next entry to be looked at in a bucket that also has timers of later rounds. With one level, that is the current
+    /// bucket; otherwise it is bucket `walked` of the top level, which is walked from the tail to the head. [`NIL`] at the end.
     cursor: u32,
-    /// The number of the last bucket of the top level that was begun to be spread.
+    /// The number of the last bucket of the top level whose spreading has begun.
     walked: u64,
-    /// How many timers have been spread ahead of time at tick `spread_at`, which was to make up for so many `steps`.
+    /// The number of timers that have been spread ahead of time at tick `spread_at`, which made up for `steps` ticks.
     spread: usize,
     spread_at: Tick,
     steps: usize,
@@ -111,7 +113,7 @@ impl<T> TimingWheel<T> {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is not enough memory for so many buckets.
+    /// Returns an error if there is not enough memory for the buckets.
     pub(crate) fn try_new(ticks_per_wheel: usize, levels: usize) -> Result<TimingWheel<T>, TryReserveError> {
         let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
         let ring_bits = len.trailing_zeros();
@@ -136,7 +138,7 @@ impl<T> TimingWheel<T> {
         Ok(wheel)
     }
 
-    /// How many buckets a ring has, and how many levels there are.
+    /// Returns the number of buckets of a ring, and the number of levels.
     fn shape(ticks_per_wheel: usize, levels: usize) -> (usize, usize) {
         let least = if levels > 1 { 4 } else { 2 };
         let len = ticks_per_wheel.max(least).next_power_of_two();
@@ -144,47 +146,47 @@ impl<T> TimingWheel<T> {
         (len, levels.clamp(1, reachable as usize))
     }
 
-    /// How many bytes the buckets of such a wheel take.
+    /// Returns the size in bytes of the buckets of such a wheel.
     pub(crate) fn bucket_bytes(ticks_per_wheel: usize, levels: usize) -> usize {
         let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
         levels * len * mem::size_of::<Bucket>()
     }
 
-    /// Does what [`TimingWheel::try_new`] does, where memory is no question.
+    /// Creates a wheel as [`TimingWheel::try_new`] does, where there is enough memory.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
         TimingWheel::try_new(ticks_per_wheel, levels).expect("memory for a few buckets")
     }
 
-    /// The tick that the hand is at. Whatever is due by then has expired, or expires in the next `advance`.
+    /// Returns the tick that the hand is at. Timers that are due by then have expired, or expire in the next `advance`.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         self.now
     }
 
-    /// How many entries have neither expired nor been removed.
+    /// Returns the number of entries that have neither expired nor been removed.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no entry, not even an expired one.
+    /// Returns whether there is no entry, not even an expired one.
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Makes room for `additional` more entries, if there is memory for them.
+    /// Reserves memory for `additional` more entries, if there is enough.
     pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
-        // This can fail. The slab itself would abort.
+        // This reports a lack of memory, for which the slab itself would abort.
         Vec::<Entry<T>>::new().try_reserve_exact(additional)?;
         self.entries.reserve(additional);
         Ok(())
     }
 
-    /// How many bytes the arena takes, used or not.
+    /// Returns the size of the arena in bytes, used or not.
     pub(crate) fn arena_bytes(&self) -> usize {
-        // A cell is an enum of slab's around an entry. The entry has a niche for its tag.
+        // A cell is slab's enum around an entry, which has a niche for the tag.
         self.entries.capacity() * mem::size_of::<Entry<T>>()
     }
 
@@ -199,34 +201,35 @@ impl<T> TimingWheel<T> {
 
     #[inline]
     fn occupy(&mut self, value: T) -> (Key, &mut Entry<T>) {
-        // This comes first: it panics if there are too many entries.
+        // This comes first, because it panics if there are too many entries.
         let key = Key::new(self.entries.vacant_key());
         self.len += 1;
-        // The entry is filled in place. Passed to the slab by value, it would be copied first.
+        // The entry is filled in place, because it would be copied if it were passed to the slab by value.
         let index = self.entries.insert(Entry::BLANK);
         let entry = &mut self.entries[index];
         entry.value = Some(value);
         (key, entry)
     }
 
-    /// The value of a pending timer. `None` once it has expired.
+    /// Returns the value of a pending timer, or `None` once it has expired.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
         self.entries[key.index() as usize].value.as_mut()
     }
 
-    /// Whether [`TimingWheel::cancel_all`] ended a timer before its deadline.
+    /// Returns whether [`TimingWheel::cancel_all`] ended a timer before its deadline.
     pub(crate) fn is_cancelled(&self, key: &Key) -> bool {
         self.entries[key.index() as usize].place == Place::CANCELLED
     }
 
-    /// The deadline of a timer, pending, expired or cancelled. [`Tick::MAX`] if it was cancelled while incoming: it had none.
+    /// Returns the deadline of a timer, pending, expired or cancelled. It is [`Tick::MAX`] if the timer was cancelled while
+    /// incoming, without a deadline.
     #[inline]
     pub(crate) fn deadline(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].deadline()
     }
 
-    /// Moves a timer, pending or expired, to another deadline. Returns the value that it had.
+    /// Moves a timer, pending or expired, to another deadline and gives it a new value. Returns the former value.
     pub(crate) fn reinsert(&mut self, key: &Key, deadline: Tick, value: T) -> Option<T> {
         let index = key.index();
         let old = self.entries[index as usize].value.replace(value);
@@ -239,9 +242,10 @@ impl<T> TimingWheel<T> {
         old
     }
 
-    /// Moves a timer to an earlier deadline. Returns `false` if it has expired, or its deadline is no later.
+    /// Moves a timer to an earlier deadline. Returns `false` if it has expired, or if its deadline is no later than the new one.
     ///
-    /// If the bucket stays the same, so does its place in the list: to unlink it would touch four other entries, anywhere in memory.
+    /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch four other entries
+    /// anywhere in memory.
     pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
@@ -270,7 +274,7 @@ impl<T> TimingWheel<T> {
         self.entries.remove(index as usize).value
     }
 
-    /// Every pending value, in no particular order.
+    /// Returns every pending value, in no particular order.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries
             .iter_mut()
@@ -279,7 +283,7 @@ impl<T> TimingWheel<T> {
 
     /// Ends every pending timer and takes its value, in no particular order. The entries stay.
     ///
-    /// It walks the lists and not the arena, which may have been reserved for millions.
+    /// This walks the lists and not the arena, which may have been reserved for millions.
     pub(crate) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
         cancelled.reserve(self.len);
         while let Some(index) = self.any_pending() {
@@ -298,7 +302,7 @@ impl<T> TimingWheel<T> {
         heads.next().or_else(|| self.levels.iter().find_map(used))
     }
 
-    /// Takes out an empty arena of more than `retain` cells. The caller drops it where that holds up nobody.
+    /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
     #[inline]
     pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Arena<T>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
@@ -306,5 +310,5 @@ impl<T> TimingWheel<T> {
     }
 }
 
-/// The memory of an emptied wheel. It is dropped with no lock held.
+/// The memory of an empty wheel, to be dropped with no lock held.
 pub(crate) struct Arena<T>(#[allow(dead_code)] Slab<Entry<T>>);

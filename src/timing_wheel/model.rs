@@ -1,5 +1,5 @@
-//! The wheel beside a `BTreeMap` that is too plain to be wrong. It takes any operations in any order. After each of them it checks all
-//! that can be seen from outside, and every invariant inside. tests.rs runs it under proptest, fuzz/ under libFuzzer.
+//! The wheel beside a model, a `BTreeMap` that is too plain to be wrong. It takes any operations in any order. After each of them it checks
+//! everything that can be observed from outside, and every invariant inside. tests.rs runs it under proptest, and fuzz/ under libFuzzer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use super::{Key, Nanos, Tick, TimingWheel, advance::Advanced};
 pub(crate) enum When {
     Now,
     Past(u8),
-    /// So many buckets of a level ahead of now, or of the start of the bucket of now; off by one or two.
+    /// This many buckets of a level ahead of now or, if `aligned`, of the start of the current bucket; off by one or two.
     Ahead {
         level: u8,
         buckets: u8,
@@ -23,7 +23,7 @@ pub(crate) enum When {
     Max,
 }
 
-/// `timer` picks one of those whose keys are kept, expired ones included.
+/// An operation. `timer` picks one of the timers whose keys are kept, expired ones included.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum Op {
@@ -39,7 +39,7 @@ pub(crate) enum Op {
     CancelAll,
 }
 
-/// Runs `ops` on a new wheel and then empties it. Panics at the first thing that is not as promised.
+/// Runs `ops` on a new wheel and then empties it. Panics at the first difference from the model.
 pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
     let mut model = Model::new(ticks_per_wheel, levels);
     model.check();
@@ -53,10 +53,10 @@ pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
 struct Model {
     wheel: TimingWheel<u64>,
     timers: Vec<Timer>,
-    /// In the order in which they must expire. A deadline that had passed at insertion counts as the tick of then. All others are
-    /// later, and what was overdue before it became so at that tick or earlier.
+    /// The pending timers, in the order in which they must expire. A deadline that had passed at insertion counts as the tick of
+    /// the insertion. All other deadlines are later, and entries that were overdue before became so at that tick or earlier.
     due: BTreeMap<(Tick, u64), u64>,
-    /// The last field: marked, to be transferred.
+    /// Delay, value, and whether it is marked to be transferred.
     incoming: VecDeque<(Nanos, u64, bool)>,
     values: u64,
     placed: u64,
@@ -66,7 +66,7 @@ struct Model {
 struct Timer {
     key: Key,
     value: u64,
-    /// As given, past or not. None while it is incoming.
+    /// The deadline as given, past or not. `None` while the timer is incoming.
     deadline: Option<Tick>,
     state: State,
 }
@@ -160,7 +160,7 @@ impl Model {
                     deadline: old,
                     state,
                 } = self.timers[index];
-                // An incoming one has no deadline to compare.
+                // An incoming timer has no deadline to compare.
                 let Some(old) = old else { return };
                 let forward = state != State::Expired && deadline < old;
                 let place = self.wheel.entries[key.index() as usize].place;
@@ -222,7 +222,7 @@ impl Model {
         }
     }
 
-    /// Whatever the limit is, the values that come out are the next ones due, in the order of the model.
+    /// Advances the wheel. Whatever the limit, the values that expire must be the next ones due, in the order of the model.
     fn advance(&mut self, to: Tick, limit: usize) -> Advanced {
         let from = self.wheel.now();
         let mut expired = Vec::new();
@@ -273,14 +273,14 @@ impl Model {
                     now <= next && next <= *earliest,
                     "at {now:?} the next visit is at {next:?}, not {earliest:?}"
                 );
-                // With one level, a bucket may be looked at whose timers are all of later rounds.
+                // With one level, the next bucket may contain only timers of later rounds.
                 assert!(now < next || self.wheel.levels.len() == 1);
             }
             None => assert_eq!(next, None),
         }
     }
 
-    /// Invariant 8.
+    /// Checks invariant 8.
     fn check_order(&self) {
         let now = self.wheel.now();
         let mut found = BTreeMap::<Tick, Vec<u64>>::new();
@@ -376,7 +376,7 @@ impl Model {
             .expect("a value of some timer")
     }
 
-    /// Takes a timer off the model's lists. Returns its value if it was pending.
+    /// Removes a timer from the model's lists. Returns its value if it was pending.
     fn forget(&mut self, index: usize) -> Option<u64> {
         let Timer { value, state, .. } = self.timers[index];
         match state {

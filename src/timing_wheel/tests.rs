@@ -31,7 +31,7 @@ impl<T> TimingWheel<T> {
         expired
     }
 
-    /// How many timers an `advance` to `now` looks at.
+    /// Returns how many timers an `advance` to `now` looks at.
     fn looks_until(&mut self, now: u64) -> usize {
         let mut looks = 0;
         while self.advance(Tick(now), 1, &mut Vec::new()).more {
@@ -158,18 +158,18 @@ fn levels_that_no_deadline_could_reach_are_left_out() {
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn a_cell_takes_at_most_40_bytes() {
-    // slab's own enum is private, but a copy of it is laid out alike ...
+    // slab's own enum is private, but a copy of it has the same layout ..
     #[expect(dead_code, reason = "only its size matters")]
     enum Cell<T> {
         Vacant(usize),
         Occupied(T),
     }
-    // Two words, one of them never null: as large as a waker. This module does not know wakers.
+    // Two words, one of which is never null: as large as a waker, which this module does not know.
     type Value = &'static str;
     let cell = size_of::<Cell<Entry<Value>>>();
     assert!(cell <= 40, "{cell} bytes");
 
-    // ... as the distance between two neighbours shows.
+    // .. as the distance between two neighbours shows.
     let mut wheel = TimingWheel::<Value>::new(2, 1);
     wheel.insert(Tick(1), "first");
     wheel.insert(Tick(1), "second");
@@ -318,7 +318,7 @@ fn the_next_deadline_is_found_without_a_look_at_any_entry() {
         (2, vec![500, 99], 18),
     ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
-        // Without its arena the wheel has only heads and bits: any step along a list would panic.
+        // Without its arena, the wheel has only heads and bits, and any step along a list would panic.
         let entries = mem::take(&mut wheel.entries);
         assert_eq!(wheel.next_deadline(), Some(Tick(next)));
         wheel.entries = entries;
@@ -407,7 +407,7 @@ fn one_level_works_in_rounds() {
     assert_eq!(advanced.cascaded, 0, "a timer of a later round stays where it is");
 }
 
-/// A day apart: round by round, the hand would pass 43 million buckets for each of them.
+/// The timers are a day apart. Advancing round by round, the hand would pass 43 million buckets for each of them.
 #[test]
 fn a_jump_over_many_rounds_costs_no_more_than_its_timers() {
     let day = 86_400_000;
@@ -423,7 +423,7 @@ fn a_jump_over_many_rounds_costs_no_more_than_its_timers() {
     }
 }
 
-/// One of them was to be spread when the clock jumped, and another had come after it.
+/// One of the timers was to be spread when the clock jumped, and another had been inserted after it.
 #[test]
 fn a_jump_over_many_rounds_keeps_the_order_within_a_tick() {
     let mut wheel = wheel_of(4, 2, &[7, 7]);
@@ -438,7 +438,7 @@ fn a_jump_over_many_rounds_keeps_the_order_within_a_tick() {
 
 // Ahead of time.
 
-/// A driver that comes at every tick, and takes what the limit lets it.
+/// A driver that visits at every tick, and takes as many timers as the limit allows.
 fn tick_on<T>(wheel: &mut TimingWheel<T>, now: u64, expired: &mut Vec<T>) -> usize {
     let mut cascaded = 0;
     loop {
@@ -456,17 +456,17 @@ fn tick_on<T>(wheel: &mut TimingWheel<T>, now: u64, expired: &mut Vec<T>) -> usi
     }
 }
 
-/// 100,000 of them are too many for half of the time in small steps, and few enough for all of it.
+/// 100,000 timers are too many for half of the time in small steps, and few enough for all of it.
 #[test]
 fn a_bucket_is_spread_in_steps_before_it_begins_and_no_due_timer_waits_for_that() {
     let (begin, span, crowd) = (1024, 256, 100_000_u64);
     let mut wheel = TimingWheel::new(512, 4);
-    // In no order, a few of a tick one after another.
+    // The deadlines are in no order, and the timers of a tick are spread over the insertion order.
     let deadline = |timer| begin + (timer * 7919) % span;
     for timer in 0..crowd {
         wheel.insert(Tick(deadline(timer)), (deadline(timer), timer));
     }
-    // One for each tick before them.
+    // One timer for each tick before them.
     for tick in 1..begin {
         wheel.insert(Tick(tick), (tick, crowd));
     }
@@ -489,7 +489,7 @@ fn a_bucket_is_spread_in_steps_before_it_begins_and_no_due_timer_waits_for_that(
     assert!(expired.is_sorted(), "within a tick, first in, first out");
 }
 
-/// Its runtime is busy.
+/// The driver's runtime is busy.
 #[test]
 fn a_driver_that_comes_at_every_fifth_tick_spreads_a_bucket_in_time() {
     let (begin, crowd) = (1024, 100_000_u64);
@@ -508,8 +508,8 @@ fn a_driver_that_comes_at_every_fifth_tick_spreads_a_bucket_in_time() {
     assert!(expired.into_iter().eq((0..crowd).step_by(256)));
 }
 
-/// The driver comes when the wheel asks for it: once for eight steps, since it has not come for long, and then for one at each tick. It need not
-/// hurry, since the bucket is a minute long.
+/// The driver runs when the wheel requests it: the first time it makes up for eight steps, because it has not run for long, and
+/// then it makes one step in each tick. There is no hurry, because the bucket is a minute long.
 #[test]
 fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
     let (begin, crowd) = (3 * 65_536, 20_000);
@@ -530,7 +530,8 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
     assert!(wheel.levels[2].used.is_empty());
 }
 
-/// Nobody came while there was time. What is in the bucket goes before what is due when it begins, and after what is due before.
+/// There was no visit while there was time. The timers in the bucket are handled before those that are due when it begins, and
+/// after those that are due earlier.
 #[test]
 fn a_late_driver_spreads_what_is_due_in_between() {
     let mut wheel = wheel_of(8, 2, &[12, 12, 15, 13, 20]);
@@ -553,7 +554,7 @@ fn a_late_driver_spreads_what_is_due_in_between() {
 fn a_timer_that_goes_while_its_bucket_is_spread_takes_no_other_along() {
     for gone in 0..6 {
         let mut wheel = TimingWheel::new(4, 2);
-        // Two of each round: bucket [4..5] of the top level, which has 4 of them.
+        // Two timers of each round in bucket [4..5] of the top level, which has 4 buckets.
         let mut keys: Vec<_> = [4, 12, 5, 13, 4, 12]
             .map(|deadline| wheel.insert(Tick(deadline), deadline))
             .into();
@@ -672,7 +673,7 @@ fn a_timer_can_only_be_brought_forward() {
     assert!(!wheel.bring_forward(&moved, Tick(1)), "it has expired");
 }
 
-/// It keeps its place among the others of its bucket.
+/// The timer keeps its place among the others of its bucket.
 #[test]
 fn a_timer_that_is_brought_forward_within_its_bucket_stays_where_it_is() {
     let mut wheel = TimingWheel::new(8, 2);
@@ -686,7 +687,7 @@ fn a_timer_that_is_brought_forward_within_its_bucket_stays_where_it_is() {
     assert_eq!(wheel.expire_until(13), ["moved", "stays"]);
 }
 
-/// The cursor has gone past it already. It leaves its place, so that it is met once more.
+/// The cursor has already passed the timer, which leaves its place, so that it is looked at once more.
 #[test]
 fn a_timer_of_a_later_round_that_is_brought_forward_to_now_is_not_missed() {
     let mut wheel = TimingWheel::new(4, 1);
@@ -860,7 +861,7 @@ fn everything_can_be_abandoned_at_once() {
     );
     assert_eq!(cancelled, pending);
     assert!(wheel.is_cancelled(&incoming) && wheel.is_cancelled(&due));
-    // It would have been due then. The other had no deadline yet.
+    // This is when the first timer would have been due. The other had no deadline yet.
     assert_eq!(
         (wheel.deadline(&due), wheel.deadline(&incoming)),
         (Tick(9), Tick::MAX)
@@ -926,8 +927,8 @@ fn nanos() -> impl Strategy<Value = Nanos> {
 }
 
 proptest! {
-    /// A visit goes up to the tick that the clock is in. So a timer never expires before its deadline, and always in the first tick that
-    /// begins at or after it.
+    /// A visit covers the ticks up to the one that the clock is in, so a timer never expires before its deadline, and always in
+    /// the first tick that begins at or after it.
     #[test]
     fn no_deadline_is_early_nor_a_tick_late(tick in tick_duration(), deadline in nanos(), clock in nanos()) {
         let due = tick.deadline_tick(deadline);
@@ -959,7 +960,7 @@ proptest! {
 
 #[test]
 fn a_wheel_that_lags_by_many_rounds_goes_to_its_first_deadline_at_once() {
-    // A day of milliseconds, in rounds of two. To walk through them would take seconds.
+    // A day of milliseconds, in rounds of two. Walking through all of them would take seconds.
     let day = 86_400_000;
     let mut wheel = TimingWheel::new(2, 1);
     wheel.insert(Tick(day + 1), "near");

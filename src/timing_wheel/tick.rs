@@ -4,17 +4,17 @@ use std::{num::NonZeroU64, time::Duration};
 
 /// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
 ///
-/// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that. So the sum of an instant and
-/// a span does not overflow in practice. Where it would, it saturates.
+/// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that, so the sum of an
+/// instant and a span does not overflow in practice. Where it would, it saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nanos(pub(crate) u64);
 
 impl Nanos {
     pub(crate) const ZERO: Nanos = Nanos(0);
-    /// About 30 years. Tokio takes this for a deadline that overflows the clock.
+    /// About 30 years, which Tokio uses for a deadline that overflows the clock.
     pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
-    /// `Duration::as_nanos` computes in 128 bits, this in 64.
+    /// Converts a duration, cut to [`Nanos::FAR_FUTURE`], in 64 bits, whereas `Duration::as_nanos` computes in 128.
     #[inline]
     pub(crate) fn from_duration(duration: Duration) -> Nanos {
         if duration.as_secs() >= Nanos::FAR_FUTURE.0 / 1_000_000_000 {
@@ -23,7 +23,7 @@ impl Nanos {
         Nanos(duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos()))
     }
 
-    /// A duration that is not cut: a test's clock may have jumped by a century.
+    /// Converts a duration without cutting it, because a test's clock may have jumped by a century.
     #[inline]
     pub(crate) fn passed(duration: Duration) -> Nanos {
         let nanos = duration.as_secs().saturating_mul(1_000_000_000);
@@ -54,12 +54,12 @@ impl Tick {
     pub(crate) const MAX: Tick = Tick(u64::MAX);
 }
 
-/// How long a tick is, and so how to round: a reading of the clock down, a deadline up.
+/// The duration of a tick, which determines all rounding: a reading of the clock is rounded down, and a deadline up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickDuration(NonZeroU64);
 
 impl TickDuration {
-    /// Takes a duration of zero as one nanosecond. The builder refuses it before.
+    /// Creates a tick duration. A duration of zero, which the builder refuses, is taken as one nanosecond.
     pub(crate) fn new(duration: Duration) -> TickDuration {
         let nanos = Nanos::from_duration(duration).0;
         TickDuration(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
@@ -70,34 +70,34 @@ impl TickDuration {
         Nanos(self.0.get())
     }
 
-    /// The tick in progress at `now`. It is rounded down, so that a visit is never ahead of the clock.
+    /// Returns the tick in progress at `now`, rounded down so that a visit is never ahead of the clock.
     #[inline]
     pub(crate) fn tick_at(self, now: Nanos) -> Tick {
         Tick(now.0 / self.0)
     }
 
-    /// The first tick that begins at or after `deadline`. It is rounded up, so that no timer is early.
+    /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early.
     #[inline]
     pub(crate) fn deadline_tick(self, deadline: Nanos) -> Tick {
         Tick(deadline.0.div_ceil(self.0.get()))
     }
 
-    /// Whether `tick` is no later than [`deadline_tick`](TickDuration::deadline_tick) of `deadline`. A product is cheaper than that
-    /// quotient. At the end of time, where it would overflow, this says `false`.
+    /// Returns whether `tick` is no later than [`deadline_tick`](TickDuration::deadline_tick) of `deadline`. This takes a
+    /// product, which is cheaper than that quotient. At the end of time, where the product would overflow, this returns `false`.
     #[inline]
     pub(crate) fn is_due_by(self, tick: Tick, deadline: Nanos) -> bool {
         self.start_of(tick) < deadline.saturating_add(self.nanos())
     }
 
-    /// When `tick` begins.
+    /// Returns the beginning of `tick`.
     #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Nanos {
         Nanos(tick.0.saturating_mul(self.0.get()))
     }
 
-    /// How often a ticking shard gets a full visit: every 10 ms, or every tick if that is longer.
+    /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.
     pub(crate) fn cadence(self) -> Cadence {
-        // A model has no time for more light visits than one between two full ones.
+        // Loom can explore no more than one light visit between two full ones in reasonable time.
         match cfg!(loom) {
             true => Cadence(2),
             false => Cadence((10_000_000 / self.0).max(1)),
@@ -105,26 +105,26 @@ impl TickDuration {
     }
 }
 
-/// How many ticks pass from one full visit of a ticking shard to the next.
+/// The number of ticks from one full visit of a ticking shard to the next.
 ///
-/// Full visits are at multiples of it, so those of all shards share a wake-up.
+/// Full visits are at multiples of the cadence, so those of all shards share a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cadence(u64);
 
 impl Cadence {
-    /// The first full visit after `tick`.
+    /// Returns the tick of the first full visit after `tick`.
     #[inline]
     pub(crate) fn after(self, tick: Tick) -> Tick {
         Tick((tick.0 / self.0).saturating_add(1).saturating_mul(self.0))
     }
 
-    /// One cadence before `tick`.
+    /// Returns the tick one cadence before `tick`.
     #[inline]
     pub(crate) fn before(self, tick: Tick) -> Tick {
         Tick(tick.0.saturating_sub(self.0))
     }
 
-    /// How long it lasts, in ticks of this duration.
+    /// Returns the duration of a cadence with ticks of this duration.
     #[inline]
     pub(crate) fn nanos(self, tick: TickDuration) -> Nanos {
         tick.start_of(Tick(self.0))

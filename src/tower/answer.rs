@@ -1,26 +1,26 @@
-//! How a late request is answered: with an error or with a response.
+//! The answers to a late request: an error or a response.
 
 use std::{any::type_name, fmt};
 
 use super::BoxError;
 
-/// Returns the error, boxed.
+/// Answers a late request with the error, boxed.
 #[derive(Clone, Copy, Debug)]
 pub struct Fail;
 
-/// Returns what a closure makes of the error.
+/// Answers a late request with the response that a closure returns for the error.
 #[derive(Clone, Copy)]
 pub struct RespondWith<F>(pub(super) F);
 
-/// Answer of a service to a request that is too late. This trait cannot be implemented outside this crate.
+/// How a service answers a request that is too late. This trait cannot be implemented outside this crate.
 pub trait Answer<Late, Response, E> {
-    /// The error of the service.
+    /// The error type of the service.
     type Error;
 
-    /// The outcome for a request that is too late.
+    /// Returns the outcome for a request that is too late.
     fn late(&self, late: Late) -> Result<Response, Self::Error>;
 
-    /// An error of the service inside.
+    /// Converts an error of the inner service.
     fn pass(error: E) -> Self::Error;
 }
 

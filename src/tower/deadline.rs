@@ -18,7 +18,7 @@ use crate::{
     time::error::Elapsed,
 };
 
-/// Wraps services in a [`Deadline`], which gives each request the time that its caller has left.
+/// A layer that wraps services in a [`Deadline`], which limits each request to the time that its caller has left.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ use crate::{
 ///     .layer(layer);
 /// ```
 ///
-/// A budget for every request that comes without one:
+/// A default budget for every request without one of its own:
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,7 +53,9 @@ pub struct DeadlineLayer<D, A = Fail> {
 }
 
 impl<D> DeadlineLayer<D> {
-    /// Creates a layer that calls `left` to find out how long the caller of a request will wait. `None` means no limit.
+    /// Creates a layer that calls `left` with each request to get the remaining time of its caller.
+    ///
+    /// `None` means no limit.
     ///
     /// # Examples
     ///
@@ -70,9 +72,9 @@ impl<D> DeadlineLayer<D> {
         DeadlineLayer { left, answer: Fail }
     }
 
-    /// Makes a layer whose services answer with what `respond` returns for the [`Elapsed`].
+    /// Returns a layer whose services answer a late request with what `respond` returns for the [`Elapsed`].
     ///
-    /// The services then return no errors but those of the service inside.
+    /// The only errors of these services are those of the inner service.
     ///
     /// # Examples
     ///
@@ -107,17 +109,18 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
     }
 }
 
-/// A service that handles each request inside a scope: see [`deadline`](crate::deadline). It is made by a [`DeadlineLayer`].
+/// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a [`DeadlineLayer`].
 ///
-/// The time counts from the call. Both the call of the service inside and its response future are in the scope, so a client inside may
-/// be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It does not include the time in which
-/// the service becomes ready, or the body of the response.
+/// The time counts from the call. Both the call of the inner service and its response future are in the scope, so a client inside
+/// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It includes neither the time
+/// until the service is ready nor the body of the response.
 ///
-/// A request that arrives with no time left is refused without a call of the service inside.
+/// A request that arrives with no time left is refused without calling the inner service.
 ///
 /// # Cancellation
 ///
-/// Dropping the response future drops the one inside. If the scope elapses, the future inside is dropped before the answer is returned.
+/// Dropping the response future drops that of the inner service. If the scope elapses, the inner future is dropped before the
+/// answer is returned.
 ///
 /// # Panics
 ///
@@ -125,8 +128,8 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 ///
 /// # Errors
 ///
-/// The error is boxed. It is that of the service inside, or an [`Elapsed`], which `downcast_ref` finds. With
-/// [`respond_with`](DeadlineLayer::respond_with) all errors are those of the service inside.
+/// The error is boxed, and is either that of the inner service or an [`Elapsed`], which `downcast_ref` finds. With
+/// [`respond_with`](DeadlineLayer::respond_with), all errors are those of the inner service.
 ///
 /// # Examples
 ///
@@ -188,7 +191,7 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct DeadlineFuture<F, A> {
-        // `None` if the request arrived with nothing left.
+        // `None` if the request arrived with no time left.
         #[pin]
         within: Option<Within<F>>,
         answer: A,

@@ -10,11 +10,11 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Request};
 
-/// A header that says how much time the caller has left.
+/// A header that states how much time the caller has left.
 ///
 /// A server reads it with a [`DeadlineLayer`](super::DeadlineLayer), and a client writes it with a
-/// [`PropagateLayer`](super::PropagateLayer). What is written is rounded down, so that a budget never grows on its way. Clones count
-/// unreadable values together.
+/// [`PropagateLayer`](super::PropagateLayer). Values are rounded down when they are written, so that a budget never grows on its
+/// way. Clones share one count of unreadable values.
 ///
 /// # Examples
 ///
@@ -36,9 +36,9 @@ use http::{HeaderMap, HeaderValue, Request};
 #[derive(Clone, Debug)]
 pub struct DeadlineHeader {
     name: &'static str,
-    /// How many digits a value has at most.
+    /// The maximum number of digits of a value.
     digits: u32,
-    /// The units that a value may have, and how many nanoseconds each is, the finest first.
+    /// The units that a value may have, each with its length in nanoseconds, the finest first.
     units: &'static [(&'static str, u128)],
     unreadable: Arc<AtomicU64>,
 }
@@ -56,9 +56,9 @@ impl DeadlineHeader {
         }
     }
 
-    /// Returns gRPC's `grpc-timeout`: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
+    /// Returns the header `grpc-timeout` of gRPC: at most eight digits, and one of the units `H`, `M`, `S`, `m`, `u` and `n`.
     ///
-    /// It is written in the finest unit in which it has eight digits.
+    /// A value is written in the finest unit in which it fits into eight digits.
     ///
     /// # Examples
     ///
@@ -82,7 +82,7 @@ impl DeadlineHeader {
         DeadlineHeader::new("grpc-timeout", 8, UNITS)
     }
 
-    /// Returns `connect-timeout-ms` of the Connect protocol: milliseconds, in at most ten digits.
+    /// Returns the header `connect-timeout-ms` of the Connect protocol: milliseconds, in at most ten digits.
     ///
     /// # Examples
     ///
@@ -98,7 +98,7 @@ impl DeadlineHeader {
         DeadlineHeader::new("connect-timeout-ms", 10, &[("", MILLISECOND)])
     }
 
-    /// Returns `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
+    /// Returns the header `x-envoy-expected-rq-timeout-ms`, which Envoy sends with the requests that it forwards: milliseconds.
     ///
     /// # Examples
     ///
@@ -114,7 +114,9 @@ impl DeadlineHeader {
         DeadlineHeader::new("x-envoy-expected-rq-timeout-ms", 19, &[("", MILLISECOND)])
     }
 
-    /// Returns what the header says, or `None` if it is missing. One that cannot be read is as if it were missing, and is counted.
+    /// Returns the remaining time that the header states, or `None` if the header is missing.
+    ///
+    /// A value that cannot be read is treated as missing, and is counted as [`unreadable`](DeadlineHeader::unreadable).
     ///
     /// # Examples
     ///
@@ -143,7 +145,9 @@ impl DeadlineHeader {
         Some(Duration::new((total / SECOND) as u64, (total % SECOND) as u32))
     }
 
-    /// Writes what is left, rounded down. If it is too much for the header, it is cut to the most that the header can say.
+    /// Writes the remaining time, rounded down.
+    ///
+    /// A time that is too long for the header is cut to the longest that the header can state.
     ///
     /// # Examples
     ///
@@ -170,7 +174,7 @@ impl DeadlineHeader {
         headers.insert(self.name, value);
     }
 
-    /// Returns how many values could not be read.
+    /// Returns the number of values that could not be read.
     ///
     /// # Examples
     ///
@@ -181,7 +185,7 @@ impl DeadlineHeader {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Returns a closure for [`DeadlineLayer::from_request`](super::DeadlineLayer::from_request).
+    /// Returns a closure that reads the header, for [`DeadlineLayer::from_request`](super::DeadlineLayer::from_request).
     ///
     /// # Examples
     ///
@@ -195,7 +199,7 @@ impl DeadlineHeader {
         move |request| header.read(request.headers())
     }
 
-    /// Returns a closure for [`PropagateLayer::new`](super::PropagateLayer::new).
+    /// Returns a closure that writes the header, for [`PropagateLayer::new`](super::PropagateLayer::new).
     ///
     /// # Examples
     ///

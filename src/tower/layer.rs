@@ -10,14 +10,14 @@ use super::{
 };
 use crate::{error::TimeoutError, wheel::Wheel};
 
-/// Wraps services in a [`Timeout`], which returns an error if a response comes too late.
+/// A layer that wraps services in a [`Timeout`], which returns an error if a response takes too long.
 ///
-/// With [`respond_with`](TimeoutLayer::respond_with) it wraps them in a [`Respond`](super::Respond), which answers with a response of
-/// your own.
+/// With [`respond_with`](TimeoutLayer::respond_with), it wraps them in a [`Respond`](super::Respond), which answers with a
+/// response of your own instead.
 ///
 /// # Examples
 ///
-/// axum requires that every error becomes a response:
+/// axum requires that every error is turned into a response:
 ///
 /// ```
 /// use axum::{Router, http::StatusCode, response::IntoResponse, routing::get};
@@ -28,7 +28,7 @@ use crate::{error::TimeoutError, wheel::Wheel};
 /// let app: Router = Router::new().route("/", get(async || "hello")).layer(
 ///     TimeoutLayer::new(&wheel, Duration::from_secs(10)).respond_with(|error| match error {
 ///         TimeoutError::Elapsed => StatusCode::GATEWAY_TIMEOUT.into_response(),
-///         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(), // the wheel is full, or was shut down
+///         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(), // the wheel is full, or has been shut down
 ///     }),
 /// );
 /// ```
@@ -60,11 +60,11 @@ pub struct TimeoutLayer<D = Duration, A = Fail> {
     answer: A,
 }
 
-/// Wraps services in a [`Respond`](super::Respond). It is made by [`TimeoutLayer::respond_with`].
+/// A layer that wraps services in a [`Respond`](super::Respond), created by [`TimeoutLayer::respond_with`].
 ///
 /// # Examples
 ///
-/// In the type of a function, the closure is an `impl Fn`:
+/// To name the type in a function's signature, write the closure's type as an `impl Fn`:
 ///
 /// ```
 /// use axum::{http::StatusCode, response::{IntoResponse, Response}};
@@ -100,7 +100,9 @@ impl TimeoutLayer {
 }
 
 impl<D> TimeoutLayer<D> {
-    /// Creates a layer that calls `duration` to find out how much time a request gets. [`Duration::MAX`] means no limit.
+    /// Creates a layer that calls `duration` with each request to get its time limit.
+    ///
+    /// [`Duration::MAX`] means no limit.
     ///
     /// # Examples
     ///
@@ -123,9 +125,9 @@ impl<D> TimeoutLayer<D> {
         }
     }
 
-    /// Makes a layer whose services answer with what `respond` returns for the [`TimeoutError`].
+    /// Returns a layer whose services answer a late request with what `respond` returns for the [`TimeoutError`].
     ///
-    /// The services then return no errors but those of the service inside.
+    /// The only errors of these services are those of the inner service.
     ///
     /// # Examples
     ///

@@ -2,8 +2,8 @@
 //!
 //! [`Timeout`] corresponds to `tower::timeout`, and [`Respond`] answers a late request with a response instead of an error.
 //!
-//! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes the remainder on to the next
-//! service: see [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for both.
+//! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes the remaining time on to the
+//! next service, with the scopes of [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for both.
 
 mod answer;
 mod deadline;
@@ -23,7 +23,7 @@ pub use timeout::{Respond, RespondFuture, ResponseFuture, Timeout};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Time limit of a request: a [`Duration`], or a closure that computes one from the request.
+/// The time limit of a request: a [`Duration`], or a closure that computes one from the request.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// assert_eq!((|request: &u64| Duration::from_secs(*request)).timeout_for(&2), Duration::from_secs(2));
 /// ```
 pub trait TimeoutFor<Request> {
-    /// Returns how much time `request` gets.
+    /// Returns the time limit of `request`.
     fn timeout_for(&self, request: &Request) -> Duration;
 }
 

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::deadline::remaining;
 
-/// Wraps clients in a [`Propagate`], which writes into each request how much time is left for it.
+/// A layer that wraps clients in a [`Propagate`], which writes the remaining time into each request.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub struct PropagateLayer<W> {
 }
 
 impl<W> PropagateLayer<W> {
-    /// Creates a layer that calls `write` with each request that is made inside a scope, and with what is left of that.
+    /// Creates a layer that calls `write` with each request made inside a scope, and with the remaining time of that scope.
     ///
     /// # Examples
     ///
@@ -72,10 +72,11 @@ impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
     }
 }
 
-/// A client that writes into each request how much time is left for it. It is made by a [`PropagateLayer`].
+/// A client that writes the remaining time into each request, created by a [`PropagateLayer`].
 ///
-/// It asks [`remaining`] in `call`. So it belongs above a `tower::buffer`, which calls the service inside from a task of its own. With
-/// nothing left it writes zero, as gRPC for Go does, and leaves the refusal to the server. Outside a scope it changes nothing.
+/// It reads [`remaining`] in `call`, so it belongs above a `tower::buffer`, which calls the inner service from a task of its own.
+/// With no time remaining it writes zero, as gRPC for Go does, and leaves the refusal to the server. Outside a scope it leaves
+/// the request unchanged.
 ///
 /// # Examples
 ///

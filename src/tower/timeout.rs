@@ -17,17 +17,17 @@ use super::{
 };
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
 
-/// A service that returns an error if a response comes too late.
+/// A service that returns an error if a response takes too long.
 ///
-/// The response future of the service inside is polled first. The time counts from its first pending poll. A response that is
-/// ready at once costs neither a lock nor a clock reading. The timeout is as precise as
-/// [`Wheel::timeout`]. The time in which the service becomes ready does not count, nor does the body of the response.
+/// The response future of the inner service is polled first, and the time counts from its first pending poll. A response that is
+/// ready at once costs neither a lock nor a clock reading. The timeout is as precise as [`Wheel::timeout`]. Neither the time
+/// until the service is ready nor the body of the response counts.
 ///
 /// # Cancellation
 ///
-/// Dropping the response future drops the one inside and cancels the timer at once. When the timeout elapses, the future inside
-/// is dropped only together with the response future. Until then it keeps what it holds, such as the permit of a concurrency
-/// limit.
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the timeout elapses, the
+/// inner future is dropped only together with the response future. Until then it keeps its resources, such as the permit of a
+/// concurrency limit.
 ///
 /// # Panics
 ///
@@ -35,7 +35,7 @@ use crate::{error::TimeoutError, timeout, wheel::Wheel};
 ///
 /// # Errors
 ///
-/// As in `tower::timeout`, the error is boxed. It is that of the service inside, or a [`TimeoutError`], which `downcast_ref`
+/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or a [`TimeoutError`], which `downcast_ref`
 /// finds. A [`Respond`] has no error of its own.
 ///
 /// # Examples
@@ -68,23 +68,23 @@ pub struct Timeout<S, D = Duration, A = Fail> {
     pub(super) answer: A,
 }
 
-/// A service that answers itself if the service inside does not answer in time.
+/// A service that answers a request itself if the inner service does not answer in time.
 ///
-/// The time counts as in [`Timeout`], and is as precise. The closure makes the answer from the [`TimeoutError`], which says
-/// whether the time ran out or the wheel refused.
+/// The time counts as in [`Timeout`], with the same precision. The closure creates the answer from the [`TimeoutError`], which
+/// tells whether the time ran out or the wheel refused the timer.
 ///
 /// # Cancellation
 ///
-/// Dropping the response future drops the one inside and cancels the timer at once. When the service answers itself, the future
-/// inside is dropped only together with the response future.
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the service answers itself,
+/// the inner future is dropped only together with the response future.
 ///
 /// # Panics
 ///
-/// As [`Timeout`] does.
+/// Panics in the same cases as [`Timeout`].
 ///
 /// # Errors
 ///
-/// The errors are those of the service inside, and no others.
+/// The only errors are those of the inner service.
 ///
 /// # Examples
 ///
@@ -130,7 +130,7 @@ impl<S> Timeout<S> {
 }
 
 impl<S, D> Timeout<S, D> {
-    /// Creates a service that calls `duration` to find out how much time a request gets, as
+    /// Creates a service that calls `duration` with each request to get its time limit, as
     /// [`TimeoutLayer::per_request`](super::TimeoutLayer::per_request) does.
     ///
     /// # Examples
@@ -154,7 +154,7 @@ impl<S, D> Timeout<S, D> {
         }
     }
 
-    /// Creates a service that answers with what `respond` returns for the [`TimeoutError`], as
+    /// Converts this into a service that answers a late request with what `respond` returns for the [`TimeoutError`], as
     /// [`TimeoutLayer::respond_with`](super::TimeoutLayer::respond_with) does.
     ///
     /// # Examples
@@ -180,7 +180,7 @@ impl<S, D> Timeout<S, D> {
 }
 
 impl<S, D, A> Timeout<S, D, A> {
-    /// Returns the service inside.
+    /// Returns a reference to the inner service.
     ///
     /// # Examples
     ///
@@ -192,7 +192,7 @@ impl<S, D, A> Timeout<S, D, A> {
         &self.inner
     }
 
-    /// Returns the service inside, to be changed.
+    /// Returns a mutable reference to the inner service.
     ///
     /// # Examples
     ///
@@ -204,7 +204,7 @@ impl<S, D, A> Timeout<S, D, A> {
         &mut self.inner
     }
 
-    /// Returns the service inside.
+    /// Consumes the timeout and returns the inner service.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
-//! The alarm's rules in every order that loom can find, with a stand-in for Tokio's timer. A driver that is slept through shows as a deadlock
-//! of the model, or as a timer that is served late.
+//! Checks the alarm's rules in every order that loom can find, with a stand-in for Tokio's timer. A missed deadline shows as a deadlock of
+//! the model, or as a timer that is served late.
 //!
-//! Time is the model's own: it moves when the stand-in fires, to the instant for which that was set.
+//! Time is the model's own: when the stand-in fires, time moves to the instant for which the stand-in was set.
 
 use std::{
     collections::BTreeSet,
@@ -19,17 +19,17 @@ use crate::sync::planted;
 
 type Tick = u32;
 
-/// How late a timer may be served. The driver may pause before it, and each of two registrations that find their deadlines passed has it pause
-/// anew.
+/// How late a timer may be served. The driver may pause before it, and each of two registrations whose deadlines have passed
+/// makes it pause again.
 const LATE: Tick = 3;
 
 /// A driver that serves one timer in a slice.
 struct Driver(u64);
 
-/// What stands for Tokio's timer.
+/// The stand-in for Tokio's timer.
 struct Timer(Arc<Time>);
 
-/// What stands for Tokio's time driver.
+/// The stand-in for Tokio's time driver.
 #[derive(Default)]
 struct Time {
     state: Mutex<TimeState>,
@@ -40,7 +40,7 @@ struct Time {
 struct TimeState {
     now: Tick,
     fires_at: Option<Tick>,
-    /// A thread is setting the timer, and would not want to be woken by it.
+    /// Whether a thread is setting the timer, which that thread does not want to be woken by.
     setting: bool,
     over: bool,
 }
@@ -50,7 +50,7 @@ impl Time {
         self.state.lock().unwrap().now
     }
 
-    /// Waits until the timer fires. `false` when the model is over.
+    /// Waits until the timer fires. Returns `false` when the model is over.
     fn fires(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         loop {
@@ -59,7 +59,8 @@ impl Time {
             }
             if let Some(at) = state.fires_at.take() {
                 state.now = state.now.max(at);
-                // Only the thread that sets the timer may ignore it, as `timer::sets_timer` says: it may fire on another in the same moment.
+                // Only the thread that sets the timer may ignore it, as `timer::sets_timer` says, because it may fire on another
+                // thread at the same moment.
                 if !(planted("sets_timer") && state.setting) {
                     return true;
                 }
@@ -85,7 +86,7 @@ impl WaitsOn for Timer {
             self.0.set.notify_one();
             at <= state.now
         };
-        // It may fire here, on another thread.
+        // The timer may fire here, on another thread.
         self.0.state.lock().unwrap().setting = false;
         has_come
     }
@@ -97,7 +98,7 @@ impl WaitsOn for Timer {
     }
 }
 
-/// The driver's task, as its waker knows it.
+/// The driver's task, as its waker refers to it.
 #[derive(Default)]
 struct Task {
     woken: Mutex<bool>,
@@ -125,13 +126,13 @@ impl Wake for Task {
 struct World {
     alarm: Arc<Alarm<Driver, Timer>>,
     time: Arc<Time>,
-    /// What stands for the shards: the timers that are pending, by deadline.
+    /// The stand-in for the shards: the pending timers, by deadline.
     pending: Arc<Mutex<BTreeSet<Tick>>>,
     left: Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl World {
-    /// Driver 1 waits for `pending`, and the model is over when `timers` have been served.
+    /// Creates a model in which driver 1 waits for `pending`, and which is over when `timers` have been served.
     fn new(pending: &[Tick], timers: usize) -> World {
         let world = World {
             alarm: Arc::default(),
@@ -156,7 +157,7 @@ impl World {
         self.alarm.wake_by(deadline);
     }
 
-    /// A turn: serves one timer that is due.
+    /// A turn, which serves one timer that is due.
     fn turn(&self) -> NextWake<Tick> {
         let now = self.time.now();
         let mut pending = self.pending.lock().unwrap();
@@ -174,7 +175,7 @@ impl World {
         }
     }
 
-    /// As `Shared::work` does, with slices of a turn.
+    /// Does what `Shared::work` does, with slices of one turn.
     fn work(&self, number: u64) -> bool {
         let Some((driver, _)) = self.alarm.take(number) else {
             return false;
@@ -188,7 +189,7 @@ impl World {
         more
     }
 
-    /// What Tokio's time driver does: runs the driver whenever the timer fires.
+    /// Does what Tokio's time driver does: runs the driver whenever the timer fires.
     fn run_time(&self) {
         while self.time.fires() {
             if self.work(1) {
@@ -204,7 +205,7 @@ fn model(check: impl Fn() + Send + Sync + 'static) {
     builder.check(check);
 }
 
-/// The second is earlier than the first, and both come while the driver may be at work.
+/// The second registration has an earlier deadline than the first, and both are made while the driver may be at work.
 #[test]
 fn what_is_registered_while_the_driver_works_is_not_slept_through() {
     model(|| {
@@ -220,12 +221,12 @@ fn what_is_registered_while_the_driver_works_is_not_slept_through() {
     });
 }
 
-/// Its task stands behind many others, and is not polled.
+/// The driver's task is behind many others, and is not polled.
 #[test]
 fn a_driver_that_pauses_comes_again_soon_whatever_is_registered() {
     model(|| {
         let world = World::new(&[1, 2], 3);
-        // Both are due when the driver comes.
+        // Both timers are due when the driver runs.
         world.time.state.lock().unwrap().now = 2;
         let other = world.clone();
         let registrar = thread::spawn(move || other.register(9));
@@ -256,7 +257,7 @@ fn a_driver_that_has_been_replaced_leaves_the_plan_of_the_next_alone() {
         let last = thread::spawn(move || other.run_time());
         drop(world.alarm.take_down(1));
         world.set_up(2);
-        // The first may not have served it.
+        // Driver 1 may have ended before it served the timer.
         world.time.end();
         last.join().unwrap();
         assert_eq!(world.alarm.take(2).map(|(driver, _)| driver.0), Some(2));

@@ -1,5 +1,5 @@
-//! The protocol between registration, a dozing or ticking driver, cancel, bringing forward, expiry, shutdown and a driver
-//! that goes, in every order that loom can find. A lost wake-up shows as a deadlock of the model.
+//! Checks the protocol between registration, a dozing or ticking driver, cancel, bringing forward, expiry, shutdown and a driver that ends,
+//! in every order that loom can find. A lost wake-up shows as a deadlock of the model.
 //!
 //! Time is the model's own: a driver that has nothing to do before tick n sets the clock to n.
 
@@ -7,7 +7,7 @@ mod protocol;
 mod reuse;
 mod world;
 
-/// Every order with at most three preemptions: more than that takes hours, and known bugs of this kind need no more.
+/// Checks every order with at most three preemptions. More would take hours, and known bugs of this kind need no more.
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

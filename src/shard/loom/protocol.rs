@@ -74,7 +74,8 @@ fn a_timer_is_cancelled_or_expires_never_both() {
     });
 }
 
-/// A thread moves its timer from tick `from` to each of `ticks`, beside the driver. `ended` looks at the world when the timer has ended.
+/// Lets a thread move its timer from tick `from` to each of `ticks`, beside the driver. `ended` checks the world when the timer
+/// has ended.
 fn a_thread_moves_its_timer(source: Source, from: u32, ticks: &'static [u32], ended: fn(&World)) {
     model(move || {
         let world = World::new(source, None);
@@ -104,7 +105,8 @@ fn a_timer_brought_forward_is_not_slept_through() {
     });
 }
 
-/// To later, and then to an instant between: the second takes no lock, because the entry expires early enough.
+/// The timer is moved to a later instant and then to one in between. The second move takes no lock, because the entry expires
+/// early enough.
 #[test]
 fn a_timer_brought_half_way_back_is_not_slept_through() {
     a_thread_moves_its_timer(Source::Pausable, 1, &[5, 3], |world| {
@@ -154,7 +156,7 @@ fn a_visit_that_lasts_beyond_its_tick_is_gone_through_with() {
     });
 }
 
-/// Between two full visits, at tick 1, the driver comes for what is due. What is incoming can be taken over until tick 2.
+/// Between two full visits, at tick 1, the driver visits for the due timer. An incoming timer can be taken over until tick 2.
 #[test]
 fn a_light_visit_leaves_what_is_incoming() {
     model(|| {
@@ -175,7 +177,7 @@ fn a_light_visit_leaves_what_is_incoming() {
     });
 }
 
-/// Nobody comes at tick 2. At tick 3 what is incoming gets its deadline, and the next full visit is at tick 4.
+/// There is no visit at tick 2. At tick 3 the incoming timer gets its deadline, and the next full visit is at tick 4.
 #[test]
 fn a_full_visit_that_comes_late_is_one() {
     model(|| {

@@ -1,4 +1,4 @@
-//! Timers that are kept for the next of their task.
+//! Timers that are kept for the next timer of their task.
 
 use std::{sync::Arc, task::Waker};
 
@@ -40,7 +40,7 @@ fn a_timer_taken_over_is_never_early_and_not_slept_through() {
         drop(first);
         world.assert_vacant();
         let usage = world.usage();
-        // In a shard that dozes again, what was taken over re-arms at its old deadline, and counts anew.
+        // In a shard that dozes again, a timer that was taken over is re-armed at its old deadline, and counts again.
         assert!((3..=4).contains(&usage.counters.registered));
         assert_eq!(usage.pending, 0);
     });
@@ -55,11 +55,11 @@ fn a_kept_timer_leaves_nothing_behind() {
         let canceller = thread::spawn(move || {
             let waker = Waker::from(Task::new());
             let timer = other.count_down(1, &waker).unwrap();
-            // Loom lets the visits come in between at a lock, if not at a load.
+            // Loom can run the visits in between at a lock, but not at a load.
             other.usage();
             drop(timer);
         });
-        // The last visits may find nothing new, and have the shard doze.
+        // The last visits may find no new registrations, and make the shard doze.
         for _ in 0..4 {
             world.turn(&mut Wakers::default());
             world.model.tick.fetch_add(1, Ordering::SeqCst);
@@ -72,7 +72,8 @@ fn a_kept_timer_leaves_nothing_behind() {
     });
 }
 
-/// One thread keeps a timer for reuse and starts another for the same task, which lasts for `ticks`, while the other does `beside`.
+/// One thread keeps a timer for reuse and starts another for the same task, which lasts for `ticks`, while the other thread does
+/// `beside`.
 fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'static) {
     model(move || {
         let world = World::new(Source::Pausable, None);
@@ -103,8 +104,8 @@ fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'st
     });
 }
 
-/// Beside the driver, one thread gives up a timer for tick `first`, and then one that has expired. It starts another of the same task for
-/// tick `then`.
+/// Beside the driver, one thread drops a timer for tick `first`, and then one that has expired. It starts another timer of the
+/// same task for tick `then`.
 fn one_deadline_after_the_other(first: u32, then: u32) {
     model(move || {
         let world = World::new(Source::Pausable, None);
@@ -114,9 +115,9 @@ fn one_deadline_after_the_other(first: u32, then: u32) {
             let (world, sleepers) = other;
             let task = Task::new();
             let waker = Waker::from(task.clone());
-            // The first timer of a thread finds no slot in which an older one could be.
+            // The first timer of a thread finds no slot that could contain an older one.
             drop(world.start(world.at(first), &waker).unwrap());
-            // Given up as its task is polled for its expiry: no other wake-up will come of it.
+            // The timer is dropped as its task is polled for its expiry, so it will cause no other wake-up.
             let mut timer = world.timer(world.at(first));
             if timer.poll(&waker).is_pending() {
                 task.0.wait();
@@ -189,7 +190,7 @@ fn two_threads_keep_timers_of_one_shard() {
         assert_eq!(world.usage().pending, 0);
         world.assert_vacant();
         assert_eq!(world.usage().counters.registered, 5);
-        // A thread of a model drops its locals after it can be joined. This one's slot stays.
+        // A thread of a model drops its thread-locals after it can be joined, and the slot of this one stays.
         while lock(&world.shard.state).ledger.len() > 1 {
             thread::yield_now();
             world.assert_vacant();
@@ -281,7 +282,7 @@ fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
     model(|| {
         let world = World::new(Source::Pausable, None);
         let waker = Waker::from(Task::new());
-        // The visit is for this one; the other outlasts it.
+        // The visit is made for this timer, and the other one outlasts it.
         let first = world.start(world.at(1), Waker::noop()).unwrap();
         let timer = world.start(world.at(9), &waker).unwrap();
         world.model.tick.store(1, Ordering::SeqCst);

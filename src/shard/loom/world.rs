@@ -1,4 +1,4 @@
-//! What stands for the driver, its runtime and the tasks.
+//! The stand-ins for the driver, its runtime and the tasks.
 
 use std::{
     any::Any,
@@ -23,7 +23,7 @@ use crate::{
 
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// A notification that waits to be taken, as `tokio::sync::Notify` keeps one.
+/// A notification that waits to be taken, like that of `tokio::sync::Notify`.
 pub(super) struct Bell {
     rung: Mutex<bool>,
     ringing: Condvar,
@@ -51,7 +51,7 @@ impl Bell {
     }
 }
 
-/// What stands for the driver's task and its runtime.
+/// The stand-in for the driver's task and its runtime.
 pub(super) struct Model {
     pub(super) bell: Bell,
     start: Instant,
@@ -82,7 +82,7 @@ impl Drive for Model {
     }
 
     fn start(self: Arc<Self>) -> Result<(), Refusal> {
-        // It is coming: `drive` is up to another thread.
+        // The driver is on its way, but another thread has to run `drive`.
         thread::yield_now();
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Drive for Model {
     }
 }
 
-/// A task: woken, it is to be polled again.
+/// A task. When it is woken, it has to be polled again.
 pub(super) struct Task(pub(super) Bell);
 
 impl Task {
@@ -110,7 +110,7 @@ impl Wake for Task {
 /// When a timer is due.
 #[derive(Clone, Copy)]
 pub(super) enum Due {
-    /// So long after its first poll.
+    /// This long after the timer's first poll.
     After(Duration),
     At(Moment),
 }
@@ -123,7 +123,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A driven shard with small wheels; on a real clock it may tick.
+    /// Creates a driven shard with small wheels, which may tick if the clock is real.
     pub(super) fn new(source: Source, limit: Option<u32>) -> World {
         let start = Instant::now();
         let model = Arc::new(Model {
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Starts a timer, which is not due yet.
+    /// Starts a timer that is not due yet.
     pub(super) fn start(&self, due: Due, waker: &Waker) -> Result<Timer, Refusal> {
         let mut timer = self.timer(due);
         match timer.poll(waker) {
@@ -197,12 +197,13 @@ impl World {
         self.start(Due::After(TICK * ticks), waker)
     }
 
-    /// Nothing is left behind, once a visit has been.
+    /// Asserts that nothing is left behind once the last visit has been made.
     pub(super) fn assert_vacant(&self) {
         let mut wakers = Wakers::default();
         self.model.tick.fetch_add(9, Ordering::SeqCst);
         self.turn(&mut wakers);
-        // What was put as the last visit began waits in its slot for the next, which nothing calls for: this ends that, too.
+        // A timer that was put as the last visit began waits in its slot for the next visit, which nothing requests. Replacing
+        // the driver ends that timer too.
         self.replace_driver();
         assert!(lock(&self.shard.state).wheel.is_vacant(), "a cell is lost");
     }
@@ -215,7 +216,7 @@ impl World {
         }
     }
 
-    /// A turn of the driver, by one reading of the clock, a timer at a time.
+    /// A turn of the driver, with one reading of the clock, one timer at a time.
     pub(super) fn turn(&self, wakers: &mut Wakers) {
         let reading = self.reading();
         let mut begins = true;
@@ -228,7 +229,7 @@ impl World {
         }
     }
 
-    /// The driver goes, and another one comes by the same clock.
+    /// Ends the driver and starts another one with the same clock.
     pub(super) fn replace_driver(&self) {
         let mut wakers = Wakers::default();
         self.shard.detach(Nanos::ZERO, &mut wakers);
@@ -236,7 +237,7 @@ impl World {
         self.shard.attach(self.clock, 1);
     }
 
-    /// Polls a timer to its end, as its task does.
+    /// Polls a timer until it completes, as its task does.
     pub(super) fn sleep(&self, due: Due) -> Result<(), Refusal> {
         finish(&mut self.timer(due), &Task::new())
     }
@@ -255,7 +256,8 @@ pub(super) fn finish(timer: &mut Timer, task: &Arc<Task>) -> Result<(), Refusal>
 /// A count that lets the model's driver stop when all its sleepers have.
 #[derive(Clone)]
 pub(super) struct Sleepers {
-    /// No part of what is checked: were it loom's, loom would try every order of its steps too, and take twice as long.
+    /// This is not part of the checked protocol. If it were loom's, loom would try every order of its steps too, and take twice
+    /// as long.
     pub(super) left: Arc<std::sync::atomic::AtomicUsize>,
     pub(super) world: World,
 }

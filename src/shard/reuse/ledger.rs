@@ -1,4 +1,4 @@
-//! `Ledger`: the slots of a shard's threads, behind its lock. It counts what was taken and what is kept.
+//! `Ledger`: the slots of a shard's threads, behind the shard's lock. It counts the timers that were taken and those that are kept.
 
 use std::{num::NonZeroU32, task::Waker};
 
@@ -9,18 +9,19 @@ use crate::{
     timing_wheel::{Key, TimingWheel},
 };
 
-/// The slots of the threads that have one here.
+/// The slots of the threads that have one in this shard.
 #[derive(Default)]
 pub(in crate::shard) struct Ledger(Vec<Account>);
 
 struct Account {
     slot: Arc<Slot>,
-    /// The version at which taken timers were counted last.
+    /// The version at which taken timers were last counted.
     counted: Version,
 }
 
 impl Ledger {
-    /// A slot for a thread that has none here. If it was another thread's, a timer may be left in it: its waker is returned too.
+    /// Returns a slot for a thread that has none here. If the slot was another thread's, a timer may be left in it, whose waker
+    /// is returned too.
     pub(super) fn open(
         &mut self,
         wheel: &mut TimingWheel<Waker>,
@@ -54,7 +55,7 @@ impl Ledger {
         });
     }
 
-    /// How many timers are kept for reuse, and how many were taken that the counters have not counted yet.
+    /// Returns the number of timers that are kept for reuse, and of those that were taken but not counted yet.
     pub(in crate::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
         let (mut kept, mut taken) = (Vec::new(), 0);
         for account in &self.0 {
@@ -63,7 +64,7 @@ impl Ledger {
             // A timer that was overlooked may have expired meanwhile.
             kept.extend(timer.filter(|number| wheel.get_mut(&Key::from_number(*number)).is_some()));
         }
-        // A timer that is taken meanwhile, and put into another thread's slot, is seen twice.
+        // A timer that is taken meanwhile and put into another thread's slot is seen twice.
         kept.sort_unstable();
         kept.dedup();
         Stats {
@@ -83,19 +84,19 @@ impl Ledger {
     }
 }
 
-/// What the counters of a shard do not have yet.
+/// Counts that the counters of a shard do not include yet.
 pub(in crate::shard) struct Stats {
     pub(in crate::shard) kept: usize,
     pub(in crate::shard) taken: u64,
 }
 
 impl Account {
-    /// Whether the slot's thread has given it up. After this, all that the thread did there is visible.
+    /// Returns whether the slot's thread has given it up. After this, everything that the thread did with the slot is visible.
     fn thread_has_gone(&mut self) -> bool {
         Arc::get_mut(&mut self.slot).is_some()
     }
 
-    /// Counts what was taken, and removes what nobody took.
+    /// Counts the timers that were taken, and removes the one that was not.
     fn empty(&mut self, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
         let (version, left) = self.slot.end_version();
         let taken = version.taken_since(self.counted);

@@ -1,19 +1,19 @@
-//! Reuse: a cancelled timer is kept for the next one of its task.
+//! Reuse: a cancelled timer is kept for the next timer of its task.
 //!
 //! A task that ends one timeout usually starts the next at once. So the timer that a thread cancelled last stays in the wheel, with its
 //! waker, and waits in the thread's [`Slot`]. The next timer of the same task may take it over, if it is due no earlier. That takes one
-//! compare-and-swap: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own
-//! deadline, as after a reset to a later instant. The counters count the old timer as cancelled and the new one as registered. A kept
-//! timer is not pending.
+//! compare-and-swap: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own deadline,
+//! as after a reset to a later instant. The counters count the old timer as cancelled and the new one as registered. A kept timer is not
+//! pending.
 //!
 //! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
-//!    [`Generation`]. The waker is compared by its address. The entry keeps alive what the address points to.
-//! 2. A visit first stores up to which tick it expires timers. That ends the generation. Then it empties every slot. Only then does it
-//!    expire timers, or read the clock for what is incoming. So a timer that is taken is not one that this visit expires. An incoming
-//!    timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
-//! 3. A driver that goes, and a shutdown, take wakers out of the wheel too. They end the generation in the same way.
-//! 4. A timer that nobody takes leaves the wheel at the next visit, which comes at the timer's deadline at the latest. It leaves earlier
-//!    if its thread registers another timer.
+//!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to.
+//! 2. A visit first stores the tick up to which it expires timers, which ends the generation. It then empties every slot, and only then
+//!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
+//!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
+//! 3. A driver that ends, and a shutdown, also take wakers out of the wheel. They end the generation in the same way.
+//! 4. A timer that is not taken leaves the wheel at the next visit, which comes at the timer's deadline at the latest. It leaves earlier if
+//!    its thread registers another timer.
 
 mod ledger;
 mod slot;
@@ -37,7 +37,7 @@ use slot::{Slot, Version};
 
 pub(super) use {ledger::Ledger, waker_id::WakerId};
 
-/// After so many registrations in other shards, with no use of its slot between them, a thread moves its slot to the other shard.
+/// After this many registrations in other shards, with no use of its slot in between, a thread moves its slot to the other shard.
 const ELSEWHERE: u32 = 4;
 
 #[cfg(not(loom))]
@@ -49,28 +49,28 @@ loom::thread_local! {
     static LOCAL: RefCell<Option<Local>> = RefCell::new(None);
 }
 
-/// What a shard knows of timers kept for reuse, without its lock.
+/// The part of the reuse protocol that a shard has outside its lock.
 pub(super) struct Reuse {
-    /// A number that no other shard of the process ever has.
+    /// The number of the shard, unique in the process.
     shard: u64,
-    /// Written under the shard's lock.
+    /// The [`Generation`], written under the shard's lock.
     generation: AtomicU64,
-    /// Whether timers are kept: there is no limit that would count them, and the wheel has a handle.
+    /// Whether timers are kept, because there is no limit that would count them and the wheel has a handle.
     open: AtomicBool,
 }
 
 /// What is known of a timer that may be taken over.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate {
-    /// Its entry is pending while this outlasts the shard's generation.
+    /// The entry is pending while this outlasts the shard's generation.
     pub(super) until: Generation,
-    /// The delay of an incoming entry. Zero for one that has a deadline.
+    /// The delay of an incoming entry. Zero for an entry with a deadline.
     pub(super) delay: Nanos,
     pub(super) waker: WakerId,
 }
 
 impl Candidate {
-    /// Whether it leaves the wheel no later than a timer for `deadline` would.
+    /// Returns whether this timer leaves the wheel no later than a timer for `deadline` would.
     #[inline]
     pub(super) fn is_due_by(&self, deadline: Nanos, tick: TickDuration) -> bool {
         tick.is_due_by(self.until.tick(), deadline)
@@ -84,10 +84,10 @@ struct Local {
     /// The timer that the thread put last, if it has not tried to take it since.
     kept: Option<NonZeroU32>,
     version: Version,
-    /// What is known of that timer, or of the one before.
+    /// What is known of that timer, or of the previous one.
     candidate: Candidate,
     elsewhere: u32,
-    /// How many timers were started by a reading of the clock, without the lock, and since when.
+    /// The number of timers started by a reading of the clock, without the lock, and since when they have been counted.
     counted: u32,
     counted_from: Moment,
     were_many: bool,
@@ -113,13 +113,13 @@ impl Reuse {
         self.generation.store(next.word(), Ordering::Release);
     }
 
-    /// From now on no timer is kept: no handle is left that could start the next one.
+    /// Stops keeping timers, because no handle is left that could start the next one.
     pub(super) fn close(&self) {
         self.open.store(false, atomic::Ordering::Relaxed);
     }
 
-    /// Ends the generation, under the lock, and with it every timer that nobody took. The wakers are for the caller to drop with no
-    /// lock held.
+    /// Ends the generation, under the lock, and with it every timer that was not taken. The caller drops the wakers with no lock
+    /// held.
     pub(super) fn end_generation(
         &self,
         next: Generation,
@@ -134,7 +134,7 @@ impl Reuse {
         ledger.empty(wheel, counters, spent);
     }
 
-    /// Keeps a cancelled timer. Gives its key back if the timer cannot be kept.
+    /// Keeps a cancelled timer, or returns its key if the timer cannot be kept.
     #[inline]
     pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
         let number = key.into_number();
@@ -143,7 +143,7 @@ impl Reuse {
             && self
                 .with_local(|local| {
                     let version = local.slot.version();
-                    // Read after the version: a generation that ends from here on moves that.
+                    // This is read after the version, which moves if a generation ends from here on.
                     let fits = candidate.until.outlasts(self.generation());
                     if !fits || !local.slot.put(number, version) {
                         return None;
@@ -160,7 +160,7 @@ impl Reuse {
         }
     }
 
-    /// Takes what this thread keeps, if it is this task's and has a deadline, one no later than `deadline`.
+    /// Takes the timer that this thread keeps, if it is of the same task and has a deadline no later than `deadline`.
     #[inline]
     pub(super) fn take_by(
         &self,
@@ -177,7 +177,8 @@ impl Reuse {
         })
     }
 
-    /// Takes what this thread keeps, if it is this task's, incoming and of this delay. Tells what is kept, if it is this task's.
+    /// Takes the timer that this thread keeps, if it is of the same task, incoming and of the same delay. If it is of the same
+    /// task, what is known of it is returned in any case.
     #[inline]
     pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Candidate, Option<Key>)> {
         self.with_candidate_for(waker, |local| {
@@ -190,8 +191,8 @@ impl Reuse {
         })
     }
 
-    /// Takes what this thread keeps for a timer that had to read the clock, at `now`. Refuses once per
-    /// [`BUSY`] takes within a cadence, so that the caller takes the lock and the shard may start ticking.
+    /// Takes the timer that this thread keeps, for a timer that had to read the clock, at `now`. Refuses once per [`BUSY`] takes
+    /// within a cadence, so that the caller takes the lock and the shard may start ticking.
     #[inline]
     pub(super) fn take_at(&self, now: Moment, cadence: Nanos) -> Option<Key> {
         self.with_local(|local| {
@@ -208,13 +209,13 @@ impl Reuse {
         })
     }
 
-    /// Whether so many timers have read the clock of late that the shard had better tick. It says so once.
+    /// Returns whether so many timers have read the clock of late that the shard should tick, and resets that answer.
     pub(super) fn were_many(&self) -> bool {
         self.with_local(|local| mem::take(&mut local.were_many).then_some(()))
             .is_some()
     }
 
-    /// Takes what this thread keeps, if it is this task's, under the lock.
+    /// Takes the timer that this thread keeps, if it is of the same task, under the lock.
     #[inline]
     pub(super) fn take_locked(&self, waker: &Waker) -> Option<(Key, WakerId)> {
         self.with_candidate_for(waker, |local| {
@@ -223,8 +224,8 @@ impl Reuse {
         })
     }
 
-    /// Sees, under the lock, that this thread has an empty slot, unless it uses one elsewhere. The waker is for the caller to drop
-    /// with no lock held.
+    /// Ensures, under the lock, that this thread has an empty slot, unless it uses one in another shard. The caller drops the
+    /// waker with no lock held.
     pub(super) fn make_room(
         &self,
         ledger: &mut Ledger,
@@ -265,11 +266,12 @@ impl Reuse {
             });
             waker
         });
-        // A thread whose locals are gone needs none.
+        // A thread whose thread-locals are gone needs none.
         made.ok().flatten()
     }
 
-    /// Uses what this thread keeps, if it is this task's and nobody has removed it, as far as the thread knows.
+    /// Calls `using` with the slot of this thread, if it keeps a timer of the same task that, as far as the thread knows, has not
+    /// been removed.
     #[inline]
     fn with_candidate_for<R>(&self, waker: &Waker, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
         self.with_local(
@@ -280,10 +282,10 @@ impl Reuse {
         )
     }
 
-    /// Uses the slot of a thread that has one here.
+    /// Calls `using` with the slot of this thread, if it has one in this shard.
     #[inline]
     fn with_local<R>(&self, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
-        // A thread whose locals are gone has none.
+        // A thread whose thread-locals are gone has none.
         LOCAL
             .try_with(|local| {
                 let mut local = local.borrow_mut();

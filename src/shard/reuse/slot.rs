@@ -1,8 +1,8 @@
 //! `Slot`: where a thread keeps a cancelled timer of one shard.
 //!
-//! 1. Only the slot's thread puts a timer into it, by a plain store. Only that thread takes it, by a compare-and-swap of the version.
-//! 2. Whoever holds the shard's lock may empty the slot. It first increases the version and then removes the timer. After that the timer
-//!    cannot be taken.
+//! 1. Only the slot's thread puts a timer into it, by a plain store, and only that thread takes it, by a compare-and-swap of the version.
+//! 2. A thread that holds the shard's lock may empty the slot. It first increases the version and then removes the timer, which can no
+//!    longer be taken after that.
 //! 3. A timer that is put at that very moment may be overlooked. It then stays in the wheel, as if it had not been cancelled yet, until the
 //!    slot is emptied again. It cannot be taken, because the version has changed since its thread read it.
 
@@ -17,11 +17,11 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct Slot {
     version: AtomicU64,
-    /// High half: the number of the timer put last. Low half: how many timers had been taken before it.
+    /// High half: the number of the timer put last. Low half: how many timers had been taken before it was put.
     content: AtomicU64,
 }
 
-/// Low half: how many timers have been taken here. High half: how often the slot was emptied.
+/// Low half: how many timers have been taken from this slot. High half: how often the slot was emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version(u64);
 
@@ -33,7 +33,7 @@ impl Version {
         self.0 as u32
     }
 
-    /// How many timers have been taken since the version was `former`.
+    /// Returns the number of timers taken since the version was `former`.
     pub(super) fn taken_since(self, former: Version) -> u64 {
         u64::from(self.taken().wrapping_sub(former.taken()))
     }
@@ -65,15 +65,15 @@ impl Slot {
         u64::from(number.get()) << 32 | u64::from(version.taken())
     }
 
-    /// The content of an empty slot. It does not fit the version, and will not fit before another timer is put.
+    /// Returns the content of an empty slot. It does not match the version, and will not match before another timer is put.
     fn nothing(version: Version) -> u64 {
         u64::from(!version.taken())
     }
 
-    /// What is there, and the version, for the counters.
+    /// Returns the timer in the slot and the version, for the counters.
     pub(super) fn look(&self) -> (Option<NonZeroU32>, Version) {
         let content = self.content.load(Ordering::Acquire);
-        // The version is read last: a timer that it counts as taken is then not seen here.
+        // The version is read last, so that a timer that it counts as taken is not seen here.
         let version = self.version();
         (Self::number(content, version), version)
     }
@@ -89,7 +89,7 @@ impl Slot {
         is_empty
     }
 
-    /// Takes what was put, unless the version has moved since it was read.
+    /// Takes the timer in the slot, unless the version has changed since it was read.
     #[inline]
     pub(super) fn take(&self, version: Version) -> bool {
         let taken = version.0.wrapping_add(1);
@@ -102,7 +102,7 @@ impl Slot {
             .is_ok()
     }
 
-    /// The same under the lock. Nobody else changes the version there, so a store is enough.
+    /// Takes the timer under the lock, where no other thread changes the version, so that a store is enough.
     pub(super) fn take_locked(&self, version: Version) -> bool {
         let is_there = self.version() == version;
         if is_there {
@@ -111,19 +111,19 @@ impl Slot {
         is_there
     }
 
-    /// Increases the version, under the lock, and removes what was there before. Returns the former version.
+    /// Increases the version, under the lock, and removes the timer that was in the slot before. Returns the former version.
     pub(super) fn end_version(&self) -> (Version, Option<Key>) {
-        // The content is read first: a timer that is put after the version changed can be taken.
+        // The content is read first, because a timer that is put after the version changed can be taken.
         let content = self.content.load(Ordering::Acquire);
         // Without this, loom would not run another thread between the two operations.
         #[cfg(loom)]
         loom::thread::yield_now();
         let version = Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel));
-        // While a timer is there, the slot's thread puts no other.
+        // While a timer is in the slot, the slot's thread puts no other.
         (version, self.remove(content, version))
     }
 
-    /// Removes what is there. The slot's own thread calls this under the lock.
+    /// Removes the timer in the slot. The slot's own thread calls this under the lock.
     pub(super) fn empty(&self, version: Version) -> Option<Key> {
         self.remove(self.content.load(Ordering::Acquire), version)
     }

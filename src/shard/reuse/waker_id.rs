@@ -1,4 +1,4 @@
-//! `WakerId`: which task a waker wakes, in eight bytes.
+//! `WakerId`: identifies the task that a waker wakes, in eight bytes.
 
 use std::{
     ptr,
@@ -6,13 +6,14 @@ use std::{
     task::{RawWakerVTable, Waker},
 };
 
-/// Which task a waker wakes, while that task exists: the address in the waker and, in the highest byte, the index of its vtable in
-/// [`VTABLES`].
+/// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in the highest byte, the index
+/// of its vtable in [`VTABLES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) struct WakerId(u64);
 
-/// The vtables of wakers that this process has seen: those of Tokio's tasks, of `block_on`, and hardly any others. The first stays null:
-/// it stands for an unknown waker. A timer with a waker of an eighth vtable takes the lock at each poll.
+/// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and hardly any others. The
+/// first element stays null and stands for an unknown waker. A timer with a waker of an eighth vtable takes the lock at each
+/// poll.
 static VTABLES: [AtomicPtr<RawWakerVTable>; 8] = [const { AtomicPtr::new(ptr::null_mut()) }; 8];
 
 impl WakerId {
@@ -30,11 +31,11 @@ impl WakerId {
         }
     }
 
-    /// What [`Waker::will_wake`] says of a waker that is known. It is `false` of any other.
+    /// Returns the same as [`Waker::will_wake`] for a known waker, and `false` for any other.
     #[inline]
     pub(in crate::shard) fn is(self, waker: &Waker) -> bool {
         let address = waker.data().addr() as u64;
-        // If the addresses are equal, this is the kind. If they are not, it is larger than any kind.
+        // If the addresses are equal, this is the kind, and otherwise it is larger than any kind.
         let kind = (self.0 ^ address).rotate_left(u64::BITS - Self::ADDRESS_BITS);
         VTABLES
             .get(kind as usize)
@@ -43,7 +44,7 @@ impl WakerId {
     }
 }
 
-/// The place of a waker's kind, which it is given when it is the first.
+/// Returns the index of a waker's vtable, which is added if it is new and there is room.
 fn kind(waker: &Waker) -> Option<usize> {
     let vtable = ptr::from_ref(waker.vtable()).cast_mut();
     (1..VTABLES.len()).find(|&kind| {

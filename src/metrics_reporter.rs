@@ -98,26 +98,22 @@ impl MetricsReporter {
     /// tickwheel::Wheel::new().metrics_reporter().describe();
     /// ```
     pub fn describe(&self) {
-        describe_gauge!("tickwheel_pending", Unit::Count, "Timers that wait in the wheel.");
+        describe_gauge!("tickwheel_pending", Unit::Count, "Timers pending in the wheel.");
         describe_gauge!(
             "tickwheel_due",
             Unit::Count,
-            "Timers that wait, by when they are due."
+            "Pending timers, by the time until their deadline."
         );
-        describe_counter!(
-            "tickwheel_registered_total",
-            Unit::Count,
-            "Timers that entered the wheel."
-        );
+        describe_counter!("tickwheel_registered_total", Unit::Count, "Timers registered.");
         describe_counter!(
             "tickwheel_expired_total",
             Unit::Count,
-            "Timers whose deadline came while they waited."
+            "Timers that reached their deadline while pending."
         );
         describe_counter!(
             "tickwheel_cancelled_total",
             Unit::Count,
-            "Timers that left before their deadline."
+            "Timers cancelled before their deadline."
         );
         describe_counter!(
             "tickwheel_rejected_total",
@@ -132,13 +128,13 @@ impl MetricsReporter {
         describe_counter!(
             "tickwheel_ticks_total",
             Unit::Count,
-            "Turns of the driver at a later tick."
+            "Turns of the driver at a later tick than the turn before."
         );
-        describe_counter!("tickwheel_wakeups_total", Unit::Count, "Times the driver woke.");
+        describe_counter!("tickwheel_wakeups_total", Unit::Count, "Wake-ups of the driver.");
         describe_counter!(
             "tickwheel_dozes_total",
             Unit::Count,
-            "Times a shard began to doze."
+            "Times that a shard began to doze."
         );
         describe_counter!("tickwheel_panics_total", Unit::Count, "Panics caught in wakers.");
         describe_gauge!("tickwheel_shards", Unit::Count, "Shards, by how they are driven.");
@@ -147,21 +143,17 @@ impl MetricsReporter {
             Unit::Bytes,
             "Bytes held by the arenas, used or not."
         );
-        describe_gauge!("tickwheel_tick_seconds", Unit::Seconds, "How long a tick is.");
-        describe_histogram!(
-            "tickwheel_lag_seconds",
-            Unit::Seconds,
-            "How late the driver came."
-        );
+        describe_gauge!("tickwheel_tick_seconds", Unit::Seconds, "Length of a tick.");
+        describe_histogram!("tickwheel_lag_seconds", Unit::Seconds, "Lateness of the driver.");
         describe_gauge!(
             "tickwheel_lag_max_seconds",
             Unit::Seconds,
-            "The latest it came since the last report."
+            "Maximum lateness of the driver since the last report."
         );
         describe_counter!(
             "tickwheel_timeouts_started_total",
             Unit::Count,
-            "Labelled timeouts that were polled."
+            "Labelled timeouts polled for the first time."
         );
         describe_counter!(
             "tickwheel_timeouts_total",
@@ -171,12 +163,12 @@ impl MetricsReporter {
         describe_gauge!(
             "tickwheel_timeouts_pending",
             Unit::Count,
-            "Labelled timeouts that wait."
+            "Labelled timeouts pending."
         );
         describe_histogram!(
             "tickwheel_timeouts_headroom_ratio",
             Unit::Count,
-            "The part of its time that a completed timeout had left."
+            "Fraction of its time that a completed timeout had left."
         );
     }
 

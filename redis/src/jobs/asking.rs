@@ -6,10 +6,7 @@ use redis::Value;
 use tickwheel::Wheel;
 use tokio::time::Instant;
 
-use super::{
-    server::Server,
-    waiting::{pause, within},
-};
+use super::{server::Server, waiting::within};
 use crate::{error::Error, nonce::random_part, script::Call};
 
 /// The time limit of one attempt.
@@ -39,7 +36,7 @@ pub(super) async fn ask<T>(
         if !is_worth_repeating(&error) || Instant::now() + rest >= last {
             return Err(error.after(began.elapsed()));
         }
-        pause(wheel, rest / 2 + random_part(rest / 2)).await;
+        wheel.sleep_or_tokio(rest / 2 + random_part(rest / 2)).await;
         rest = (rest * 2).min(LONGEST_PAUSE);
     }
 }

@@ -35,26 +35,100 @@ pub struct Expired<T> {
 
 impl<T> Expired<T> {
     /// Returns a reference to the value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert(String::from("foo"), Duration::from_secs(5));
+    /// assert_eq!(queue.remove(&key).get_ref(), "foo");
+    /// # }
+    /// ```
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
     /// Returns a mutable reference to the value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert(String::from("foo"), Duration::from_secs(5));
+    /// let mut removed = queue.remove(&key);
+    /// removed.get_mut().push('!');
+    /// assert_eq!(removed.get_ref(), "foo!");
+    /// # }
+    /// ```
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
 
     /// Consumes the entry and returns its value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert(String::from("foo"), Duration::from_secs(5));
+    /// let value: String = queue.remove(&key).into_inner();
+    /// assert_eq!(value, "foo");
+    /// # }
+    /// ```
     pub fn into_inner(self) -> T {
         self.value
     }
 
     /// Returns the deadline of the entry, which is exactly the instant it was last set to, without rounding.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert(String::from("foo"), Duration::from_secs(5));
+    /// let deadline = queue.deadline(&key);
+    /// assert_eq!(queue.remove(&key).deadline(), deadline);
+    /// # }
+    /// ```
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
     /// Returns the key that the entry had in the queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert(String::from("foo"), Duration::from_secs(5));
+    /// assert_eq!(queue.remove(&key).key(), key);
+    /// # }
+    /// ```
     pub fn key(&self) -> Key {
         self.key
     }

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::{
     driver,
     shard::{Limit, Shard},
-    timing_wheel::TimingWheel,
+    timing_wheel::{TickDuration, TimingWheel},
     wheel::{Settings, Wheel},
 };
 use error::{LEVELS, SHARDS, TICK_DURATION, TICKS_PER_WHEEL, TIMERS};
@@ -279,7 +279,7 @@ impl Builder {
         let shards = shards.next_power_of_two();
         let driver = Arc::new(driver::Shared::new(
             self.name.unwrap_or_default(),
-            self.tick_duration,
+            TickDuration::new(self.tick_duration),
             self.handle,
         ));
         let limit = self.max_pending.map(|max| Arc::new(Limit::new(max as u32)));
@@ -299,10 +299,9 @@ impl Builder {
                 wheel
                     .try_reserve(capacity)
                     .map_err(|_| BuildError::Memory { given })?;
-                let clock = driver.first_clock();
                 Ok(Arc::new(Shard::new(
                     wheel,
-                    clock,
+                    driver.clock(),
                     capacity,
                     limit.clone(),
                     driver.clone(),

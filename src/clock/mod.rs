@@ -12,7 +12,7 @@ use tokio::{
 use crate::timing_wheel::{Tick, TickDuration};
 
 pub(crate) use crate::timing_wheel::Nanos;
-pub(crate) use moment::{Base, Moment, Shift};
+pub(crate) use moment::{Moment, Shift};
 
 /// The source of a runtime's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,6 @@ impl Source {
 /// A driver's clock, which maps its instants to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    base: Base,
     shift: Shift,
     tick: TickDuration,
     pub(crate) source: Source,
@@ -62,7 +61,6 @@ impl Clock {
     /// Creates a clock by which `now` is `time` of the wheel.
     pub(crate) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
         Clock {
-            base: Base(now),
             shift: Shift::between(Moment::of(now), time),
             tick,
             source,
@@ -71,10 +69,6 @@ impl Clock {
 
     pub(crate) fn shift(&self) -> Shift {
         self.shift
-    }
-
-    pub(crate) fn base(&self) -> Base {
-        self.base
     }
 
     pub(crate) fn tick(&self) -> TickDuration {
@@ -101,7 +95,7 @@ impl Clock {
     /// Returns the beginning of `tick` by this clock.
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
         let begin = Moment::of_wheel(self.tick.start_of(tick));
-        self.shift.instant(begin, self.base)
+        self.shift.instant(begin)
     }
 }
 

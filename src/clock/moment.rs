@@ -3,7 +3,7 @@
 use std::{
     cmp::Ordering,
     hash::{Hash, Hasher},
-    sync::OnceLock,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -25,9 +25,8 @@ pub(crate) struct Moment(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shift(pub(crate) u64);
 
-/// An instant of the clock, from which moments are converted back into instants.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Base(pub(super) Instant);
+/// An instant of this process, from which moments are converted back into instants.
+static FIRST: LazyLock<Instant> = LazyLock::new(|| std::time::Instant::now().into());
 
 /// A hasher that records what the `Hash` of an instant passes to it, which is seconds and nanoseconds on the platforms that store
 /// those.
@@ -107,10 +106,8 @@ impl Moment {
     /// Returns the moment of an instant whose fields are not seconds and nanoseconds.
     #[cold]
     fn counted(instant: Instant) -> Moment {
-        static FIRST: OnceLock<Instant> = OnceLock::new();
-        let first = *FIRST.get_or_init(Instant::now);
-        let after = Nanos::passed(instant.saturating_duration_since(first)).0;
-        let before = Nanos::passed(first.saturating_duration_since(instant)).0;
+        let after = Nanos::passed(instant.saturating_duration_since(*FIRST)).0;
+        let before = Nanos::passed(FIRST.saturating_duration_since(instant)).0;
         let nanos = Moment::ZERO.saturating_add(after).saturating_sub(before);
         Moment(Moment::CLOCK | nanos.min(Moment::LAST))
     }
@@ -216,18 +213,17 @@ impl Shift {
     }
 
     /// Converts a moment of either axis to an instant of the driver's clock.
-    pub(crate) fn instant(self, moment: Moment, base: Base) -> Instant {
+    pub(crate) fn instant(self, moment: Moment) -> Instant {
         let nanos = match moment.is_wheel_time() {
             true => moment.0.saturating_add(self.0),
             false => moment.0,
         };
-        let zero = Moment::of(base.0).0;
-        match nanos.checked_sub(zero) {
-            Some(after) => saturating_add(base.0, Duration::from_nanos(after)),
-            None => base
-                .0
-                .checked_sub(Duration::from_nanos(zero - nanos))
-                .unwrap_or(base.0),
+        let first = Moment::of(*FIRST).0;
+        match nanos.checked_sub(first) {
+            Some(after) => saturating_add(*FIRST, Duration::from_nanos(after)),
+            None => FIRST
+                .checked_sub(Duration::from_nanos(first - nanos))
+                .unwrap_or(*FIRST),
         }
     }
 }
@@ -250,8 +246,8 @@ mod tests {
             let instant = instant.unwrap_or(base);
             let moment = Moment::of(instant);
             let shift = Shift::between(Moment::of(base), Nanos(time));
-            prop_assert_eq!(shift.instant(moment, Base(base)), instant);
-            prop_assert_eq!(shift.instant(shift.to_wheel(moment), Base(base)), instant);
+            prop_assert_eq!(shift.instant(moment), instant);
+            prop_assert_eq!(shift.instant(shift.to_wheel(moment)), instant);
         }
 
         #[test]
@@ -279,7 +275,7 @@ mod tests {
             return;
         };
         assert_eq!(Moment::of(far), last);
-        assert!(shift.instant(last, Base(base)) > base + Duration::from_secs(1 << 32));
+        assert!(shift.instant(last) > base + Duration::from_secs(1 << 32));
         assert!(shift.to_wheel(last).wheel_time() > Nanos::FAR_FUTURE);
         assert_eq!(Moment::cut(i64::MIN, 0), Moment(Moment::CLOCK));
         assert!(shift.to_wheel(Moment(Moment::CLOCK)).is_wheel_time());

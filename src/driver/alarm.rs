@@ -10,11 +10,9 @@
 //! The lock of the plan is the last in the crate's order, and only Tokio's own locks are taken under it. `loom/` checks these rules with a
 //! stand-in for Tokio's timer.
 
-use std::task::Waker;
-
 use crate::sync::{Mutex, lock, planted};
 
-/// The timer on which a driver waits.
+/// The timer on which a driver waits, and its task.
 pub(super) trait WaitsOn {
     type Instant: Copy + Ord;
 
@@ -23,6 +21,9 @@ pub(super) trait WaitsOn {
 
     /// Sets the timer to an instant before which other tasks run, and returns that instant.
     fn set_soon(&mut self) -> Self::Instant;
+
+    /// Makes the task run, even if it does not wait yet.
+    fn wake_task(&self);
 }
 
 pub(super) struct Alarm<D, T: WaitsOn>(Mutex<Option<Plan<D, T>>>);
@@ -32,8 +33,6 @@ pub(super) struct Plan<D, T: WaitsOn> {
     /// The number of the driver.
     number: u64,
     timer: T,
-    /// The waker of the driver's task, once that task has been polled.
-    task: Option<Waker>,
     /// The driver, unless it is running.
     driver: Option<Box<D>>,
     /// When the driver runs next, or `None` while no timer needs it.
@@ -64,7 +63,6 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         lock(&self.0).replace(Plan {
             number,
             timer,
-            task: None,
             driver: Some(Box::new(driver)),
             at: None,
         })
@@ -79,24 +77,14 @@ impl<D, T: WaitsOn> Alarm<D, T> {
     /// Ends a driver that has panicked or that has nothing left to do. The driver's task finds no plan, and so ends too.
     pub(super) fn end(&self, number: u64) {
         let plan = self.take_down(number);
-        wake(plan.and_then(|plan| plan.task).filter(|_| !planted("end")));
+        if let Some(plan) = plan.filter(|_| !planted("end")) {
+            plan.timer.wake_task();
+        }
     }
 
     /// Returns whether the driver has a plan.
     pub(super) fn is_set_up(&self, number: u64) -> bool {
         lock(&self.0).as_ref().is_some_and(|plan| plan.number == number)
-    }
-
-    /// Stores the waker of the driver's task, which is being polled.
-    pub(super) fn task_is(&self, number: u64, waker: &Waker) {
-        let mut guard = lock(&self.0);
-        let Some(plan) = guard.as_mut().filter(|plan| plan.number == number) else {
-            return;
-        };
-        if !plan.task.as_ref().is_some_and(|task| task.will_wake(waker)) {
-            // This is the waker of the driver's own task, so no user code runs when it is dropped.
-            plan.task = Some(waker.clone());
-        }
     }
 
     /// Makes the driver run at `at` or earlier. It does not run on the calling thread.
@@ -109,16 +97,15 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         plan.at = Some(at);
         if plan.driver.is_some() && plan.timer.set(at) {
             plan.pause();
-            let task = plan.task.clone();
-            drop(guard);
-            wake(task);
+            plan.timer.wake_task();
         }
     }
 
     /// Wakes the driver's task, so that it checks whether it is still needed.
     pub(super) fn wake_task(&self) {
-        let task = lock(&self.0).as_ref().and_then(|plan| plan.task.clone());
-        wake(task);
+        if let Some(plan) = &*lock(&self.0) {
+            plan.timer.wake_task();
+        }
     }
 
     /// Takes the driver to run it, with the instant it was planned for. Returns `None` while another caller has it.
@@ -170,11 +157,5 @@ impl<D, T: WaitsOn> Plan<D, T> {
         if !planted("pause") {
             self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
         }
-    }
-}
-
-fn wake(task: Option<Waker>) {
-    if let Some(task) = task {
-        task.wake();
     }
 }

@@ -1,12 +1,6 @@
 //! `Shared`: the state that the driver shares with the shards: how they reach it, which runtime drives, how it runs and how it ends.
 
-use std::{
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock, Weak, atomic::AtomicBool};
 
 use tokio::{
     runtime::{self, Handle},
@@ -34,7 +28,6 @@ pub(crate) struct Shared {
     shards: OnceLock<Box<[Weak<Shard>]>>,
     /// On which the driver waits.
     pub(super) alarm: Alarm<Driver, Timer>,
-    pub(super) tick: Duration,
     /// The runtime given to the builder. `None` if there was none, and once the runtime of a current wheel has ended.
     handle: Mutex<Option<Handle>>,
     /// Whether a driver has found that this runtime has been shut down.
@@ -43,8 +36,6 @@ pub(crate) struct Shared {
     pub(super) slot: Mutex<DriverSlot>,
     /// The runtime that drives now, whose clock the wheel uses.
     pub(super) runtime: Mutex<Option<Handle>>,
-    /// Whether every handle of the wheel has been dropped.
-    handles_gone: AtomicBool,
     pub(crate) stats: Stats,
     pub(crate) labels: Labels,
 }
@@ -85,40 +76,29 @@ impl DriverSlot {
 }
 
 impl Shared {
-    pub(crate) fn new(name: String, tick: Duration, handle: Option<Handle>) -> Shared {
+    pub(crate) fn new(name: String, tick: TickDuration, handle: Option<Handle>) -> Shared {
         Shared {
             shards: OnceLock::new(),
             alarm: Alarm::default(),
-            tick,
             handle: Mutex::new(handle),
             handle_has_ended: AtomicBool::new(false),
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,
-                clock: Shared::initial_clock(tick),
+                // Nothing is registered by this clock.
+                clock: Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Pausable),
                 stopped_at: Nanos::ZERO,
                 runtime: None,
             }),
             runtime: Mutex::new(None),
-            handles_gone: AtomicBool::new(false),
             stats: Stats::new(name),
             labels: Labels::new(),
         }
     }
 
-    /// Returns the clock of a wheel before its first driver. Nothing is registered by this clock.
-    fn initial_clock(tick: Duration) -> Clock {
-        Clock::new(
-            Instant::now(),
-            Nanos::ZERO,
-            TickDuration::new(tick),
-            Source::Pausable,
-        )
-    }
-
-    /// Returns the clock that a wheel's shards start with.
-    pub(crate) fn first_clock(&self) -> Clock {
-        Shared::initial_clock(self.tick)
+    /// Returns the clock of the driver, or of the previous one.
+    pub(crate) fn clock(&self) -> Clock {
+        lock(&self.slot).clock
     }
 
     pub(crate) fn connect(&self, shards: impl Iterator<Item = Weak<Shard>>) {
@@ -156,14 +136,18 @@ impl Shared {
 
     /// Lets the driver end after the last timer, because every handle has been dropped.
     pub(crate) fn release_handles(&self) {
-        self.handles_gone.store(true, Ordering::Relaxed);
         self.shards().for_each(|shard| shard.release_handles());
         self.alarm.wake_task();
     }
 
     /// Returns whether the driver may end after the last timer, because every handle has been dropped.
     pub(super) fn may_retire(&self) -> bool {
-        self.handles_gone.load(Ordering::Relaxed)
+        self.shards().all(|shard| shard.may_retire())
+    }
+
+    /// Returns whether a handle is left, or a timer is pending.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.may_retire() || self.shards().any(|shard| shard.pending() > 0)
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {

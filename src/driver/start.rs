@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tokio::{runtime::Handle, task, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, task, time::Instant};
 
 use super::{
     shared::{Shared, current_runtime},
@@ -22,7 +22,6 @@ use crate::{
     events,
     shard::{Drive, Shard},
     sync::lock,
-    timing_wheel::TickDuration,
 };
 
 impl Drive for Shared {
@@ -82,6 +81,7 @@ impl Drive for Shared {
 /// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
 /// down.
 fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), Refusal> {
+    let woken = Arc::new(Notify::new());
     let (runtime, number, _former) = {
         let mut slot = lock(&shared.slot);
         if slot.taken {
@@ -91,8 +91,8 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
         let number = slot.driver + 1;
         let entered = runtime.enter();
         let (now, source) = (Instant::now(), Source::of(&runtime));
-        let waker = DriverWaker::new(shared, number, runtime.clone(), source);
-        let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)));
+        let waker = DriverWaker::new(shared, number, runtime.clone());
+        let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), woken.clone());
         // Wheel time continues by the previous driver's clock if the new driver has the same clock, and otherwise from where it
         // stopped.
         let both_real = slot.clock.source.is_real() && source.is_real();
@@ -106,7 +106,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
                 true => begin_of_millisecond(now),
                 false => now,
             };
-            slot.clock = Clock::new(origin, slot.stopped_at, TickDuration::new(shared.tick), source);
+            slot.clock = Clock::new(origin, slot.stopped_at, slot.clock.tick(), source);
         }
         drop(entered);
         slot.clock.source = source;
@@ -123,7 +123,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
         (runtime, number, former)
     };
     // From here on, the guard tells the wheel when the driver ends, even if a subscriber panics.
-    let guard = Guard::new(shared.clone(), number);
+    let guard = Guard::new(shared.clone(), number, woken);
     events::driver_started(&shared.stats.name, number);
     // No lock is held here, because a runtime that has been shut down drops the task at once.
     let task = pin!(task::unconstrained(runtime.spawn(guard.run())));

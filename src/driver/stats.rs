@@ -59,8 +59,7 @@ impl Stats {
         self.last_lag.store(nanos, Ordering::Relaxed);
         self.max_lag.fetch_max(nanos, Ordering::Relaxed);
         self.lags.record(nanos);
-        let tick = clock.tick();
-        if lag > tick.cadence().nanos(tick).to_duration() * LATE_CADENCES {
+        if lag > clock.tick().cadence().to_duration() * LATE_CADENCES {
             events::driver_late(&self.name, lag);
         }
     }

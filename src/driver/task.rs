@@ -6,17 +6,15 @@
 //! driver is no longer needed.
 
 use std::{
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
     sync::{Arc, Weak},
-    task::{Context, Poll, Wake},
+    task::Wake,
     time::Duration,
 };
 
-use tokio::{runtime::Handle, task, time::Sleep};
+use tokio::{runtime::Handle, sync::Notify, task, time};
 
 use super::{shared::Shared, timer::sets_timer, waking::panics};
-use crate::{clock::Source, events, sync::lock};
+use crate::events;
 
 /// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
 /// fifty timers.
@@ -27,16 +25,14 @@ pub(super) struct DriverWaker {
     shared: Weak<Shared>,
     driver: u64,
     runtime: Handle,
-    source: Source,
 }
 
 impl DriverWaker {
-    pub(super) fn new(shared: &Arc<Shared>, driver: u64, runtime: Handle, source: Source) -> DriverWaker {
+    pub(super) fn new(shared: &Arc<Shared>, driver: u64, runtime: Handle) -> DriverWaker {
         DriverWaker {
             shared: Arc::downgrade(shared),
             driver,
             runtime,
-            source,
         }
     }
 }
@@ -52,7 +48,7 @@ impl Wake for DriverWaker {
         }
         if let Some(shared) = self.shared.upgrade() {
             let _entered = self.runtime.enter();
-            let real = self.source.recheck().is_real();
+            let real = shared.clock().source.recheck().is_real();
             if !real || shared.work(self.driver) || shared.may_retire() {
                 shared.alarm.wake_task();
             }
@@ -64,33 +60,48 @@ impl Wake for DriverWaker {
 pub(super) struct Guard {
     shared: Arc<Shared>,
     number: u64,
+    woken: Arc<Notify>,
 }
 
 impl Guard {
-    pub(super) fn new(shared: Arc<Shared>, number: u64) -> Guard {
-        Guard { shared, number }
+    pub(super) fn new(shared: Arc<Shared>, number: u64, woken: Arc<Notify>) -> Guard {
+        Guard {
+            shared,
+            number,
+            woken,
+        }
     }
 
     /// The driver's task, which lives as long as the driver.
     pub(super) async fn run(self) {
-        let mut linger = None;
+        let Guard {
+            shared,
+            number,
+            woken,
+        } = &self;
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
-        task::unconstrained(poll_fn(|cx| {
-            let Guard { shared, number } = &self;
-            shared.alarm.task_is(*number, cx.waker());
-            let goes_on = shared.work(*number);
-            if !shared.alarm.is_set_up(*number)
-                || shared.is_shut_down()
-                || has_lingered(shared, &mut linger, cx)
-            {
-                return Poll::Ready(());
+        task::unconstrained(async {
+            loop {
+                let goes_on = shared.work(*number);
+                if !shared.alarm.is_set_up(*number) || shared.is_shut_down() {
+                    return;
+                }
+                if goes_on {
+                    // Other tasks run first, including those that the driver has woken.
+                    task::yield_now().await;
+                } else if !shared.is_needed() {
+                    // On a test's clock the driver does not linger, because waiting would move that clock.
+                    let lingers = shared.clock().source.recheck().is_real();
+                    if !lingers
+                        || time::timeout(LINGER, woken.notified()).await.is_err() && !shared.is_needed()
+                    {
+                        return;
+                    }
+                } else {
+                    woken.notified().await;
+                }
             }
-            if goes_on {
-                // Other tasks run first, including those that the driver has woken.
-                let _ = pin!(task::yield_now()).poll(cx);
-            }
-            Poll::Pending
-        }))
+        })
         .await;
     }
 }
@@ -101,18 +112,4 @@ impl Drop for Guard {
         // A subscriber may panic here while the panic of another one unwinds.
         panics(|| events::driver_stopped(&self.shared.stats.name, self.number));
     }
-}
-
-/// Returns whether no handle is left and no timer has been pending for [`LINGER`]. On a test's clock the driver does not linger,
-/// because waiting would move that clock.
-fn has_lingered(shared: &Shared, linger: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> bool {
-    if !shared.may_retire() || !shared.shards().all(|shard| shard.pending() == 0) {
-        *linger = None;
-        return false;
-    }
-    if !lock(&shared.slot).clock.source.recheck().is_real() {
-        return true;
-    }
-    let sleep = linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
-    sleep.as_mut().poll(cx).is_ready()
 }

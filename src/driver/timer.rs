@@ -30,12 +30,14 @@ use std::{
     cell::Cell,
     future::{Future, poll_fn},
     pin::pin,
+    sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
 
 use tokio::{
     runtime::Handle,
+    sync::Notify,
     task,
     time::{Instant, Interval, MissedTickBehavior},
 };
@@ -59,6 +61,8 @@ pub(super) struct Timer {
     interval: Interval,
     runtime: Handle,
     waker: Waker,
+    /// On which the driver's task waits.
+    task: Arc<Notify>,
 }
 
 impl Timer {
@@ -67,7 +71,7 @@ impl Timer {
     /// # Panics
     ///
     /// Panics with Tokio's message if the runtime's timers are disabled.
-    pub(super) fn new(runtime: Handle, waker: Waker) -> Timer {
+    pub(super) fn new(runtime: Handle, waker: Waker, task: Arc<Notify>) -> Timer {
         // The period has no meaning, because the timer is set anew whenever it has fired.
         let mut interval = tokio::time::interval(PAUSE);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -75,6 +79,7 @@ impl Timer {
             interval,
             runtime,
             waker,
+            task,
         }
     }
 }
@@ -98,6 +103,10 @@ impl WaitsOn for Timer {
         // If this instant has come too, the thread was descheduled meanwhile, and the task continues in any case.
         self.set(soon);
         soon
+    }
+
+    fn wake_task(&self) {
+        self.task.notify_one();
     }
 }
 

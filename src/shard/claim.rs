@@ -55,13 +55,8 @@ pub(super) enum Progress {
     Elapsed,
 }
 
-/// The result of looking at a registered timer under the lock.
-enum Look {
-    Done(Poll<Result<(), Refusal>>),
-    /// A clone of the task's waker is needed, which must not be made under the lock.
-    WantsWaker,
-    Again,
-}
+/// The result of a poll, or `None` if the timer has to be looked at again.
+type Look = Option<Poll<Result<(), Refusal>>>;
 
 impl Claim {
     #[inline]
@@ -138,45 +133,36 @@ impl Claim {
     /// Polls a registered timer, which may have been reset since.
     #[inline(never)]
     pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), Refusal>> {
-        let mut cloned = None;
-        loop {
-            let look = {
-                let mut state = lock(&shard.state);
-                self.settle(shard);
-                let Some(key) = &self.key else {
-                    return Poll::Pending;
-                };
-                let pending = state.wheel.get_mut(key).is_some();
-                if state.mode == Mode::Driverless && (pending || !self.is_settled()) {
-                    drop(state);
-                    self.look_for_driver(shard)
-                } else if pending {
-                    self.look_at_pending(shard, state, waker, &mut cloned)
-                } else {
-                    self.look_at_expired(shard, state, &mut cloned)
-                }
+        let polled = loop {
+            // No waker is cloned or dropped under the lock.
+            let waker = waker.clone();
+            let mut state = lock(&shard.state);
+            self.settle(shard);
+            let Some(key) = &self.key else {
+                return Poll::Pending;
             };
-            match look {
-                Look::Done(polled) => {
-                    if let Poll::Ready(Ok(())) = polled {
-                        self.progress = Progress::Elapsed;
-                    }
-                    return polled;
-                }
-                Look::WantsWaker => cloned = Some(waker.clone()),
-                Look::Again => {}
+            let pending = state.wheel.get_mut(key).is_some();
+            let look = if state.mode == Mode::Driverless && (pending || !self.is_settled()) {
+                drop(state);
+                self.look_for_driver(shard)
+            } else if pending {
+                self.look_at_pending(shard, waker, state)
+            } else {
+                self.look_at_expired(shard, waker, state)
+            };
+            if let Some(polled) = look {
+                break polled;
             }
+        };
+        if let Poll::Ready(Ok(())) = polled {
+            self.progress = Progress::Elapsed;
         }
+        polled
     }
 
     /// The entry has expired. Either the timer is done, or it was reset to a later deadline.
-    fn look_at_expired(
-        &mut self,
-        shard: &Shard,
-        mut state: MutexGuard<'_, State>,
-        cloned: &mut Option<Waker>,
-    ) -> Look {
-        let Some(key) = &self.key else { return Look::Again };
+    fn look_at_expired(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Look {
+        let key = self.key.as_ref()?;
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
         // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
@@ -190,7 +176,7 @@ impl Claim {
                 self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
             }
             self.expire(shard, state);
-            return Look::Done(Poll::Ready(done));
+            return Some(Poll::Ready(done));
         }
         if state.mode == Mode::Driverless {
             // A runtime that has ended drops the driver's task as it is spawned, which wakes every waker that waits here. This
@@ -198,38 +184,29 @@ impl Claim {
             drop(state);
             return self.look_for_driver(shard);
         }
-        let Some(waker) = cloned.take() else {
-            return Look::WantsWaker;
-        };
         if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
-            return Look::Done(Poll::Ready(Err(refusal)));
+            return Some(Poll::Ready(Err(refusal)));
         }
         self.waker = WakerId::of(&waker);
         self.until = state.until(deadline);
         state.wheel.reinsert(key, deadline, waker);
         shard.wake_driver_by(state, deadline);
-        Look::Done(Poll::Pending)
+        Some(Poll::Pending)
     }
 
     fn look_for_driver(&mut self, shard: &Shard) -> Look {
         match shard.driver.clone().start() {
-            Ok(()) => Look::Again,
+            Ok(()) => None,
             Err(refusal) => {
                 drop(self.take_key().and_then(|key| shard.cancel(key)));
-                Look::Done(Poll::Ready(Err(refusal)))
+                Some(Poll::Ready(Err(refusal)))
             }
         }
     }
 
     /// The entry is pending, and the shard has a driver.
-    fn look_at_pending(
-        &mut self,
-        shard: &Shard,
-        mut state: MutexGuard<'_, State>,
-        waker: &Waker,
-        cloned: &mut Option<Waker>,
-    ) -> Look {
-        let Some(key) = &self.key else { return Look::Again };
+    fn look_at_pending(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Look {
+        let key = self.key.as_ref()?;
         let incoming = state.wheel.is_incoming(key);
         let own = state.wheel.deadline(key);
         if !incoming {
@@ -237,34 +214,23 @@ impl Claim {
             // The driver may be about to run, and under a test's clock no task should have to wait for it.
             if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
                 self.expire(shard, state);
-                return Look::Done(Poll::Ready(Ok(())));
+                return Some(Poll::Ready(Ok(())));
             }
             // The timer was reset while there was no driver.
             if deadline < own && state.wheel.bring_forward(key, deadline) {
                 shard.wake_driver_by(state, deadline);
-                return Look::Again;
+                return None;
             }
             self.until = state.until(own);
         }
-        let outdated = match state.wheel.get_mut(key) {
-            Some(registered) if registered.will_wake(waker) => None,
-            Some(registered) => match cloned.take() {
-                Some(waker) => Some(mem::replace(registered, waker)),
-                None => return Look::WantsWaker,
-            },
-            None => return Look::Again,
-        };
-        // The id is that of the waker in the entry and not of the polled waker, because a clone may hold another address.
-        self.waker = state
-            .wheel
-            .get_mut(key)
-            .map_or(WakerId::UNKNOWN, |waker| WakerId::of(waker));
+        self.waker = WakerId::of(&waker);
+        let outdated = mem::replace(state.wheel.get_mut(key)?, waker);
         if !incoming && self.progress == Progress::Counting {
             self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
         }
         drop(state);
         drop(outdated);
-        Look::Done(Poll::Pending)
+        Some(Poll::Pending)
     }
 
     /// Returns the tick at which the timer may expire. For a timer that counts from its registration, this is the tick of its

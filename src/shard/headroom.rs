@@ -38,7 +38,7 @@ impl Timer {
             Generation::UNKNOWN => Nanos::ZERO,
             // The timer was registered since the previous full visit.
             until => {
-                let registered = self.shard.cadence.before(until.tick());
+                let registered = self.shard.tick.cadence_before(until.tick());
                 let registered = Moment::of_wheel(self.shard.tick.start_of(registered));
                 self.shard.roughly_now().since(registered)
             }

@@ -28,10 +28,10 @@ mod walk;
 use std::{sync::Arc, task::Waker};
 
 use crate::{
-    clock::{Base, Clock},
+    clock::Clock,
     error::Refusal,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
-    timing_wheel::{Cadence, Key, Nanos, Tick, TickDuration, TimingWheel},
+    timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
 pub(crate) use drive::Drive;
@@ -67,12 +67,8 @@ pub(crate) struct Shard {
     wake_at: AtomicU64,
     /// The timers kept for reuse, and the generation.
     reuse: Reuse,
-    /// The instant from which a `Moment` is converted back into an instant.
-    base: Base,
     /// The duration of a tick.
     tick: TickDuration,
-    /// The time between two full visits while the shard ticks.
-    cadence: Cadence,
     /// Whether every handle of the wheel has been dropped.
     handles_gone: AtomicBool,
     /// The `max_pending` that all shards share.
@@ -119,9 +115,7 @@ impl Shard {
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),
-            base: clock.base(),
             tick: clock.tick(),
-            cadence: clock.tick().cadence(),
             handles_gone: AtomicBool::new(false),
             limit,
             driver,
@@ -137,6 +131,12 @@ impl Shard {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.reuse.close();
         self.unlock(lock(&self.state));
+    }
+
+    /// Returns whether every handle has been dropped, so that the driver may end after the last timer.
+    #[inline]
+    pub(crate) fn may_retire(&self) -> bool {
+        self.handles_gone.load(Ordering::Relaxed)
     }
 
     /// Returns the number of pending timers in this shard.
@@ -255,7 +255,7 @@ impl Shard {
     #[inline]
     fn vacated(&self, state: MutexGuard<'_, State>) {
         self.unlock(state);
-        if self.handles_gone.load(Ordering::Relaxed) {
+        if self.may_retire() {
             self.driver.wake_task();
         }
     }
@@ -263,7 +263,7 @@ impl Shard {
     /// Unlocks, and only then frees the memory of an empty arena, so that no thread waits for that.
     #[inline]
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
-        let retained = match self.handles_gone.load(Ordering::Relaxed) {
+        let retained = match self.may_retire() {
             true => RETAINED,
             false => self.retained,
         };
@@ -291,16 +291,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Empties this thread's slot, for the timer that was just registered. The caller drops the waker with no lock held.
-    #[inline]
-    fn make_room(&self, state: &mut State) -> Option<Waker> {
-        if !state.clock.source.is_real() {
-            return None;
-        }
-        self.reuse
-            .make_room(&mut state.ledger, &mut state.wheel, &mut state.counters)
-    }
-
     /// Ends every timer that is kept for reuse, and the generation in which it could be taken.
     fn end_generation(&self, state: &mut State, next: Generation, spent: &mut Vec<Waker>) {
         let State {
@@ -309,6 +299,9 @@ impl Shard {
             counters,
             ..
         } = state;
-        self.reuse.end_generation(next, ledger, wheel, counters, spent);
+        if !planted("endless_generation") {
+            self.reuse.begin_generation(next);
+        }
+        ledger.empty(wheel, counters, spent);
     }
 }

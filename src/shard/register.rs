@@ -75,7 +75,7 @@ impl Timer {
         if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
             return false;
         }
-        let Some(key) = self.shard.reuse.take_at(now, self.shard.cadence.nanos(tick)) else {
+        let Some(key) = self.shard.reuse.take_at(now, tick.cadence()) else {
             return false;
         };
         self.claim.set_entry(key, candidate.until, candidate.waker);
@@ -121,7 +121,7 @@ impl Timer {
             shard.admit(&mut state, self.claim.admission)?;
             let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
-            let spent = shard.make_room(&mut state);
+            let spent = shard.reuse.make_room(&mut state);
             drop(state);
             self.claim.set_entry(key, until, id);
             drop(spent);
@@ -147,7 +147,7 @@ impl Timer {
         // `ensure_driven` may have let another thread make the shard tick.
         if let Some((now, _)) = counted.filter(|_| !state.mode.is_ticking()) {
             let now = shard.tick.tick_at(now.wheel_time());
-            if state.count_registration(now, shard.cadence, shard.reuse.were_many()) {
+            if state.count_registration(now, shard.reuse.were_many()) {
                 wake_at = tick.min(state.full_at);
                 // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
@@ -155,7 +155,7 @@ impl Timer {
                 shard.ticks.store(true, Ordering::Relaxed);
             }
         }
-        let spent = shard.make_room(&mut state);
+        let spent = shard.reuse.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(deadline);

@@ -6,7 +6,7 @@ use super::{Generation, Ledger, Mode, NEVER};
 use crate::{
     clock::{Clock, Moment},
     sync::planted,
-    timing_wheel::{Cadence, Nanos, Tick, TimingWheel},
+    timing_wheel::{Nanos, Tick, TimingWheel},
 };
 
 pub(super) struct State {
@@ -82,8 +82,8 @@ impl State {
     }
 
     /// Counts a registration that read the clock. Returns whether the shard ticks from now on.
-    pub(super) fn count_registration(&mut self, tick: Tick, cadence: Cadence, many: bool) -> bool {
-        let full_at = cadence.after(tick);
+    pub(super) fn count_registration(&mut self, tick: Tick, many: bool) -> bool {
+        let full_at = self.clock.tick().full_visit_after(tick);
         let real = self.clock.source.is_real();
         self.mode = self
             .mode

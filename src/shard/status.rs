@@ -187,17 +187,13 @@ impl Shard {
     /// Converts an instant that is of the driver's clock. While there is no driver, the next one will convert the moment.
     #[inline]
     pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
-        let moment = Moment::of(instant);
-        self.shift().map_or(moment, |shift| shift.of_clock(moment))
+        self.to_wheel(Moment::of(instant))
     }
 
     /// Converts a moment to wheel time, if there is a driver.
     #[inline]
     pub(crate) fn to_wheel(&self, moment: Moment) -> Moment {
-        if moment.is_wheel_time() {
-            return moment;
-        }
-        self.shift().map_or(moment, |shift| shift.of_clock(moment))
+        self.shift().map_or(moment, |shift| shift.to_wheel(moment))
     }
 
     /// Converts a moment to wheel time. If there is no driver, this starts one; if none can be started, the moment is returned
@@ -212,7 +208,7 @@ impl Shard {
     /// Converts a moment to an instant of the driver's clock, or of the previous driver's.
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
         let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift());
-        shift.instant(moment, self.base)
+        shift.instant(moment)
     }
 
     #[inline]

@@ -152,7 +152,7 @@ impl Shard {
             self.end_generation(state, next, &mut wakers.spent);
             if full {
                 // Timers registered from here on stay incoming, and can be taken over, until the next full visit.
-                state.full_at = self.cadence.after(tick);
+                state.full_at = self.tick.full_visit_after(tick);
                 state.counters.full_visits += 1;
                 self.mark_incoming(state, now);
                 state.end_cadence();

@@ -76,7 +76,7 @@ use slab::Slab;
 pub(crate) use bucket::{Bucket, Entry, Key, NIL, Place};
 pub(crate) use census::Site;
 pub(crate) use level::Level;
-pub(crate) use tick::{Cadence, Nanos, Tick, TickDuration};
+pub(crate) use tick::{Nanos, Tick, TickDuration};
 
 /// Values of type `T`, each with a deadline. The wheel has no clock: its owner tells it the current tick.
 pub(crate) struct TimingWheel<T> {

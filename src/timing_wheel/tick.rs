@@ -2,6 +2,9 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
+/// The time between full visits of a ticking shard, in nanoseconds, unless a tick is longer.
+const CADENCE: u64 = 10_000_000;
+
 /// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
 ///
 /// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that, so the sum of an
@@ -56,30 +59,40 @@ impl Tick {
 
 /// The duration of a tick, which determines all rounding: a reading of the clock is rounded down, and a deadline up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TickDuration(NonZeroU64);
+pub(crate) struct TickDuration {
+    nanos: NonZeroU64,
+    /// The number of ticks from one full visit of a ticking shard to the next. Full visits are at multiples of it, so those of
+    /// all shards share a wake-up.
+    cadence: u64,
+}
 
 impl TickDuration {
     /// Creates a tick duration. A duration of zero, which the builder refuses, is taken as one nanosecond.
     pub(crate) fn new(duration: Duration) -> TickDuration {
-        let nanos = Nanos::from_duration(duration).0;
-        TickDuration(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+        let nanos = NonZeroU64::new(Nanos::from_duration(duration).0).unwrap_or(NonZeroU64::MIN);
+        // Loom can explore no more than one light visit between two full ones in reasonable time.
+        let cadence = match cfg!(loom) {
+            true => 2,
+            false => (CADENCE / nanos).max(1),
+        };
+        TickDuration { nanos, cadence }
     }
 
     #[inline]
     pub(crate) fn nanos(self) -> Nanos {
-        Nanos(self.0.get())
+        Nanos(self.nanos.get())
     }
 
     /// Returns the tick in progress at `now`, rounded down so that a visit is never ahead of the clock.
     #[inline]
     pub(crate) fn tick_at(self, now: Nanos) -> Tick {
-        Tick(now.0 / self.0)
+        Tick(now.0 / self.nanos)
     }
 
     /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early.
     #[inline]
     pub(crate) fn deadline_tick(self, deadline: Nanos) -> Tick {
-        Tick(deadline.0.div_ceil(self.0.get()))
+        Tick(deadline.0.div_ceil(self.nanos.get()))
     }
 
     /// Returns whether `tick` is no later than [`deadline_tick`](TickDuration::deadline_tick) of `deadline`. This takes a
@@ -92,41 +105,28 @@ impl TickDuration {
     /// Returns the beginning of `tick`.
     #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Nanos {
-        Nanos(tick.0.saturating_mul(self.0.get()))
+        Nanos(tick.0.saturating_mul(self.nanos.get()))
     }
 
-    /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.
-    pub(crate) fn cadence(self) -> Cadence {
-        // Loom can explore no more than one light visit between two full ones in reasonable time.
-        match cfg!(loom) {
-            true => Cadence(2),
-            false => Cadence((10_000_000 / self.0).max(1)),
-        }
-    }
-}
-
-/// The number of ticks from one full visit of a ticking shard to the next.
-///
-/// Full visits are at multiples of the cadence, so those of all shards share a wake-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cadence(u64);
-
-impl Cadence {
     /// Returns the tick of the first full visit after `tick`.
     #[inline]
-    pub(crate) fn after(self, tick: Tick) -> Tick {
-        Tick((tick.0 / self.0).saturating_add(1).saturating_mul(self.0))
+    pub(crate) fn full_visit_after(self, tick: Tick) -> Tick {
+        Tick(
+            (tick.0 / self.cadence)
+                .saturating_add(1)
+                .saturating_mul(self.cadence),
+        )
     }
 
     /// Returns the tick one cadence before `tick`.
     #[inline]
-    pub(crate) fn before(self, tick: Tick) -> Tick {
-        Tick(tick.0.saturating_sub(self.0))
+    pub(crate) fn cadence_before(self, tick: Tick) -> Tick {
+        Tick(tick.0.saturating_sub(self.cadence))
     }
 
-    /// Returns the duration of a cadence with ticks of this duration.
+    /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.
     #[inline]
-    pub(crate) fn nanos(self, tick: TickDuration) -> Nanos {
-        tick.start_of(Tick(self.0))
+    pub(crate) fn cadence(self) -> Nanos {
+        self.start_of(Tick(self.cadence))
     }
 }

@@ -3,11 +3,7 @@
 //!
 //! Time is the model's own: when the stand-in fires, time moves to the instant for which the stand-in was set.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    task::{Wake, Waker},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use loom::{
     sync::{Condvar, Mutex},
@@ -27,7 +23,10 @@ const LATE: Tick = 3;
 struct Driver(u64);
 
 /// The stand-in for Tokio's timer.
-struct Timer(Arc<Time>);
+struct Timer {
+    time: Arc<Time>,
+    task: Arc<Task>,
+}
 
 /// The stand-in for Tokio's time driver.
 #[derive(Default)]
@@ -80,25 +79,30 @@ impl WaitsOn for Timer {
 
     fn set(&mut self, at: Tick) -> bool {
         let has_come = {
-            let mut state = self.0.state.lock().unwrap();
+            let mut state = self.time.state.lock().unwrap();
             state.setting = true;
             state.fires_at = (at > state.now).then_some(at);
-            self.0.set.notify_one();
+            self.time.set.notify_one();
             at <= state.now
         };
         // The timer may fire here, on another thread.
-        self.0.state.lock().unwrap().setting = false;
+        self.time.state.lock().unwrap().setting = false;
         has_come
     }
 
     fn set_soon(&mut self) -> Tick {
-        let soon = self.0.now() + 1;
+        let soon = self.time.now() + 1;
         self.set(soon);
         soon
     }
+
+    fn wake_task(&self) {
+        *self.task.woken.lock().unwrap() = true;
+        self.task.waking.notify_one();
+    }
 }
 
-/// The driver's task, as its waker refers to it.
+/// The driver's task.
 #[derive(Default)]
 struct Task {
     woken: Mutex<bool>,
@@ -115,17 +119,11 @@ impl Task {
     }
 }
 
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        *self.woken.lock().unwrap() = true;
-        self.waking.notify_one();
-    }
-}
-
 #[derive(Clone)]
 struct World {
     alarm: Arc<Alarm<Driver, Timer>>,
     time: Arc<Time>,
+    task: Arc<Task>,
     /// The stand-in for the shards: the pending timers, by deadline.
     pending: Arc<Mutex<BTreeSet<Tick>>>,
     left: Arc<std::sync::atomic::AtomicUsize>,
@@ -137,6 +135,7 @@ impl World {
         let world = World {
             alarm: Arc::default(),
             time: Arc::default(),
+            task: Arc::default(),
             pending: Arc::new(Mutex::new(pending.iter().copied().collect())),
             left: Arc::new(timers.into()),
         };
@@ -148,7 +147,10 @@ impl World {
     }
 
     fn set_up(&self, number: u64) {
-        let timer = Timer(self.time.clone());
+        let timer = Timer {
+            time: self.time.clone(),
+            task: self.task.clone(),
+        };
         drop(self.alarm.set_up(number, Driver(number), timer));
     }
 
@@ -239,8 +241,6 @@ fn a_driver_that_pauses_comes_again_soon_whatever_is_registered() {
 fn a_driver_is_run_by_its_timer_or_by_its_task_never_by_both() {
     model(|| {
         let world = World::new(&[1, 2], 2);
-        let task = Arc::new(Task::default());
-        world.alarm.task_is(1, &Waker::from(task.clone()));
         let other = world.clone();
         let poll = thread::spawn(move || other.work(1));
         world.run_time();
@@ -268,20 +268,14 @@ fn a_driver_that_has_been_replaced_leaves_the_plan_of_the_next_alone() {
 fn the_task_of_a_driver_that_ends_ends_too() {
     model(|| {
         let world = World::new(&[], 1);
-        let task = Arc::new(Task::default());
         let other = world.clone();
         let end = thread::spawn(move || {
             let driver = other.alarm.take(1);
             other.alarm.end(1);
             drop(driver);
         });
-        let waker = Waker::from(task.clone());
-        loop {
-            world.alarm.task_is(1, &waker);
-            if !world.alarm.is_set_up(1) {
-                break;
-            }
-            task.wait();
+        while world.alarm.is_set_up(1) {
+            world.task.wait();
         }
         end.join().unwrap();
     });

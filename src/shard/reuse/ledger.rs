@@ -42,7 +42,7 @@ impl Ledger {
     }
 
     /// Empties every slot. The caller drops the wakers with no lock held.
-    pub(super) fn empty(
+    pub(in crate::shard) fn empty(
         &mut self,
         wheel: &mut TimingWheel<Waker>,
         counters: &mut Counters,

@@ -21,17 +21,16 @@ mod waker_id;
 
 use std::{
     cell::RefCell,
-    mem,
     num::NonZeroU32,
     sync::atomic::{self, AtomicBool},
     task::Waker,
 };
 
-use super::{Counters, Generation, mode::BUSY};
+use super::{Generation, State, mode::BUSY};
 use crate::{
     clock::Moment,
-    sync::{Arc, AtomicU64, Ordering, planted},
-    timing_wheel::{Key, Nanos, TickDuration, TimingWheel},
+    sync::{Arc, AtomicU64, Ordering},
+    timing_wheel::{Key, Nanos, TickDuration},
 };
 use slot::{Slot, Version};
 
@@ -87,10 +86,9 @@ struct Local {
     /// What is known of that timer, or of the previous one.
     candidate: Candidate,
     elsewhere: u32,
-    /// The number of timers started by a reading of the clock, without the lock, and since when they have been counted.
+    /// The number of timers started by a reading of the clock, without the lock, and the first of these readings.
     counted: u32,
     counted_from: Moment,
-    were_many: bool,
 }
 
 impl Reuse {
@@ -116,22 +114,6 @@ impl Reuse {
     /// Stops keeping timers, because no handle is left that could start the next one.
     pub(super) fn close(&self) {
         self.open.store(false, atomic::Ordering::Relaxed);
-    }
-
-    /// Ends the generation, under the lock, and with it every timer that was not taken. The caller drops the wakers with no lock
-    /// held.
-    pub(super) fn end_generation(
-        &self,
-        next: Generation,
-        ledger: &mut Ledger,
-        wheel: &mut TimingWheel<Waker>,
-        counters: &mut Counters,
-        spent: &mut Vec<Waker>,
-    ) {
-        if !planted("endless_generation") {
-            self.begin_generation(next);
-        }
-        ledger.empty(wheel, counters, spent);
     }
 
     /// Keeps a cancelled timer, or returns its key if the timer cannot be kept.
@@ -196,22 +178,23 @@ impl Reuse {
     #[inline]
     pub(super) fn take_at(&self, now: Moment, cadence: Nanos) -> Option<Key> {
         self.with_local(|local| {
-            local.counted += 1;
-            if local.counted == BUSY {
-                local.were_many = local.counted_from <= now && now.since(local.counted_from) < cadence;
-                local.counted = 0;
+            if local.counted == 0 {
                 local.counted_from = now;
-                if local.were_many {
+            }
+            local.counted += 1;
+            if local.counted >= BUSY {
+                if now.since(local.counted_from) < cadence {
                     return None;
                 }
+                local.counted = 0;
             }
             local.take(Slot::take)
         })
     }
 
-    /// Returns whether so many timers have read the clock of late that the shard should tick, and resets that answer.
+    /// Returns whether so many timers have read the clock of late that the shard should tick, and counts anew.
     pub(super) fn were_many(&self) -> bool {
-        self.with_local(|local| mem::take(&mut local.were_many).then_some(()))
+        self.with_local(|local| (local.counted >= BUSY).then(|| local.counted = 0))
             .is_some()
     }
 
@@ -226,13 +209,16 @@ impl Reuse {
 
     /// Ensures, under the lock, that this thread has an empty slot, unless it uses one in another shard. The caller drops the
     /// waker with no lock held.
-    pub(super) fn make_room(
-        &self,
-        ledger: &mut Ledger,
-        wheel: &mut TimingWheel<Waker>,
-        counters: &mut Counters,
-    ) -> Option<Waker> {
-        if !self.open.load(atomic::Ordering::Relaxed) {
+    #[inline]
+    pub(super) fn make_room(&self, state: &mut State) -> Option<Waker> {
+        let State {
+            ledger,
+            wheel,
+            counters,
+            clock,
+            ..
+        } = state;
+        if !clock.source.is_real() || !self.open.load(atomic::Ordering::Relaxed) {
             return None;
         }
         let made = LOCAL.try_with(|local| {
@@ -262,7 +248,6 @@ impl Reuse {
                 elsewhere: 0,
                 counted: 0,
                 counted_from: Moment::of_wheel(Nanos::ZERO),
-                were_many: false,
             });
             waker
         });

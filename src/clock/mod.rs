@@ -52,8 +52,8 @@ impl Source {
 /// A driver's clock, which maps its instants to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    shift: Shift,
-    tick: TickDuration,
+    pub(crate) shift: Shift,
+    pub(crate) tick: TickDuration,
     pub(crate) source: Source,
 }
 
@@ -65,14 +65,6 @@ impl Clock {
             tick,
             source,
         }
-    }
-
-    pub(crate) fn shift(&self) -> Shift {
-        self.shift
-    }
-
-    pub(crate) fn tick(&self) -> TickDuration {
-        self.tick
     }
 
     /// Returns wheel time at an instant of this clock.

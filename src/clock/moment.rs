@@ -80,21 +80,18 @@ impl Moment {
     pub(crate) fn of(instant: Instant) -> Moment {
         let mut fields = Fields::default();
         instant.hash(&mut fields);
-        match fields {
-            Fields {
-                seconds: Some(seconds),
-                nanos: Some(nanos),
-                others: false,
-            } if (seconds as u64) < Moment::SECONDS => {
-                Moment((Moment::CLOCK | Moment::ZERO) + seconds as u64 * 1_000_000_000 + u64::from(nanos))
-            }
-            Fields {
-                seconds: Some(seconds),
-                nanos: Some(nanos),
-                others: false,
-            } => Moment::cut(seconds, nanos),
-            _ => Moment::counted(instant),
+        let Fields {
+            seconds: Some(seconds),
+            nanos: Some(nanos),
+            others: false,
+        } = fields
+        else {
+            return Moment::counted(instant);
+        };
+        if seconds as u64 >= Moment::SECONDS {
+            return Moment::cut(seconds, nanos);
         }
+        Moment((Moment::CLOCK | Moment::ZERO) + seconds as u64 * 1_000_000_000 + u64::from(nanos))
     }
 
     #[cold]
@@ -202,14 +199,8 @@ impl Shift {
     pub(crate) fn to_wheel(self, moment: Moment) -> Moment {
         match moment.is_wheel_time() {
             true => moment,
-            false => self.of_clock(moment),
+            false => Moment(moment.0.saturating_sub(self.0).min(Moment::LAST)),
         }
-    }
-
-    /// Converts a moment of the clock to wheel time.
-    #[inline]
-    pub(crate) fn of_clock(self, moment: Moment) -> Moment {
-        Moment(moment.0.saturating_sub(self.0).min(Moment::LAST))
     }
 
     /// Converts a moment of either axis to an instant of the driver's clock.

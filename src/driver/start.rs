@@ -106,7 +106,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
                 true => begin_of_millisecond(now),
                 false => now,
             };
-            slot.clock = Clock::new(origin, slot.stopped_at, slot.clock.tick(), source);
+            slot.clock = Clock::new(origin, slot.stopped_at, slot.clock.tick, source);
         }
         drop(entered);
         slot.clock.source = source;

@@ -49,7 +49,7 @@ impl Stats {
 
     pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
         let before = self.last_turn.swap(now.0, Ordering::Relaxed);
-        if clock.tick().tick_at(now) > clock.tick().tick_at(Nanos(before)) {
+        if clock.tick.tick_at(now) > clock.tick.tick_at(Nanos(before)) {
             self.ticks.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -59,7 +59,7 @@ impl Stats {
         self.last_lag.store(nanos, Ordering::Relaxed);
         self.max_lag.fetch_max(nanos, Ordering::Relaxed);
         self.lags.record(nanos);
-        if lag > clock.tick().cadence().to_duration() * LATE_CADENCES {
+        if lag > clock.tick.cadence().to_duration() * LATE_CADENCES {
             events::driver_late(&self.name, lag);
         }
     }

@@ -115,7 +115,7 @@ impl Shard {
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),
-            tick: clock.tick(),
+            tick: clock.tick,
             handles_gone: AtomicBool::new(false),
             limit,
             driver,

@@ -129,7 +129,7 @@ impl Timer {
         }
         let mut state = shard.ensure_driven(state)?;
         let counted = delay.map(|delay| {
-            let now = state.clock.shift().to_wheel(Moment::of(shard.read_clock()));
+            let now = state.clock.shift.to_wheel(Moment::of(shard.read_clock()));
             (now, now.after(delay))
         });
         self.claim.settle(shard);

@@ -52,8 +52,8 @@ pub(crate) struct Usage {
 impl State {
     /// Returns the first tick at which a timer for `deadline` may expire.
     pub(super) fn tick_of(&self, deadline: Moment) -> Tick {
-        let deadline = self.clock.shift().to_wheel(deadline);
-        self.clock.tick().deadline_tick(deadline.wheel_time())
+        let deadline = self.clock.shift.to_wheel(deadline);
+        self.clock.tick.deadline_tick(deadline.wheel_time())
     }
 
     /// Returns the last generation in which an entry for `tick` is certainly pending.
@@ -83,7 +83,7 @@ impl State {
 
     /// Counts a registration that read the clock. Returns whether the shard ticks from now on.
     pub(super) fn count_registration(&mut self, tick: Tick, many: bool) -> bool {
-        let full_at = self.clock.tick().full_visit_after(tick);
+        let full_at = self.clock.tick.full_visit_after(tick);
         let real = self.clock.source.is_real();
         self.mode = self
             .mode

@@ -179,7 +179,7 @@ impl Shard {
             let moment = Moment::of(read(self.status()));
             // Another driver with another clock may have started in between.
             if self.shift() == shift {
-                return shift.map_or(moment, |shift| shift.of_clock(moment));
+                return shift.map_or(moment, |shift| shift.to_wheel(moment));
             }
         }
     }
@@ -207,7 +207,7 @@ impl Shard {
 
     /// Converts a moment to an instant of the driver's clock, or of the previous driver's.
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
-        let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift());
+        let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift);
         shift.instant(moment)
     }
 
@@ -237,7 +237,7 @@ impl Shard {
         // A reader that finds a shift also finds its driver's status, or finds on a second read that the shift is gone.
         if let Status::Driven(_) = status {
             self.status.store(status.pack(), Ordering::Release);
-            self.shift.store(state.clock.shift().0, Ordering::Release);
+            self.shift.store(state.clock.shift.0, Ordering::Release);
         } else {
             self.shift.store(DRIVERLESS, Ordering::Release);
             self.status.store(status.pack(), Ordering::Release);

@@ -183,7 +183,7 @@ impl State {
     fn transfer_incoming(&mut self, limit: usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
         self.wheel.transfer_incoming(limit, |delay| {
-            clock.tick().deadline_tick(from.saturating_add(delay))
+            clock.tick.deadline_tick(from.saturating_add(delay))
         })
     }
 }
@@ -204,7 +204,7 @@ mod tests {
 
     fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> bool {
         let reading = Reading {
-            now: clock.tick().start_of(Tick(at)),
+            now: clock.tick.start_of(Tick(at)),
             source: Source::Machine,
             driver,
         };

@@ -114,11 +114,9 @@ impl Builder {
     /// let wheel = tickwheel::Wheel::builder().tick_duration(Duration::from_millis(10)).build()?;
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn tick_duration(self, tick_duration: Duration) -> Builder {
-        Builder {
-            tick_duration,
-            ..self
-        }
+    pub fn tick_duration(mut self, tick_duration: Duration) -> Builder {
+        self.tick_duration = tick_duration;
+        self
     }
 
     /// Sets the number of buckets in one level, rounded up to a power of two.
@@ -132,11 +130,9 @@ impl Builder {
     /// assert_eq!(wheel.ticks_per_wheel(), 1024);
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn ticks_per_wheel(self, ticks_per_wheel: usize) -> Builder {
-        Builder {
-            ticks_per_wheel,
-            ..self
-        }
+    pub fn ticks_per_wheel(mut self, ticks_per_wheel: usize) -> Builder {
+        self.ticks_per_wheel = ticks_per_wheel;
+        self
     }
 
     /// Sets the number of levels.
@@ -152,8 +148,9 @@ impl Builder {
     /// let wheel = tickwheel::Wheel::builder().levels(1).build()?;
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn levels(self, levels: usize) -> Builder {
-        Builder { levels, ..self }
+    pub fn levels(mut self, levels: usize) -> Builder {
+        self.levels = levels;
+        self
     }
 
     /// Sets the number of shards, rounded up to a power of two.
@@ -169,11 +166,9 @@ impl Builder {
     /// assert_eq!(wheel.shards(), 1);
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn shards(self, shards: usize) -> Builder {
-        Builder {
-            shards: Some(shards),
-            ..self
-        }
+    pub fn shards(mut self, shards: usize) -> Builder {
+        self.shards = Some(shards);
+        self
     }
 
     /// Reserves memory for `capacity` timers when the wheel is built, divided evenly among the shards.
@@ -187,11 +182,9 @@ impl Builder {
     /// assert!(wheel.metrics().arena_bytes >= 10_000 * 40);
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn capacity(self, capacity: usize) -> Builder {
-        Builder {
-            capacity: Some(capacity),
-            ..self
-        }
+    pub fn capacity(mut self, capacity: usize) -> Builder {
+        self.capacity = Some(capacity);
+        self
     }
 
     /// Limits the number of pending timers.
@@ -208,11 +201,9 @@ impl Builder {
     /// assert_eq!(wheel.max_pending(), Some(100));
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn max_pending(self, max_pending: usize) -> Builder {
-        Builder {
-            max_pending: Some(max_pending),
-            ..self
-        }
+    pub fn max_pending(mut self, max_pending: usize) -> Builder {
+        self.max_pending = Some(max_pending);
+        self
     }
 
     /// Sets the runtime that drives the wheel, whose timers can then be awaited from any executor.
@@ -235,11 +226,9 @@ impl Builder {
     /// futures::executor::block_on(wheel.sleep(Duration::from_millis(10))).unwrap();
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn handle(self, handle: Handle) -> Builder {
-        Builder {
-            handle: Some(handle),
-            ..self
-        }
+    pub fn handle(mut self, handle: Handle) -> Builder {
+        self.handle = Some(handle);
+        self
     }
 
     /// Sets the name of the wheel, which appears in its `Debug` output and its `tracing` events.
@@ -251,11 +240,9 @@ impl Builder {
     /// assert!(format!("{wheel:?}").contains("requests"));
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
-    pub fn name(self, name: impl Into<String>) -> Builder {
-        Builder {
-            name: Some(name.into()),
-            ..self
-        }
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into());
+        self
     }
 
     /// Builds the wheel.
@@ -282,7 +269,7 @@ impl Builder {
             TickDuration::new(self.tick_duration),
             self.handle,
         ));
-        let limit = self.max_pending.map(|max| Arc::new(Limit::new(max as u32)));
+        let limit = self.max_pending.map(|max| Arc::new(Limit::new(max)));
         let given = self.capacity.unwrap_or(0);
         let capacity = given.div_ceil(shards);
         let buckets = shards * TimingWheel::<Waker>::bucket_bytes(self.ticks_per_wheel, self.levels);
@@ -354,33 +341,23 @@ impl Builder {
     /// Checks the settings as [`build`](Builder::build) does. Whether there is enough memory shows only by building a wheel,
     /// which is then dropped.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let builder = self.clone();
-        Builder {
-            counted: false,
-            ..builder
-        }
-        .build()
-        .map(drop)
+        let mut builder = self.clone();
+        builder.counted = false;
+        builder.build().map(drop)
     }
 
     /// Builds the wheel of a runtime from settings that have been checked.
     ///
     /// The wheel is not counted: each runtime has one, and having many runtimes is no mistake.
-    pub(crate) fn build_current(self, runtime: &Handle) -> Wheel {
+    pub(crate) fn build_current(mut self, runtime: &Handle) -> Wheel {
         let workers = runtime.metrics().num_workers().min(*SHARDS.end());
-        let builder = Builder {
-            shards: self.shards.or(Some(workers)),
-            handle: Some(runtime.clone()),
-            counted: false,
-            ..self
-        };
-        let built = builder.clone().build().or_else(|_| {
+        self.shards = self.shards.or(Some(workers));
+        self.handle = Some(runtime.clone());
+        self.counted = false;
+        let built = self.clone().build().or_else(|_| {
             // There was enough memory for the capacity when it was checked, but no longer.
-            Builder {
-                capacity: None,
-                ..builder
-            }
-            .build()
+            self.capacity = None;
+            self.build()
         });
         built.expect("the settings are within every limit")
     }

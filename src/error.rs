@@ -108,27 +108,6 @@ pub enum ScheduleError {
     Panicked(String),
 }
 
-/// The reason why a wheel refuses a timer, from which each future's error is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    AtCapacity { limit: u32 },
-    Shutdown,
-}
-
-macro_rules! from_refusal {
-    ($($error:ident),*) => {$(
-        impl From<Refusal> for $error {
-            fn from(refusal: Refusal) -> $error {
-                match refusal {
-                    Refusal::AtCapacity { limit } => $error::AtCapacity { limit: limit as usize },
-                    Refusal::Shutdown => $error::Shutdown,
-                }
-            }
-        }
-    )*};
-}
-from_refusal!(SleepError, TimeoutError, ScheduleError);
-
 impl From<SleepError> for TimeoutError {
     fn from(error: SleepError) -> TimeoutError {
         match error {

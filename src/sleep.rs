@@ -242,7 +242,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let timer = &mut self.timer;
-        self.resource.poll(|| timer.poll(waker)).map_err(SleepError::from)
+        self.resource.poll(|| timer.poll(waker))
     }
 
     /// Cancels the sleep and does not keep it for reuse, so that no later timer of the task is woken at its deadline.
@@ -296,7 +296,7 @@ fn poll_locked(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), Sleep
     ready!(budget::poll_left(cx));
     let outcome = ready!(timer.poll_locked(cx.waker()));
     ready!(budget::poll_spend(cx));
-    Poll::Ready(outcome.map_err(SleepError::from))
+    Poll::Ready(outcome)
 }
 
 impl fmt::Debug for Sleep {

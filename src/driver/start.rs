@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     clock::{self, Clock, Source},
-    error::Refusal,
+    error::SleepError,
     events,
     shard::{Drive, Shard},
     sync::lock,
@@ -33,7 +33,7 @@ impl Drive for Shared {
         self.alarm.wake_task();
     }
 
-    fn start(self: Arc<Self>) -> Result<(), Refusal> {
+    fn start(self: Arc<Self>) -> Result<(), SleepError> {
         let Some(handle) = self.handle() else {
             return start_on(&self, current_runtime);
         };
@@ -46,7 +46,7 @@ impl Drive for Shared {
         }
         match Handle::try_current() {
             Ok(current) => start_on(&self, || current),
-            Err(_) => Err(Refusal::Shutdown),
+            Err(_) => Err(SleepError::Shutdown),
         }
     }
 
@@ -80,7 +80,7 @@ impl Drive for Shared {
 
 /// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
 /// down.
-fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), Refusal> {
+fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), SleepError> {
     let woken = Arc::new(Notify::new());
     let (runtime, number, _former) = {
         let mut slot = lock(&shared.slot);
@@ -128,7 +128,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), R
     // No lock is held here, because a runtime that has been shut down drops the task at once.
     let task = pin!(task::unconstrained(runtime.spawn(guard.run())));
     match task.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Err(error)) if error.is_cancelled() => return Err(Refusal::Shutdown),
+        Poll::Ready(Err(error)) if error.is_cancelled() => return Err(SleepError::Shutdown),
         _ => {}
     }
     // Many other tasks may be ahead of the driver's task.

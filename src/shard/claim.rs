@@ -16,7 +16,7 @@ use std::{
 use super::{Admission, Generation, Mode, Removal, Shard, State, reuse::WakerId};
 use crate::{
     clock::Moment,
-    error::Refusal,
+    error::SleepError,
     sync::{MutexGuard, lock},
     timing_wheel::{Key, Nanos, Tick},
 };
@@ -56,7 +56,7 @@ pub(super) enum Progress {
 }
 
 /// The result of a poll, or `None` if the timer has to be looked at again.
-type Look = Option<Poll<Result<(), Refusal>>>;
+type Look = Option<Poll<Result<(), SleepError>>>;
 
 impl Claim {
     #[inline]
@@ -132,7 +132,7 @@ impl Claim {
 
     /// Polls a registered timer, which may have been reset since.
     #[inline(never)]
-    pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let polled = loop {
             // No waker is cloned or dropped under the lock.
             let waker = waker.clone();
@@ -168,7 +168,7 @@ impl Claim {
         // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
         let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_cancelled(key) {
             true => Some(Ok(())),
-            false => (state.mode == Mode::Shutdown).then_some(Err(Refusal::Shutdown)),
+            false => (state.mode == Mode::Shutdown).then_some(Err(SleepError::Shutdown)),
         };
         if let Some(done) = done {
             if self.progress == Progress::Counting {

@@ -5,7 +5,7 @@ use std::{any::Any, sync::Arc};
 use tokio::time::Instant;
 
 use super::Shard;
-use crate::error::Refusal;
+use crate::error::SleepError;
 
 /// The operations of the driver that a shard needs.
 pub(crate) trait Drive: Send + Sync {
@@ -16,7 +16,7 @@ pub(crate) trait Drive: Send + Sync {
     fn wake_task(&self);
 
     /// Starts a driver if there is none. Returns `Err` if its runtime has ended too.
-    fn start(self: Arc<Self>) -> Result<(), Refusal>;
+    fn start(self: Arc<Self>) -> Result<(), SleepError>;
 
     /// Reads the clock of the driver's runtime.
     fn now(&self) -> Instant;

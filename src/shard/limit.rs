@@ -1,35 +1,35 @@
 //! `Limit`: the limit on pending timers, whose count all shards share. It exists only under `max_pending`.
 
 use crate::{
-    error::Refusal,
+    error::SleepError,
     sync::{AtomicUsize, Ordering},
 };
 
 /// A count of pending timers. It exceeds its maximum only by timers that were admitted before.
 pub(crate) struct Limit {
-    max: u32,
+    max: usize,
     pending: AtomicUsize,
 }
 
 impl Limit {
-    pub(crate) fn new(max: u32) -> Limit {
+    pub(crate) fn new(max: usize) -> Limit {
         Limit {
             max,
             pending: AtomicUsize::new(0),
         }
     }
 
-    pub(super) fn admit(&self, admission: Admission) -> Result<(), Refusal> {
+    pub(super) fn admit(&self, admission: Admission) -> Result<(), SleepError> {
         if admission == Admission::Admitted {
             self.pending.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         self.pending
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| {
-                (pending < self.max as usize).then_some(pending + 1)
+                (pending < self.max).then_some(pending + 1)
             })
             .map(|_| ())
-            .map_err(|_| Refusal::AtCapacity { limit: self.max })
+            .map_err(|_| SleepError::AtCapacity { limit: self.max })
     }
 
     pub(super) fn release(&self, timers: usize) {
@@ -53,10 +53,16 @@ mod tests {
         let limit = Limit::new(2);
         assert_eq!(limit.admit(Admission::New), Ok(()));
         assert_eq!(limit.admit(Admission::New), Ok(()));
-        assert_eq!(limit.admit(Admission::New), Err(Refusal::AtCapacity { limit: 2 }));
+        assert_eq!(
+            limit.admit(Admission::New),
+            Err(SleepError::AtCapacity { limit: 2 })
+        );
         assert_eq!(limit.admit(Admission::Admitted), Ok(()));
         limit.release(2);
         assert_eq!(limit.admit(Admission::New), Ok(()), "one of the three is left");
-        assert_eq!(limit.admit(Admission::New), Err(Refusal::AtCapacity { limit: 2 }));
+        assert_eq!(
+            limit.admit(Admission::New),
+            Err(SleepError::AtCapacity { limit: 2 })
+        );
     }
 }

@@ -29,7 +29,7 @@ use std::{sync::Arc, task::Waker};
 
 use crate::{
     clock::Clock,
-    error::Refusal,
+    error::SleepError,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
     timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
 };
@@ -172,14 +172,14 @@ impl Shard {
     fn ensure_driven<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-    ) -> Result<MutexGuard<'a, State>, Refusal> {
+    ) -> Result<MutexGuard<'a, State>, SleepError> {
         while state.mode == Mode::Driverless {
             drop(state);
             self.driver.clone().start()?;
             state = lock(&self.state);
         }
         if state.mode == Mode::Shutdown {
-            Err(Refusal::Shutdown)
+            Err(SleepError::Shutdown)
         } else {
             Ok(state)
         }
@@ -281,7 +281,7 @@ impl Shard {
     }
 
     #[inline]
-    fn admit(&self, state: &mut State, admission: Admission) -> Result<(), Refusal> {
+    fn admit(&self, state: &mut State, admission: Admission) -> Result<(), SleepError> {
         if let Some(limit) = &self.limit {
             limit
                 .admit(admission)

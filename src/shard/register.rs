@@ -11,7 +11,7 @@ use super::{
     claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
-use crate::{clock::Moment, error::Refusal, sync::Ordering, timing_wheel::Nanos};
+use crate::{clock::Moment, error::SleepError, sync::Ordering, timing_wheel::Nanos};
 
 impl Timer {
     /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
@@ -104,7 +104,7 @@ impl Timer {
     }
 
     /// Registers the timer, unless it is already due.
-    pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let delay = match self.claim.due() {
             Due::In(Nanos::ZERO) => {
                 self.claim.progress = Progress::Immediate;

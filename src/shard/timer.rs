@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::{self, Moment},
-    error::Refusal,
+    error::SleepError,
     sync::lock,
     timing_wheel::Nanos,
 };
@@ -206,7 +206,7 @@ impl Timer {
 
     /// Polls the timer, which is ready when it is due or refused.
     #[inline]
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         match self.waits(waker) || self.takes_over(waker) {
             true => Poll::Pending,
             false => self.poll_locked(waker),
@@ -221,7 +221,7 @@ impl Timer {
 
     /// Polls the timer where the lock is needed.
     #[inline(never)]
-    pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         match (&self.claim.key, self.claim.progress) {
             (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(),
             (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
@@ -230,11 +230,11 @@ impl Timer {
     }
 
     /// Completes a timer that waits for nothing.
-    pub(super) fn complete(&mut self) -> Poll<Result<(), Refusal>> {
+    pub(super) fn complete(&mut self) -> Poll<Result<(), SleepError>> {
         self.cancel();
         if self.claim.progress == Progress::Immediate {
             if self.shard.is_shutdown() {
-                return Poll::Ready(Err(Refusal::Shutdown));
+                return Poll::Ready(Err(SleepError::Shutdown));
             }
             self.claim.progress = Progress::Elapsed;
         }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock::Source,
-    error::Refusal,
+    error::SleepError,
     sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
@@ -215,7 +215,7 @@ fn a_shutdown_leaves_nobody_hanging() {
         let (outcome, cancelled) = (sleeper.join().unwrap(), stopper.join().unwrap());
         match outcome {
             Ok(()) => assert_eq!(cancelled, 0),
-            Err(refusal) => assert_eq!(refusal, Refusal::Shutdown),
+            Err(refusal) => assert_eq!(refusal, SleepError::Shutdown),
         }
         assert_eq!(world.usage().pending, 0);
     });
@@ -230,7 +230,10 @@ fn a_limit_is_exact_and_all_room_comes_back() {
             let (world, sleepers) = (world.clone(), sleepers.clone());
             thread::spawn(move || {
                 let outcome = world.sleep(world.at(1));
-                assert!(matches!(outcome, Ok(()) | Err(Refusal::AtCapacity { limit: 1 })));
+                assert!(matches!(
+                    outcome,
+                    Ok(()) | Err(SleepError::AtCapacity { limit: 1 })
+                ));
                 sleepers.one_is_done();
             });
         }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock::Source,
-    error::Refusal,
+    error::SleepError,
     sync::{Ordering, lock},
     timing_wheel::Nanos,
 };
@@ -97,7 +97,10 @@ fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'st
         beside(&world);
         world.drive(|| sleepers.are_done());
         let outcome = sleeper.join().unwrap();
-        assert!(matches!(outcome, Ok(()) | Err(Refusal::Shutdown)), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(()) | Err(SleepError::Shutdown)),
+            "{outcome:?}"
+        );
         drop(first);
         assert_eq!(world.usage().pending, 0);
         world.assert_vacant();

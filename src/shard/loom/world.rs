@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Usage, Wakers};
 use crate::{
     clock::{Clock, Moment, Source},
-    error::Refusal,
+    error::SleepError,
     sync::{AtomicU64, Ordering, lock, planted},
     timing_wheel::{Nanos, Tick, TickDuration, TimingWheel},
 };
@@ -81,7 +81,7 @@ impl Drive for Model {
         None
     }
 
-    fn start(self: Arc<Self>) -> Result<(), Refusal> {
+    fn start(self: Arc<Self>) -> Result<(), SleepError> {
         // The driver is on its way, but another thread has to run `drive`.
         thread::yield_now();
         Ok(())
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// Starts a timer that is not due yet.
-    pub(super) fn start(&self, due: Due, waker: &Waker) -> Result<Timer, Refusal> {
+    pub(super) fn start(&self, due: Due, waker: &Waker) -> Result<Timer, SleepError> {
         let mut timer = self.timer(due);
         match timer.poll(waker) {
             Poll::Ready(outcome) => outcome.map(|()| timer),
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    pub(super) fn count_down(&self, ticks: u32, waker: &Waker) -> Result<Timer, Refusal> {
+    pub(super) fn count_down(&self, ticks: u32, waker: &Waker) -> Result<Timer, SleepError> {
         self.start(Due::After(TICK * ticks), waker)
     }
 
@@ -238,12 +238,12 @@ impl World {
     }
 
     /// Polls a timer until it completes, as its task does.
-    pub(super) fn sleep(&self, due: Due) -> Result<(), Refusal> {
+    pub(super) fn sleep(&self, due: Due) -> Result<(), SleepError> {
         finish(&mut self.timer(due), &Task::new())
     }
 }
 
-pub(super) fn finish(timer: &mut Timer, task: &Arc<Task>) -> Result<(), Refusal> {
+pub(super) fn finish(timer: &mut Timer, task: &Arc<Task>) -> Result<(), SleepError> {
     let waker = Waker::from(task.clone());
     loop {
         match timer.poll(&waker) {

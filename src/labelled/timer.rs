@@ -3,20 +3,14 @@
 //! A timeout that is ready at its first poll counts once, as `AT_ONCE`. Any other timeout counts twice: first as `BEGUN`, when its first
 //! poll is pending (or when it is dropped, if that poll panicked), and then by its outcome. A timeout that was never polled does not count.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
-
-use tokio::time::Instant;
+use std::task::{Context, Poll};
 
 use crate::{
     clock::Nanos,
     driver::Shared,
     error::TimeoutError,
     labels::{Count, Label},
-    shard::{Shard, Timer},
+    shard::Timer,
     timeout::poll_timer,
 };
 
@@ -35,8 +29,6 @@ pub(super) struct LabelledTimer {
 enum Progress {
     /// Nothing has been counted.
     New,
-    /// Nothing has been counted. The timer has a deadline, so its time becomes known only at the first poll.
-    NewWithDeadline,
     /// The beginning has been counted.
     Begun,
     /// The outcome has been counted.
@@ -44,26 +36,13 @@ enum Progress {
 }
 
 impl LabelledTimer {
-    /// Creates a timer that is due `delay` after its first poll.
     #[inline]
-    pub(super) fn counting(shard: &Arc<Shard>, delay: Duration, label: Label) -> LabelledTimer {
-        let timer = Timer::counting(shard, delay);
+    pub(super) fn new(timer: Timer, label: Label) -> LabelledTimer {
         LabelledTimer {
             total: timer.delay(),
             timer,
             label,
             progress: Progress::New,
-            polled: false,
-        }
-    }
-
-    /// Creates a timer that is due at `deadline`.
-    pub(super) fn at(shard: &Arc<Shard>, deadline: Instant, label: Label) -> LabelledTimer {
-        LabelledTimer {
-            total: Nanos::ZERO,
-            timer: Timer::at(shard, shard.moment_of(deadline)),
-            label,
-            progress: Progress::NewWithDeadline,
             polled: false,
         }
     }
@@ -103,7 +82,7 @@ impl LabelledTimer {
     #[inline(never)]
     fn complete_slowly(&mut self) {
         match self.progress {
-            Progress::New | Progress::NewWithDeadline => self.end(Count::AT_ONCE),
+            Progress::New => self.end(Count::AT_ONCE),
             Progress::Begun => self.end(
                 self.timer
                     .tenths_left(self.total)
@@ -122,26 +101,18 @@ impl LabelledTimer {
     /// Polls the timer after the future was pending.
     #[inline(always)]
     pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-        // Two comparisons, the likelier one first, take fewer instructions than a match.
         if self.progress == Progress::New {
             self.progress = Progress::Begun;
             self.count(Count::BEGUN);
-        } else if self.progress == Progress::NewWithDeadline {
-            self.begin_with_deadline();
+            if self.total == Nanos::ZERO {
+                self.total = self.timer.until_deadline();
+            }
         }
         let polled = poll_timer(&mut self.timer, had_budget, cx);
         if let Poll::Ready(error) = &polled {
             self.fail(error);
         }
         polled
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn begin_with_deadline(&mut self) {
-        self.progress = Progress::Begun;
-        self.count(Count::BEGUN);
-        self.total = self.timer.until_deadline();
     }
 
     #[cold]

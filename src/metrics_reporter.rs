@@ -1,6 +1,10 @@
 //! `MetricsReporter`: exports a wheel's metrics through the `metrics` facade.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::MissedTickBehavior;
@@ -10,7 +14,7 @@ use crate::{
     lag::LagHistogram,
     metrics::Metrics,
     snapshot::{Mode, Snapshot},
-    wheel::{WeakWheel, Wheel},
+    wheel::{Parts, Wheel},
 };
 
 /// The values of the label `within`, one for each element of a snapshot's horizon.
@@ -32,7 +36,7 @@ impl Wheel {
     /// ```
     pub fn metrics_reporter(&self) -> MetricsReporter {
         MetricsReporter {
-            wheel: self.downgrade(),
+            wheel: Arc::downgrade(&self.parts),
             lag: LagHistogram::default(),
             headroom: HashMap::new(),
         }
@@ -81,7 +85,7 @@ impl Wheel {
 /// ```
 #[derive(Debug)]
 pub struct MetricsReporter {
-    wheel: WeakWheel,
+    wheel: Weak<Parts>,
     /// The previous report's histogram, because only the difference is recorded.
     lag: LagHistogram,
     headroom: HashMap<Arc<str>, [u64; 10]>,
@@ -181,11 +185,8 @@ impl MetricsReporter {
     /// assert!(!reporter.report(), "nobody has kept the wheel");
     /// ```
     pub fn report(&mut self) -> bool {
-        match self.wheel.upgrade() {
-            Some(wheel) => self.report_on(&wheel),
-            None => return false,
-        }
-        true
+        let wheel = self.upgrade();
+        wheel.inspect(|wheel| self.report_on(wheel)).is_some()
     }
 
     /// Describes the metrics, reports at once, and then reports every `period`.
@@ -221,7 +222,7 @@ impl MetricsReporter {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let Some(wheel) = self.wheel.upgrade() else { return };
+            let Some(wheel) = self.upgrade() else { return };
             // This is read before the report, so that the last report is final.
             let last = wheel.is_shutdown();
             self.report_on(&wheel);
@@ -231,9 +232,14 @@ impl MetricsReporter {
         }
     }
 
+    fn upgrade(&self) -> Option<Wheel> {
+        let parts = self.wheel.upgrade()?;
+        Some(Wheel { parts })
+    }
+
     fn report_on(&mut self, wheel: &Wheel) {
         let snapshot = wheel.snapshot();
-        let name = Label::new("wheel", wheel.name().to_owned());
+        let name = Label::new("wheel", wheel.parts.driver.stats.name.clone());
         gauge!("tickwheel_tick_seconds", vec![name.clone()]).set(wheel.tick_duration());
         report_metrics(&wheel.metrics(), &name);
         report_pending(&snapshot, &name);

@@ -1,8 +1,9 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
 use crate::{
-    roster::{Roster, ScheduledTask},
+    roster::ScheduledTask,
     shard::{Drive, Wakers},
+    sync::lock,
     wheel::Wheel,
 };
 
@@ -38,18 +39,19 @@ impl Wheel {
         // Dropped when no lock is held, because dropping a task that finished meanwhile drops its result too.
         let added: Vec<_>;
         {
-            let _closing = self.closing();
-            added = self.rosters().flat_map(Roster::close).collect();
+            let _closing = lock(&self.parts.closing);
+            let rosters = &self.parts.rosters;
+            added = rosters.iter().flat_map(|roster| roster.close()).collect();
             // The rosters are emptied before the shards, so that no shard counts a task as a pending timer.
             for task in &added {
                 unprocessed.tasks.extend(task.hand_back(&mut wakers));
             }
-            for shard in self.shard_list() {
+            for shard in &self.parts.shards {
                 unprocessed.timers += shard.shutdown(&mut wakers);
             }
         }
-        self.driver().wake(&mut wakers);
-        self.driver().wake_task();
+        self.parts.driver.wake(&mut wakers);
+        self.parts.driver.wake_task();
         unprocessed
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     roster::Roster,
     shard::{Shard, shard_number},
     snapshot::{Census, Snapshot},
-    sync::{Mutex, MutexGuard, lock},
+    sync::Mutex,
     timing_wheel::TickDuration,
 };
 
@@ -43,26 +43,7 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Wheel {
-    parts: Arc<Parts>,
-}
-
-/// A handle that does not keep its wheel alive.
-#[cfg(feature = "metrics")]
-pub(crate) struct WeakWheel(std::sync::Weak<Parts>);
-
-#[cfg(feature = "metrics")]
-impl WeakWheel {
-    pub(crate) fn upgrade(&self) -> Option<Wheel> {
-        let parts = self.0.upgrade()?;
-        Some(Wheel { parts })
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl fmt::Debug for WeakWheel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakWheel").finish_non_exhaustive()
-    }
+    pub(crate) parts: Arc<Parts>,
 }
 
 /// The number of wheels alive, not counting current wheels.
@@ -71,13 +52,14 @@ static WHEELS: AtomicUsize = AtomicUsize::new(0);
 const MANY_WHEELS: usize = 64;
 static WARNED: AtomicBool = AtomicBool::new(false);
 
-struct Parts {
-    shards: Box<[Arc<Shard>]>,
+/// What all handles of a wheel share.
+pub(crate) struct Parts {
+    pub(crate) shards: Box<[Arc<Shard>]>,
     /// One for each shard.
-    rosters: Box<[Arc<Roster>]>,
+    pub(crate) rosters: Box<[Arc<Roster>]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
-    closing: Mutex<()>,
-    driver: Arc<driver::Shared>,
+    pub(crate) closing: Mutex<()>,
+    pub(crate) driver: Arc<driver::Shared>,
     settings: Settings,
 }
 
@@ -297,16 +279,6 @@ impl Wheel {
         self.parts.driver.release_handles();
     }
 
-    #[cfg(feature = "metrics")]
-    pub(crate) fn downgrade(&self) -> WeakWheel {
-        WeakWheel(Arc::downgrade(&self.parts))
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn name(&self) -> &str {
-        &self.parts.driver.stats.name
-    }
-
     /// Reads the clock that the wheel's timers use.
     #[cfg(any(feature = "hyper", feature = "quinn"))]
     pub(crate) fn now(&self) -> tokio::time::Instant {
@@ -334,22 +306,6 @@ impl Wheel {
 
     pub(crate) fn roster(&self) -> &Arc<Roster> {
         &self.parts.rosters[shard_number() & (self.parts.rosters.len() - 1)]
-    }
-
-    pub(crate) fn rosters(&self) -> impl Iterator<Item = &Roster> {
-        self.parts.rosters.iter().map(|roster| &**roster)
-    }
-
-    pub(crate) fn closing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.parts.closing)
-    }
-
-    pub(crate) fn shard_list(&self) -> &[Arc<Shard>] {
-        &self.parts.shards
-    }
-
-    pub(crate) fn driver(&self) -> &Arc<driver::Shared> {
-        &self.parts.driver
     }
 }
 

@@ -18,6 +18,7 @@ use crate::{
     console::Resource,
     error::TimeoutError,
     labels::{Count, Label},
+    shard::Timer,
     wheel::Wheel,
 };
 use timer::LabelledTimer;
@@ -48,7 +49,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn labelled(&self, name: impl Into<Arc<str>>) -> Labelled {
-        let (label, name) = self.driver().labels.find(name.into());
+        let (label, name) = self.parts.driver.labels.find(name.into());
         Labelled {
             wheel: self.clone(),
             label,
@@ -131,7 +132,7 @@ impl Labelled {
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
         let resource = Resource::new("Timeout", "Labelled::timeout");
         resource.lasts(|| duration);
-        let timer = LabelledTimer::counting(self.wheel.shard(), duration, self.label);
+        let timer = Timer::counting(self.wheel.shard(), duration);
         self.limit(timer, resource, future)
     }
 
@@ -170,7 +171,8 @@ impl Labelled {
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         let resource = Resource::new("Timeout", "Labelled::timeout_at");
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        let timer = LabelledTimer::at(self.wheel.shard(), deadline, self.label);
+        let shard = self.wheel.shard();
+        let timer = Timer::at(shard, shard.moment_of(deadline));
         self.limit(timer, resource, future)
     }
 
@@ -181,21 +183,21 @@ impl Labelled {
     /// Counts an event of something other than a timeout.
     pub(crate) fn count(&self, count: Count) {
         if !self.label.count(count) {
-            self.label.count_elsewhere(count, &self.wheel.driver().labels);
+            self.label.count_elsewhere(count, &self.wheel.parts.driver.labels);
         }
     }
 
     #[inline]
     fn limit<F: IntoFuture>(
         &self,
-        timer: LabelledTimer,
+        timer: Timer,
         resource: Resource,
         future: F,
     ) -> LabelledTimeout<F::IntoFuture> {
         resource.has_label(&self.name);
         LabelledTimeout {
             future: future.into_future(),
-            timer,
+            timer: LabelledTimer::new(timer, self.label),
             resource,
         }
     }

@@ -7,13 +7,14 @@ mod tally;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 pub(crate) use tally::Count;
 
+use crate::sync::{Mutex, lock};
 use tally::{Tally, Totals};
 
 /// The number of names that a wheel keeps apart.
@@ -189,9 +190,4 @@ impl Labels {
         tallies.push(tally.clone());
         tally
     }
-}
-
-/// Ignores poisoning, because the data behind these locks is consistent at every point that can panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

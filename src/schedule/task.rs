@@ -80,17 +80,13 @@ pub(super) trait Outcome<T>: Send + Sync {
     fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<T, ScheduleError>>;
 }
 
-impl<F> Task<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     /// Puts a new task on the roster, then into the wheel.
     #[track_caller]
     pub(super) fn register(wheel: &Wheel, deadline: Moment, future: F) -> Arc<Task<F>> {
         let shard = wheel.shard();
         let task = Arc::new(Task {
-            runtime: wheel.driver().runtime(),
+            runtime: wheel.parts.driver.runtime(),
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
                 deadline: shard.instant_of(deadline),
@@ -161,11 +157,7 @@ where
     }
 }
 
-impl<F> Wake for Task<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
@@ -199,11 +191,7 @@ where
     }
 }
 
-impl<F> Unstarted for Task<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
     fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
         let state = lock(&self.state);
         let deadline = state.deadline;
@@ -213,11 +201,7 @@ where
     }
 }
 
-impl<F> Outcome<F::Output> for Task<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
     fn deadline(&self) -> Instant {
         lock(&self.state).deadline
     }

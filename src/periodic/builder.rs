@@ -9,12 +9,10 @@ use std::{
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::{
-    Periodic,
-    series::{Pace, Series},
-};
+use super::{Periodic, series::Series};
 use crate::{
     clock::{self, Nanos},
+    interval::Interval,
     wheel::Wheel,
 };
 
@@ -67,8 +65,9 @@ impl PeriodicBuilder {
     /// # let wheel = tickwheel::Wheel::new();
     /// let at_once = wheel.periodic(Duration::from_secs(30)).first_after(Duration::ZERO);
     /// ```
-    pub fn first_after(self, first_after: Duration) -> PeriodicBuilder {
-        PeriodicBuilder { first_after, ..self }
+    pub fn first_after(mut self, first_after: Duration) -> PeriodicBuilder {
+        self.first_after = first_after;
+        self
     }
 
     /// Delays the first run, and with it the whole series, by a random duration below `jitter`.
@@ -82,8 +81,9 @@ impl PeriodicBuilder {
     /// # let wheel = tickwheel::Wheel::new();
     /// let spread = wheel.periodic(Duration::from_secs(30)).jitter(Duration::from_secs(30));
     /// ```
-    pub fn jitter(self, jitter: Duration) -> PeriodicBuilder {
-        PeriodicBuilder { jitter, ..self }
+    pub fn jitter(mut self, jitter: Duration) -> PeriodicBuilder {
+        self.jitter = jitter;
+        self
     }
 
     /// Sets how a series with a fixed rate makes up for missed runs.
@@ -102,11 +102,9 @@ impl PeriodicBuilder {
     /// # let wheel = tickwheel::Wheel::new();
     /// let burst = wheel.periodic(Duration::from_secs(30)).missed_tick_behavior(MissedTickBehavior::Burst);
     /// ```
-    pub fn missed_tick_behavior(self, missed_tick_behavior: MissedTickBehavior) -> PeriodicBuilder {
-        PeriodicBuilder {
-            missed_tick_behavior,
-            ..self
-        }
+    pub fn missed_tick_behavior(mut self, missed_tick_behavior: MissedTickBehavior) -> PeriodicBuilder {
+        self.missed_tick_behavior = missed_tick_behavior;
+        self
     }
 
     /// Spawns a series that starts a run every `period`, measured from start to start.
@@ -147,9 +145,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let mut interval = self.wheel.interval_at(self.first(), self.period);
-        interval.set_missed_tick_behavior(self.missed_tick_behavior);
-        self.spawn(Pace::Rate(interval), run)
+        self.spawn(run, |_| ())
     }
 
     /// Spawns a series with one period from the end of each run to the start of the next.
@@ -186,16 +182,7 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let sleep = self.wheel.sleep_until(self.first());
-        let period = self.period;
-        self.spawn(
-            Pace::Delay {
-                sleep,
-                period,
-                started: false,
-            },
-            run,
-        )
+        self.spawn(run, Interval::reset)
     }
 
     /// Returns when the series first runs, jitter included.
@@ -211,18 +198,21 @@ impl PeriodicBuilder {
     }
 
     #[track_caller]
-    fn spawn<F, R>(self, mut pace: Pace, mut run: F) -> Periodic
+    fn spawn<F, R>(self, mut run: F, after_run: fn(&mut Interval)) -> Periodic
     where
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let runtime = self.wheel.driver().runtime();
+        let mut interval = self.wheel.interval_at(self.first(), self.period);
+        interval.set_missed_tick_behavior(self.missed_tick_behavior);
+        let runtime = self.wheel.parts.driver.runtime();
         let handle = Arc::new(Series::default());
         let series = handle.clone();
         let task = runtime.spawn(async move {
-            while series.wait(&mut pace).await? {
+            while series.wait(&mut interval).await? {
                 run().await;
                 series.finish_run();
+                after_run(&mut interval);
             }
             Ok(())
         });

@@ -7,7 +7,6 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     task::Poll,
-    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -15,38 +14,8 @@ use tokio::sync::Notify;
 use crate::{
     error::SleepError,
     interval::Interval,
-    sleep::Sleep,
     sync::{AtomicU64, Mutex, Ordering, lock},
 };
-
-/// Decides when the next run starts.
-pub(super) enum Pace {
-    Rate(Interval),
-    Delay {
-        sleep: Sleep,
-        period: Duration,
-        /// Whether the first run is due. Until then the sleep waits for the first run, and not for a period.
-        started: bool,
-    },
-}
-
-impl Pace {
-    async fn next(&mut self) -> Result<(), SleepError> {
-        match self {
-            Pace::Rate(interval) => interval.tick().await.map(|_| ()),
-            Pace::Delay {
-                sleep,
-                period,
-                started,
-            } => {
-                if std::mem::replace(started, true) {
-                    sleep.reset_after(*period);
-                }
-                sleep.await
-            }
-        }
-    }
-}
 
 /// The state shared by a series and its handle.
 #[derive(Default)]
@@ -68,12 +37,11 @@ struct State {
 
 impl Series {
     /// Waits for the next run. Returns `false` if the series has been stopped.
-    pub(super) async fn wait(&self, pace: &mut Pace) -> Result<bool, SleepError> {
+    pub(super) async fn wait(&self, interval: &mut Interval) -> Result<bool, SleepError> {
         let mut stopped = pin!(self.notify_stop.notified());
-        let mut next = pin!(pace.next());
         poll_fn(|cx| match stopped.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => next.as_mut().poll(cx),
+            Poll::Pending => interval.poll_tick(cx).map_ok(drop),
         })
         .await?;
         let mut state = lock(&self.state);

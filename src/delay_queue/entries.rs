@@ -32,7 +32,7 @@ impl<T> Entries<T> {
         Entries {
             agenda: Agenda::new(),
             origin: None,
-            sequence: Sequence::default(),
+            sequence: Sequence::new(),
             moved: HashMap::new(),
             beyond: HashMap::new(),
         }

@@ -4,6 +4,7 @@ use std::{
     fmt,
     hash::{Hash, Hasher},
     num::NonZeroU64,
+    ops::Range,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -64,24 +65,21 @@ impl fmt::Debug for Key {
 const BLOCK: u64 = 1024;
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
 
-/// A queue's block of the process's sequence numbers.
-#[derive(Default)]
-pub(super) struct Sequence {
-    /// How many numbers of the block are left.
-    left: u64,
-    end: u64,
-}
+/// What is left of a queue's block of the process's sequence numbers.
+pub(super) struct Sequence(Range<u64>);
 
 impl Sequence {
+    pub(super) fn new() -> Sequence {
+        Sequence(0..0)
+    }
+
     #[inline]
     pub(super) fn draw(&mut self) -> NonZeroU64 {
-        if self.left == 0 {
-            self.left = BLOCK;
-            self.end = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed) + BLOCK;
+        if self.0.is_empty() {
+            let first = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+            self.0 = first..first + BLOCK;
         }
-        let sequence = self.end - self.left;
-        self.left -= 1;
-        // No block begins at zero.
-        NonZeroU64::new(sequence).unwrap_or(NonZeroU64::MAX)
+        // No block begins at zero, and none is used up here.
+        self.0.next().and_then(NonZeroU64::new).unwrap_or(NonZeroU64::MAX)
     }
 }

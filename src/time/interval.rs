@@ -168,8 +168,7 @@ impl Interval {
     /// # }
     /// ```
     pub fn reset(&mut self) {
-        self.interval.reset();
-        self.fallback.reset(|| self.interval.refused_until());
+        self.reset_after(self.period());
     }
 
     /// Resets the interval to tick at once.
@@ -186,8 +185,7 @@ impl Interval {
     /// # }
     /// ```
     pub fn reset_immediately(&mut self) {
-        self.interval.reset_immediately();
-        self.fallback.reset(|| self.interval.refused_until());
+        self.reset_after(Duration::ZERO);
     }
 
     /// Resets the interval to tick `after` from now, and then every period.

@@ -2,15 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use tower_layer::Layer;
-
-use super::{
-    Timeout,
-    answer::{Fail, RespondWith},
-};
+use super::answer::{Fail, RespondWith};
 use crate::{error::TimeoutError, wheel::Wheel};
 
-/// A layer that wraps services in a [`Timeout`], which returns an error if a response takes too long.
+/// A layer that wraps services in a [`Timeout`](super::Timeout), which returns an error if a response takes too long.
 ///
 /// With [`respond_with`](TimeoutLayer::respond_with), it wraps them in a [`Respond`](super::Respond), which answers with a
 /// response of your own instead.
@@ -55,9 +50,9 @@ use crate::{error::TimeoutError, wheel::Wheel};
 /// ```
 #[derive(Clone)]
 pub struct TimeoutLayer<D = Duration, A = Fail> {
-    wheel: Wheel,
-    durations: D,
-    answer: A,
+    pub(super) wheel: Wheel,
+    pub(super) durations: D,
+    pub(super) answer: A,
 }
 
 /// A layer that wraps services in a [`Respond`](super::Respond), created by [`TimeoutLayer::respond_with`].
@@ -148,19 +143,6 @@ impl<D> TimeoutLayer<D> {
             wheel: self.wheel,
             durations: self.durations,
             answer: RespondWith(respond),
-        }
-    }
-}
-
-impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
-    type Service = Timeout<S, D, A>;
-
-    fn layer(&self, inner: S) -> Timeout<S, D, A> {
-        Timeout {
-            inner,
-            wheel: self.wheel.clone(),
-            durations: self.durations.clone(),
-            answer: self.answer.clone(),
         }
     }
 }

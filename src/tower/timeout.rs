@@ -9,10 +9,11 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    TimeoutFor,
+    TimeoutFor, TimeoutLayer,
     answer::{Answer, Fail, RespondWith},
 };
 use crate::{error::TimeoutError, timeout, wheel::Wheel};
@@ -62,10 +63,8 @@ use crate::{error::TimeoutError, timeout, wheel::Wheel};
 /// ```
 #[derive(Clone)]
 pub struct Timeout<S, D = Duration, A = Fail> {
-    pub(super) inner: S,
-    pub(super) wheel: Wheel,
-    pub(super) durations: D,
-    pub(super) answer: A,
+    inner: S,
+    layer: TimeoutLayer<D, A>,
 }
 
 /// A service that answers a request itself if the inner service does not answer in time.
@@ -120,12 +119,7 @@ impl<S> Timeout<S> {
     /// let service = Timeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
     /// ```
     pub fn new(wheel: &Wheel, duration: Duration, inner: S) -> Timeout<S> {
-        Timeout {
-            inner,
-            wheel: wheel.clone(),
-            durations: duration,
-            answer: Fail,
-        }
+        TimeoutLayer::new(wheel, duration).layer(inner)
     }
 }
 
@@ -146,12 +140,7 @@ impl<S, D> Timeout<S, D> {
     where
         D: Fn(&Request) -> Duration + Clone,
     {
-        Timeout {
-            inner,
-            wheel: wheel.clone(),
-            durations: duration,
-            answer: Fail,
-        }
+        TimeoutLayer::per_request(wheel, duration).layer(inner)
     }
 
     /// Converts this into a service that answers a late request with what `respond` returns for the [`TimeoutError`], as
@@ -172,9 +161,18 @@ impl<S, D> Timeout<S, D> {
     {
         Timeout {
             inner: self.inner,
-            wheel: self.wheel,
-            durations: self.durations,
-            answer: RespondWith(respond),
+            layer: self.layer.respond_with(respond),
+        }
+    }
+}
+
+impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
+    type Service = Timeout<S, D, A>;
+
+    fn layer(&self, inner: S) -> Timeout<S, D, A> {
+        Timeout {
+            inner,
+            layer: self.clone(),
         }
     }
 }
@@ -232,10 +230,10 @@ where
     }
 
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
-        let duration = self.durations.timeout_for(&request);
+        let duration = self.layer.durations.timeout_for(&request);
         ResponseFuture {
-            response: self.wheel.timeout(duration, self.inner.call(request)),
-            answer: self.answer.clone(),
+            response: self.layer.wheel.timeout(duration, self.inner.call(request)),
+            answer: self.layer.answer.clone(),
         }
     }
 }
@@ -244,7 +242,7 @@ impl<S: fmt::Debug, D, A> fmt::Debug for Timeout<S, D, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timeout")
             .field("inner", &self.inner)
-            .field("wheel", &self.wheel)
+            .field("wheel", &self.layer.wheel)
             .finish_non_exhaustive()
     }
 }

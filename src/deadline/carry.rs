@@ -1,15 +1,8 @@
 //! `carry`: takes the caller's scope along into a spawned task.
 
-use std::{
-    future::{Future, IntoFuture},
-    pin::Pin,
-    task::{Context, Poll},
-};
-
-use pin_project_lite::pin_project;
+use std::future::IntoFuture;
 
 use super::{Within, current, within::End};
-use crate::time::error::Elapsed;
 
 /// Wraps `future` in the caller's scope, for a task that is to be spawned.
 ///
@@ -28,7 +21,7 @@ use crate::time::error::Elapsed;
 ///
 /// # Errors
 ///
-/// The future resolves to [`Elapsed`] at the deadline.
+/// The future resolves to [`Elapsed`](crate::time::error::Elapsed) at the deadline.
 ///
 /// # Examples
 ///
@@ -46,40 +39,23 @@ use crate::time::error::Elapsed;
 /// # }
 /// ```
 pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
-    Carried {
-        within: Within::new(current().map_or(End::Never, End::At), None, future),
-    }
+    Within::new(current().map_or(End::Never, End::At), None, future)
 }
 
-pin_project! {
-    /// The future returned by [`carry`].
-    ///
-    /// It is `Unpin` if the wrapped future is, and dropping it cancels it.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::future::{Ready, ready};
-    /// use tickwheel::deadline::{Carried, carry};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let carried: Carried<Ready<u8>> = carry(ready(7));
-    /// assert_eq!(carried.await, Ok(7), "there is no scope here, and so no limit");
-    /// # }
-    /// ```
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct Carried<F> {
-        #[pin]
-        within: Within<F>,
-    }
-}
-
-impl<F: Future> Future for Carried<F> {
-    type Output = Result<F::Output, Elapsed>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().within.poll(cx)
-    }
-}
+/// The future returned by [`carry`].
+///
+/// It is `Unpin` if the wrapped future is, and dropping it cancels it.
+///
+/// # Examples
+///
+/// ```
+/// use std::future::{Ready, ready};
+/// use tickwheel::deadline::{Carried, carry};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let carried: Carried<Ready<u8>> = carry(ready(7));
+/// assert_eq!(carried.await, Ok(7), "there is no scope here, and so no limit");
+/// # }
+/// ```
+pub type Carried<F> = Within<F>;

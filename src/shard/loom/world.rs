@@ -124,7 +124,7 @@ pub(super) struct World {
 
 impl World {
     /// Creates a driven shard with small wheels, which may tick if the clock is real.
-    pub(super) fn new(source: Source, limit: Option<u32>) -> World {
+    pub(super) fn new(source: Source, limit: Option<usize>) -> World {
         let start = Instant::now();
         let model = Arc::new(Model {
             bell: Bell::new(),

@@ -6,47 +6,79 @@ use std::{
 };
 
 use futures::StreamExt;
-use tickwheel::{DelayQueue, Wheel, deadline, time};
-use tokio::time::{Instant, advance};
+use tickwheel::{DelayQueue, PeriodicBuilder, Wheel, deadline, time};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, advance},
+};
 
 use crate::support::ms;
 
-/// When `timer` ends, counted from now.
-async fn lasts<T>(timer: impl Future<Output = T>) -> Duration {
+/// Awaits `timer` beside Tokio's own sleep of this duration, and compares the instants at which they end.
+async fn assert_ends_as_tokios<T>(name: &str, duration: Duration, timer: impl Future<Output = T>) {
     let start = Instant::now();
-    timer.await;
-    start.elapsed()
+    let own = async {
+        timer.await;
+        start.elapsed()
+    };
+    let tokios = async {
+        tokio::time::sleep(duration).await;
+        start.elapsed()
+    };
+    let (own, tokios) = futures::join!(own, tokios);
+    assert_eq!(own, tokios, "{name} of {duration:?}");
 }
 
-/// How long Tokio's own sleep of this duration lasts here.
-async fn tokios(duration: Duration) -> Duration {
-    lasts(tokio::time::sleep(duration)).await
-}
-
-async fn assert_all_end_as_tokios(duration: Duration) {
+/// Compares each kind of timer with Tokio's sleep, the clock moved on by `step` before each.
+async fn assert_all_end_as_tokios(duration: Duration, mut step: impl FnMut() -> Duration) {
     let wheel = Wheel::new();
-    let expected = tokios(duration).await;
-    assert_eq!(lasts(wheel.sleep(duration)).await, expected, "sleep");
-    let until = wheel.sleep_until(Instant::now() + duration);
-    assert_eq!(lasts(until).await, expected, "sleep_until");
-    let limited = wheel.timeout(duration, pending::<()>());
-    assert_eq!(lasts(limited).await, expected, "timeout");
-    let limited = wheel.timeout_at(Instant::now() + duration, pending::<()>());
-    assert_eq!(lasts(limited).await, expected, "timeout_at");
-    assert_eq!(lasts(wheel.idle_timer(duration)).await, expected, "idle_timer");
-    assert_eq!(
-        lasts(wheel.schedule(duration, async {})).await,
-        expected,
-        "schedule"
+    let labelled = wheel.labelled("precision");
+    let until = || Instant::now() + duration;
+    macro_rules! assert_each {
+        ($($timer:expr),* $(,)?) => {$(
+            advance(step()).await;
+            assert_ends_as_tokios(stringify!($timer), duration, $timer).await;
+        )*};
+    }
+    assert_each!(
+        wheel.sleep(duration),
+        wheel.sleep_until(until()),
+        wheel.sleep_or_tokio(duration),
+        wheel.sleep_until_or_tokio(until()),
+        wheel.timeout(duration, pending::<()>()),
+        wheel.timeout_at(until(), pending::<()>()),
+        labelled.timeout(duration, pending::<()>()),
+        labelled.timeout_at(until(), pending::<()>()),
+        wheel.idle_timer(duration),
+        wheel.schedule(duration, async {}),
+        wheel.schedule_at(until(), async {}),
+        first_run(wheel.periodic(duration)),
+        time::sleep(duration),
+        time::sleep_until(until()),
+        time::timeout(duration, pending::<()>()),
+        time::timeout_at(until(), pending::<()>()),
+        deadline::within(duration, pending::<()>()),
+        deadline::until(until(), pending::<()>()),
+        deadline::timeout(duration, pending::<()>()),
+        wheel.within(duration, pending::<()>()),
+        expires_in(DelayQueue::new(), duration),
+        expires_in(DelayQueue::on(&wheel), duration),
     );
-    assert_eq!(lasts(time::sleep(duration)).await, expected, "time::sleep");
-    let limited = time::timeout(duration, pending::<()>());
-    assert_eq!(lasts(limited).await, expected, "time::timeout");
-    let scope = deadline::within(duration, pending::<()>());
-    assert_eq!(lasts(scope).await, expected, "deadline::within");
-    let mut queue = DelayQueue::new();
+}
+
+async fn first_run(periodic: PeriodicBuilder) {
+    let (ran, mut runs) = mpsc::unbounded_channel();
+    let series = periodic.spawn_at_fixed_rate(move || {
+        let ran = ran.clone();
+        async move { ran.send(()).unwrap_or_default() }
+    });
+    runs.recv().await;
+    series.stop();
+}
+
+async fn expires_in(mut queue: DelayQueue<()>, duration: Duration) {
     queue.insert((), duration);
-    assert_eq!(lasts(queue.next()).await, expected, "DelayQueue");
+    queue.next().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +86,7 @@ async fn every_timer_ends_when_tokios_does() {
     for millis in [
         1, 2, 5, 7, 10, 11, 20, 50, 255, 256, 257, 511, 512, 513, 1_000, 70_000, 86_400_000,
     ] {
-        assert_all_end_as_tokios(ms(millis)).await;
+        assert_all_end_as_tokios(ms(millis), || Duration::ZERO).await;
     }
 }
 
@@ -62,8 +94,8 @@ async fn every_timer_ends_when_tokios_does() {
 async fn every_timer_ends_when_tokios_does_at_any_whole_millisecond() {
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..200 {
-        advance(ms(random.u64(1..2_000))).await;
-        assert_all_end_as_tokios(ms(random.u64(1..2_000))).await;
+        let duration = ms(random.u64(1..2_000));
+        assert_all_end_as_tokios(duration, || ms(random.u64(1..2_000))).await;
     }
 }
 

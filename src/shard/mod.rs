@@ -190,7 +190,12 @@ impl Shard {
         if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
             return state.wheel.now();
         }
-        let now = state.clock.wheel_time(self.driver.now());
+        self.current(state)
+    }
+
+    /// Returns the current tick of a shard that has a driver.
+    fn current(&self, state: &State) -> Tick {
+        let now = state.clock.wheel_time(self.read_clock());
         self.tick.tick_at(now).max(state.wheel.now())
     }
 

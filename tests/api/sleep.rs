@@ -552,6 +552,23 @@ async fn reset_to_the_past_wakes_the_waiting_task_at_once() {
     }
 }
 
+/// On the real clock too, where the wheel may have stood still since long before that instant.
+#[tokio::test]
+async fn reset_to_the_past_wakes_the_waiting_task_at_once_on_the_real_clock() {
+    for _ in 0..20 {
+        let wheel = Wheel::new();
+        let mut sleep = task::spawn(wheel.sleep(DAY));
+        assert_pending!(sleep.poll());
+        tokio::time::sleep(ms(3)).await;
+        assert!(!sleep.is_woken());
+        sleep.reset(Instant::now() - ms(2));
+        assert!(sleep.is_woken() && sleep.is_elapsed());
+        assert_eq!(wheel.pending(), 0);
+        assert_ready_eq!(sleep.poll(), Ok(()));
+        assert_at_rest(&wheel);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_woken_by_a_reset_to_the_past_can_reset_the_sleep_again() {
     let wheel = Wheel::new();

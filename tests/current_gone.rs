@@ -1,11 +1,14 @@
-//! A process of its own, which counts every byte: of runtimes that have gone, their current wheels leave nothing.
+//! A process of its own, which counts every byte and every file descriptor: of runtimes that have gone, wheels leave nothing.
 
 mod support;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     future::pending,
-    sync::atomic::{AtomicIsize, Ordering},
+    sync::{
+        Barrier, Mutex, PoisonError,
+        atomic::{AtomicIsize, Ordering},
+    },
     thread,
 };
 
@@ -14,6 +17,9 @@ use tickwheel::{Wheel, time};
 use tokio::runtime::Runtime;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+/// Held by the one test that counts.
+static COUNTING: Mutex<()> = Mutex::new(());
 
 struct Counting;
 
@@ -53,6 +59,7 @@ fn left_by(times: usize, once: impl Fn()) -> isize {
 
 #[test]
 fn of_thousands_of_runtimes_nothing_is_left() {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     // Less than a byte for each; a table may have grown for those at once.
     const LITTLE: isize = 512;
     let made: [fn() -> Runtime; 3] = [real_runtime, paused_runtime, || threaded_runtime(1)];
@@ -112,4 +119,78 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         .unwrap();
     let left = LIVE.load(Ordering::Relaxed) - before;
     assert!(left < LITTLE, "{left} bytes of a thread and its runtime");
+}
+
+/// The descriptors that are open while `threads` threads live on, each of which has made a runtime, used a wheel and dropped both.
+#[cfg(target_os = "linux")]
+fn descriptors_kept_by(threads: usize, once: fn()) -> usize {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let (used, counted) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                once();
+                used.wait();
+                counted.wait();
+            });
+        }
+        used.wait();
+        let kept = open() - before;
+        counted.wait();
+        kept
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    // Tokio keeps a few of its own for signals, once in a process.
+    io_runtime().block_on(use_it());
+    let ways: [(&str, fn()); 5] = [
+        ("the current wheel", || io_runtime().block_on(use_it())),
+        ("a wheel without a runtime", || {
+            let wheel = Wheel::new();
+            io_runtime().block_on(wheel.sleep(ms(1))).unwrap();
+        }),
+        ("a wheel dropped before its runtime", || {
+            let runtime = io_runtime();
+            let wheel = driven_by(&runtime);
+            runtime.block_on(wheel.sleep(ms(1))).unwrap();
+            drop(wheel);
+        }),
+        ("a wheel dropped after its runtime", || {
+            let runtime = io_runtime();
+            let wheel = driven_by(&runtime);
+            runtime.block_on(wheel.sleep(ms(1))).unwrap();
+            drop(runtime);
+        }),
+        ("a wheel with a timer left pending", || {
+            let runtime = io_runtime();
+            let wheel = driven_by(&runtime);
+            runtime.block_on(async {
+                wheel.sleep(ms(1)).await.unwrap();
+                tokio::spawn(wheel.sleep(DAY));
+                settle().await;
+            });
+        }),
+    ];
+    for (way, once) in ways {
+        assert_eq!(descriptors_kept_by(20, once), 0, "{way}");
+    }
+}
+
+/// A runtime with I/O, and so with descriptors.
+#[cfg(target_os = "linux")]
+fn io_runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+#[cfg(target_os = "linux")]
+fn driven_by(runtime: &Runtime) -> Wheel {
+    Wheel::builder().handle(runtime.handle().clone()).build().unwrap()
 }

@@ -1,6 +1,9 @@
 //! `Shared`: the state that the driver shares with the shards: how they reach it, which runtime drives, how it runs and how it ends.
 
-use std::sync::{Arc, OnceLock, Weak, atomic::AtomicBool};
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::{
     runtime::{self, Handle},
@@ -128,6 +131,23 @@ impl Shared {
         driving.or_else(|| self.handle())
     }
 
+    /// Called when the runtime of the driver has been shut down.
+    pub(super) fn driving_runtime_has_ended(&self) {
+        let driving = lock(&self.runtime).as_ref().map(Handle::id);
+        if self.handle().is_some_and(|handle| Some(handle.id()) == driving) {
+            self.handle_has_ended.store(true, Ordering::Relaxed);
+            self.forget_ended_handle();
+        }
+    }
+
+    /// Forgets the runtime that the wheel was given if it has been shut down and the wheel has no handle any more. Otherwise the
+    /// threads that used the wheel last would keep the resources of that runtime.
+    fn forget_ended_handle(&self) {
+        if self.handle_has_ended.load(Ordering::Relaxed) && self.may_retire() {
+            self.forget_handle();
+        }
+    }
+
     /// Forgets the runtime that the wheel was given, which has ended for good.
     pub(crate) fn forget_handle(&self) {
         let handle = lock(&self.handle).take();
@@ -137,6 +157,7 @@ impl Shared {
     /// Lets the driver end after the last timer, because every handle has been dropped.
     pub(crate) fn release_handles(&self) {
         self.shards().for_each(|shard| shard.release_handles());
+        self.forget_ended_handle();
         self.alarm.wake_task();
     }
 

@@ -34,10 +34,8 @@ impl Drive for Shared {
     }
 
     fn start(self: Arc<Self>) -> Result<(), SleepError> {
-        let Some(handle) = self.handle() else {
-            return start_on(&self, current_runtime);
-        };
-        if !self.handle_has_ended.load(Ordering::Relaxed) {
+        let has_ended = || self.handle_has_ended.load(Ordering::Relaxed);
+        if let Some(handle) = self.handle().filter(|_| !has_ended()) {
             let started = start_on(&self, || handle);
             if started.is_ok() {
                 return started;
@@ -45,8 +43,8 @@ impl Drive for Shared {
             self.handle_has_ended.store(true, Ordering::Relaxed);
         }
         match Handle::try_current() {
-            Ok(current) => start_on(&self, || current),
-            Err(_) => Err(SleepError::Shutdown),
+            Err(_) if has_ended() => Err(SleepError::Shutdown),
+            _ => start_on(&self, current_runtime),
         }
     }
 

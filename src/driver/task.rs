@@ -8,6 +8,7 @@
 use std::{
     sync::{Arc, Weak},
     task::Wake,
+    thread,
     time::Duration,
 };
 
@@ -61,6 +62,8 @@ pub(super) struct Guard {
     shared: Arc<Shared>,
     number: u64,
     woken: Arc<Notify>,
+    /// Whether the task ended by itself. Otherwise its runtime was shut down.
+    ended: bool,
 }
 
 impl Guard {
@@ -69,15 +72,17 @@ impl Guard {
             shared,
             number,
             woken,
+            ended: false,
         }
     }
 
     /// The driver's task, which lives as long as the driver.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let Guard {
             shared,
             number,
             woken,
+            ..
         } = &self;
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(async {
@@ -103,11 +108,15 @@ impl Guard {
             }
         })
         .await;
+        self.ended = true;
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if !self.ended && !thread::panicking() {
+            self.shared.driving_runtime_has_ended();
+        }
         self.shared.driver_has_gone(self.number);
         // A subscriber may panic here while the panic of another one unwinds.
         panics(|| events::driver_stopped(&self.shared.stats.name, self.number));

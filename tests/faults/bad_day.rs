@@ -586,7 +586,7 @@ fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_fre
 fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
     const CASCADING: usize = 100_000;
     const TASKS: usize = 100;
-    const TICKS_PER_WHEEL: u32 = 512;
+    const TICKS_PER_WHEEL: u32 = 256;
 
     real_runtime().block_on(async {
         let wheel = Wheel::builder()
@@ -603,8 +603,9 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
             .collect();
         cascading.iter_mut().for_each(register);
 
-        // While these are spread over the finest level.
-        let due = origin + round + 2 * wheel.tick_duration();
+        // Their bucket is spread over the finest level during the half round before it begins.
+        let begin = origin + round * 3 / 2;
+        let dues = [origin + round, begin - round / 4, begin].map(|due| due + 2 * wheel.tick_duration());
         let overdue = Arc::new(AtomicUsize::new(0));
         let woken = Arc::new(AtomicUsize::new(0));
         let counted = {
@@ -613,9 +614,9 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
                 woken.fetch_add(1, Ordering::SeqCst);
             })
         };
-        let mut sleeps = vec![wheel.sleep_until(due)];
-        register_for(&counted, &mut sleeps[0]);
-        for _ in 0..3 {
+        let mut sleeps: Vec<_> = dues.map(|due| wheel.sleep_until(due)).into();
+        sleeps.iter_mut().for_each(|sleep| register_for(&counted, sleep));
+        for due in dues.repeat(3) {
             let (wheel, counted) = (wheel.clone(), counted.clone());
             let elsewhere = thread::spawn(move || {
                 let mut sleep = wheel.sleep_until(due);
@@ -632,13 +633,13 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
         let busy: Vec<_> = (0..TASKS)
             .map(|_| {
                 let (overdue, woken) = (overdue.clone(), woken.clone());
-                let waiting = sleeps.len();
                 tokio::spawn(async move {
-                    while woken.load(Ordering::SeqCst) < waiting {
-                        if Instant::now() > due {
+                    // Four sleeps are due at each instant.
+                    while let Some(due) = dues.get(woken.load(Ordering::SeqCst) / 4) {
+                        if Instant::now() > *due {
                             overdue.fetch_add(1, Ordering::SeqCst);
                         }
-                        work_for(Duration::from_micros(100));
+                        work_for(Duration::from_micros(20));
                         tokio::task::yield_now().await;
                     }
                 })
@@ -659,8 +660,8 @@ fn a_cascade_puts_no_due_timer_behind_other_tasks_by_the_thousand() {
                 polls_while_a_cascade_keeps_sleeps_waiting(shards)
             })
         };
-        // A tick, with 100 tasks of 20 us, is 500 polls. While other processes have the core, the driver's slices end too soon: then
-        // it is played again.
+        // For each of the three instants, a tick and the millisecond of a pause are 550 polls of 20 us. While other processes have the
+        // core, the driver's slices end too soon, and then it is played again.
         let polls: Vec<_> = (0..3)
             .map(|_| polls())
             .take_while(|polls| *polls >= 3_000)

@@ -20,8 +20,8 @@ use std::{
 use tickwheel::{Sleep, Timeout, TimeoutError, Wheel};
 
 use support::{
-    DAY, SECOND, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker, make_tick, ms,
-    real_runtime, register_for,
+    DAY, SECOND, alive_tasks, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker,
+    make_tick, ms, real_runtime, register_for,
 };
 
 type Waiting = Timeout<Pending<()>>;
@@ -546,5 +546,25 @@ fn a_driver_that_ends_leaves_the_next_one_alone() {
         );
         sleep.await.unwrap();
         assert!(start.elapsed() >= ms(300));
+    });
+}
+
+/// Such a timer is not pending, so the driver of a wheel without a handle does not wait for its deadline.
+#[test]
+fn a_timer_kept_for_reuse_keeps_no_driver() {
+    real_runtime().block_on(async {
+        let wheel = wheel();
+        let (waker, _) = counting_waker();
+        let last = waiting(&wheel, DAY, &waker);
+        drop(waiting(&wheel, DAY, &waker));
+        drop(wheel);
+        let given_up = Instant::now() + 10 * SECOND;
+        tokio::time::sleep(ms(10)).await;
+        assert_eq!(alive_tasks(), 1, "the driver of the last timer");
+        drop(last);
+        while alive_tasks() > 0 {
+            assert!(Instant::now() < given_up, "the driver never ends");
+            tokio::time::sleep(ms(10)).await;
+        }
     });
 }

@@ -250,13 +250,15 @@ impl Shard {
                 Removal::Cancelled => state.counters.cancelled += 1,
             }
         }
-        if state.wheel.is_vacant() {
+        // Timers that are kept for reuse need no driver, and there is at most one in each slot.
+        let may_retire = || self.may_retire() && state.wheel.len() <= state.ledger.len();
+        if state.wheel.is_vacant() || may_retire() {
             self.vacated(state);
         }
         waker
     }
 
-    /// Called when the last cell was freed. Frees the memory of a grown arena, and wakes a driver that is no longer needed.
+    /// Called when the last timer may have left. Frees the memory of an empty arena, and wakes a driver that is no longer needed.
     #[inline]
     fn vacated(&self, state: MutexGuard<'_, State>) {
         self.unlock(state);

@@ -78,7 +78,7 @@ impl Ledger {
         kept.extend(self.0.iter().filter_map(|account| account.slot.look().0));
     }
 
-    #[cfg(all(test, loom))]
+    /// Returns the number of slots, each of which keeps one timer at most.
     pub(in crate::shard) fn len(&self) -> usize {
         self.0.len()
     }

@@ -135,3 +135,55 @@ impl Slot {
         Some(Key::from_number(number))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A slot whose counts are about to wrap.
+    fn slot(taken: u32, emptied: u32) -> Slot {
+        let version = Version(u64::from(emptied) << 32 | u64::from(taken));
+        Slot {
+            version: AtomicU64::new(version.0),
+            content: AtomicU64::new(Slot::nothing(version)),
+        }
+    }
+
+    #[test]
+    fn takes_are_counted_across_the_wrap_and_empty_the_slot() {
+        let slot = slot(u32::MAX - 2, 7);
+        let first = slot.version();
+        let number = NonZeroU32::new(5).unwrap();
+        for taken in 0..6 {
+            let version = slot.version();
+            assert_eq!(version.taken_since(first), taken);
+            assert_eq!(slot.look().0, None);
+            assert!(slot.put(number, version));
+            assert!(!slot.put(number, version), "the slot is full");
+            assert_eq!(slot.look().0, Some(number));
+            assert!(slot.take(version));
+            assert!(!slot.take(version), "it has been taken");
+        }
+        assert_eq!(
+            slot.version().0 >> 32,
+            8,
+            "the carry counts as an emptying, which only refuses a take"
+        );
+    }
+
+    #[test]
+    fn a_slot_is_emptied_across_the_wrap() {
+        let slot = slot(u32::MAX, u32::MAX);
+        let number = NonZeroU32::new(5).unwrap();
+        for _ in 0..3 {
+            let version = slot.version();
+            assert!(slot.put(number, version));
+            let (before, left) = slot.end_version();
+            assert!(before == version);
+            assert_eq!(left.map(Key::into_number), Some(number));
+            assert!(!slot.take(version), "the slot has been emptied since");
+            assert_eq!(slot.look().0, None);
+            assert_eq!(slot.version().taken_since(version), 0);
+        }
+    }
+}

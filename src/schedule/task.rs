@@ -266,6 +266,8 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 Poll::Ready(Err(error))
             }
             Progress::Started(task) => {
+                // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is
+                // borrowed for the poll, and a task that has started is on no roster and in no wheel.
                 let result = ready!(Pin::new(task).poll(cx));
                 state.progress = Progress::Reported;
                 Poll::Ready(result.map_err(ScheduleError::from))

@@ -133,3 +133,50 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
     shared.alarm.pause(number);
     Ok(())
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{pin::Pin, task::Wake, time::Duration};
+
+    use super::*;
+    use crate::{Sleep, Wheel};
+
+    /// When the count of drivers is exhausted, the generation carries no information. It must not be taken for "still pending",
+    /// as by a task that polls a timer of the previous driver with the same waker.
+    #[test]
+    fn timers_expire_under_however_many_drivers() {
+        struct Task;
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+        let waker = Waker::from(Arc::new(Task));
+        let poll = |sleep: &mut Sleep| {
+            let mut cx = Context::from_waker(&waker);
+            Pin::new(sleep).poll(&mut cx)
+        };
+        for drivers in [(1 << 20) - 4, u64::from(u32::MAX) - 3] {
+            let wheel = Wheel::builder().shards(1).build().unwrap();
+            lock(&wheel.parts.driver.slot).driver = drivers;
+            let mut left = None;
+            for _ in 0..8 {
+                // Each driver is on a runtime of its own, and on the real clock, because generations do not count on any other.
+                left = tokio_test::block_on(async {
+                    let tick = Duration::from_millis(1);
+                    // The driver has started before the sleep is polled.
+                    wheel.sleep(tick).await.unwrap();
+                    if let Some(mut sleep) = left {
+                        let mut ticks = 0;
+                        while poll(&mut sleep).is_pending() {
+                            assert!(ticks < 1_000, "it waits for ever");
+                            wheel.sleep(tick).await.unwrap();
+                            ticks += 1;
+                        }
+                    }
+                    let mut sleep = wheel.sleep(Duration::from_millis(3));
+                    assert!(poll(&mut sleep).is_pending());
+                    Some(sleep)
+                });
+            }
+        }
+    }
+}

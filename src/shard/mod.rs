@@ -3,7 +3,7 @@
 //! Rules:
 //!
 //! 1. No user code runs under a lock of this crate. Wakers are cloned before a lock is taken, and woken and dropped after it is released.
-//!    The only exception is a scheduled task's own lock, which its handle and its waker share.
+//!    The only exception is a scheduled task's own lock, which its handle and its waker share (`schedule/task.rs`).
 //! 2. Locks are taken in this order: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, its runtime, a shard's,
 //!    the alarm's. Under the alarm's lock, only Tokio's own locks are taken. No thread holds the locks of two shards.
 //! 3. A waker that is taken out of a shard is woken after the lock is released. A future that read an older value without the lock is
@@ -106,7 +106,6 @@ impl Shard {
                 clock,
                 incoming_from: Nanos::ZERO,
                 driver: 0,
-                attached: 0,
                 counters: Counters::default(),
                 ledger: Ledger::default(),
             }),

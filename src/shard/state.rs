@@ -22,8 +22,6 @@ pub(super) struct State {
     pub(super) incoming_from: Nanos,
     /// The number of the driver or, while there is none, of the previous one.
     pub(super) driver: u64,
-    /// How often a driver has attached, for [`Generation`]. A driver that has detached may attach again with the same number.
-    pub(super) attached: u32,
     pub(super) counters: Counters,
     /// The slots that keep timers of this shard for reuse.
     pub(super) ledger: Ledger,
@@ -60,7 +58,7 @@ impl State {
     #[inline]
     pub(super) fn until(&self, tick: Tick) -> Generation {
         match self.clock.source.is_real() {
-            true => Generation::of(self.attached, tick),
+            true => Generation::of(self.driver, tick),
             false => Generation::UNKNOWN,
         }
     }

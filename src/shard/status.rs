@@ -47,8 +47,8 @@ impl Status {
     }
 }
 
-/// How far a shard has come: how often a driver has attached to it, and the tick up to which its visits have begun to expire
-/// timers. Both are in one word, with the drivers above the tick, so that two generations can be compared.
+/// How far a shard has come: the number of its driver, and the tick up to which visits have begun to expire timers. Both are in
+/// one word, with the driver above the tick, so that two generations can be compared.
 ///
 /// A visit ends the generation: before it expires timers, it stores the tick up to which it will do so. A timer whose entry is
 /// due later than that is pending, and still has the waker that it was given.
@@ -60,7 +60,7 @@ impl Generation {
     /// 2^44 ticks, which are 557 years if a tick is a millisecond. A later tick counts as this one, in which case the timer takes
     /// the lock and is still right.
     const LAST_TICK: u64 = (1 << Self::TICK_BITS) - 1;
-    const LAST_ATTACHED: u32 = (1 << (u64::BITS - Self::TICK_BITS)) - 1;
+    const LAST_DRIVER: u64 = (1 << (u64::BITS - Self::TICK_BITS)) - 1;
 
     /// No timer outlasts this generation. It means that there is no driver, or that its clock is a test's, or that the shard is
     /// shut down.
@@ -71,11 +71,11 @@ impl Generation {
     /// Returns the generation of a tick. From about the millionth driver on, this is [`Generation::ENDED`], so that no number is
     /// used twice.
     #[inline]
-    pub(super) fn of(attached: u32, tick: Tick) -> Generation {
-        if attached >= Self::LAST_ATTACHED {
+    pub(super) fn of(driver: u64, tick: Tick) -> Generation {
+        if driver >= Self::LAST_DRIVER {
             return Generation::ENDED;
         }
-        Generation(u64::from(attached) << Self::TICK_BITS | tick.0.min(Self::LAST_TICK))
+        Generation(driver << Self::TICK_BITS | tick.0.min(Self::LAST_TICK))
     }
 
     #[inline]
@@ -85,7 +85,7 @@ impl Generation {
 
     /// Returns whether a timer that is pending until this generation is still pending, given that the shard has reached `now`.
     ///
-    /// This one comparison covers drivers too. The number of drivers is in the bits above the tick, so all generations of the
+    /// This one comparison covers drivers too. The driver's number is in the bits above the tick, so all generations of the
     /// next driver are larger. A thread that knows until when a timer is pending has already seen a generation of that timer's
     /// driver.
     #[inline]
@@ -282,6 +282,6 @@ mod tests {
             !far.outlasts(Generation::of(2, Tick::ZERO)),
             "a tick spills into the driver"
         );
-        assert_eq!(Generation::of(u32::MAX, Tick(1)), Generation::ENDED);
+        assert_eq!(Generation::of(u64::MAX, Tick(1)), Generation::ENDED);
     }
 }

@@ -36,7 +36,6 @@ impl Shard {
         }
         state.clock = clock;
         state.driver = driver;
-        state.attached = state.attached.saturating_add(1);
         state.mode = Mode::DOZING;
         let next = state.next_visit();
         self.plan_visit(&mut state, next);
@@ -104,7 +103,7 @@ impl Shard {
 
     /// Returns the generation to publish before timers up to `tick` expire.
     pub(super) fn generation_at(&self, state: &State, tick: Tick) -> Generation {
-        let next = Generation::of(state.attached, tick);
+        let next = Generation::of(state.driver, tick);
         match self.reuse.generation() {
             _ if !state.clock.source.is_real() => Generation::ENDED,
             Generation::ENDED => next,
@@ -190,8 +189,6 @@ impl State {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{future::Future, time::Duration};
-
     use tokio::time::Instant;
 
     use super::*;
@@ -209,45 +206,6 @@ mod tests {
             driver,
         };
         shard.visit(reading, begins, batch, &mut Wakers::default())
-    }
-
-    /// When the count of drivers is exhausted, the generation carries no information. It must not be taken for "still pending",
-    /// as by a task that polls a timer of the previous driver with the same waker.
-    #[test]
-    fn timers_expire_under_however_many_drivers() {
-        struct Task;
-        impl std::task::Wake for Task {
-            fn wake(self: std::sync::Arc<Self>) {}
-        }
-        let waker = Waker::from(std::sync::Arc::new(Task));
-        let poll = |sleep: &mut crate::Sleep| {
-            let mut cx = std::task::Context::from_waker(&waker);
-            std::pin::Pin::new(sleep).poll(&mut cx)
-        };
-        for attached in [(1 << 20) - 4, u32::MAX - 3] {
-            let wheel = Wheel::builder().shards(1).build().unwrap();
-            lock(&wheel.shard().state).attached = attached;
-            let mut left = None;
-            for _ in 0..8 {
-                // Each driver is on a runtime of its own, and on the real clock, because generations do not count on any other.
-                left = tokio_test::block_on(async {
-                    let tick = Duration::from_millis(1);
-                    // The driver has started before the sleep is polled.
-                    wheel.sleep(tick).await.unwrap();
-                    if let Some(mut sleep) = left {
-                        let mut ticks = 0;
-                        while poll(&mut sleep).is_pending() {
-                            assert!(ticks < 1_000, "it waits for ever");
-                            wheel.sleep(tick).await.unwrap();
-                            ticks += 1;
-                        }
-                    }
-                    let mut sleep = wheel.sleep(Duration::from_millis(3));
-                    assert!(poll(&mut sleep).is_pending());
-                    Some(sleep)
-                });
-            }
-        }
     }
 
     /// A driver's runtime ends in the middle of its turn, and the next driver starts with the same clock. Where a bucket has to

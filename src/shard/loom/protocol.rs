@@ -258,7 +258,7 @@ fn a_driver_that_goes_has_every_future_look_for_another() {
         let mut wakers = Wakers::default();
         world.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        world.shard.attach(world.clock, 1);
+        world.attach_next_driver();
         world.drive(|| sleepers.are_done());
         assert_eq!(world.usage().pending, 0);
     });

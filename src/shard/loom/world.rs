@@ -56,6 +56,8 @@ pub(super) struct Model {
     pub(super) bell: Bell,
     start: Instant,
     pub(super) tick: AtomicU64,
+    /// The number of the driver. Not one of loom's atomics, because it adds nothing to what is modelled.
+    pub(super) driver: std::sync::atomic::AtomicU64,
 }
 
 impl Drive for Model {
@@ -130,6 +132,7 @@ impl World {
             bell: Bell::new(),
             start,
             tick: AtomicU64::new(0),
+            driver: std::sync::atomic::AtomicU64::new(1),
         });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
@@ -212,7 +215,7 @@ impl World {
         Reading {
             now: self.clock.wheel_time(self.model.now()),
             source: self.clock.source,
-            driver: 1,
+            driver: self.model.driver.load(Ordering::Relaxed),
         }
     }
 
@@ -234,7 +237,12 @@ impl World {
         let mut wakers = Wakers::default();
         self.shard.detach(Nanos::ZERO, &mut wakers);
         wakers.due.drain(..).for_each(Waker::wake);
-        self.shard.attach(self.clock, 1);
+        self.attach_next_driver();
+    }
+
+    pub(super) fn attach_next_driver(&self) {
+        let next = self.model.driver.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shard.attach(self.clock, next);
     }
 
     /// Polls a timer until it completes, as its task does.

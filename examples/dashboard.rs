@@ -108,7 +108,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // Of 256 ticks, so that one sees it turn: a round of the finest level takes 2.56 s. Some of a burst of reports find no room.
+    // Of 256 ticks, so that one sees it turn: a round of the finest level takes 256 ms. Some of a burst of reports find no room.
     let builder = Wheel::builder().ticks_per_wheel(256).levels(3);
     let wheel = builder.max_pending(CONNECTIONS + 1_400).build()?;
     for (label, period, some, limit, answer) in [

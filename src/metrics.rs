@@ -50,7 +50,7 @@ pub struct Metrics {
     /// The number of visits that gave each timeout started since the previous such visit its deadline. Only a busy shard gets
     /// these visits, every 10 ms, or every tick if that is longer.
     pub full_visits: u64,
-    /// The number of visits that only woke the tasks of due timers, in busy and in dozing shards.
+    /// The number of visits that only woke the tasks of due timers and moved timers to finer levels, in busy and in dozing shards.
     pub light_visits: u64,
     /// The number of times a shard went from a full visit at every cadence to dozing.
     pub dozes: u64,

@@ -20,6 +20,61 @@ use crate::{
 /// The values of the label `within`, one for each element of a snapshot's horizon.
 const WITHIN: [&str; 9] = ["tick", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "later"];
 
+type Value = fn(&Metrics) -> u64;
+
+/// The counters of [`Metrics`]: the name and description of each, and its value.
+const COUNTERS: [(&str, &str, Value); 11] = [
+    ("tickwheel_registered_total", "Timers registered.", |metrics| {
+        metrics.registered
+    }),
+    (
+        "tickwheel_expired_total",
+        "Timers that reached their deadline while pending.",
+        |metrics| metrics.expired,
+    ),
+    (
+        "tickwheel_cancelled_total",
+        "Timers cancelled before their deadline.",
+        |metrics| metrics.cancelled,
+    ),
+    (
+        "tickwheel_rejected_total",
+        "Timers refused because the wheel was full.",
+        |metrics| metrics.rejected,
+    ),
+    (
+        "tickwheel_cascaded_total",
+        "Moves of a timer to a finer level.",
+        |metrics| metrics.cascaded,
+    ),
+    (
+        "tickwheel_ticks_total",
+        "Turns of the driver at a later tick than the turn before.",
+        |metrics| metrics.ticks,
+    ),
+    ("tickwheel_wakeups_total", "Wake-ups of the driver.", |metrics| {
+        metrics.wakeups
+    }),
+    (
+        "tickwheel_full_visits_total",
+        "Visits to a shard that gave deadlines to its new timeouts.",
+        |metrics| metrics.full_visits,
+    ),
+    (
+        "tickwheel_light_visits_total",
+        "Visits to a shard that only expired and moved timers.",
+        |metrics| metrics.light_visits,
+    ),
+    (
+        "tickwheel_dozes_total",
+        "Times that a shard began to doze.",
+        |metrics| metrics.dozes,
+    ),
+    ("tickwheel_panics_total", "Panics caught in wakers.", |metrics| {
+        metrics.panics
+    }),
+];
+
 impl Wheel {
     /// Returns a reporter, which exports the wheel's metrics to the recorder of the `metrics` facade.
     ///
@@ -59,6 +114,8 @@ impl Wheel {
 /// | `tickwheel_cascaded_total` | counter | timers | moves of a timer from a coarser level to a finer one |
 /// | `tickwheel_ticks_total` | counter | turns | turns of the driver that found a later tick than the turn before |
 /// | `tickwheel_wakeups_total` | counter | times | times the driver woke |
+/// | `tickwheel_full_visits_total` | counter | visits | visits to a busy shard that gave its new timeouts their deadlines |
+/// | `tickwheel_light_visits_total` | counter | visits | visits to a shard that only expired timers and moved them to finer levels |
 /// | `tickwheel_dozes_total` | counter | times | times a shard began to doze |
 /// | `tickwheel_panics_total` | counter | panics | panics caught in wakers |
 /// | `tickwheel_shards` | gauge | shards | shards by the label `mode`: `driverless`, `dozing`, `ticking`, `shutdown` |
@@ -102,45 +159,15 @@ impl MetricsReporter {
     /// tickwheel::Wheel::new().metrics_reporter().describe();
     /// ```
     pub fn describe(&self) {
+        for (name, description, _) in COUNTERS {
+            describe_counter!(name, Unit::Count, description);
+        }
         describe_gauge!("tickwheel_pending", Unit::Count, "Timers pending in the wheel.");
         describe_gauge!(
             "tickwheel_due",
             Unit::Count,
             "Pending timers, by the time until their deadline."
         );
-        describe_counter!("tickwheel_registered_total", Unit::Count, "Timers registered.");
-        describe_counter!(
-            "tickwheel_expired_total",
-            Unit::Count,
-            "Timers that reached their deadline while pending."
-        );
-        describe_counter!(
-            "tickwheel_cancelled_total",
-            Unit::Count,
-            "Timers cancelled before their deadline."
-        );
-        describe_counter!(
-            "tickwheel_rejected_total",
-            Unit::Count,
-            "Timers refused because the wheel was full."
-        );
-        describe_counter!(
-            "tickwheel_cascaded_total",
-            Unit::Count,
-            "Moves of a timer to a finer level."
-        );
-        describe_counter!(
-            "tickwheel_ticks_total",
-            Unit::Count,
-            "Turns of the driver at a later tick than the turn before."
-        );
-        describe_counter!("tickwheel_wakeups_total", Unit::Count, "Wake-ups of the driver.");
-        describe_counter!(
-            "tickwheel_dozes_total",
-            Unit::Count,
-            "Times that a shard began to doze."
-        );
-        describe_counter!("tickwheel_panics_total", Unit::Count, "Panics caught in wakers.");
         describe_gauge!("tickwheel_shards", Unit::Count, "Shards, by how they are driven.");
         describe_gauge!(
             "tickwheel_arena_bytes",
@@ -284,16 +311,10 @@ impl MetricsReporter {
 }
 
 fn report_metrics(metrics: &Metrics, name: &Label) {
+    for (counter, _, value) in COUNTERS {
+        counter!(counter, vec![name.clone()]).absolute(value(metrics));
+    }
     gauge!("tickwheel_arena_bytes", vec![name.clone()]).set(metrics.arena_bytes as f64);
-    counter!("tickwheel_registered_total", vec![name.clone()]).absolute(metrics.registered);
-    counter!("tickwheel_expired_total", vec![name.clone()]).absolute(metrics.expired);
-    counter!("tickwheel_cancelled_total", vec![name.clone()]).absolute(metrics.cancelled);
-    counter!("tickwheel_rejected_total", vec![name.clone()]).absolute(metrics.rejected);
-    counter!("tickwheel_cascaded_total", vec![name.clone()]).absolute(metrics.cascaded);
-    counter!("tickwheel_ticks_total", vec![name.clone()]).absolute(metrics.ticks);
-    counter!("tickwheel_wakeups_total", vec![name.clone()]).absolute(metrics.wakeups);
-    counter!("tickwheel_dozes_total", vec![name.clone()]).absolute(metrics.dozes);
-    counter!("tickwheel_panics_total", vec![name.clone()]).absolute(metrics.panics);
 }
 
 fn report_pending(snapshot: &Snapshot, name: &Label) {

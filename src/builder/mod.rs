@@ -19,6 +19,8 @@ pub use error::BuildError;
 impl Wheel {
     /// Creates a wheel with 1 ms ticks, 512 ticks per wheel, 4 levels and no limit on pending timers.
     ///
+    /// The levels span 99 days. A timer that is further away is as precise, but is looked at once every 99 days until it is due.
+    ///
     /// # Examples
     ///
     /// ```

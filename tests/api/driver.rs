@@ -72,7 +72,7 @@ async fn an_hours_sleep_costs_a_handful_of_visits() {
         "auto-advance went to the deadline and not beyond"
     );
     let visits = wheel.metrics().wakeups;
-    assert!(visits <= 6, "{visits} visits for 360,000 ticks");
+    assert!(visits <= 6, "{visits} visits for 3,600,000 ticks");
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,9 +36,11 @@ mod ready_tasks;
 
 use ready_tasks::{ReadyTasks, work_for};
 
-const SCENES: [&str; 12] = [
+const SCENES: [&str; 14] = [
     "storm",
     "storm-two",
+    "storm-timeouts",
+    "storm-two-timeouts",
     "ready-tasks",
     "ready-tasks-two",
     "schedule",
@@ -128,8 +130,10 @@ fn main() {
 fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
     let lateness = Lateness::default();
     match scene {
-        "storm" => storm(&timers, &lateness, current_thread()),
-        "storm-two" => storm(&timers, &lateness, multi_thread(2)),
+        "storm" => storm(&timers, [&lateness, &Lateness::default()], current_thread()),
+        "storm-two" => storm(&timers, [&lateness, &Lateness::default()], multi_thread(2)),
+        "storm-timeouts" => storm(&timers, [&Lateness::default(), &lateness], current_thread()),
+        "storm-two-timeouts" => storm(&timers, [&Lateness::default(), &lateness], multi_thread(2)),
         "ready-tasks" => play_ready_tasks(&timers, &lateness, current_thread(), false),
         "ready-tasks-two" => play_ready_tasks(&timers, &lateness, multi_thread(2), true),
         "schedule" => blocked(&timers, &lateness, |timers| {
@@ -273,17 +277,19 @@ fn play_ready_tasks<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime
 }
 
 /// 20,000 tasks of one thread, or of two workers, whose timeouts elapse all the time; sleeps of other threads meanwhile.
-fn storm<T: Timers>(timers: &T, lateness: &Lateness, runtime: Runtime) {
+fn storm<T: Timers>(timers: &T, [of_sleeps, of_timeouts]: [&Lateness; 2], runtime: Runtime) {
     const STORMING: usize = 20_000;
     let over = Arc::new(AtomicBool::new(false));
     let begun = Instant::now();
-    let others = sleepers(timers, lateness, &runtime, &over);
+    let others = sleepers(timers, of_sleeps, &runtime, &over);
     runtime.block_on(async {
         let storm = (0..STORMING).map(|_| {
-            let (timers, over) = (timers.clone(), over.clone());
+            let (timers, of_timeouts, over) = (timers.clone(), of_timeouts.clone(), over.clone());
             tokio::spawn(async move {
                 while begun.elapsed() < Duration::from_secs(4) {
+                    let due = Instant::now() + ms(50);
                     assert!(timers.timeout(ms(50), pending::<()>()).await.is_err());
+                    of_timeouts.record(due);
                     work_for(Duration::from_micros(5));
                 }
                 over.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What 100,000 pending timers cost while nothing happens: `idle [--timers N] [--seconds N] [--rounds N]`.
+//! The cost of pending timers while nothing happens: `idle [--timers N] [--seconds N] [--rounds N]`. A single timer is an hour away.
 
 use std::{
     future::Future,
@@ -59,7 +59,11 @@ fn idle<F: Future>(
     let cx = &mut Context::from_waker(Waker::noop());
     let mut sleeps = Vec::with_capacity(timers);
     for _ in 0..timers {
-        let mut sleep = Box::pin(make(Durations::Random.draw(&mut random)));
+        let duration = match timers {
+            1 => Duration::from_secs(3_600),
+            _ => Durations::Random.draw(&mut random),
+        };
+        let mut sleep = Box::pin(make(duration));
         assert!(sleep.as_mut().poll(cx).is_pending());
         sleeps.push(sleep);
     }

@@ -313,7 +313,7 @@ fn draw_lag(servers: &[Vec<Option<f64>>]) -> String {
         (
             "bad",
             "no CPU left",
-            ["It stays above two ticks: more", "work than the cores can do."],
+            ["It stays above 20 ms: more", "work than the cores can do."],
         ),
     ];
     let mut svg = begin(
@@ -324,7 +324,7 @@ fn draw_lag(servers: &[Vec<Option<f64>>]) -> String {
     line(
         &mut svg,
         format_args!(
-            "<text class=\"soft\" x=\"736\" y=\"34\" text-anchor=\"end\">ticks of 10 ms, the latest of each {} ms, logarithmic</text>",
+            "<text class=\"soft\" x=\"736\" y=\"34\" text-anchor=\"end\">ticks of 1 ms, the latest of each {} ms, logarithmic</text>",
             APART.as_millis()
         ),
     );
@@ -373,7 +373,7 @@ fn draw_lag(servers: &[Vec<Option<f64>>]) -> String {
             line(
                 &mut svg,
                 format_args!(
-                    "<text class=\"bad\" x=\"76\" y=\"{:.1}\" font-size=\"11\">two ticks</text>",
+                    "<text class=\"bad\" x=\"76\" y=\"{:.1}\" font-size=\"11\">20 ms</text>",
                     two - 5.0
                 ),
             );

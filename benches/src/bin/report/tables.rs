@@ -43,9 +43,14 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 
 /// The scenes of a bad day, by their names in `bad-day`.
-const SCENES: [(&str, &str); 12] = [
-    ("storm", "20,000 timeouts of one thread elapse over and over"),
+const SCENES: [(&str, &str); 14] = [
+    (
+        "storm",
+        "sleeps while 20,000 timeouts of one thread elapse over and over",
+    ),
     ("storm-two", "the same on two workers"),
+    ("storm-timeouts", "those timeouts themselves, on one thread"),
+    ("storm-two-timeouts", "the same on two workers"),
     (
         "ready-tasks",
         "20,000 tasks of one thread are always ready, most in the global queue",
@@ -216,6 +221,7 @@ pub fn table(name: &str, measured: &Measured) -> Option<String> {
                 ("seconds", "seconds"),
                 ("cpu_ms", "CPU ms"),
                 ("switches", "context switches"),
+                ("wakeups", "wake-ups of the driver"),
             ],
         ),
         "trickle" => programs(
@@ -747,9 +753,8 @@ fn reach(measured: &Measured) -> String {
             most,
         );
     }
-    let (timeouts, sleeps): (Vec<_>, Vec<_>) = SCENES
-        .iter()
-        .partition(|(scene, _)| ["timeout", "storm", "storm-two"].contains(scene));
+    let (timeouts, sleeps): (Vec<_>, Vec<_>) =
+        SCENES.iter().partition(|(scene, _)| scene.ends_with("-timeouts"));
     for (what, scenes, most) in [
         ("sleeps on a bad day: maximum", sleeps, 5.0),
         ("timeouts on a bad day: maximum", timeouts, 15.0),

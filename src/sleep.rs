@@ -189,7 +189,7 @@ impl Sleep {
     ///
     /// A later deadline costs one store: the timer stays in its bucket, and is re-armed when its old deadline comes. An earlier
     /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
-    /// the wheel has already reached it. A sleep that had completed must be polled again to wait for the new deadline.
+    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline.
     ///
     /// # Examples
     ///

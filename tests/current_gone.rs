@@ -1,4 +1,4 @@
-//! A process of its own, which counts every byte: of runtimes that have gone, their current wheels leave nothing.
+//! The current wheels of runtimes that have ended leave no memory behind. A process of its own, because it counts every byte.
 
 mod support;
 

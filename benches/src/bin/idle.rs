@@ -1,4 +1,4 @@
-//! What 100,000 pending timers cost while nothing happens: `idle [--timers N] [--seconds N] [--rounds N]`.
+//! What 100,000 pending timers cost while nothing else happens: `idle [--timers N] [--seconds N] [--rounds N]`.
 
 use std::{
     future::Future,

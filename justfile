@@ -32,6 +32,6 @@ loom:
 fuzz seconds="30":
     cargo +nightly fuzz run timing_wheel -- -max_total_time={{ seconds }}
 
-# All that CI does.
-ci:
-    .ci/run
+# What every change must pass; `just ci all` for everything that the workflow runs for a change on Linux.
+ci *arguments:
+    .ci/run {{ arguments }}

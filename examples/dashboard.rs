@@ -1,14 +1,14 @@
-//! A wheel to look at: its buckets, what is due when, how late the driver comes, and how much time timeouts had left.
+//! A page that shows a running wheel: its buckets, when its timers are due, the driver's lag, and the headroom of timeouts.
 //!
-//! The load is made up. One label's timeout is too tight, one too lax, one right. One waits for a peer that hangs. Bursts of
+//! The load is simulated. One label's timeout is too tight, one too lax, one right, and one waits for a peer that hangs. Bursts of
 //! reports meet a full wheel. Twice a minute everything stalls.
 //!
 //! ```text
 //! cargo run --release -p examples --bin dashboard -- --seconds 600
 //!
-//! --seconds N     ends after N seconds; 60, unless told otherwise
-//! --port N        serves on that port; on a free one, unless told otherwise
-//! --label NAME    one more label, with a timeout that is right
+//! --seconds N     ends after N seconds, 60 by default
+//! --port N        serves on that port, a free one by default
+//! --label NAME    adds a label, with a timeout that is right
 //! ```
 
 use std::{collections::VecDeque, convert::Infallible, env, error::Error, ops::Range, thread};

@@ -1,7 +1,7 @@
-//! Three services in a row, and a budget of 300 ms at the edge. The one in the middle is slow now and then. The table shows what each
-//! does for requests that nobody waits for any more, without and with the budget passed on.
+//! Three services in a row, and a budget of 300 ms at the edge. The one in the middle is sometimes slow. The table shows how much work
+//! each does for requests that nobody waits for any more, with and without the budget being passed on.
 //!
-//! Each service hands its work to a task, as one with a queue does. So a caller that hangs up does not end it.
+//! Each service hands its work to a task, as one with a queue does, so a caller that hangs up does not end it.
 //!
 //! ```text
 //! cargo run --release -p examples --bin deadlines

@@ -1,7 +1,7 @@
-//! Ten thousand peers, each with a heartbeat, and with an idle timer that notices when the beats stop.
+//! Ten thousand peers, each with a heartbeat, and an idle timer that notices when the beats stop.
 //!
-//! Without jitter, peers that start together beat together for ever, and all the work of a period falls on a tick or
-//! two. With jitter it spreads over the period. A bar chart shows the one and the other, tick by tick.
+//! Without jitter, peers that start together beat together forever, and all the work of a period falls on one or two ticks. With jitter it
+//! spreads over the period. A bar chart shows both, tick by tick.
 //!
 //!     cargo run --release -p examples --bin heartbeats
 

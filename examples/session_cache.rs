@@ -1,5 +1,5 @@
-//! A cache of sessions over TCP: each has a time to live, a touch gives it another, and who does not come back is forgotten.
-//! A client stores a few, touches one, and looks what is left; then the program ends.
+//! A cache of sessions over TCP. Each session has a time to live, a touch renews it, and an expired session is removed. A client stores a
+//! few, touches one, and looks at what is left; then the program ends.
 //!
 //! ```text
 //! cargo run --release -p examples --bin session_cache
@@ -8,7 +8,7 @@
 //! GET name                        the value, or NONE
 //! TOUCH name milliseconds         OK, or NONE
 //! DEL name                        OK, or NONE
-//! LEN                             how many there are
+//! LEN                             the number of sessions
 //! ```
 
 use std::{collections::HashMap, io, time::Duration};

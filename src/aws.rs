@@ -13,7 +13,7 @@ use crate::wheel::Wheel;
 /// starts one sleep for each timeout of each request, and cancels nearly all of them.
 ///
 /// The SDK cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so no request
-/// times out early. The guide lists the behaviour of each integration under "When the wheel refuses".
+/// times out early. The guide lists the behaviour of each integration under "Handle refusals".
 ///
 /// Only the sleeps move to the wheel. A client still reads the time of day from its `time_source`.
 ///

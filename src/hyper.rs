@@ -15,7 +15,7 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 /// has paused.
 ///
 /// hyper cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so connections
-/// keep their timeouts. The guide lists the behaviour of each integration under "When the wheel refuses".
+/// keep their timeouts. The guide lists the behaviour of each integration under "Handle refusals".
 ///
 /// # Cancellation
 ///

@@ -1,4 +1,4 @@
-//! What a timer costs in allocations, counted by the allocator itself.
+//! The allocations of a timer, counted by the allocator itself.
 
 mod support;
 

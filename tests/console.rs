@@ -1,4 +1,4 @@
-//! Feature `console`: sleeps and timeouts tell tokio-console what it reads of a resource, in that order.
+//! Feature `console`: sleeps and timeouts emit what tokio-console reads of a resource, in the order that it expects.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! A process of its own, which counts every byte and every file descriptor: of runtimes that have gone, wheels leave nothing.
+//! Wheels leave no memory and no file descriptors behind of runtimes that have ended. A process of its own, because it counts every
+//! byte and every descriptor.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A process of its own, for what a process tells only once.
+//! The warning about too many wheels. A process of its own, because each process emits it once.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
-//! In a shard that ticks, the next timeout of a task may take over the timer of the one cancelled before. Nobody should
-//! notice: not the counters, nor the limit, nor the time at which it elapses, nor whose task it wakes.
+//! In a ticking shard, the next timeout of a task may take over the timer of the one cancelled before. That must not be observable in the
+//! counters, the limit, the time at which a timeout elapses, or the task that is woken.
 //!
-//! All of it is on the real clock, by which alone a shard ticks.
+//! All of it runs on the real clock, because a shard ticks only there.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A process of its own, for the settings that a process is given once: `Builder::set_default`.
+//! `Builder::set_default`. A process of its own, because the default is set once per process.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A suspended process: what became due meanwhile is made up for in one visit.
+//! A suspended process: all timers that became due in the meantime are expired in one visit.
 #![cfg(target_os = "linux")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! What a wheel tells `tracing`, and that it tells nothing of timers.
+//! Feature `tracing`: events about the wheel, and none about individual timers.
 
 mod support;
 

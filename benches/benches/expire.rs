@@ -1,4 +1,4 @@
-//! What does a timer cost that expires, in CPU time from its making to its end?
+//! What does a timer that expires cost, in CPU time from its creation to its expiry?
 
 use std::{hint::black_box, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What does it cost to move a pending timer to a later instant: one that is hot, and one of a million at random?
+//! What does it cost to move a pending timer to a later instant: a single one that is in the cache, and a random one of a million?
 
 use std::cell::OnceCell;
 

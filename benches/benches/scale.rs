@@ -1,4 +1,4 @@
-//! What does it cost to register and cancel a timer when many others wait?
+//! What does it cost to register and cancel a timer while many others are pending?
 
 use std::{cell::OnceCell, env};
 

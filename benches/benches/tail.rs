@@ -1,8 +1,8 @@
-//! How long may one visit of the structure alone take: when 100,000 timers expire at one tick, and when a million cascade?
+//! How long can one visit of the data structure take on its own: when 100,000 timers expire at one tick, and when a million cascade?
 //! `cargo bench -p tickwheel-benches --bench tail [-- --rounds N]` prints a line for each.
 //!
-//! A visit is the least that the structure does at a time: a batch of 256 where it knows bounds, one timer of a `DelayQueue`, and
-//! else all that a tick asks for.
+//! A visit is the smallest unit of work that the structure offers: a batch of 256 where it has bounds, one timer of a `DelayQueue`, and
+//! otherwise all the work of a tick.
 
 #[path = "timing_wheel/structures.rs"]
 #[allow(dead_code)]

@@ -1,4 +1,4 @@
-//! What does a timeout cost around a future that is ready at once, and around one that waits once, on 1 to 8 workers?
+//! What does a timeout cost around a future that is ready at once, and around one that is pending once, on 1 to 8 workers?
 
 use std::hint::black_box;
 

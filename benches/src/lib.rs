@@ -1,4 +1,4 @@
-//! What the benchmarks and the programs share: the peers, the work they are given, and how it is measured.
+//! The parts that the benchmarks and programs share: the peers, their work, and how it is measured.
 
 pub mod children;
 pub mod durations;

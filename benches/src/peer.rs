@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The timer implementations under comparison.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What the kernel says of this process.
+//! What the kernel reports about this process.
 
 use std::{fs, time::Duration};
 

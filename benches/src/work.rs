@@ -1,8 +1,8 @@
-//! The work that peers are given: each kind in the peer's own words, and as alike as those allow.
+//! The work that peers are given. Each kind is written with the peer's own API, and as alike as the APIs allow.
 //!
-//! Futures are polled by hand inside a task of a multi-thread runtime, with that task's waker: what is measured is the
-//! timer, not the scheduler. A task keeps its worker until it is done; there is always one worker more than there are
-//! tasks, and it runs Tokio's timer driver and the wheel's.
+//! Futures are polled by hand inside a task of a multi-thread runtime, with that task's waker, so the timer is measured and not the
+//! scheduler. A task keeps its worker until it is done. There is always one worker more than there are tasks, and it runs Tokio's timer
+//! driver and the wheel's.
 
 use std::{
     future::{Future, poll_fn, ready},

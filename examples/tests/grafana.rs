@@ -1,5 +1,5 @@
-//! docs/grafana.json and docs/grafana-alerts.json ask for nothing that the feature `metrics` does not export: each query's names,
-//! labels and their values are looked up in what Prometheus' exporter renders.
+//! docs/grafana.json and docs/grafana-alerts.json query only what the feature `metrics` exports: the names, labels and label values of each
+//! query are looked up in the output of Prometheus' exporter.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

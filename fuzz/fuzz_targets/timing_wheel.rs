@@ -1,4 +1,4 @@
-//! The pure wheel against the model that its property tests use: `cargo +nightly fuzz run timing_wheel`.
+//! The timing wheel against the model that its property tests use: `cargo +nightly fuzz run timing_wheel`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The shard and what it is made of, and the driver's alarm, to be model-checked: see `src/shard/loom/` and `src/driver/loom/`.
+//! The shard with its parts, and the driver's alarm, for model checking: see `src/shard/loom/` and `src/driver/loom/`.
 #![cfg(all(test, loom))]
 #![allow(dead_code, unused_imports)]
 

@@ -1,5 +1,5 @@
-//! Three processes, one leader by lease. The leader is stopped (SIGSTOP), another takes over, the first goes on (SIGCONT) and finds
-//! out. Then the leader is killed. What happens is printed as a timeline.
+//! Three processes elect a leader with a lease. The leader is suspended (SIGSTOP), another process takes over, and the first resumes
+//! (SIGCONT) and finds that it has lost the lease. Then the leader is killed. A timeline shows the events.
 //!
 //! ```text
 //! cargo run --release -p tickwheel-redis --example leader

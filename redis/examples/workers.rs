@@ -1,8 +1,8 @@
-//! The main example: delayed jobs on three worker processes, one of which is killed half way, on a server that is restarted.
+//! Delayed jobs on three worker processes, one of which is killed halfway, on a server that is restarted.
 //!
-//! It starts its own server with an append-only file that is written before each answer (`--redis URL` takes one that is there,
-//! and does not restart it), schedules jobs with delays of up to two seconds, shows how it goes, and ends with one table. It fails
-//! when a job that was acknowledged is not done, or one is delivered twice that no lost lease explains.
+//! It starts a server of its own whose append-only file is written before each answer (`--redis URL` uses a running one and does not
+//! restart it), schedules jobs with delays of up to two seconds, shows the progress, and ends with one table. It fails if an acknowledged
+//! job is not done, or if a job is delivered twice without a lost lease that explains it.
 //!
 //!     cargo run --release -p tickwheel-redis --example workers -- --jobs 50000 --seconds 20 --workers 3
 

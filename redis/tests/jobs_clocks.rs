@@ -1,4 +1,4 @@
-//! Delayed jobs of clients whose clocks are wrong by an hour.
+//! Delayed jobs of clients whose clocks are off by an hour.
 
 use std::{
     thread,

@@ -1,4 +1,4 @@
-//! Delayed jobs of which Redis has lost a key, or at whose keys something else is: evicted, deleted, restored from an old backup.
+//! Delayed jobs whose keys Redis has lost or replaced: evicted, deleted, or restored from an old backup.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Delayed jobs where replies get lost, and Redis is away, stopped, restarted, full, or not as it should be.
+//! Delayed jobs while replies get lost, and while Redis is unreachable, suspended, restarted, full or misconfigured.
 
 use std::time::{Duration, Instant};
 

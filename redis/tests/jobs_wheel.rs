@@ -1,4 +1,4 @@
-//! The wheel's part in delayed jobs: what is held on it, and what Redis is not asked.
+//! The wheel's part in delayed jobs: which jobs are held on it, and which requests it saves.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Leases on a real server, with faults between every two messages.
+//! Leases on a real server, with faults injected between any two messages.
 
 mod support;
 

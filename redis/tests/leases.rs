@@ -1,4 +1,4 @@
-//! Leases: one holder at a time, tokens that grow, renewal, errors.
+//! Leases: one holder at a time, growing tokens, renewal, errors.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Lost: a holder hears by the end of its lease, whatever Redis and the network do.
+//! `lost()`: it completes by the end of the lease, whatever Redis and the network do.
 
 mod support;
 

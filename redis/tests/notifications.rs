@@ -1,4 +1,4 @@
-//! Notifications: a hint that wakes who waits, and that nobody depends on.
+//! Notifications wake waiting tasks early, and nothing depends on their arrival.
 
 mod support;
 

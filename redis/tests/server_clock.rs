@@ -1,4 +1,4 @@
-//! Leases and delayed jobs of a Redis whose clock is set.
+//! Leases and delayed jobs on a Redis whose clock is changed.
 
 mod support;
 

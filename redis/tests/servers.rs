@@ -1,4 +1,4 @@
-//! The servers of the tests are what they are said to be, and go when they should.
+//! The servers started by the tests behave as documented, and end with the test.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! A Redis that has gone back to what it was a moment ago, as a failover to a replica that lags, or a restart from an old file: what
-//! was acknowledged in that moment is lost. docs/guarantees.md says so; what is left has to be in order.
+//! A Redis that has gone back to an earlier state, through a failover to a lagging replica or a restart from an old file. Whatever was
+//! acknowledged after that state is lost, as docs/guarantees.md says; the rest has to be consistent.
 
 mod support;
 

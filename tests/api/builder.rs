@@ -1,4 +1,4 @@
-//! `Builder` and `BuildError`: every limit, and what the wheel says of its settings.
+//! `Builder` and `BuildError`: every limit, and the settings that the wheel reports.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! The wheel of the runtime that one is in.
+//! The wheel of the current runtime.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! Scopes with a deadline: nesting, shields, tasks, panics, and what is dropped when.
+//! Scopes with a deadline: nesting, shields, tasks, panics, and what is dropped at which point.
 
 use crate::support;
 

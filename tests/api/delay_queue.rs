@@ -1,4 +1,4 @@
-//! `DelayQueue`: order, waking, keys, what is far away, wheels that refuse, and a plain model beside it.
+//! `DelayQueue`: order, wake-ups, keys, distant deadlines, refusals by the wheel, and a comparison with a simple model.
 
 use crate::support;
 

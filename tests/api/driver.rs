@@ -1,4 +1,4 @@
-//! The driver: lazy, replaced when its runtime goes, right on every clock, deaf to what wakers do.
+//! The driver: started on demand, replaced when its runtime ends, correct on every clock, and unaffected by wakers.
 
 // Futures that outlive their runtime are what many of these tests are about.
 #![allow(clippy::async_yields_async)]

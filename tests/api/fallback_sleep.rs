@@ -1,4 +1,4 @@
-//! `Wheel::sleep_or_tokio`: the wheel's while it has room, Tokio's where it refuses.
+//! `Wheel::sleep_or_tokio`: on the wheel while it accepts timers, on Tokio's timer when it refuses.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! `Interval`: its ticks, the three policies for missed ones, its resets, and as a `Stream`. Much of it is ported from Tokio's
-//! own tests, so that code which moves over finds what it knew.
+//! `Interval`: its ticks, the three policies for missed ones, its resets, and its use as a `Stream`. Many tests are ported from Tokio's
+//! own, so that ported code finds the behaviour that it expects.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! `labelled`: what became of a label's timeouts is counted, all of it and once, with how much of their time was left.
+//! `labelled`: every timeout of a label is counted exactly once, by its outcome and by the share of its time that was left.
 
 use crate::support;
 

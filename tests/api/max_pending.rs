@@ -1,4 +1,4 @@
-//! `max_pending`: a limit that is exact, and frees its room at once.
+//! `max_pending`: an exact limit, whose places are free again as soon as a timer ends.
 
 use crate::support;
 

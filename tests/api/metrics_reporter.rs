@@ -1,4 +1,4 @@
-//! `MetricsReporter`: what it tells a recorder, and that the table in its documentation is all of it.
+//! `MetricsReporter`: what it reports to a recorder, and that the table in its documentation is complete.
 
 use crate::support;
 

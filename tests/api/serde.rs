@@ -1,4 +1,4 @@
-//! Feature `serde`: snapshots and metrics serialize, by the names of their fields.
+//! Feature `serde`: snapshots and metrics serialize under the names of their fields.
 
 use crate::support;
 

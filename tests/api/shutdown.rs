@@ -1,4 +1,4 @@
-//! `shutdown`: everything pending resolves at once, and what never started is handed back.
+//! `shutdown`: everything pending resolves at once, and tasks that never started are handed back.
 
 use crate::support;
 

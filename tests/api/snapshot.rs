@@ -1,4 +1,4 @@
-//! `snapshot`: what waits, until when, where, and that all of it adds up.
+//! `snapshot`: the pending timers, by deadline and bucket, and that all of it adds up.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! Timeout, throttle and chunks, beside those of tokio-stream.
+//! Timeout, throttle and chunks, compared with those of tokio-stream.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! `tickwheel::time`, by code that was written for `tokio::time`.
+//! `tickwheel::time`, used by code that was written for `tokio::time`.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! `Timeout`: what is ready costs nothing, what is not elapses in time, whatever the future inside does.
+//! `Timeout`: a ready future costs nothing, a pending one elapses in time, whatever the inner future does.
 
 use crate::support;
 

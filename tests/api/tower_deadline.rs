@@ -1,4 +1,4 @@
-//! The deadline layers: over plain services in paused time, in an axum router, and what the headers say.
+//! The deadline layers: over plain services in paused time, in an axum router, and the values of the headers.
 
 use crate::support;
 

@@ -1,7 +1,7 @@
-//! The day on which the server is in trouble: its tasks storm, block and stall, and the wheel stays punctual.
+//! The wheel stays punctual on a server in trouble, while its tasks storm, block and stall.
 //!
-//! Each scene counts what goes on while a timer that is due waits, or asks which of two things came first. Where only a
-//! clock can tell, what is allowed is far from what a healthy wheel takes, and as far from what a starved one does.
+//! Each scene counts events while a due timer waits, or asks which of two events came first. Where only a clock can tell, the allowed
+//! time is far above what a healthy wheel takes and far below what a starved one takes.
 
 use crate::support;
 

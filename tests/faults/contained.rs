@@ -1,4 +1,4 @@
-//! Faults contained: what panics, goes away or comes in a burst costs nobody else a timer.
+//! Contained faults: what panics, ends or comes in a burst costs no other task a timer.
 
 use crate::support;
 

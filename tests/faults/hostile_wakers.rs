@@ -1,7 +1,7 @@
-//! Wakers that do what no waker should, while the driver works inside Tokio's time driver: no other timer is lost, nothing hangs, and the
-//! wheel goes on. Whatever one may do to a sleep of Tokio's, it may do to one of the wheel's.
+//! Wakers that do what no waker should, while the driver runs inside Tokio's time driver. No other timer is lost, nothing hangs, and the
+//! wheel continues. Whatever a waker may do to one of Tokio's sleeps, it may do to one of the wheel's.
 //!
-//! Each scene runs on a thread of its own, with a limit: one that hangs fails.
+//! Each scene runs on a thread of its own with a time limit, so that a scene that hangs fails.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! What reviews have found, each with the test that failed before it was mended.
+//! Bugs found by reviews, each with the test that failed before its fix.
 
 use std::{
     future::{Future, pending},

@@ -1,4 +1,4 @@
-//! The timeout layer before a real axum server.
+//! The timeout layer in front of a real axum server.
 
 use std::{
     future::{IntoFuture, pending},

@@ -1,5 +1,5 @@
-//! A simulated network, after a seed: hosts with wheels of their own, latency, a partition, a crash. The same seed gives the
-//! same trace, to the millisecond.
+//! A simulated network, driven by a seed: hosts with wheels of their own, latency, a partition, a crash. The same seed gives the same
+//! trace, to the millisecond.
 
 use std::{
     cell::RefCell,

@@ -1,4 +1,4 @@
-//! Random scripts of polls, bytes, changed timeouts and time, on a `TimeoutStream` beside a model of what its docs say.
+//! Random scripts of polls, bytes, changed timeouts and time, on a `TimeoutStream` and on a model of its documentation.
 
 use crate::support;
 

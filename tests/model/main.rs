@@ -1,4 +1,4 @@
-//! Random programs beside a model of what the documentation says.
+//! Random programs, compared with a model of the documentation.
 
 #[path = "../support/mod.rs"]
 mod support;

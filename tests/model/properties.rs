@@ -1,5 +1,5 @@
-//! Random programs of sleeps, timeouts, resets, drops and advances in paused time, on wheels of every shape, and the same
-//! programs on `tokio::time`.
+//! Random programs of sleeps, timeouts, resets, drops and advances in paused time, on wheels of every shape, and the same programs on
+//! `tokio::time`.
 
 use crate::support;
 

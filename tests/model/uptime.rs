@@ -1,8 +1,8 @@
-//! Three years of uptime in virtual time: every kind of timer, with far-off ones beside, ends at the instant at which it should.
+//! Three years of uptime in virtual time: every kind of timer ends at the expected instant, with distant timers beside it.
 //!
-//! Tokio's own wheel once stopped intervals after 12 days beside one far-off timer (tokio-rs/tokio#8334). The clock is paused. It goes on by
-//! itself to each deadline, so a timer that is early, late or forgotten shows as one that ends at another instant. Now and then it jumps
-//! by up to a month, and then the timers of the jump end when it lands. `TICKWHEEL_UPTIME_SEED` plays another three years,
+//! Tokio's own wheel once stopped intervals after 12 days if there was one distant timer (tokio-rs/tokio#8334). The clock is paused and
+//! auto-advances to each deadline, so a timer that is early, late or forgotten ends at another instant than expected. Now and then the
+//! clock jumps by up to a month, and the timers of that month end when it lands. `TICKWHEEL_UPTIME_SEED` plays another three years,
 //! `TICKWHEEL_UPTIME_YEARS` more of them (up to 200, because wheel time ends after 219), and `TICKWHEEL_UPTIME_SECONDS` one seed after
 //! another for that long.
 

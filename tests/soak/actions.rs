@@ -1,4 +1,4 @@
-//! What the tasks of the soak do: one function for each way to use a wheel, each with its checks.
+//! The tasks of the soak test: one function for each way to use a wheel, each with its checks.
 
 use std::{
     future::{Future, pending, ready},

@@ -1,4 +1,4 @@
-//! Who counts the checks, and says what was broken.
+//! Counts the checks, and reports broken promises.
 
 use std::{
     process,

@@ -1,10 +1,9 @@
-//! Everything at once, on real time, under random load, with every promise checked as it goes.
+//! Everything at once, on the real clock, under random load, with every promise checked along the way.
 //!
-//! Hundreds of tasks on several threads sleep, time out, reset, tick, idle, schedule, cancel and drop at random, on
-//! wheels of different shapes. Every few seconds the load stops: at such a quiet point nothing may be pending, and the
-//! counters must add up.
+//! Hundreds of tasks on several threads sleep, time out, reset, tick, idle, schedule, cancel and drop at random, on wheels of different
+//! shapes. Every few seconds the load stops. At such a quiet point nothing may be pending, and the counters must add up.
 //!
-//! For 5 seconds, or as many as the environment says:
+//! It runs for 5 seconds, or for the number in the environment:
 //!
 //!     TICKWHEEL_SOAK_SECONDS=60 cargo test --release --test soak -- --nocapture
 

@@ -1,4 +1,4 @@
-//! The wheels of the soak, and what must be true of each when all is quiet.
+//! The wheels of the soak test, and the invariants of each at a quiet point.
 
 use std::{
     future::Future,

@@ -1,6 +1,6 @@
 //! Races on several threads and the real clock: expiry, cancel, registration and shutdown, each against the others.
 //!
-//! Whatever the interleaving, a scheduled task runs, is cancelled, or is handed back: exactly once, exactly one of them.
+//! Whatever the interleaving, a scheduled task is run, cancelled or handed back, and exactly one of these happens exactly once.
 
 use crate::support;
 

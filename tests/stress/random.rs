@@ -1,4 +1,4 @@
-//! Several threads on one wheel, on the real clock, doing everything at random: then nothing is left, and the counters add up.
+//! Random operations by several threads on one wheel, on the real clock. Afterwards nothing is left, and the counters add up.
 
 use crate::support;
 

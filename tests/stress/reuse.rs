@@ -1,4 +1,4 @@
-//! Many tasks start, move and give up short timers on real multi-thread runtimes: none is early, none is lost, and nothing is left.
+//! Many tasks start, move and drop short timers on real multi-thread runtimes: none is early, none is lost, and nothing is left.
 
 use crate::support;
 

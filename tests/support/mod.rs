@@ -1,4 +1,4 @@
-//! What the tests share. Each file takes what it needs.
+//! Helpers that the tests share.
 #![allow(dead_code)]
 
 pub(crate) mod own_process;

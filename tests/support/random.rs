@@ -1,4 +1,4 @@
-//! Numbers at random, the same in every run.
+//! Random numbers, the same in every run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tasks that leave a runtime no pause.
+//! Tasks that are always ready, so that a runtime never idles.
 
 use std::{
     future::poll_fn,

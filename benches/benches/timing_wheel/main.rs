@@ -1,5 +1,5 @@
-//! What does the structure alone cost, without locks, clocks and futures: insert, remove, reset, advance, cascade? And what
-//! does `levels(1)`, Netty's wheel, beside `levels(4)`, Kafka's, when timers are far away?
+//! What does the data structure cost on its own, without locks, clocks and futures: insert, remove, reset, advance, cascade? And how does
+//! `levels(1)`, as in Netty, compare with `levels(4)`, as in Kafka, when timers are far away?
 
 mod structures;
 

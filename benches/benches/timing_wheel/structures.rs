@@ -1,4 +1,4 @@
-//! The structures that are compared: ours, and what peers build on, without their clocks and threads. A tick is a millisecond.
+//! The data structures under comparison: ours, and those that peers build on, without their clocks and threads. A tick is a millisecond.
 
 use std::{
     rc::Rc,

@@ -1,4 +1,4 @@
-//! What the counted program does, and others measure by the clock.
+//! The work of the counted program, which other benchmarks also measure by the clock.
 
 pub mod polled;
 pub mod server;

@@ -1,8 +1,8 @@
-//! Does one kind of work so many times and nothing else, for `.ci/instructions` to count: `count PEER WORK TIMES`.
+//! Does one kind of work a given number of times and nothing else, for `.ci/instructions` to count: `count PEER WORK TIMES`.
 //!
-//! All kinds but a server's run in one poll of a current-thread runtime. So once a shard ticks it goes on ticking, and the
-//! driver, which could come only between two polls, never does: the count is that of the operations alone. A server is a
-//! program, with its scheduler and with whoever drives its timers: `none` counts it without timers.
+//! All kinds except the server run in one poll of a current-thread runtime. The driver could run only between two polls, so a shard that
+//! has started to tick goes on ticking and is never visited, and the count is that of the operations alone. The server is a whole
+//! program, so its count includes the scheduler and whatever drives its timers; the peer `none` counts it without timers.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! Futures that are polled by hand, so often that what is around them does not count.
+//! Futures that are polled by hand, so often that the code around them does not affect the count.
 
 use std::{
     future::{Future, poll_fn},

@@ -1,5 +1,5 @@
-//! A server of short lines: on each connection a timeout around every request's reading, and a sleep for the idle time that
-//! every request restarts. In memory it has its connections one after the other.
+//! A server of short lines. Each connection has a timeout around the reading of every request, and a sleep for the idle time, which every
+//! request restarts. The connections are in memory and are served one after another.
 
 use std::{io, thread, time::Duration};
 

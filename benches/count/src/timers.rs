@@ -1,4 +1,4 @@
-//! The timers of a program that is written once and run without any, on Tokio's and on the wheel's.
+//! The timers of a program that is written once and run without timers, on Tokio's timer and on the wheel.
 
 use std::{
     convert::Infallible,

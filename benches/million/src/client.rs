@@ -1,4 +1,4 @@
-//! The clients: requests at a fixed rate, whether or not the server keeps up.
+//! The client process: requests at a fixed rate, whether or not the server keeps up.
 
 use std::{
     io::{self, BufRead},

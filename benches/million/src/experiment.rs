@@ -1,4 +1,4 @@
-//! The experiment: calibration, rounds that alternate, and the processes that they take.
+//! The experiment: calibration, then alternating rounds, each in processes of its own.
 
 use std::{
     env,

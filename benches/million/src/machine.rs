@@ -1,4 +1,4 @@
-//! What the machine says of itself and of this process, and numbers for people.
+//! Facts about the machine and this process, and numbers formatted for people.
 
 use std::{fs, io, thread, time::Duration};
 

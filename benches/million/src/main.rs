@@ -1,8 +1,8 @@
-//! The main job: what a server's timers cost, a million of them, on `tickwheel` and on `tokio::time`.
+//! The main experiment: what the timers of a server cost, a million of them, on `tickwheel` and on `tokio::time`.
 //!
-//! A client process sends requests at a fixed rate, found by a short calibration, which keeps the machine at about half of its
-//! CPU. The server process exists in three versions: without timers, with the wheel's, with Tokio's. They run in short rounds
-//! that alternate, each in a process of its own. The cost of the timers is the difference to the version without.
+//! A client process sends requests at a fixed rate, found by a short calibration, which keeps the machine at about half of its CPU. The
+//! server process exists in three versions: without timers, with the wheel's and with Tokio's. They run in short alternating rounds, each
+//! in a process of its own. The cost of the timers is the difference from the version without timers.
 //!
 //!     cargo run --release -p million -- --connections 2000 --timers 1000000 --seconds 2
 

@@ -1,4 +1,4 @@
-//! The server: connections with an idle deadline, a heartbeat and a timeout for each request, beside deadlines that are only held.
+//! The server: each connection has an idle deadline, a heartbeat and a timeout for each request, beside deadlines that only stay pending.
 
 use std::{
     future::{Future, poll_fn},

@@ -1,4 +1,4 @@
-//! Medians and spreads of a few rounds.
+//! The median and spread of a few rounds.
 
 #[derive(Clone, Copy)]
 pub(crate) struct Spread {

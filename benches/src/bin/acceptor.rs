@@ -1,8 +1,8 @@
-//! An acceptor that makes the timers of what it spawns, which other workers poll: `acceptor [--tasks N] [--rounds N]`.
+//! An acceptor that creates the timers of the tasks it spawns, while other workers poll them: `acceptor [--tasks N] [--rounds N]`.
 //!
 //! With `--cfg tokio_unstable`, Tokio's alternative timer is one of the peers.
 //!
-//! Each task has a timeout around its work, which waits three times, and a sleep beside it. A thousand run at once.
+//! Each task has a timeout around its work, which is pending three times, and a sleep beside it. A thousand tasks run at once.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 

@@ -1,8 +1,7 @@
-//! The day on which a server is in trouble: how late timers come while its tasks storm, block and stall:
-//! `bad-day [--scene NAME] [--rounds N]`.
+//! How late timers fire on a server in trouble, while its tasks storm, block and stall: `bad-day [--scene NAME] [--rounds N]`.
 //!
-//! The scenes are those of `tests/bad_day.rs`; here each is played on Tokio's timer too. The scenes `io` and `io-two` are played only by
-//! name. They tell how long an echo takes over TCP while timers come due: `--timers N`, or 100,000.
+//! The scenes are those of `tests/faults/bad_day.rs`, here played on Tokio's timer too. The scenes `io` and `io-two` run only by name. They
+//! measure how long an echo over TCP takes while timers come due: `--timers N`, or 100,000.
 
 use std::{
     future::{Future, pending},

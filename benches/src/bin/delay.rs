@@ -1,8 +1,8 @@
-//! What a `Delay` costs that is made, polled once and dropped: contrib/futures-timer beside the original, slice by slice in one process.
+//! What it costs to create a `Delay`, poll it once and drop it: contrib/futures-timer beside the original, slice by slice in one process.
 //! `delay [--rounds N] [--slice-ms N]`.
 //!
-//! `inside` is a Tokio runtime of two workers, in which the shim uses the runtime's wheel; `outside` is a thread without one. A delay that is
-//! due in an hour is always there: without it, each of the original's would be the earliest.
+//! `inside` is a Tokio runtime of two workers, in which the shim uses the runtime's wheel; `outside` is a thread without a runtime. A
+//! delay that is due in an hour is always pending: without it, each of the original's delays would be the earliest.
 
 use std::{
     future::Future,

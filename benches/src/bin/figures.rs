@@ -1,6 +1,8 @@
-//! The ratios that docs/performance.md calls «Figures», peers in turn slice by slice so that a change in the machine's mood meets all of
-//! them: `figures [--rounds N] [--slice-ms N] [--most N]`. `cores_had` is how many cores a slice really had: less than
-//! one, or than two for `two`, and something else was running. With `--cfg tokio_unstable` it measures Tokio's alternative timer instead.
+//! The ratios in the section "Are the goals reached?" of docs/performance.md. The peers run in turn, slice by slice, so that a change in
+//! the machine's speed affects all of them: `figures [--rounds N] [--slice-ms N] [--most N]`.
+//!
+//! `cores_had` is how many cores a slice really had. If that is less than one, or less than two for the rows on two workers, something
+//! else was running. With `--cfg tokio_unstable`, the program measures Tokio's alternative timer instead.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! HTTP/1 keep-alive by hyper: `http [--connections N] [--seconds N] [--rounds N]`.
 //!
-//! Four timers: hyper's own, for a request's head; a timeout round each request; one for each read that has to wait; and one
-//! for the connection's idle time, which every request restarts.
+//! There are four timers: hyper's own for the head of a request, a timeout around each request, one for each read that has to wait, and
+//! one for the idle time of the connection, which every request restarts.
 
 use std::{
     convert::Infallible,

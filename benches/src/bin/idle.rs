@@ -1,4 +1,4 @@
-//! The cost of pending timers while nothing happens: `idle [--timers N] [--seconds N] [--rounds N]`. A single timer is an hour away.
+//! What pending timers cost while nothing else happens: `idle [--timers N] [--seconds N] [--rounds N]`. A single timer is an hour away.
 
 use std::{
     future::Future,

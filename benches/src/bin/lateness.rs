@@ -1,4 +1,4 @@
-//! CPU and lateness when 300,000 tasks sleep and expire:
+//! CPU time and lateness when 300,000 tasks sleep until their timers expire:
 //! `lateness [--tasks N] [--spread-ms N] [--workers N] [--rounds N]`.
 
 use std::{

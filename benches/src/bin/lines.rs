@@ -1,8 +1,8 @@
-//! A server of short lines over TCP, with 10,000 connections of which 100 ask:
+//! A server of short lines over TCP, with 10,000 connections, of which 100 send requests:
 //! `lines [--connections N] [--busy N] [--seconds N] [--rounds N]`.
 //!
-//! Each connection has a timeout around the reading of every request and a sleep for its idle time. Its bytes are those that
-//! the server holds more than before the first connection, whatever they are for.
+//! Each connection has a timeout around the reading of every request, and a sleep for its idle time. Its bytes are the growth of the server
+//! since before the first connection, whatever they are used for.
 
 use std::{future::Future, io};
 

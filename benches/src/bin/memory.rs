@@ -1,4 +1,4 @@
-//! Resident bytes for a pending boxed sleep, a million of them: `memory [--timers N] [--rounds N]`.
+//! Resident bytes per pending boxed sleep, measured with a million of them: `memory [--timers N] [--rounds N]`.
 
 use std::{
     future::Future,

@@ -1,7 +1,7 @@
-//! Draws the two pictures of docs/guide.md, «What to watch», from what wheels tell of loads that are made up: `pictures`.
+//! Draws the two pictures in the section "Monitor a wheel" of docs/guide.md, from the reports of wheels under simulated loads: `pictures`.
 //!
 //! - `docs/charts/headroom.svg`: `LabelStats` of four labels, whose answers come too late, far too soon, sometimes never, and in time.
-//! - `docs/charts/lag.svg`: the lag of three runtimes with one worker: with little to do, blocked once, and with more to do than it can.
+//! - `docs/charts/lag.svg`: the lag of three runtimes with one worker: with little to do, blocked once, and with more work than it can do.
 
 use std::{
     fmt::Write,

@@ -1,8 +1,8 @@
-//! CPU time under a steady rate of timeouts, each around a future that waits once, and what the wheel's ticking adds to it:
-//! `rate [--batch N] [--every-ticks N] [--seconds N] [--rounds N]`, a tick being 10 ms.
+//! CPU time under a steady rate of timeouts, each around a future that is pending once, and what the wheel's ticking adds to it:
+//! `rate [--batch N] [--every-ticks N] [--seconds N] [--rounds N]`, where a tick is 10 ms.
 //!
-//! The timeouts come in a batch every so many ticks, to one worker of a runtime that sleeps in between. `none` is the same
-//! without timeouts.
+//! The timeouts come in a batch every so many ticks, to one worker of a runtime that sleeps in between. `none` is the same load without
+//! timeouts.
 
 use std::{
     thread,

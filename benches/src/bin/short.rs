@@ -1,7 +1,7 @@
-//! How late short sleeps come, one after another in one task: `short [--scene idle|busy|ticking] [--ms N] [--seconds N] [--rounds N]`.
+//! How late short sleeps fire, one after another in one task: `short [--scene idle|busy|ticking] [--ms N] [--seconds N] [--rounds N]`.
 //!
 //! The runtime is idle, or its workers have tasks that are always ready, or other tasks start 50,000 timeouts a second on the same timers,
-//! each of which completes. There `timeouts` that elapse are measured too.
+//! each of which completes. The last scene also measures `timeouts` that elapse.
 
 use std::{
     future::pending,

@@ -1,7 +1,7 @@
 //! How long a registration waits while something walks through a million timers of its shard: `stall [--timers N] [--rounds N]`.
 //!
-//! - `expiry`: the million expires at once. It tells also how long that takes.
-//! - `alone`, `snapshot`: the million only waits. In the second, another thread takes one snapshot after the other.
+//! - `expiry`: the million expires at once. This scene also measures how long that takes.
+//! - `alone`, `snapshot`: the million only stays pending. In the second, another thread takes one snapshot after another.
 
 use std::{
     pin::Pin,

@@ -1,5 +1,5 @@
-//! What a wheel costs under a trickle of one request every 100 ms, each under a timeout of five seconds that is cancelled
-//! after 20 ms: `trickle [--seconds N] [--rounds N]`.
+//! What a wheel costs under a trickle of one request every 100 ms, each under a timeout of five seconds that is cancelled after 20 ms:
+//! `trickle [--seconds N] [--rounds N]`.
 
 use std::{
     thread,

@@ -1,7 +1,7 @@
 //! Register and cancel where many tasks take turns: `turns [--tasks N] [--times N] [--rounds N]`.
 //!
-//! Each of so many tasks has a timeout pending. `same`: the task whose turn it is ends its timeout and starts its next one,
-//! as a connection does whose next request is there already. `other`: it ends its own, and another task starts one.
+//! Each task has a pending timeout. `same`: the task whose turn it is ends its timeout and starts its next one, as a connection does
+//! whose next request has already arrived. `other`: it ends its own timeout, and another task starts one.
 
 use std::{
     future::{Future, pending},

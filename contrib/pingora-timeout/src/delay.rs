@@ -1,4 +1,4 @@
-//! The timer of a future, wherever that is polled.
+//! The timer of a future: on the wheel of the current runtime, or on the shared one outside any runtime.
 
 use std::{
     fmt,

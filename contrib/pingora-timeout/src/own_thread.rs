@@ -1,4 +1,4 @@
-//! The wheel for those who are in no runtime.
+//! The wheel for timers that are first polled outside any Tokio runtime.
 
 use std::{
     future::pending,

@@ -1,4 +1,4 @@
-//! What can be paused around a `fork`.
+//! The pause of all timers around a `fork`.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

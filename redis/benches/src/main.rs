@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release -p tickwheel-redis-benches [-- --jobs 7000 --rounds 3 --idle 10] [--only tickwheel] [--scale 10000000]
 //!
-//! Jobs per second from schedule to done with 1, 8 and 64 in flight; processor time for a job; lateness of jobs due at random
-//! within ten seconds; commands per job and while idle, as Redis' MONITOR shows them, those inside of scripts left out. With
-//! `--scale`, what schedule, take and done cost with so many jobs waiting.
+//! Jobs per second from schedule to done with 1, 8 and 64 in flight; CPU time per job; lateness of jobs due at random within ten seconds;
+//! commands per job and while idle, as shown by Redis' MONITOR, without those inside scripts. With `--scale`, the cost of schedule, take
+//! and done with that many jobs waiting.
 //!
 //! Ask for no more than 7,999 jobs: a worker of apalis-redis ends when more are due at once.
 

@@ -1,4 +1,4 @@
-//! What both programs measure with.
+//! The runtime, statistics and CPU times that both programs share.
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -1,4 +1,4 @@
-//! `Monitor`: the commands that a server is sent, as its MONITOR shows them.
+//! `Monitor`: the commands that a server receives, as shown by its MONITOR.
 
 use std::{
     io::{BufRead, BufReader},

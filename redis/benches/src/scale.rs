@@ -1,4 +1,4 @@
-//! What schedule, take and done cost with many jobs waiting.
+//! The cost of schedule, take and done with many jobs waiting.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The three systems, each as its documentation has it.
+//! The three systems, each used as its documentation recommends.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,4 +1,4 @@
-//! The worker processes, and what they say.
+//! The worker processes, and the lines that they print.
 
 use std::{
     collections::HashSet,

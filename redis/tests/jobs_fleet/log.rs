@@ -1,4 +1,4 @@
-//! `Log`: what the workers have said, and why some jobs were delivered again.
+//! `Log`: what the workers have printed, and why some jobs were delivered again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

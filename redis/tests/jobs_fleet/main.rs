@@ -1,7 +1,6 @@
-//! Delayed jobs worked on by several processes, some of which are killed, on servers some of which are killed too.
+//! Delayed jobs on several worker processes, some of which are killed, and on servers, some of which are killed too.
 //!
-//! `TICKWHEEL_JOBS` is how many jobs each scene has: 100,000 where nobody is killed and a few thousand elsewhere, unless it says
-//! otherwise.
+//! `TICKWHEEL_JOBS` is the number of jobs in each scene. The default is 100,000 where nothing is killed, and a few thousand elsewhere.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

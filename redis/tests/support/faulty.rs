@@ -1,4 +1,4 @@
-//! `Faulty`: a connection on which things go wrong between any two messages.
+//! `Faulty`: a connection that injects faults between any two messages.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! `Folder`: a folder of servers, and who looks after both.
+//! `Folder`: a temporary folder for servers, with a watchdog that removes both.
 
 use std::{
     io::Write,

@@ -1,4 +1,4 @@
-//! Queues, and what workers yield.
+//! Queues, and the jobs that workers yield.
 
 use futures::StreamExt;
 use redis::aio::ConnectionManager;

@@ -1,4 +1,4 @@
-//! `Process`: another process, which runs one of the test program's own functions.
+//! `Process`: a child process that runs one function of the test program.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! `Proxy`: a network between the test and the server, on which things go wrong.
+//! `Proxy`: a network between the test and the server that injects faults.
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,4 +1,4 @@
-//! What the machine says of itself, and which versions were measured.
+//! Facts about the machine, and the versions that were measured.
 
 use std::{fs, process::Command};
 

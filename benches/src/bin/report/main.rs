@@ -1,8 +1,8 @@
-//! Writes the tables of `docs/performance.md` and the charts beside it, from what was measured and from nothing else.
+//! Writes the tables of `docs/performance.md` and the charts beside it, from measurements only.
 //!
-//! `report --programs FILE` gathers first: the lines that the programs printed into FILE, criterion's estimates and what
-//! the machine says of itself go to `docs/charts/measured.txt`. `report` alone draws that file again. A table `NAME on 16 cores`, and the
-//! chart `contention-16`, are drawn from `docs/charts/measured-16-cores.txt`.
+//! `report --programs FILE` first gathers: the lines that the programs printed into FILE, criterion's estimates and the facts about the
+//! machine go to `docs/charts/measured.txt`. `report` alone draws from that file again. A table `NAME on 16 cores`, and the chart
+//! `contention-16`, are drawn from `docs/charts/measured-16-cores.txt`.
 
 mod chart;
 mod machine;

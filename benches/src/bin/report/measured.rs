@@ -1,4 +1,4 @@
-//! All that was measured, as lines of `name key=value ...`.
+//! All measurements, as lines of `name key=value ...`.
 
 use std::{
     env, fmt, fs,

@@ -1,4 +1,4 @@
-//! Which table and which chart shows what.
+//! The content of each table and each chart.
 
 use tickwheel_benches::children::Line;
 

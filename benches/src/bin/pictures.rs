@@ -313,7 +313,7 @@ fn draw_lag(servers: &[Vec<Option<f64>>]) -> String {
         (
             "bad",
             "no CPU left",
-            ["It stays above 20 ms: more", "work than the cores can do."],
+            ["It stays at 20 ms and more:", "too much for the cores."],
         ),
     ];
     let mut svg = begin(

@@ -62,7 +62,7 @@ pub(super) struct Guard {
     shared: Arc<Shared>,
     number: u64,
     woken: Arc<Notify>,
-    /// Whether the task ended by itself. Otherwise its runtime was shut down.
+    /// Whether the task ended by itself. Otherwise it panicked, or its runtime was shut down.
     ended: bool,
 }
 

@@ -17,6 +17,10 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 /// hyper cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so connections
 /// keep their timeouts. The guide lists the behaviour of each integration under "Handle refusals".
 ///
+/// hyper-util's `auto::Builder` reads the first bytes of a connection to tell HTTP/1 from HTTP/2, and no timer runs until then. A
+/// client that connects and sends nothing therefore stays connected in spite of `header_read_timeout`, unless something around the
+/// connection ends it, such as a read timeout of `io::TimeoutStream`.
+///
 /// # Cancellation
 ///
 /// Dropping a sleep cancels it at once.

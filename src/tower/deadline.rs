@@ -34,16 +34,21 @@ use crate::{
 ///     .layer(layer);
 /// ```
 ///
-/// A default budget for every request without one of its own:
+/// # Untrusted callers
+///
+/// A header is the caller's choice, and of several the first counts. Limit what callers outside your own system may ask for, and give
+/// requests without a deadline a budget too:
 ///
 /// ```
 /// use std::time::Duration;
 /// use axum::extract::Request;
 /// use tickwheel::tower::{DeadlineHeader, DeadlineLayer};
 ///
+/// const MAX: Duration = Duration::from_secs(5);
+///
 /// let header = DeadlineHeader::grpc_timeout();
 /// let layer = DeadlineLayer::from_request(move |request: &Request| {
-///     header.read(request.headers()).or(Some(Duration::from_millis(300)))
+///     Some(header.read(request.headers()).unwrap_or(MAX).min(MAX))
 /// });
 /// ```
 #[derive(Clone)]
@@ -115,7 +120,8 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 /// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It includes neither the time
 /// until the service is ready nor the body of the response.
 ///
-/// A request that arrives with no time left is refused without calling the inner service.
+/// A request that arrives with no time left is refused without calling the inner service. What the inner service reserved in
+/// `poll_ready`, such as the permit of a concurrency limit, stays reserved for the next call of this service, or until it is dropped.
 ///
 /// # Cancellation
 ///

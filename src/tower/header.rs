@@ -116,7 +116,9 @@ impl DeadlineHeader {
 
     /// Returns the remaining time that the header states, or `None` if the header is missing.
     ///
-    /// A value that cannot be read is treated as missing, and is counted as [`unreadable`](DeadlineHeader::unreadable).
+    /// A value that cannot be read is treated as missing, and is counted as [`unreadable`](DeadlineHeader::unreadable). Of several
+    /// values, the first counts. All of them are the caller's choice, so [limit](super::DeadlineLayer#untrusted-callers) those of
+    /// callers that you do not trust.
     ///
     /// # Examples
     ///
@@ -126,15 +128,15 @@ impl DeadlineHeader {
     /// assert_eq!(DeadlineHeader::grpc_timeout().read(&HeaderMap::new()), None);
     /// ```
     pub fn read(&self, headers: &HeaderMap) -> Option<Duration> {
-        let value = headers.get(self.name)?;
-        let left = value.to_str().ok().and_then(|value| self.parse(value));
+        let left = self.parse(headers.get(self.name)?);
         if left.is_none() {
             self.unreadable.fetch_add(1, Ordering::Relaxed);
         }
         left
     }
 
-    fn parse(&self, value: &str) -> Option<Duration> {
+    fn parse(&self, value: &HeaderValue) -> Option<Duration> {
+        let value = value.to_str().ok()?;
         let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
         let number = value.strip_suffix(unit)?;
         let (_, nanos) = self.units.iter().find(|(known, _)| *known == unit)?;
@@ -145,9 +147,9 @@ impl DeadlineHeader {
         Some(Duration::new((total / SECOND) as u64, (total % SECOND) as u32))
     }
 
-    /// Writes the remaining time, rounded down.
+    /// Writes the remaining time, rounded down, in place of what the headers state.
     ///
-    /// A time that is too long for the header is cut to the longest that the header can state.
+    /// The closure of [`writer`](DeadlineHeader::writer) keeps a sooner deadline instead. A time that is too long for the header is cut to the longest that the header can state.
     ///
     /// # Examples
     ///
@@ -201,6 +203,8 @@ impl DeadlineHeader {
 
     /// Returns a closure that writes the header, for [`PropagateLayer::new`](super::PropagateLayer::new).
     ///
+    /// If the request already states a sooner deadline, that one holds.
+    ///
     /// # Examples
     ///
     /// ```
@@ -210,6 +214,18 @@ impl DeadlineHeader {
     /// ```
     pub fn writer<B>(&self) -> impl Fn(&mut Request<B>, Duration) + Clone + use<B> {
         let header = self.clone();
-        move |request, remaining| header.write(request.headers_mut(), remaining)
+        move |request, remaining| header.limit(request.headers_mut(), remaining)
+    }
+
+    /// Writes the sooner of `remaining` and what the headers state, unless they state just that.
+    fn limit(&self, headers: &mut HeaderMap, remaining: Duration) {
+        let stated = headers.get_all(self.name).iter();
+        let sooner = stated
+            .filter_map(|value| self.parse(value))
+            .fold(remaining, Duration::min);
+        // Servers read the first of several values.
+        if headers.get(self.name).and_then(|value| self.parse(value)) != Some(sooner) {
+            self.write(headers, sooner);
+        }
     }
 }

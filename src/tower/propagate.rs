@@ -42,6 +42,10 @@ pub struct PropagateLayer<W> {
 impl<W> PropagateLayer<W> {
     /// Creates a layer that calls `write` with each request made inside a scope, and with the remaining time of that scope.
     ///
+    /// A request may have a sooner deadline of its own, which `write` should keep, as [`DeadlineHeader::writer`] does.
+    ///
+    /// [`DeadlineHeader::writer`]: super::DeadlineHeader::writer
+    ///
     /// # Examples
     ///
     /// ```
@@ -53,7 +57,9 @@ impl<W> PropagateLayer<W> {
     ///     timeout: Option<Duration>,
     /// }
     ///
-    /// let layer = PropagateLayer::new(|query: &mut Query, remaining| query.timeout = Some(remaining));
+    /// let layer = PropagateLayer::new(|query: &mut Query, remaining| {
+    ///     query.timeout = Some(query.timeout.map_or(remaining, |timeout| timeout.min(remaining)));
+    /// });
     /// ```
     pub fn new<Request>(write: W) -> PropagateLayer<W>
     where

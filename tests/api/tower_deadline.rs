@@ -212,6 +212,41 @@ async fn a_client_in_a_proxy_is_called_inside_the_scope() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sooner_deadline_that_a_request_states_stays() {
+    let (minute, second) = (60 * SECOND, SECOND);
+    for (name, header) in HEADERS {
+        let header = header();
+        let client = PropagateLayer::new(header.writer()).layer(service_fn(|request: Request<Body>| async {
+            Ok::<_, Infallible>(request.into_parts().0.headers)
+        }));
+        let unit = if name == "grpc-timeout" { "m" } else { "" };
+        let sent = async |stated: &[&str], remaining| {
+            let mut request = Request::new(Body::empty());
+            for value in stated {
+                let value = format!("{value}{unit}").parse().unwrap();
+                request.headers_mut().append(name, value);
+            }
+            let headers = deadline::within(remaining, client.clone().oneshot(request));
+            headers.await.unwrap().unwrap()
+        };
+        let short = sent(&["50"], minute).await;
+        assert_eq!(short[name], format!("50{unit}").as_str(), "as it was");
+        assert_eq!(header.read(&sent(&["0"], minute).await), Some(Duration::ZERO));
+        for (stated, left) in [
+            (&["70000"][..], second),
+            (&["soon"], second),
+            (&["70000", "50"], ms(50)),
+            (&["50", "70000"], ms(50)),
+            (&["70000", "80000"], second),
+        ] {
+            let sent = sent(stated, second).await;
+            assert_eq!(header.read(&sent), Some(left), "{name}: {stated:?}");
+        }
+        assert_eq!(header.unreadable(), 0, "only what a server reads counts");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_is_a_layer_of_an_axum_router() {
     let header = DeadlineHeader::envoy_expected_rq_timeout_ms();
     let app = Router::new()

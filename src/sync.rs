@@ -1,11 +1,14 @@
 //! Lock and atomics of the wheel: those of the standard library, or loom's when the protocol is model-checked.
+//!
+//! Loom's are only for the tests in `loom/`, and no dependency of this crate. Users who pass `--cfg loom` for the models of their own
+//! crates get the standard library's.
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) use loom::sync::{
     Arc, Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::{
     Arc, Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -14,7 +17,7 @@ pub(crate) use std::sync::{
 use std::sync::{PoisonError, TryLockError};
 
 /// Returns whether the fault of this name is planted, for the model check to find. CONTRIBUTING.md lists the faults.
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) fn planted(fault: &str) -> bool {
     use std::{env, sync::LazyLock};
 
@@ -23,7 +26,7 @@ pub(crate) fn planted(fault: &str) -> bool {
 }
 
 /// Outside loom, no fault is planted.
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 #[inline(always)]
 pub(crate) const fn planted(_: &str) -> bool {
     false

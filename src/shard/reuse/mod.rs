@@ -39,11 +39,11 @@ pub(super) use {ledger::Ledger, waker_id::WakerId};
 /// After this many registrations in other shards, with no use of its slot in between, a thread moves its slot to the other shard.
 const ELSEWHERE: u32 = 4;
 
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 loom::thread_local! {
     static LOCAL: RefCell<Option<Local>> = RefCell::new(None);
 }

@@ -116,7 +116,7 @@ impl Slot {
         // The content is read first, because a timer that is put after the version changed can be taken.
         let content = self.content.load(Ordering::Acquire);
         // Without this, loom would not run another thread between the two operations.
-        #[cfg(loom)]
+        #[cfg(all(test, loom))]
         loom::thread::yield_now();
         let version = Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel));
         // While a timer is in the slot, the slot's thread puts no other.

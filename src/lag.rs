@@ -104,6 +104,14 @@ impl LagHistogram {
         used.map(|(bucket, count)| (end_of(bucket).min(self.max), *count))
     }
 
+    /// Returns all buckets up to the last one in use, each as the lateness at which it ends, which never changes, and its count. The
+    /// last of all, which has no end, is represented by its beginning.
+    #[cfg(any(feature = "metrics", feature = "prometheus-client"))]
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let counts = self.counts.iter().enumerate();
+        counts.map(|(bucket, count)| (end_of(bucket.min(BUCKETS - 2)), *count))
+    }
+
     /// Returns the counts added after `earlier`, a histogram of the same wheel.
     ///
     /// # Examples

@@ -77,6 +77,7 @@
 //! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
 //! | `console` | sleeps and timeouts show as resources in tokio-console |
 //! | `metrics` | [`MetricsReporter`]: gauges, counters and histograms for the `metrics` facade |
+//! | `prometheus-client` | [`prometheus::WheelCollector`]: the same metrics for the Prometheus client library |
 //! | `serde` | [`Snapshot`] and [`Metrics`] serialize |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about the driver; none about single timers |
@@ -102,6 +103,8 @@ pub mod delay_queue;
 mod driver;
 mod error;
 mod events;
+#[cfg(any(feature = "metrics", feature = "prometheus-client"))]
+mod exported;
 mod fallback_sleep;
 #[cfg(feature = "hyper")]
 mod hyper;
@@ -117,6 +120,9 @@ mod metrics;
 #[cfg(feature = "metrics")]
 mod metrics_reporter;
 mod periodic;
+#[cfg(feature = "prometheus-client")]
+#[cfg_attr(docsrs, doc(cfg(feature = "prometheus-client")))]
+pub mod prometheus;
 #[cfg(feature = "quinn")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
 pub mod quinn;

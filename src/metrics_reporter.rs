@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    iter,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -10,70 +11,10 @@ use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_h
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    labels::LabelStats,
+    exported::{Kind, Labels, METRICS, Report, Value},
     lag::LagHistogram,
-    metrics::Metrics,
-    snapshot::{Mode, Snapshot},
     wheel::{Parts, Wheel},
 };
-
-/// The values of the label `within`, one for each element of a snapshot's horizon.
-const WITHIN: [&str; 9] = ["tick", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "later"];
-
-type Value = fn(&Metrics) -> u64;
-
-/// The counters of [`Metrics`]: the name and description of each, and its value.
-const COUNTERS: [(&str, &str, Value); 11] = [
-    ("tickwheel_registered_total", "Timers registered.", |metrics| {
-        metrics.registered
-    }),
-    (
-        "tickwheel_expired_total",
-        "Timers that reached their deadline while pending.",
-        |metrics| metrics.expired,
-    ),
-    (
-        "tickwheel_cancelled_total",
-        "Timers cancelled before their deadline.",
-        |metrics| metrics.cancelled,
-    ),
-    (
-        "tickwheel_rejected_total",
-        "Timers refused because the wheel was full.",
-        |metrics| metrics.rejected,
-    ),
-    (
-        "tickwheel_cascaded_total",
-        "Moves of a timer to a finer level.",
-        |metrics| metrics.cascaded,
-    ),
-    (
-        "tickwheel_ticks_total",
-        "Turns of the driver at a later tick than the turn before.",
-        |metrics| metrics.ticks,
-    ),
-    ("tickwheel_wakeups_total", "Wake-ups of the driver.", |metrics| {
-        metrics.wakeups
-    }),
-    (
-        "tickwheel_full_visits_total",
-        "Visits to a shard that gave deadlines to its new timeouts.",
-        |metrics| metrics.full_visits,
-    ),
-    (
-        "tickwheel_light_visits_total",
-        "Visits to a shard that only expired and moved timers.",
-        |metrics| metrics.light_visits,
-    ),
-    (
-        "tickwheel_dozes_total",
-        "Times that a shard began to doze.",
-        |metrics| metrics.dozes,
-    ),
-    ("tickwheel_panics_total", "Panics caught in wakers.", |metrics| {
-        metrics.panics
-    }),
-];
 
 impl Wheel {
     /// Returns a reporter, which exports the wheel's metrics to the recorder of the `metrics` facade.
@@ -93,7 +34,7 @@ impl Wheel {
         MetricsReporter {
             wheel: Arc::downgrade(&self.parts),
             lag: LagHistogram::default(),
-            headroom: HashMap::new(),
+            recorded: HashMap::new(),
         }
     }
 }
@@ -143,9 +84,10 @@ impl Wheel {
 #[derive(Debug)]
 pub struct MetricsReporter {
     wheel: Weak<Parts>,
-    /// The previous report's histogram, because only the difference is recorded.
+    /// The previous report's lags.
     lag: LagHistogram,
-    headroom: HashMap<Arc<str>, [u64; 10]>,
+    /// The previous report's counts of each histogram, because only the difference is recorded.
+    recorded: HashMap<(&'static str, Labels), Vec<(f64, u64)>>,
 }
 
 impl MetricsReporter {
@@ -159,48 +101,18 @@ impl MetricsReporter {
     /// tickwheel::Wheel::new().metrics_reporter().describe();
     /// ```
     pub fn describe(&self) {
-        for (name, description, _) in COUNTERS {
-            describe_counter!(name, Unit::Count, description);
+        for metric in METRICS {
+            let unit = match metric.name.rsplit('_').next() {
+                Some("seconds") => Unit::Seconds,
+                Some("bytes") => Unit::Bytes,
+                _ => Unit::Count,
+            };
+            match metric.kind {
+                Kind::Counter => describe_counter!(metric.name, unit, metric.description),
+                Kind::Gauge => describe_gauge!(metric.name, unit, metric.description),
+                Kind::Histogram => describe_histogram!(metric.name, unit, metric.description),
+            }
         }
-        describe_gauge!("tickwheel_pending", Unit::Count, "Timers pending in the wheel.");
-        describe_gauge!(
-            "tickwheel_due",
-            Unit::Count,
-            "Pending timers, by the time until their deadline."
-        );
-        describe_gauge!("tickwheel_shards", Unit::Count, "Shards, by how they are driven.");
-        describe_gauge!(
-            "tickwheel_arena_bytes",
-            Unit::Bytes,
-            "Bytes held by the arenas, used or not."
-        );
-        describe_gauge!("tickwheel_tick_seconds", Unit::Seconds, "Length of a tick.");
-        describe_histogram!("tickwheel_lag_seconds", Unit::Seconds, "Lateness of the driver.");
-        describe_gauge!(
-            "tickwheel_lag_max_seconds",
-            Unit::Seconds,
-            "Maximum lateness of the driver since the last report."
-        );
-        describe_counter!(
-            "tickwheel_timeouts_started_total",
-            Unit::Count,
-            "Labelled timeouts polled for the first time."
-        );
-        describe_counter!(
-            "tickwheel_timeouts_total",
-            Unit::Count,
-            "Labelled timeouts that ended, by outcome."
-        );
-        describe_gauge!(
-            "tickwheel_timeouts_pending",
-            Unit::Count,
-            "Labelled timeouts pending."
-        );
-        describe_histogram!(
-            "tickwheel_timeouts_headroom_ratio",
-            Unit::Count,
-            "Fraction of its time that a completed timeout had left."
-        );
     }
 
     /// Reports once and returns `true`, or returns `false` if the wheel has been dropped.
@@ -265,72 +177,28 @@ impl MetricsReporter {
     }
 
     fn report_on(&mut self, wheel: &Wheel) {
-        let snapshot = wheel.snapshot();
-        let name = Label::new("wheel", wheel.parts.driver.stats.name.clone());
-        gauge!("tickwheel_tick_seconds", vec![name.clone()]).set(wheel.tick_duration());
-        report_metrics(&wheel.metrics(), &name);
-        report_pending(&snapshot, &name);
-        self.report_lag(snapshot.lag, &name);
-        for stats in snapshot.labels {
-            self.report_label(stats, &name);
+        let report = Report::of(wheel, &mut self.lag);
+        for metric in METRICS {
+            for (labels, value) in metric.values(&report) {
+                let keys: Vec<_> = labels
+                    .iter()
+                    .map(|(key, value)| Label::new(*key, value.clone()))
+                    .collect();
+                match (metric.kind, value) {
+                    (Kind::Counter, Value::Count(count)) => counter!(metric.name, keys).absolute(count),
+                    (_, Value::Count(count)) => gauge!(metric.name, keys).set(count as f64),
+                    (_, Value::Seconds(seconds)) => gauge!(metric.name, keys).set(seconds),
+                    (_, Value::Histogram(counts)) => {
+                        let histogram = histogram!(metric.name, keys);
+                        let recorded = self.recorded.entry((metric.name, labels)).or_default();
+                        let before = recorded.iter().map(|(_, count)| *count).chain(iter::repeat(0));
+                        for ((value, count), before) in counts.iter().zip(before) {
+                            histogram.record_many(*value, count.saturating_sub(before) as usize);
+                        }
+                        *recorded = counts;
+                    }
+                }
+            }
         }
-    }
-
-    fn report_lag(&mut self, lag: LagHistogram, name: &Label) {
-        let new = lag.since(&self.lag);
-        gauge!("tickwheel_lag_max_seconds", vec![name.clone()]).set(new.max());
-        let histogram = histogram!("tickwheel_lag_seconds", vec![name.clone()]);
-        for (lag, count) in new.buckets() {
-            histogram.record_many(lag, count as usize);
-        }
-        self.lag = lag;
-    }
-
-    fn report_label(&mut self, stats: LabelStats, name: &Label) {
-        let labels = || vec![name.clone(), Label::new("label", stats.name.to_string())];
-        counter!("tickwheel_timeouts_started_total", labels()).absolute(stats.started);
-        gauge!("tickwheel_timeouts_pending", labels()).set(stats.pending as f64);
-        for (outcome, count) in [
-            ("completed", stats.completed),
-            ("elapsed", stats.elapsed),
-            ("refused", stats.refused),
-            ("cancelled", stats.cancelled),
-        ] {
-            let mut labels = labels();
-            labels.push(Label::from_static_parts("outcome", outcome));
-            counter!("tickwheel_timeouts_total", labels).absolute(count);
-        }
-        let histogram = histogram!("tickwheel_timeouts_headroom_ratio", labels());
-        let reported = self.headroom.entry(stats.name.clone()).or_default();
-        for (tenths, (now, before)) in stats.headroom.iter().zip(reported.iter()).enumerate() {
-            let new = now.saturating_sub(*before) as usize;
-            histogram.record_many((2 * tenths + 1) as f64 / 20.0, new);
-        }
-        *reported = stats.headroom;
-    }
-}
-
-fn report_metrics(metrics: &Metrics, name: &Label) {
-    for (counter, _, value) in COUNTERS {
-        counter!(counter, vec![name.clone()]).absolute(value(metrics));
-    }
-    gauge!("tickwheel_arena_bytes", vec![name.clone()]).set(metrics.arena_bytes as f64);
-}
-
-fn report_pending(snapshot: &Snapshot, name: &Label) {
-    gauge!("tickwheel_pending", vec![name.clone()]).set(snapshot.pending as f64);
-    for (within, due) in WITHIN.into_iter().zip(snapshot.horizon) {
-        let within = Label::from_static_parts("within", within);
-        gauge!("tickwheel_due", vec![name.clone(), within]).set(due as f64);
-    }
-    for (mode, word) in [
-        (Mode::Driverless, "driverless"),
-        (Mode::Dozing, "dozing"),
-        (Mode::Ticking, "ticking"),
-        (Mode::Shutdown, "shutdown"),
-    ] {
-        let shards = snapshot.shards.iter().filter(|shard| shard.mode == mode);
-        let mode = Label::from_static_parts("mode", word);
-        gauge!("tickwheel_shards", vec![name.clone(), mode]).set(shards.count() as f64);
     }
 }

@@ -100,6 +100,28 @@ impl Wheel {
         let runtime = Handle::try_current().map_err(NoRuntime)?;
         Ok(with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
     }
+
+    /// Returns the current wheels of all runtimes of the process, in no particular order, for an exporter of metrics.
+    ///
+    /// Runtimes that have not used their wheel yet have none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// tickwheel::time::sleep(std::time::Duration::from_millis(20)).await;
+    /// let expired: u64 = Wheel::current_all().iter().map(|wheel| wheel.metrics().expired).sum();
+    /// assert_eq!(expired, 1);
+    /// # }
+    /// ```
+    pub fn current_all() -> Vec<Wheel> {
+        let registry = lock(&REGISTRY);
+        let wheels = registry.values().filter_map(|current| current.wheel.get());
+        wheels.cloned().collect()
+    }
 }
 
 /// Calls `act` with the wheel of the current runtime, which is known to have timers by then.

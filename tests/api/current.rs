@@ -77,6 +77,29 @@ fn a_runtime_has_one_wheel_and_no_other_has_it() {
 }
 
 #[test]
+fn the_wheels_of_all_runtimes_are_listed_as_long_as_these_live() {
+    let labelled = || {
+        let wheels = Wheel::current_all();
+        let mine = wheels.iter().filter(|wheel| {
+            let labels = wheel.snapshot().labels;
+            labels.iter().any(|label| &*label.name == "listed")
+        });
+        mine.count()
+    };
+    let runtimes = runtimes();
+    let _own = Wheel::new().labelled("listed");
+    assert_eq!(labelled(), 0);
+    for runtime in &runtimes {
+        runtime.block_on(async { drop(Wheel::current().labelled("listed")) });
+    }
+    assert_eq!(labelled(), 3);
+    for (ended, runtime) in runtimes.into_iter().enumerate() {
+        drop(runtime);
+        assert_eq!(labelled(), 2 - ended);
+    }
+}
+
+#[test]
 fn all_who_ask_first_at_once_get_one_wheel() {
     for _ in 0..50 {
         for runtime in runtimes() {

@@ -34,6 +34,9 @@ mod hyper;
 mod io;
 #[cfg(feature = "metrics")]
 mod metrics_reporter;
+// Its list of metrics is compared with that of the other.
+#[cfg(all(feature = "metrics", feature = "prometheus-client"))]
+mod prometheus;
 #[cfg(feature = "serde")]
 mod serde;
 #[cfg(feature = "stream")]

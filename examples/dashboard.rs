@@ -17,7 +17,7 @@ use axum::response::{Html, Sse, sse::Event};
 use axum::{Router, routing::get};
 use futures::stream;
 use serde_json::json;
-use tickwheel::{Labelled, SleepError, Wheel};
+use tickwheel::{Labelled, Wheel};
 use tokio::time::{Duration, Instant, interval, interval_at, sleep, timeout};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
@@ -71,12 +71,12 @@ async fn requests(label: Labelled, period: u64, some: Range<usize>, limit: u64, 
 }
 
 /// A connection that is idle for a while, mostly short, and then says something.
-async fn connection(wheel: Wheel) -> Result<(), SleepError> {
+async fn connection(wheel: Wheel) {
     loop {
         let unlikely = fastrand::f64().max(1e-6);
         let idle = if fastrand::u8(0..40) == 0 { 3_000.0 } else { 40.0 };
         let idle = Duration::from_secs_f64(0.1 - idle * unlikely.ln());
-        wheel.sleep(idle).await?;
+        wheel.sleep(idle).await;
     }
 }
 

@@ -56,11 +56,7 @@ async fn serve(
                 Some(line) => line,
                 None => return Ok("the client has closed it"),
             },
-            waited = &mut idle => {
-                // A refusal is no silence.
-                waited?;
-                return Ok("idle");
-            }
+            () = &mut idle => return Ok("idle"),
             _ = stopping.wait_for(|stopping| *stopping) => return Ok("the server shuts down"),
         };
         let response = match wheel.timeout(REQUEST, answer(&line)).await {

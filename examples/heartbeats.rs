@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Periodic, SleepError, Wheel};
+use tickwheel::{Periodic, Wheel};
 use tokio::{task::JoinSet, time::Instant};
 
 const PEERS: usize = 10_000;
@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_millis(2500);
 const FAILING: usize = 3;
 
 #[tokio::main]
-async fn main() -> Result<(), SleepError> {
+async fn main() {
     let wheel = Wheel::builder()
         .tick_duration(TICK)
         .build()
@@ -34,12 +34,12 @@ async fn main() -> Result<(), SleepError> {
     println!("{PEERS} peers that start together, a heartbeat every {PERIOD:?}, a tick of {TICK:?}");
 
     let peers = Peers::start(&wheel, Duration::ZERO);
-    let beats = peers.beats_of_a_period(&wheel).await?;
+    let beats = peers.beats_of_a_period(&wheel).await;
     chart("\nBeats on each tick of a period, without jitter:", &beats);
     peers.stop().await;
 
     let mut peers = Peers::start(&wheel, PERIOD);
-    let beats = peers.beats_of_a_period(&wheel).await?;
+    let beats = peers.beats_of_a_period(&wheel).await;
     chart("\nThe same, with a jitter of one period:", &beats);
 
     println!("\n{FAILING} peers stop beating; the others go on.");
@@ -47,7 +47,7 @@ async fn main() -> Result<(), SleepError> {
         heartbeat.stop();
     }
     for _ in 0..FAILING {
-        let peer = peers.silent().await?;
+        let peer = peers.silent().await;
         println!("Peer {peer} has been silent for {SILENCE:?}.");
     }
 
@@ -55,14 +55,13 @@ async fn main() -> Result<(), SleepError> {
     println!("\n{beats} beats; {} timers wait in the wheel.", wheel.pending());
     peers.stop().await;
     println!("All stopped: {} wait.", wheel.pending());
-    Ok(())
 }
 
 struct Peers {
     started: Instant,
     heartbeats: Vec<Periodic>,
     /// Each ends with its peer's number, once that has been silent for too long.
-    watches: JoinSet<Result<usize, SleepError>>,
+    watches: JoinSet<usize>,
     /// Beats, by their tick within the period.
     beats: Arc<[AtomicUsize; TICKS]>,
 }
@@ -78,7 +77,10 @@ impl Peers {
         for peer in 0..PEERS {
             let silence = wheel.idle_timer(SILENCE);
             let heard = silence.handle();
-            peers.watches.spawn(async move { silence.await.map(|()| peer) });
+            peers.watches.spawn(async move {
+                silence.await;
+                peer
+            });
 
             let (started, beats) = (peers.started, peers.beats.clone());
             let heartbeat = wheel
@@ -97,16 +99,16 @@ impl Peers {
 
     /// Counts for one period, when all peers have started to beat; from the middle of one to the middle of the next, so
     /// that beats without jitter, at its start, are not cut in two.
-    async fn beats_of_a_period(&self, wheel: &Wheel) -> Result<[usize; TICKS], SleepError> {
-        wheel.sleep_until(self.started + PERIOD * 5 / 2).await?;
+    async fn beats_of_a_period(&self, wheel: &Wheel) -> [usize; TICKS] {
+        wheel.sleep_until(self.started + PERIOD * 5 / 2).await;
         self.beats
             .iter()
             .for_each(|beats| beats.store(0, Ordering::Relaxed));
-        wheel.sleep_until(self.started + PERIOD * 7 / 2).await?;
-        Ok(array::from_fn(|tick| self.beats[tick].load(Ordering::Relaxed)))
+        wheel.sleep_until(self.started + PERIOD * 7 / 2).await;
+        array::from_fn(|tick| self.beats[tick].load(Ordering::Relaxed))
     }
 
-    async fn silent(&mut self) -> Result<usize, SleepError> {
+    async fn silent(&mut self) -> usize {
         let silent = self.watches.join_next().await.expect("every peer is watched");
         silent.expect("a watch does not panic")
     }

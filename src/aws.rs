@@ -46,6 +46,6 @@ use crate::wheel::Wheel;
 #[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
 impl AsyncSleep for Wheel {
     fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::new(self.sleep_or_tokio(duration))
+        Sleep::new(Wheel::sleep(self, duration))
     }
 }

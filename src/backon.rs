@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backon::Sleeper;
 
-use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
+use crate::{sleep::Sleep, wheel::Wheel};
 
 /// Runs the pauses of backon's retries on a wheel, with `.sleep(wheel.clone())`.
 ///
@@ -50,9 +50,9 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 /// ```
 #[cfg_attr(docsrs, doc(cfg(feature = "backon")))]
 impl Sleeper for Wheel {
-    type Sleep = FallbackSleep;
+    type Sleep = Sleep;
 
-    fn sleep(&self, duration: Duration) -> FallbackSleep {
-        self.sleep_or_tokio(duration)
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Wheel::sleep(self, duration)
     }
 }

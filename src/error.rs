@@ -4,7 +4,7 @@ use std::{any::Any, error::Error, fmt, io};
 
 use tokio::task::JoinError;
 
-/// The error of a [`Sleep`](crate::Sleep), a tick of an [`Interval`](crate::Interval) or an [`IdleTimer`](crate::IdleTimer).
+/// The error of a [`TrySleep`](crate::TrySleep), which the wheel refused.
 ///
 /// # Examples
 ///
@@ -16,7 +16,7 @@ use tokio::task::JoinError;
 /// # async fn main() {
 /// let wheel = Wheel::new();
 /// wheel.shutdown();
-/// assert_eq!(wheel.sleep(Duration::from_secs(1)).await, Err(SleepError::Shutdown));
+/// assert_eq!(wheel.try_sleep(Duration::from_secs(1)).await, Err(SleepError::Shutdown));
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum SleepError {
     Shutdown,
 }
 
-/// The error of a [`Timeout`](crate::Timeout) that did not return its future's output.
+/// The error of a [`TryTimeout`](crate::TryTimeout) that did not return its future's output.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ pub enum SleepError {
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let error = Wheel::new().timeout(Duration::from_millis(10), pending::<()>()).await.unwrap_err();
+/// let error = Wheel::new().try_timeout(Duration::from_millis(10), pending::<()>()).await.unwrap_err();
 /// assert!(error.is_elapsed());
 /// assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
 /// # }
@@ -73,6 +73,11 @@ impl TimeoutError {
     /// ```
     pub fn is_elapsed(&self) -> bool {
         matches!(self, TimeoutError::Elapsed)
+    }
+
+    /// Returns the error of a timeout whose timer has ended before its future.
+    pub(crate) fn after(waited: Result<(), SleepError>) -> TimeoutError {
+        waited.map_or_else(TimeoutError::from, |()| TimeoutError::Elapsed)
     }
 }
 
@@ -106,6 +111,30 @@ pub enum ScheduleError {
     Cancelled,
     /// The task panicked with this message.
     Panicked(String),
+}
+
+/// The error of a [`timeout`](crate::time::timeout()) that elapsed before its future completed.
+///
+/// # Examples
+///
+/// ```
+/// use std::{future::pending, io};
+/// use tickwheel::time::{Duration, error::Elapsed, timeout};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let error: Elapsed = timeout(Duration::from_millis(10), pending::<()>()).await.unwrap_err();
+/// assert_eq!(error.to_string(), "deadline has elapsed");
+/// assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
+/// # }
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+pub struct Elapsed(());
+
+impl Elapsed {
+    pub(crate) fn new() -> Elapsed {
+        Elapsed(())
+    }
 }
 
 impl From<SleepError> for TimeoutError {
@@ -150,6 +179,12 @@ fn shut_down(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("the wheel has been shut down")
 }
 
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("deadline has elapsed")
+    }
+}
+
 impl fmt::Display for SleepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -162,7 +197,7 @@ impl fmt::Display for SleepError {
 impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            TimeoutError::Elapsed => f.write_str("deadline has elapsed"),
+            TimeoutError::Elapsed => Elapsed::new().fmt(f),
             TimeoutError::AtCapacity { limit } => at_capacity(f, limit),
             TimeoutError::Shutdown => shut_down(f),
         }
@@ -180,9 +215,16 @@ impl fmt::Display for ScheduleError {
     }
 }
 
+impl Error for Elapsed {}
 impl Error for SleepError {}
 impl Error for TimeoutError {}
 impl Error for ScheduleError {}
+
+impl From<Elapsed> for io::Error {
+    fn from(_: Elapsed) -> io::Error {
+        io::ErrorKind::TimedOut.into()
+    }
+}
 
 impl From<SleepError> for io::Error {
     /// Converts the error into one of kind `Other`, because the wheel refused the timer.

@@ -5,7 +5,7 @@ use std::{pin::Pin, time::Duration};
 use hyper::rt;
 use tokio::time::Instant;
 
-use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
+use crate::{sleep::Sleep, wheel::Wheel};
 
 /// Runs hyper's timers on a wheel: header read timeouts, keep-alive pings, idle connections.
 ///
@@ -70,11 +70,11 @@ use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
 impl rt::Timer for Wheel {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(self.sleep_or_tokio(duration))
+        Box::pin(Wheel::sleep(self, duration))
     }
 
     fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(self.sleep_until_or_tokio(deadline.into()))
+        Box::pin(Wheel::sleep_until(self, deadline.into()))
     }
 
     fn now(&self) -> std::time::Instant {
@@ -82,7 +82,7 @@ impl rt::Timer for Wheel {
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {
-        match sleep.as_mut().downcast_mut_pin::<FallbackSleep>() {
+        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
             Some(sleep) => sleep.get_mut().reset(Instant::from_std(new_deadline)),
             // Another timer has created this sleep.
             None => *sleep = rt::Timer::sleep_until(self, new_deadline),
@@ -90,4 +90,4 @@ impl rt::Timer for Wheel {
     }
 }
 
-impl rt::Sleep for FallbackSleep {}
+impl rt::Sleep for Sleep {}

@@ -5,14 +5,12 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use crate::{
-    budget,
     clock::{Moment, Nanos},
-    error::SleepError,
     shard::Shard,
     sleep::Sleep,
     sync::{AtomicU64, Ordering},
@@ -24,7 +22,8 @@ impl Wheel {
     ///
     /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
     /// than one tick late plus the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is re-armed
-    /// only when its old deadline comes, however many touches there were.
+    /// only when its old deadline comes, however many touches there were. Like [`sleep`](Wheel::sleep), it waits on Tokio's timer
+    /// if the wheel refuses it.
     ///
     /// # Cancellation
     ///
@@ -33,10 +32,6 @@ impl Wheel {
     /// # Panics
     ///
     /// Panics in the same cases as [`sleep`](Wheel::sleep).
-    ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`sleep`](Wheel::sleep).
     ///
     /// # Examples
     ///
@@ -49,7 +44,7 @@ impl Wheel {
     /// let idle = Wheel::new().idle_timer(Duration::from_millis(30));
     /// let traffic = idle.handle();
     /// tokio::spawn(async move { traffic.touch() });
-    /// idle.await.unwrap(); // 30 ms after the touch
+    /// idle.await; // 30 ms after the touch
     /// # }
     /// ```
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
@@ -81,12 +76,12 @@ impl Wheel {
 /// # async fn main() {
 /// let mut idle = tickwheel::Wheel::new().idle_timer(Duration::from_millis(20));
 /// let traffic = idle.handle();
-/// (&mut idle).await.unwrap();
-/// (&mut idle).await.unwrap(); // at once
+/// (&mut idle).await;
+/// (&mut idle).await; // at once
 ///
 /// let touched = Instant::now();
 /// traffic.touch();
-/// (&mut idle).await.unwrap();
+/// (&mut idle).await;
 /// assert!(touched.elapsed() >= Duration::from_millis(20));
 /// # }
 /// ```
@@ -134,12 +129,6 @@ impl IdleTimer {
         IdleHandle {
             activity: self.activity.clone(),
         }
-    }
-
-    /// Polls without regard to the task's budget.
-    pub(crate) fn poll_idle(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        self.push_back();
-        self.sleep.poll_elapsed(waker)
     }
 
     /// Moves the deadline to `duration` after the last touch.
@@ -192,13 +181,11 @@ impl IdleHandle {
 }
 
 impl Future for IdleTimer {
-    type Output = Result<(), SleepError>;
+    type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        ready!(budget::poll_left(cx));
-        let outcome = ready!(self.poll_idle(cx.waker()));
-        ready!(budget::poll_spend(cx));
-        Poll::Ready(outcome)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.push_back();
+        self.sleep.poll_after(false, cx)
     }
 }
 

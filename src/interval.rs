@@ -12,7 +12,6 @@ use futures_core::Stream;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    budget,
     clock::{Moment, Nanos},
     error::SleepError,
     sleep::Sleep,
@@ -29,6 +28,9 @@ impl Wheel {
     /// delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
     /// once.
     ///
+    /// An interval cannot fail. A tick that the wheel refuses, because it is full or has been shut down, comes at the same instant
+    /// on Tokio's timer, and the next one asks the wheel again.
+    ///
     /// # Cancellation
     ///
     /// Dropping the interval cancels its timer at once.
@@ -36,10 +38,6 @@ impl Wheel {
     /// # Panics
     ///
     /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep) does.
-    ///
-    /// # Errors
-    ///
-    /// A tick fails with [`SleepError`] when the wheel is full or has been shut down.
     ///
     /// # Examples
     ///
@@ -50,8 +48,8 @@ impl Wheel {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut interval = Wheel::new().interval(Duration::from_millis(10));
-    /// interval.tick().await.unwrap(); // at once
-    /// interval.tick().await.unwrap(); // 10 ms later
+    /// interval.tick().await; // at once
+    /// interval.tick().await; // 10 ms later
     /// # }
     /// ```
     #[track_caller]
@@ -75,10 +73,6 @@ impl Wheel {
     ///
     /// Panics in the same cases as [`interval`](Wheel::interval).
     ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`interval`](Wheel::interval).
-    ///
     /// # Examples
     ///
     /// ```
@@ -89,7 +83,7 @@ impl Wheel {
     /// # async fn main() {
     /// let start = Instant::now() + Duration::from_millis(20);
     /// let mut interval = Wheel::new().interval_at(start, Duration::from_millis(10));
-    /// assert_eq!(interval.tick().await, Ok(start));
+    /// assert_eq!(interval.tick().await, start);
     /// # }
     /// ```
     #[track_caller]
@@ -116,7 +110,7 @@ impl Wheel {
 ///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
 /// ```
 ///
-/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel refuses a tick or is shut down.
+/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel is shut down.
 ///
 /// # Examples
 ///
@@ -160,23 +154,18 @@ impl Interval {
     ///
     /// A call that has to wait panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
     ///
-    /// # Errors
-    ///
-    /// Fails with a [`SleepError`] when the wheel is full or has been shut down. After an error, the same tick can be awaited
-    /// again.
-    ///
     /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
-    /// let first = interval.tick().await.unwrap();
-    /// let second = interval.tick().await.unwrap();
+    /// let first = interval.tick().await;
+    /// let second = interval.tick().await;
     /// assert_eq!(second - first, interval.period());
     /// # }
     /// ```
-    pub async fn tick(&mut self) -> Result<Instant, SleepError> {
+    pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
@@ -188,33 +177,28 @@ impl Interval {
     ///
     /// Panics in the same cases as [`tick`](Interval::tick).
     ///
-    /// # Errors
-    ///
-    /// Fails in the same cases as [`tick`](Interval::tick).
-    ///
     /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
-    /// std::future::poll_fn(|cx| interval.poll_tick(cx)).await.unwrap();
+    /// std::future::poll_fn(|cx| interval.poll_tick(cx)).await;
     /// # }
     /// ```
-    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
-        ready!(budget::poll_left(cx));
-        let elapsed = ready!(self.sleep.poll_elapsed(cx.waker()));
-        ready!(budget::poll_spend(cx));
-        Poll::Ready(elapsed.map(|()| self.take_tick()))
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(self.sleep.poll_after(false, cx));
+        Poll::Ready(self.take_tick())
     }
 
-    /// Returns when the next tick, which was refused, is due by the clock of the caller.
-    pub(crate) fn refused_until(&self) -> Instant {
-        self.sleep.refused_until()
+    /// Polls for the next tick, and fails if the wheel refuses it.
+    pub(crate) fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
+        ready!(self.sleep.try_poll_after(false, cx))?;
+        Poll::Ready(Ok(self.take_tick()))
     }
 
     /// Takes the tick that is due, and moves on to the next.
-    pub(crate) fn take_tick(&mut self) -> Instant {
+    fn take_tick(&mut self) -> Instant {
         let instant = self.sleep.deadline();
         let mut now = self.sleep.shard().now();
         if now.partial_cmp(&self.sleep.due()).is_none() {
@@ -248,7 +232,7 @@ impl Interval {
     /// # async fn main() {
     /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
     /// interval.reset();
-    /// interval.tick().await.unwrap(); // 10 ms later
+    /// interval.tick().await; // 10 ms later
     /// # }
     /// ```
     pub fn reset(&mut self) {
@@ -263,9 +247,9 @@ impl Interval {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_secs(60));
-    /// interval.tick().await.unwrap();
+    /// interval.tick().await;
     /// interval.reset_immediately();
-    /// interval.tick().await.unwrap(); // at once
+    /// interval.tick().await; // at once
     /// # }
     /// ```
     pub fn reset_immediately(&mut self) {
@@ -284,7 +268,7 @@ impl Interval {
     /// # async fn main() {
     /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
     /// interval.reset_after(Duration::from_millis(10));
-    /// interval.tick().await.unwrap(); // 10 ms later
+    /// interval.tick().await; // 10 ms later
     /// # }
     /// ```
     pub fn reset_after(&mut self, after: Duration) {
@@ -304,7 +288,7 @@ impl Interval {
     /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
     /// let deadline = Instant::now() + Duration::from_millis(10);
     /// interval.reset_at(deadline);
-    /// assert_eq!(interval.tick().await, Ok(deadline));
+    /// assert_eq!(interval.tick().await, deadline);
     /// # }
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
@@ -371,7 +355,12 @@ impl Stream for Interval {
     type Item = Instant;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
-        self.get_mut().poll_tick(cx).map(Result::ok)
+        let interval = self.get_mut();
+        let tick = interval.poll_tick(cx);
+        match interval.sleep.shard().is_shutdown() {
+            true => Poll::Ready(None),
+            false => tick.map(Some),
+        }
     }
 }
 

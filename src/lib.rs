@@ -6,9 +6,9 @@
 //! cancelling a timer is O(1) and touches a single shard, and a busy wheel does not even read the clock for a [`timeout`](Wheel::timeout).
 //!
 //! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement that gives each runtime a wheel of its own:
-//! change `use tokio::time` to `use tickwheel::time`. A wheel that you create yourself has the same functions as methods. Its sleeps and
-//! ticks return a `Result`, because such a wheel can refuse a timer when it is full (only with [`max_pending`](Builder::max_pending)) or has
-//! been [shut down](Wheel::shutdown).
+//! change `use tokio::time` to `use tickwheel::time`. A wheel that you create yourself has the same functions as methods, with the same
+//! outputs. None of them can fail: a timer that the wheel refuses, because it is full (only with [`max_pending`](Builder::max_pending)) or has
+//! been [shut down](Wheel::shutdown), waits on Tokio's own timer.
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -18,7 +18,7 @@
 //! async fn main() {
 //!     let wheel = Wheel::new(); // one per process; clones are cheap handles to the same wheel
 //!
-//!     wheel.sleep(Duration::from_millis(20)).await.unwrap();
+//!     wheel.sleep(Duration::from_millis(20)).await;
 //!
 //!     let (reply, request) = tokio::sync::oneshot::channel();
 //!     tokio::spawn(async { reply.send("pong") });
@@ -33,10 +33,10 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current); a refused timer falls back on Tokio's |
+//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current) |
 //! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; a [`reset`](Sleep::reset) to a later instant costs one store |
-//! | [`sleep_or_tokio`](Wheel::sleep_or_tokio) | waits, on Tokio's timer if the wheel refuses |
 //! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits the time of a future; a future that is ready immediately costs no timer |
+//! | [`try_sleep`](Wheel::try_sleep), [`try_timeout`](Wheel::try_timeout), .. | the same, but they fail when the wheel is full or shut down |
 //! | [`interval`](Wheel::interval), [`interval_at`](Wheel::interval_at) | ticks, also as a `Stream` |
 //! | [`idle_timer`](Wheel::idle_timer) | completes when nothing has touched it for a given time |
 //! | [`schedule`](Wheel::schedule), [`schedule_at`](Wheel::schedule_at) | runs a task later, without a Tokio task until then |
@@ -105,7 +105,7 @@ mod error;
 mod events;
 #[cfg(any(feature = "metrics", feature = "prometheus-client"))]
 mod exported;
-mod fallback_sleep;
+mod fallback;
 #[cfg(feature = "hyper")]
 mod hyper;
 mod idle;
@@ -148,10 +148,9 @@ pub use builder::{BuildError, Builder};
 pub use current::{NoRuntime, SetDefaultError};
 pub use delay_queue::DelayQueue;
 pub use error::{ScheduleError, SleepError, TimeoutError};
-pub use fallback_sleep::FallbackSleep;
 pub use idle::{IdleHandle, IdleTimer};
 pub use interval::Interval;
-pub use labelled::{Labelled, LabelledTimeout};
+pub use labelled::{Labelled, LabelledTimeout, TryLabelledTimeout};
 pub use labels::LabelStats;
 pub use lag::LagHistogram;
 pub use metrics::Metrics;
@@ -162,9 +161,9 @@ pub use periodic::{Periodic, PeriodicBuilder};
 pub use roster::ScheduledTask;
 pub use schedule::Scheduled;
 pub use shutdown::Unprocessed;
-pub use sleep::Sleep;
+pub use sleep::{Sleep, TrySleep};
 pub use snapshot::{LevelSnapshot, Mode, ShardSnapshot, Snapshot};
-pub use timeout::Timeout;
+pub use timeout::{Timeout, TryTimeout};
 pub use wheel::Wheel;
 
 /// Runs every example in the documents as a test.

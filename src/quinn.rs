@@ -13,7 +13,7 @@ use std::{
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 
-use crate::{sleep::Sleep, wheel::Wheel};
+use crate::{sleep::TrySleep, wheel::Wheel};
 
 /// A `quinn::Runtime` whose timers are on a wheel, while sockets and tasks are left to another runtime.
 ///
@@ -82,7 +82,7 @@ impl Runtime for WheelRuntime {
     /// Creates a timer on the wheel. Its first poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
     fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(WheelTimer {
-            sleep: self.wheel.sleep_until(deadline.into()),
+            sleep: self.wheel.try_sleep_until(deadline.into()),
             fallback: Fallback::Unused,
             runtime: self.runtime.clone(),
         })
@@ -104,7 +104,7 @@ impl Runtime for WheelRuntime {
 
 #[derive(Debug)]
 struct WheelTimer {
-    sleep: Sleep,
+    sleep: TrySleep,
     fallback: Fallback,
     runtime: Arc<dyn Runtime>,
 }

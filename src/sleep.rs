@@ -1,21 +1,21 @@
-//! `Sleep`: waits for an instant or a duration.
+//! `Sleep` and `TrySleep`: wait for an instant or a duration.
 
 use std::{
     fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
 use crate::{
-    budget,
     clock::{Moment, Nanos},
     console::Resource,
     error::SleepError,
+    fallback::FallbackTimer,
     shard::{Shard, Timer},
     wheel::Wheel,
 };
@@ -28,6 +28,11 @@ impl Wheel {
     /// ms it is as precise as Tokio's sleep. A zero duration completes at the first poll. A duration that overflows the clock is
     /// taken as 30 years.
     ///
+    /// A sleep cannot fail. If the wheel is full, has been shut down, or is shut down during the sleep, the sleep waits for the
+    /// same instant on Tokio's own timer, to the millisecond. There is no such timer in another executor or in a Tokio runtime
+    /// built without timers. There, a sleep that the wheel refuses completes at its second poll, for which its task is woken at
+    /// once. Use [`try_sleep`](Wheel::try_sleep) to hear of a refusal.
+    ///
     /// # Cancellation
     ///
     /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the timer that a thread cancelled last
@@ -38,11 +43,6 @@ impl Wheel {
     /// The first poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
     /// [`handle`](crate::Builder::handle). Creating the future needs no runtime.
     ///
-    /// # Errors
-    ///
-    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero duration takes no
-    /// place in the wheel, so a full wheel does not refuse it, but a wheel that has been shut down does.
-    ///
     /// # Examples
     ///
     /// ```
@@ -52,7 +52,7 @@ impl Wheel {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let wheel = Wheel::new();
-    /// wheel.sleep(Duration::from_millis(20)).await.unwrap();
+    /// wheel.sleep(Duration::from_millis(20)).await;
     /// # }
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
@@ -63,7 +63,43 @@ impl Wheel {
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
     /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and less than one tick late
-    /// plus the runtime's own delay. If `deadline` is in the past, it completes at the first poll or at the next tick.
+    /// plus the runtime's own delay. If `deadline` is in the past, it completes at the first poll or at the next tick. Like
+    /// [`sleep`](Wheel::sleep), it waits on Tokio's timer if the wheel refuses it.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// Wheel::new().sleep_until(deadline).await;
+    /// assert!(Instant::now() >= deadline);
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::until(
+            self.shard(),
+            deadline,
+            Resource::new("Sleep", "Wheel::sleep_until"),
+        )
+    }
+
+    /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`sleep`](Wheel::sleep) for code that sheds load at [`max_pending`](crate::Builder::max_pending) or ends with the
+    /// wheel. It is as precise.
     ///
     /// # Cancellation
     ///
@@ -75,7 +111,42 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// Fails in the same cases as [`sleep`](Wheel::sleep).
+    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero duration takes no
+    /// place in the wheel, so a full wheel does not refuse it, but a wheel that has been shut down does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{SleepError, Wheel};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.shutdown();
+    /// assert_eq!(wheel.try_sleep(Duration::from_secs(60)).await, Err(SleepError::Shutdown));
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_sleep(&self, duration: Duration) -> TrySleep {
+        TrySleep(self.sleep(duration))
+    }
+
+    /// Waits until `deadline`, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`sleep_until`](Wheel::sleep_until) as [`try_sleep`](Wheel::try_sleep) is [`sleep`](Wheel::sleep).
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`try_sleep`](Wheel::try_sleep).
     ///
     /// # Examples
     ///
@@ -85,19 +156,13 @@ impl Wheel {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// wheel.sleep_until(Instant::now() + Duration::from_millis(20)).await.unwrap();
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// assert_eq!(Wheel::new().try_sleep_until(deadline).await, Ok(()));
     /// # }
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
-    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let resource = Resource::new("Sleep", "Wheel::sleep_until");
-        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        let shard = self.shard();
-        Sleep {
-            timer: Timer::at(shard, shard.moment_of(deadline)),
-            resource,
-        }
+    pub fn try_sleep_until(&self, deadline: Instant) -> TrySleep {
+        TrySleep(self.sleep_until(deadline))
     }
 }
 
@@ -121,31 +186,66 @@ impl Wheel {
 /// tokio::spawn(async move { sender.send("hello").await });
 ///
 /// let mut idle = wheel.sleep(Duration::from_millis(30));
-/// let waited = loop {
+/// loop {
 ///     tokio::select! {
-///         waited = &mut idle => break waited,
+///         () = &mut idle => break,
 ///         Some(_) = traffic.recv() => idle.reset(Instant::now() + Duration::from_millis(30)),
 ///     }
-/// };
-/// assert_eq!(waited, Ok(())); // an `Err` does not mean silence: the wheel was full, or was shut down
+/// }
 /// # }
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
-    timer: Timer,
+    timer: FallbackTimer,
     resource: Resource,
 }
 
+/// The future returned by [`Wheel::try_sleep`] and [`Wheel::try_sleep_until`].
+///
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until the sleep is
+/// [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{TrySleep, Wheel};
+/// use std::time::Duration;
+///
+/// let sleep: TrySleep = Wheel::new().try_sleep(Duration::from_secs(1));
+/// assert!(!sleep.is_elapsed());
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct TrySleep(Sleep);
+
 impl Sleep {
+    #[inline]
+    pub(crate) fn new(timer: Timer, resource: Resource) -> Sleep {
+        Sleep {
+            timer: FallbackTimer::Wheel(timer),
+            resource,
+        }
+    }
+
     /// Creates a sleep that is due `duration` after `start`. If the duration is zero, the sleep completes at the first poll.
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Sleep {
         let resource = Resource::new("Sleep", "Wheel::sleep");
         resource.lasts(|| duration);
-        Sleep {
-            timer: Timer::after(shard, start, duration),
-            resource,
-        }
+        Sleep::new(Timer::after(shard, start, duration), resource)
+    }
+
+    /// Creates a sleep that is due at `deadline`.
+    #[inline]
+    pub(crate) fn until(shard: &Arc<Shard>, deadline: Instant, resource: Resource) -> Sleep {
+        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
+        Sleep::new(Timer::at(shard, shard.moment_of(deadline)), resource)
+    }
+
+    /// Creates a sleep that is due `delay` after its first poll.
+    #[inline]
+    pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration, resource: Resource) -> Sleep {
+        resource.lasts(|| delay);
+        Sleep::new(Timer::counting(shard, delay), resource)
     }
 
     /// Returns the instant at which the sleep is due.
@@ -160,7 +260,7 @@ impl Sleep {
     /// assert_eq!(Wheel::new().sleep_until(deadline).deadline(), deadline);
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.timer.deadline()
+        self.timer().deadline()
     }
 
     /// Returns `true` if the deadline has passed.
@@ -177,7 +277,7 @@ impl Sleep {
     /// # async fn main() {
     /// let mut sleep = Wheel::new().sleep(Duration::from_millis(10));
     /// assert!(!sleep.is_elapsed());
-    /// (&mut sleep).await.unwrap();
+    /// (&mut sleep).await;
     /// assert!(sleep.is_elapsed());
     /// # }
     /// ```
@@ -189,7 +289,8 @@ impl Sleep {
     ///
     /// A later deadline costs one store: the timer stays in its bucket, and is re-armed when its old deadline comes. An earlier
     /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
-    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline.
+    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline. A sleep that waits on
+    /// Tokio's timer stays there until it has completed, and then asks the wheel again.
     ///
     /// # Examples
     ///
@@ -201,12 +302,12 @@ impl Sleep {
     /// # async fn main() {
     /// let mut sleep = Wheel::new().sleep(Duration::from_secs(3600));
     /// sleep.reset(Instant::now() + Duration::from_millis(10));
-    /// sleep.await.unwrap();
+    /// sleep.await;
     /// # }
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        self.reset_to(self.timer.shard().moment_of(deadline));
+        self.reset_to(self.shard().moment_of(deadline));
     }
 
     /// Moves the sleep to a deadline that is already a moment of the shard's clock.
@@ -224,7 +325,7 @@ impl Sleep {
 
     /// Moves the sleep to `duration` from now.
     pub(crate) fn reset_after(&mut self, duration: Duration) {
-        let deadline = self.timer.shard().now().after(Nanos::passed(duration));
+        let deadline = self.shard().now().after(Nanos::passed(duration));
         if duration.is_zero() {
             self.reset_immediately(deadline);
         } else {
@@ -238,11 +339,28 @@ impl Sleep {
         self.timer.reset_immediately(deadline);
     }
 
-    /// Polls the sleep without regard to the task's budget.
+    /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
     #[inline]
-    pub(crate) fn poll_elapsed(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        let timer = &mut self.timer;
-        self.resource.poll(|| timer.poll(waker))
+    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let Sleep { timer, resource } = self;
+        resource.poll(|| timer.poll(had_budget, cx))
+    }
+
+    /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, but fails if the wheel refuses it.
+    #[inline]
+    pub(crate) fn try_poll_after(
+        &mut self,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SleepError>> {
+        let Sleep { timer, resource } = self;
+        resource.poll(|| timer.try_poll(had_budget, cx))
+    }
+
+    /// Ends the sleep, and keeps its timer for the next timer of the task if possible.
+    #[inline]
+    pub(crate) fn cancel(&mut self) {
+        self.timer.cancel();
     }
 
     /// Cancels the sleep and does not keep it for reuse, so that no later timer of the task is woken at its deadline.
@@ -250,16 +368,17 @@ impl Sleep {
         self.timer.remove();
     }
 
-    /// Returns when a refused sleep would have been due, by the clock of the caller.
-    pub(crate) fn refused_until(&self) -> Instant {
-        self.timer.refused_until()
-    }
-
     /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         self.timer.settle();
     }
 
+    #[inline]
+    pub(crate) fn timer(&self) -> &Timer {
+        self.timer.timer()
+    }
+
+    #[inline]
     pub(crate) fn shard(&self) -> &Shard {
         self.timer.shard()
     }
@@ -267,43 +386,98 @@ impl Sleep {
     /// Returns the deadline.
     #[inline]
     pub(crate) fn due(&self) -> Moment {
-        self.timer.due()
+        self.timer().due()
+    }
+
+    /// Reports that the sleep is counted under a label.
+    #[inline]
+    pub(crate) fn has_label(&self, label: &str) {
+        self.resource.has_label(label);
+    }
+}
+
+impl TrySleep {
+    /// Returns the instant at which the sleep is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(Wheel::new().try_sleep_until(deadline).deadline(), deadline);
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.0.deadline()
+    }
+
+    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = tickwheel::Wheel::new().try_sleep(std::time::Duration::from_millis(10));
+    /// (&mut sleep).await.unwrap();
+    /// assert!(sleep.is_elapsed());
+    /// # }
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        self.0.is_elapsed()
+    }
+
+    /// Moves the sleep to another deadline, as [`Sleep::reset`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    #[inline]
+    pub fn reset(&mut self, deadline: Instant) {
+        self.0.reset(deadline);
     }
 }
 
 impl Future for Sleep {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_after(false, cx)
+    }
+}
+
+impl Future for TrySleep {
     type Output = Result<(), SleepError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sleep { timer, resource } = &mut *self;
-        resource.poll(|| {
-            // A poll that leaves the sleep pending spends no budget.
-            match timer.waits(cx.waker()) {
-                true => Poll::Pending,
-                false => poll_locked(timer, cx),
-            }
-        })
+        self.0.try_poll_after(false, cx)
     }
-}
-
-/// Polls a sleep that may have to do more than stay pending.
-#[inline(never)]
-fn poll_locked(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
-    if timer.takes_over(cx.waker()) {
-        return Poll::Pending;
-    }
-    ready!(budget::poll_left(cx));
-    let outcome = ready!(timer.poll_locked(cx.waker()));
-    ready!(budget::poll_spend(cx));
-    Poll::Ready(outcome)
 }
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sleep")
             .field("deadline", &self.deadline())
-            .field("progress", &self.timer.progress())
+            .field("timer", &self.timer)
             .finish()
+    }
+}
+
+impl fmt::Debug for TrySleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TrySleep").field(&self.0).finish()
     }
 }

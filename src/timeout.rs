@@ -1,17 +1,21 @@
-//! `Timeout`: limits the time that a future may take.
+//! `Timeout` and `TryTimeout`: limit the time that a future may take.
 
 use std::{
-    fmt,
     future::{Future, IntoFuture},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use crate::{budget, console::Resource, error::TimeoutError, shard::Timer, wheel::Wheel};
+use crate::{
+    console::Resource,
+    error::{Elapsed, TimeoutError},
+    sleep::Sleep,
+    wheel::Wheel,
+};
 
 impl Wheel {
     /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
@@ -20,6 +24,9 @@ impl Wheel {
     /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
     /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero
     /// duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+    ///
+    /// The wheel cannot refuse a timeout. If it is full or has been shut down, the timeout waits for the same instant on Tokio's
+    /// own timer, as a [`sleep`](Wheel::sleep) does. Use [`try_timeout`](Wheel::try_timeout) to hear of a refusal.
     ///
     /// # Cancellation
     ///
@@ -34,8 +41,7 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out. It resolves to another [`TimeoutError`] when the
-    /// future is pending and the wheel is full or has been shut down.
+    /// The timeout resolves to [`Elapsed`](crate::time::error::Elapsed) when the time runs out.
     ///
     /// # Examples
     ///
@@ -48,8 +54,8 @@ impl Wheel {
     /// let wheel = Wheel::new();
     /// let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
     ///
-    /// if let Err(error) = wheel.timeout(Duration::from_millis(10), receiver).await {
-    ///     assert!(error.is_elapsed());
+    /// if let Err(elapsed) = wheel.timeout(Duration::from_millis(10), receiver).await {
+    ///     println!("no message: {elapsed}");
     /// }
     /// # drop(sender);
     /// # }
@@ -57,9 +63,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        let resource = Resource::new("Timeout", "Wheel::timeout");
-        resource.lasts(|| duration);
-        Timeout::new(Timer::counting(self.shard(), duration), resource, future)
+        Timeout::new(self.limit(duration), future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -93,12 +97,102 @@ impl Wheel {
     /// assert!(Instant::now() >= deadline);
     /// # }
     /// ```
+    #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        let shard = self.shard();
-        let resource = Resource::new("Timeout", "Wheel::timeout_at");
-        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        Timeout::new(Timer::at(shard, shard.moment_of(deadline)), resource, future)
+        Timeout::new(self.limit_at(deadline), future)
+    }
+
+    /// Requires `future` to complete before `duration` has elapsed, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`timeout`](Wheel::timeout) for code that sheds load at [`max_pending`](crate::Builder::max_pending) or ends with
+    /// the wheel. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Wheel::timeout).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`timeout`](Wheel::timeout).
+    ///
+    /// # Errors
+    ///
+    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out. It resolves to another [`TimeoutError`] when the
+    /// future is pending and the wheel is full or has been shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{TimeoutError, Wheel};
+    /// use std::{future::pending, time::Duration};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.shutdown();
+    /// let refused = wheel.try_timeout(Duration::from_secs(60), pending::<()>()).await;
+    /// assert_eq!(refused, Err(TimeoutError::Shutdown));
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
+        TryTimeout::new(self.limit(duration), future)
+    }
+
+    /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`timeout_at`](Wheel::timeout_at) as [`try_timeout`](Wheel::try_timeout) is [`timeout`](Wheel::timeout).
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Wheel::timeout).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`timeout`](Wheel::timeout).
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`try_timeout`](Wheel::try_timeout).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::future::pending;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// let error = Wheel::new().try_timeout_at(deadline, pending::<()>()).await.unwrap_err();
+    /// assert!(error.is_elapsed());
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
+        TryTimeout::new(self.limit_at(deadline), future)
+    }
+
+    /// Creates the timer of a timeout. Whoever wraps a future does so where the future is, because a large one is dear to move.
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub(crate) fn limit(&self, duration: Duration) -> Sleep {
+        Sleep::counting(self.shard(), duration, Resource::new("Timeout", "Wheel::timeout"))
+    }
+
+    /// Creates the timer of a timeout that has a deadline.
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub(crate) fn limit_at(&self, deadline: Instant) -> Sleep {
+        Sleep::until(
+            self.shard(),
+            deadline,
+            Resource::new("Timeout", "Wheel::timeout_at"),
+        )
     }
 }
 
@@ -116,79 +210,115 @@ pin_project! {
     /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
+    #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        timer: Timer,
-        resource: Resource,
+        sleep: Sleep,
     }
 }
 
-impl<F> Timeout<F> {
-    #[inline]
-    fn new(timer: Timer, resource: Resource, future: impl IntoFuture<IntoFuture = F>) -> Timeout<F>
-    where
-        F: Future,
-    {
-        Timeout {
-            future: future.into_future(),
-            timer,
-            resource,
-        }
-    }
-
-    /// Returns the wrapped future, to be polled without its timer.
-    pub(crate) fn future(self: Pin<&mut Self>) -> Pin<&mut F> {
-        self.project().future
-    }
-
-    /// Returns when a refused timeout would have elapsed. If its duration had not begun to count, it counts from now.
-    pub(crate) fn refused_until(&self) -> Instant {
-        self.timer.refused_until()
-    }
-
-    /// Returns a reference to the wrapped future.
+pin_project! {
+    /// The future returned by [`Wheel::try_timeout`] and [`Wheel::try_timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
     ///
     /// # Examples
     ///
     /// ```
-    /// # use std::{future::ready, time::Duration};
-    /// let timeout = tickwheel::Wheel::new().timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
-    /// ```
-    pub fn get_ref(&self) -> &F {
-        &self.future
-    }
-
-    /// Returns a mutable reference to the wrapped future.
+    /// use tickwheel::{TryTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
     ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::{future::ready, time::Duration};
-    /// let mut timeout = tickwheel::Wheel::new().timeout(Duration::from_secs(1), ready(7));
-    /// *timeout.get_mut() = ready(8);
-    /// ```
-    pub fn get_mut(&mut self) -> &mut F {
-        &mut self.future
-    }
-
-    /// Consumes the timeout, cancels its timer, and returns the wrapped future.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::{future::ready, time::Duration};
-    /// let timeout = tickwheel::Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    pub fn into_inner(self) -> F {
-        self.future
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct TryTimeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
     }
 }
 
+/// Gives a timeout the methods that Tokio's has, and a constructor.
+macro_rules! wraps_a_future {
+    ($timeout:ident, $timer:ident: $Timer:ty, $made:literal) => {
+        impl<F> $timeout<F> {
+            #[inline]
+            pub(crate) fn new($timer: $Timer, future: impl IntoFuture<IntoFuture = F>) -> $timeout<F>
+            where
+                F: Future,
+            {
+                let future = future.into_future();
+                $timeout { future, $timer }
+            }
+
+            /// Returns a reference to the wrapped future.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::ready, time::Duration};
+            #[doc = concat!("let timeout = ", $made, "(Duration::from_secs(1), ready(7));")]
+            /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
+            /// ```
+            pub fn get_ref(&self) -> &F {
+                &self.future
+            }
+
+            /// Returns a mutable reference to the wrapped future.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::ready, time::Duration};
+            #[doc = concat!("let mut timeout = ", $made, "(Duration::from_secs(1), ready(7));")]
+            /// *timeout.get_mut() = ready(8);
+            /// ```
+            pub fn get_mut(&mut self) -> &mut F {
+                &mut self.future
+            }
+
+            /// Consumes the timeout, cancels its timer, and returns the wrapped future.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::ready, time::Duration};
+            #[doc = concat!("let timeout = ", $made, "(Duration::from_secs(1), ready(7));")]
+            /// assert_eq!(timeout.into_inner().into_inner(), 7);
+            /// ```
+            pub fn into_inner(self) -> F {
+                self.future
+            }
+        }
+    };
+}
+pub(crate) use wraps_a_future;
+
+wraps_a_future!(Timeout, sleep: Sleep, "tickwheel::Wheel::new().timeout");
+wraps_a_future!(TryTimeout, sleep: Sleep, "tickwheel::Wheel::new().try_timeout");
+
 impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.sleep.cancel();
+            return Poll::Ready(Ok(output));
+        }
+        this.sleep
+            .poll_after(had_budget, cx)
+            .map(|()| Err(Elapsed::new()))
+    }
+}
+
+impl<F: Future> Future for TryTimeout<F> {
     type Output = Result<F::Output, TimeoutError>;
 
     #[inline]
@@ -196,42 +326,11 @@ impl<F: Future> Future for Timeout<F> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(output) = this.future.poll(cx) {
-            this.timer.cancel();
+            this.sleep.cancel();
             return Poll::Ready(Ok(output));
         }
-        let timer = this.timer;
-        this.resource.poll(|| poll_timer(timer, had_budget, cx)).map(Err)
-    }
-}
-
-/// Polls the timer, after the future has been polled. Being independent of the future's type, it is compiled once.
-#[inline(never)]
-pub(crate) fn poll_timer(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-    // A poll that leaves the timer pending spends no budget.
-    match timer.waits(cx.waker()) || timer.takes_over(cx.waker()) {
-        true => Poll::Pending,
-        false => poll_timer_locked(timer, had_budget, cx),
-    }
-}
-
-fn poll_timer_locked(timer: &mut Timer, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
-    let has_budget = coop::has_budget_remaining();
-    if !has_budget && !had_budget {
-        ready!(budget::poll_left(cx));
-    }
-    let outcome = ready!(timer.poll_locked(cx.waker()));
-    // A future that always uses up the budget must not keep its own timeout from elapsing.
-    if has_budget {
-        ready!(budget::poll_spend(cx));
-    }
-    Poll::Ready(outcome.map_or_else(TimeoutError::from, |()| TimeoutError::Elapsed))
-}
-
-impl<F: fmt::Debug> fmt::Debug for Timeout<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timeout")
-            .field("future", &self.future)
-            .field("timer", &self.timer)
-            .finish()
+        this.sleep
+            .try_poll_after(had_budget, cx)
+            .map(|waited| Err(TimeoutError::after(waited)))
     }
 }

@@ -177,7 +177,7 @@ fn a_sleep_is_a_resource_from_its_making_to_its_drop() {
         assert_pending!(sleep.poll());
         assert_eq!(log.take(), [polled([1, 2, 3], false)]);
         advance(SECOND).await;
-        assert_ready!(sleep.poll()).unwrap();
+        assert_ready!(sleep.poll());
         assert_eq!(log.take(), [polled([1, 2, 3], true)]);
         assert_eq!(log.open(), 3);
         drop(sleep);
@@ -225,7 +225,7 @@ fn a_timeout_is_a_resource_and_polls_its_future_outside_of_it() {
         assert_pending!(timeout.poll());
         assert_eq!(log.take(), [polled([1, 2, 3], false), polled([4, 5, 6], false)]);
         advance(ms(20)).await;
-        assert_ready!(timeout.poll()).unwrap().unwrap();
+        assert_ready!(timeout.poll()).unwrap();
         assert_eq!(log.take(), [polled([1, 2, 3], true)], "the timer is not asked");
         drop(timeout);
         assert_eq!(log.open(), 0);

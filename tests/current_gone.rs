@@ -153,25 +153,25 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
         ("the current wheel", || io_runtime().block_on(use_it())),
         ("a wheel without a runtime", || {
             let wheel = Wheel::new();
-            io_runtime().block_on(wheel.sleep(ms(1))).unwrap();
+            io_runtime().block_on(wheel.sleep(ms(1)));
         }),
         ("a wheel dropped before its runtime", || {
             let runtime = io_runtime();
             let wheel = driven_by(&runtime);
-            runtime.block_on(wheel.sleep(ms(1))).unwrap();
+            runtime.block_on(wheel.sleep(ms(1)));
             drop(wheel);
         }),
         ("a wheel dropped after its runtime", || {
             let runtime = io_runtime();
             let wheel = driven_by(&runtime);
-            runtime.block_on(wheel.sleep(ms(1))).unwrap();
+            runtime.block_on(wheel.sleep(ms(1)));
             drop(runtime);
         }),
         ("a wheel with a timer left pending", || {
             let runtime = io_runtime();
             let wheel = driven_by(&runtime);
             runtime.block_on(async {
-                wheel.sleep(ms(1)).await.unwrap();
+                wheel.sleep(ms(1)).await;
                 tokio::spawn(wheel.sleep(DAY));
                 settle().await;
             });

@@ -129,7 +129,7 @@ async fn manage(options: Options) -> ExitCode {
     let mut quiet_since = Instant::now();
     let mut ticks = wheel.interval(Duration::from_millis(500));
     let acknowledged = loop {
-        ticks.tick().await.expect("a wheel that turns");
+        ticks.tick().await;
         let counts = jobs.counts().await;
         let done = fleet.said().iter().filter(|said| said.is_done()).count();
         match &counts {
@@ -169,10 +169,7 @@ async fn manage(options: Options) -> ExitCode {
     };
     commands.add(&client);
     // What a worker said last may still be on its way.
-    wheel
-        .sleep(Duration::from_millis(300))
-        .await
-        .expect("a wheel that turns");
+    wheel.sleep(Duration::from_millis(300)).await;
     let dead = jobs.counts().await.map_or(0, |counts| counts.dead);
     report::print(&fleet, &acknowledged, dead, commands.sum())
 }

@@ -16,8 +16,8 @@ use super::{
     scope::{Shields, current, inside, poll_inside, sooner},
 };
 use crate::{
-    budget, clock::saturating_add, current::with_wheel, fallback_sleep::FallbackSleep, labelled::Labelled,
-    labels::Count, time::error::Elapsed, wheel::Wheel,
+    budget, clock::saturating_add, current::with_wheel, error::Elapsed, labelled::Labelled, labels::Count,
+    sleep::Sleep, wheel::Wheel,
 };
 
 /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the current
@@ -112,7 +112,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        Within::new(End::After(duration), Some(self.sleep_or_tokio(duration)), future)
+        Within::new(End::After(duration), Some(self.sleep(duration)), future)
     }
 
     /// Requires `future`, with all that it awaits, to complete before `deadline`.
@@ -135,11 +135,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        Within::new(
-            End::At(deadline),
-            Some(self.sleep_until_or_tokio(deadline)),
-            future,
-        )
+        Within::new(End::At(deadline), Some(self.sleep_until(deadline)), future)
     }
 }
 
@@ -222,7 +218,7 @@ pin_project! {
         #[pin]
         future: Option<F>,
         end: End,
-        timer: Option<FallbackSleep>,
+        timer: Option<Sleep>,
         // The deadline that the timer waits for.
         armed: Option<Instant>,
         shields: Option<Arc<Shields>>,
@@ -259,11 +255,7 @@ impl End {
 }
 
 impl<F: Future> Within<F> {
-    pub(super) fn new(
-        end: End,
-        timer: Option<FallbackSleep>,
-        future: impl IntoFuture<IntoFuture = F>,
-    ) -> Within<F> {
+    pub(super) fn new(end: End, timer: Option<Sleep>, future: impl IntoFuture<IntoFuture = F>) -> Within<F> {
         Within {
             future: Some(future.into_future()),
             end,
@@ -329,28 +321,20 @@ impl<F: Future> Future for Within<F> {
 fn poll_timer(
     deadline: Instant,
     armed: &mut Option<Instant>,
-    timer: &mut Option<FallbackSleep>,
+    timer: &mut Option<Sleep>,
     had_budget: bool,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    // A future that always uses up the budget must not keep its scope from elapsing.
-    let used_up = had_budget && !coop::has_budget_remaining();
     let sleep = match timer {
         Some(sleep) if *armed == Some(deadline) => sleep,
-        _ if deadline <= Instant::now() => {
-            return if used_up {
-                Poll::Ready(())
-            } else {
-                budget::poll_spend(cx)
-            };
-        }
+        _ if deadline <= Instant::now() => return budget::poll(had_budget, cx, |_| Poll::Ready(())),
         // The duration has begun to count, or the enclosing scope has changed.
         Some(sleep) => {
             sleep.reset(deadline);
             sleep
         }
-        None => timer.insert(with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline))),
+        None => timer.insert(with_wheel(|wheel| wheel.sleep_until(deadline))),
     };
     *armed = Some(deadline);
-    budget::poll_after(had_budget, Pin::new(sleep), cx)
+    sleep.poll_after(had_budget, cx)
 }

@@ -8,12 +8,7 @@ use std::{
 
 use tokio::time::{self, Instant};
 
-use crate::{
-    agenda::Tick,
-    clock,
-    fallback_sleep::{FallbackSleep, tokio_sleep},
-    wheel::Wheel,
-};
+use crate::{agenda::Tick, clock, fallback::tokio_sleep, sleep::Sleep, wheel::Wheel};
 
 /// The timer of a queue, which is set for a tick or not set.
 ///
@@ -26,7 +21,7 @@ pub(super) struct QueueTimer(Option<Set>);
 #[derive(Debug)]
 struct Set {
     tick: Tick,
-    sleep: FallbackSleep,
+    sleep: Sleep,
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
@@ -44,7 +39,7 @@ impl QueueTimer {
         self.unset();
         self.0 = Some(Set {
             tick,
-            sleep: FallbackSleep::new(wheel.sleep_until(instant)),
+            sleep: wheel.sleep_until(instant),
             tokio_sleep: match clock::is_real(Instant::now) {
                 true => None,
                 false => tokio_sleep(instant),
@@ -65,7 +60,7 @@ impl QueueTimer {
     }
 
     pub(super) fn unset(&mut self) {
-        if let Some(set) = self.0.take() {
+        if let Some(mut set) = self.0.take() {
             set.sleep.remove();
         }
     }

@@ -1,9 +1,7 @@
 //! `Watch`: tracks which operation is waiting, since when, and for how long it may wait.
 
 use std::{
-    future::Future,
     io,
-    pin::Pin,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -177,10 +175,7 @@ impl Watch {
             .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
         sleep.reset_to(deadline);
         // This poll takes part in the task's budget, because a stream that is pending only for lack of budget must not time out.
-        Pin::new(sleep).poll(cx).map(|outcome| match outcome {
-            Ok(()) => TimeoutError::Elapsed.into(),
-            Err(refusal) => TimeoutError::from(refusal).into(),
-        })
+        sleep.poll_after(false, cx).map(|()| TimeoutError::Elapsed.into())
     }
 }
 

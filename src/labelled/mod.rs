@@ -15,10 +15,10 @@ use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use crate::{
-    console::Resource,
-    error::TimeoutError,
+    error::{Elapsed, TimeoutError},
     labels::{Count, Label},
-    shard::Timer,
+    sleep::Sleep,
+    timeout::wraps_a_future,
     wheel::Wheel,
 };
 use timer::LabelledTimer;
@@ -123,17 +123,14 @@ impl Labelled {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let labelled = Wheel::new().labelled("never");
-    /// let error = labelled.timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
-    /// assert!(error.unwrap_err().is_elapsed());
+    /// let elapsed = labelled.timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
+    /// assert!(elapsed.is_err());
     /// # }
     /// ```
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let resource = Resource::new("Timeout", "Labelled::timeout");
-        resource.lasts(|| duration);
-        let timer = Timer::counting(self.wheel.shard(), duration);
-        self.limit(timer, resource, future)
+        LabelledTimeout::new(self.label(self.wheel.limit(duration)), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
@@ -169,11 +166,88 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let resource = Resource::new("Timeout", "Labelled::timeout_at");
-        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        let shard = self.wheel.shard();
-        let timer = Timer::at(shard, shard.moment_of(deadline));
-        self.limit(timer, resource, future)
+        LabelledTimeout::new(self.label(self.wheel.limit_at(deadline)), future)
+    }
+
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
+    ///
+    /// This is [`timeout`](Labelled::timeout) for code that wants the wheel to refuse. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Labelled::timeout).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`Wheel::try_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let labelled = wheel.labelled("shed");
+    /// wheel.shutdown();
+    /// let refused = labelled.try_timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
+    /// assert!(!refused.unwrap_err().is_elapsed());
+    /// assert_eq!(wheel.snapshot().labels[0].refused, 1);
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout<F: IntoFuture>(
+        &self,
+        duration: Duration,
+        future: F,
+    ) -> TryLabelledTimeout<F::IntoFuture> {
+        TryLabelledTimeout::new(self.label(self.wheel.limit(duration)), future)
+    }
+
+    /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
+    ///
+    /// This is [`timeout_at`](Labelled::timeout_at) for code that wants the wheel to refuse. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout_at`](Labelled::timeout_at).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`Wheel::try_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let labelled = Wheel::new().labelled("report");
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(labelled.try_timeout_at(deadline, async { 7 }).await, Ok(7));
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout_at<F: IntoFuture>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> TryLabelledTimeout<F::IntoFuture> {
+        TryLabelledTimeout::new(self.label(self.wheel.limit_at(deadline)), future)
     }
 
     pub(crate) fn wheel(&self) -> &Wheel {
@@ -188,18 +262,9 @@ impl Labelled {
     }
 
     #[inline]
-    fn limit<F: IntoFuture>(
-        &self,
-        timer: Timer,
-        resource: Resource,
-        future: F,
-    ) -> LabelledTimeout<F::IntoFuture> {
-        resource.has_label(&self.name);
-        LabelledTimeout {
-            future: future.into_future(),
-            timer: LabelledTimer::new(timer, self.label),
-            resource,
-        }
+    fn label(&self, sleep: Sleep) -> LabelledTimer {
+        sleep.has_label(&self.name);
+        LabelledTimer::new(sleep, self.label)
     }
 }
 
@@ -227,60 +292,59 @@ pin_project! {
     /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
+    #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct LabelledTimeout<F> {
         #[pin]
         future: F,
         timer: LabelledTimer,
-        resource: Resource,
     }
 }
 
-impl<F> LabelledTimeout<F> {
-    /// Returns a reference to the wrapped future.
+pin_project! {
+    /// The future returned by [`Labelled::try_timeout`] and [`Labelled::try_timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
     ///
     /// # Examples
     ///
     /// ```
-    /// # use std::{future::ready, time::Duration};
-    /// let labelled = tickwheel::Wheel::new().labelled("ready");
-    /// let timeout = labelled.timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
-    /// ```
-    pub fn get_ref(&self) -> &F {
-        &self.future
-    }
-
-    /// Returns a mutable reference to the wrapped future.
+    /// use tickwheel::{TryLabelledTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
     ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::{future::ready, time::Duration};
-    /// let labelled = tickwheel::Wheel::new().labelled("ready");
-    /// let mut timeout = labelled.timeout(Duration::from_secs(1), ready(7));
-    /// *timeout.get_mut() = ready(8);
-    /// ```
-    pub fn get_mut(&mut self) -> &mut F {
-        &mut self.future
-    }
-
-    /// Consumes the timeout, cancels its timer, and returns the wrapped future.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::{future::ready, time::Duration};
-    /// let labelled = tickwheel::Wheel::new().labelled("ready");
-    /// let timeout = labelled.timeout(Duration::from_secs(1), ready(7));
+    /// let labelled = Wheel::new().labelled("ready");
+    /// let timeout: TryLabelledTimeout<Ready<u8>> = labelled.try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    pub fn into_inner(self) -> F {
-        self.future
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct TryLabelledTimeout<F> {
+        #[pin]
+        future: F,
+        timer: LabelledTimer,
     }
 }
 
+wraps_a_future!(LabelledTimeout, timer: LabelledTimer, "tickwheel::Wheel::new().labelled(\"ready\").timeout");
+wraps_a_future!(TryLabelledTimeout, timer: LabelledTimer, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout");
+
 impl<F: Future> Future for LabelledTimeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        this.timer.begin_poll();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.timer.complete();
+            return Poll::Ready(Ok(output));
+        }
+        this.timer.poll(had_budget, cx).map(|()| Err(Elapsed::new()))
+    }
+}
+
+impl<F: Future> Future for TryLabelledTimeout<F> {
     type Output = Result<F::Output, TimeoutError>;
 
     #[inline(always)]
@@ -292,16 +356,8 @@ impl<F: Future> Future for LabelledTimeout<F> {
             this.timer.complete();
             return Poll::Ready(Ok(output));
         }
-        let timer = this.timer;
-        this.resource.poll(|| timer.poll(had_budget, cx)).map(Err)
-    }
-}
-
-impl<F: fmt::Debug> fmt::Debug for LabelledTimeout<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LabelledTimeout")
-            .field("future", &self.future)
-            .field("timer", &self.timer.timer)
-            .finish()
+        this.timer
+            .try_poll(had_budget, cx)
+            .map(|waited| Err(TimeoutError::after(waited)))
     }
 }

@@ -3,19 +3,19 @@
 //! A timeout that is ready at its first poll counts once, as `AT_ONCE`. Any other timeout counts twice: first as `BEGUN`, when its first
 //! poll is pending (or when it is dropped, if that poll panicked), and then by its outcome. A timeout that was never polled does not count.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use crate::{
     clock::Nanos,
     driver::Shared,
-    error::TimeoutError,
+    error::SleepError,
     labels::{Count, Label},
-    shard::Timer,
-    timeout::poll_timer,
+    sleep::Sleep,
 };
 
-pub(super) struct LabelledTimer {
-    pub(super) timer: Timer,
+#[derive(Debug)]
+pub(crate) struct LabelledTimer {
+    sleep: Sleep,
     /// The time that the timer has. It is known from the first poll on, or earlier if the duration counts from that poll.
     total: Nanos,
     label: Label,
@@ -37,10 +37,10 @@ enum Progress {
 
 impl LabelledTimer {
     #[inline]
-    pub(super) fn new(timer: Timer, label: Label) -> LabelledTimer {
+    pub(super) fn new(sleep: Sleep, label: Label) -> LabelledTimer {
         LabelledTimer {
-            total: timer.delay(),
-            timer,
+            total: sleep.timer().delay(),
+            sleep,
             label,
             progress: Progress::New,
             polled: false,
@@ -57,7 +57,7 @@ impl LabelledTimer {
     #[cold]
     #[inline(never)]
     fn count_elsewhere(&self, count: Count) {
-        if let Some(driver) = self.timer.shard().driver().as_any().downcast_ref::<Shared>() {
+        if let Some(driver) = self.sleep.shard().driver().as_any().downcast_ref::<Shared>() {
             self.label.count_elsewhere(count, &driver.labels);
         }
     }
@@ -71,12 +71,12 @@ impl LabelledTimer {
     #[inline(always)]
     pub(super) fn complete(&mut self) {
         // A fresh timer is registered, so its beginning has been counted and its end has not.
-        if self.timer.is_fresh() {
+        if self.sleep.timer().is_fresh() {
             self.end(Count::completed(9));
         } else {
             self.complete_slowly();
         }
-        self.timer.cancel();
+        self.sleep.cancel();
     }
 
     #[inline(never)]
@@ -84,7 +84,8 @@ impl LabelledTimer {
         match self.progress {
             Progress::New => self.end(Count::AT_ONCE),
             Progress::Begun => self.end(
-                self.timer
+                self.sleep
+                    .timer()
                     .tenths_left(self.total)
                     .map_or(Count::REFUSED, Count::completed),
             ),
@@ -100,30 +101,48 @@ impl LabelledTimer {
 
     /// Polls the timer after the future was pending.
     #[inline(always)]
-    pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<TimeoutError> {
+    pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        self.begin();
+        ready!(self.sleep.poll_after(had_budget, cx));
+        self.fail(self.outcome_after_shutdown().unwrap_or(Count::ELAPSED));
+        Poll::Ready(())
+    }
+
+    /// Polls the timer after the future was pending, and fails if the wheel refuses it.
+    #[inline(always)]
+    pub(super) fn try_poll(
+        &mut self,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SleepError>> {
+        self.begin();
+        let waited = ready!(self.sleep.try_poll_after(had_budget, cx));
+        self.fail(waited.map_or(Count::REFUSED, |()| Count::ELAPSED));
+        Poll::Ready(waited)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self) {
         if self.progress == Progress::New {
             self.progress = Progress::Begun;
             self.count(Count::BEGUN);
             if self.total == Nanos::ZERO {
-                self.total = self.timer.until_deadline();
+                self.total = self.sleep.timer().until_deadline();
             }
         }
-        let polled = poll_timer(&mut self.timer, had_budget, cx);
-        if let Poll::Ready(error) = &polled {
-            self.fail(error);
-        }
-        polled
     }
 
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, error: &TimeoutError) {
+    fn fail(&mut self, outcome: Count) {
         if self.progress == Progress::Begun {
-            self.end(match error {
-                TimeoutError::Elapsed => Count::ELAPSED,
-                _ => Count::REFUSED,
-            });
+            self.end(outcome);
         }
+    }
+
+    /// Returns the outcome of every timeout that ends when the wheel has been shut down, since it then counts as refused.
+    fn outcome_after_shutdown(&self) -> Option<Count> {
+        self.sleep.shard().is_shutdown().then_some(Count::REFUSED)
     }
 
     /// Counts a timer that is dropped before it has ended.
@@ -140,10 +159,7 @@ impl LabelledTimer {
         if self.progress != Progress::Begun {
             self.count(Count::BEGUN);
         }
-        self.count(match self.timer.shard().is_shutdown() {
-            true => Count::REFUSED,
-            false => Count::CANCELLED,
-        });
+        self.count(self.outcome_after_shutdown().unwrap_or(Count::CANCELLED));
     }
 }
 

@@ -41,7 +41,7 @@ impl Series {
         let mut stopped = pin!(self.notify_stop.notified());
         poll_fn(|cx| match stopped.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => interval.poll_tick(cx).map_ok(drop),
+            Poll::Pending => interval.try_poll_tick(cx).map_ok(drop),
         })
         .await?;
         let mut state = lock(&self.state);

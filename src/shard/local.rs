@@ -60,6 +60,7 @@ pub(super) fn contended(tick: Tick) {
 }
 
 /// A future's reference to its shard.
+#[derive(Clone)]
 pub(crate) struct ShardRef(Option<Arc<Shard>>);
 
 impl ShardRef {

@@ -73,6 +73,14 @@ impl Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
+    /// Returns another timer of the same shard and deadline, which is not registered.
+    pub(crate) fn again(&self) -> Timer {
+        Timer {
+            shard: self.shard.clone(),
+            claim: Claim::new(Due::At(self.due())),
+        }
+    }
+
     #[inline]
     pub(crate) fn shard(&self) -> &Shard {
         &self.shard
@@ -107,11 +115,6 @@ impl Timer {
             shard.settled(deadline);
             self.claim.settle(shard);
         }
-    }
-
-    /// Returns the progress, for `Debug`.
-    pub(crate) fn progress(&self) -> impl fmt::Debug {
-        self.claim.progress
     }
 
     /// Returns whether the deadline has come, as [`Timer::poll`] sees it. It is `false` for a timer that was neither polled nor

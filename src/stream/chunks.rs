@@ -12,7 +12,7 @@ use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 use super::fuse::Fuse;
-use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
+use crate::{sleep::Sleep, wheel::Wheel};
 
 pin_project! {
     /// The stream returned by [`WheelStreamExt::chunks_timeout`].
@@ -35,7 +35,7 @@ pin_project! {
     pub struct ChunksTimeout<S: Stream> {
         #[pin]
         stream: Fuse<S>,
-        sleep: FallbackSleep,
+        sleep: Sleep,
         duration: Duration,
         items: Vec<S::Item>,
         max_size: usize,
@@ -48,7 +48,7 @@ impl<S: Stream> ChunksTimeout<S> {
         assert!(max_size > 0, "`max_size` must be non-zero.");
         ChunksTimeout {
             stream: Fuse::new(stream),
-            sleep: wheel.sleep_or_tokio(duration),
+            sleep: wheel.sleep(duration),
             duration,
             items: Vec::new(),
             max_size,

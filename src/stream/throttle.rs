@@ -11,7 +11,7 @@ use std::{
 use futures_core::Stream;
 use pin_project_lite::pin_project;
 
-use crate::{fallback_sleep::FallbackSleep, wheel::Wheel};
+use crate::{sleep::Sleep, wheel::Wheel};
 
 pin_project! {
     /// The stream returned by [`WheelStreamExt::throttle`].
@@ -28,7 +28,7 @@ pin_project! {
     pub struct Throttle<S> {
         #[pin]
         stream: S,
-        sleep: FallbackSleep,
+        sleep: Sleep,
         duration: Duration,
         // An item has been taken, and the pause after it has not ended.
         pausing: bool,
@@ -39,7 +39,7 @@ impl<S> Throttle<S> {
     pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Throttle<S> {
         Throttle {
             stream,
-            sleep: wheel.sleep_or_tokio(duration),
+            sleep: wheel.sleep(duration),
             duration,
             pausing: false,
         }

@@ -11,12 +11,7 @@ use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 use super::fuse::Fuse;
-use crate::{
-    error::{SleepError, TimeoutError},
-    interval::Interval,
-    sleep::Sleep,
-    wheel::Wheel,
-};
+use crate::{error::Elapsed, interval::Interval, sleep::Sleep, wheel::Wheel};
 
 pin_project! {
     /// The stream returned by [`WheelStreamExt::timeout`].
@@ -58,7 +53,7 @@ impl<S> Timeout<S> {
 }
 
 impl<S: Stream> Stream for Timeout<S> {
-    type Item = Result<S::Item, TimeoutError>;
+    type Item = Result<S::Item, Elapsed>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
@@ -72,9 +67,9 @@ impl<S: Stream> Stream for Timeout<S> {
         if *this.reported {
             return Poll::Pending;
         }
-        let outcome = ready!(Pin::new(this.sleep).poll(cx));
+        ready!(Pin::new(this.sleep).poll(cx));
         *this.reported = true;
-        Poll::Ready(Some(Err(missed(outcome))))
+        Poll::Ready(Some(Err(Elapsed::new())))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -109,9 +104,6 @@ pin_project! {
         #[pin]
         stream: Fuse<S>,
         interval: Interval,
-        // The wheel has refused the interval, and no item has come since. Another poll of the interval would be refused again at
-        // once.
-        refused: bool,
     }
 }
 
@@ -120,37 +112,25 @@ impl<S> TimeoutRepeating<S> {
         TimeoutRepeating {
             stream: Fuse::new(stream),
             interval,
-            refused: false,
         }
     }
 }
 
 impl<S: Stream> Stream for TimeoutRepeating<S> {
-    type Item = Result<S::Item, TimeoutError>;
+    type Item = Result<S::Item, Elapsed>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
         if let Poll::Ready(item) = this.stream.poll_next(cx) {
             if item.is_some() {
                 this.interval.reset();
-                *this.refused = false;
             }
             return Poll::Ready(item.map(Ok));
         }
-        if *this.refused {
-            return Poll::Pending;
-        }
-        let outcome = ready!(this.interval.poll_tick(cx));
-        *this.refused = outcome.is_err();
-        Poll::Ready(Some(Err(missed(outcome))))
+        this.interval.poll_tick(cx).map(|_| Some(Err(Elapsed::new())))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.stream.size_hint().0, None)
     }
-}
-
-/// Returns the error that a stream yields, depending on whether its time ran out or the wheel refused the timer.
-fn missed<T>(outcome: Result<T, SleepError>) -> TimeoutError {
-    outcome.map_or_else(TimeoutError::from, |_| TimeoutError::Elapsed)
 }

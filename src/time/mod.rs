@@ -41,15 +41,17 @@ mod sleep;
 mod test_clock;
 mod timeout;
 
-pub use interval::{Interval, interval, interval_at};
+pub use interval::{interval, interval_at};
 pub use sleep::{Sleep, sleep, sleep_until};
 #[cfg(feature = "test-util")]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub use test_clock::advance;
-pub use timeout::{Timeout, timeout, timeout_at};
+pub use timeout::{timeout, timeout_at};
 #[doc(no_inline)]
 pub use tokio::time::{Duration, Instant, MissedTickBehavior};
 #[cfg(feature = "test-util")]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 #[doc(no_inline)]
 pub use tokio::time::{pause, resume};
+
+pub use crate::{interval::Interval, timeout::Timeout};

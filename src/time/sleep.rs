@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Duration, Instant};
-use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
+use crate::{console::Caller, current, sleep};
 
 /// Waits until `duration` has elapsed, on the wheel of the current runtime.
 ///
@@ -41,7 +41,7 @@ use crate::{console::Caller, current, fallback_sleep::FallbackSleep};
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     let _caller = Caller::here();
-    Sleep(current::with_wheel(|wheel| wheel.sleep_or_tokio(duration)))
+    Sleep(current::with_wheel(|wheel| wheel.sleep(duration)))
 }
 
 /// Waits until `deadline`, on the wheel of the current runtime.
@@ -73,7 +73,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     let _caller = Caller::here();
-    Sleep(current::with_wheel(|wheel| wheel.sleep_until_or_tokio(deadline)))
+    Sleep(current::with_wheel(|wheel| wheel.sleep_until(deadline)))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].
@@ -98,7 +98,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// # }
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct Sleep(FallbackSleep);
+pub struct Sleep(sleep::Sleep);
 
 impl Sleep {
     /// Returns the instant at which the sleep is due.

@@ -1,19 +1,9 @@
 //! `timeout` and `timeout_at` on the current wheel.
 
-use std::{
-    fmt,
-    future::{Future, IntoFuture},
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::future::IntoFuture;
 
-use pin_project_lite::pin_project;
-use tokio::task::coop;
-
-use super::{Duration, Instant, error::Elapsed};
-use crate::{
-    budget::poll_after, console::Caller, current, error::TimeoutError, fallback_sleep::Fallback, timeout,
-};
+use super::{Duration, Instant};
+use crate::{console::Caller, current, timeout::Timeout};
 
 /// Requires `future` to complete before `duration` has elapsed, on the wheel of the current runtime.
 ///
@@ -59,10 +49,7 @@ where
     F: IntoFuture,
 {
     let _caller = Caller::here();
-    Timeout {
-        timeout: current::with_wheel(|wheel| wheel.timeout(duration, future)),
-        fallback: Fallback::Unused,
-    }
+    Timeout::new(current::with_wheel(|wheel| wheel.limit(duration)), future)
 }
 
 /// Requires `future` to complete before `deadline`, on the wheel of the current runtime.
@@ -101,130 +88,5 @@ where
     F: IntoFuture,
 {
     let _caller = Caller::here();
-    Timeout {
-        timeout: current::with_wheel(|wheel| wheel.timeout_at(deadline, future)),
-        fallback: Fallback::Unused,
-    }
-}
-
-pin_project! {
-    /// The future returned by [`timeout`] and [`timeout_at`].
-    ///
-    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::future::{Ready, ready};
-    /// use tickwheel::time::{Duration, Timeout, timeout};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let answer: Timeout<Ready<u8>> = timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(answer.await, Ok(7));
-    /// # }
-    /// ```
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct Timeout<T> {
-        #[pin]
-        timeout: timeout::Timeout<T>,
-        fallback: Fallback,
-    }
-}
-
-impl<T> Timeout<T> {
-    /// Returns a reference to the wrapped future.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::future::ready;
-    /// # use tickwheel::time::{Duration, timeout};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let timeout = timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
-    /// # }
-    /// ```
-    pub fn get_ref(&self) -> &T {
-        self.timeout.get_ref()
-    }
-
-    /// Returns a mutable reference to the wrapped future.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::future::ready;
-    /// # use tickwheel::time::{Duration, timeout};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let mut timeout = timeout(Duration::from_secs(1), ready(7));
-    /// *timeout.get_mut() = ready(8);
-    /// assert_eq!(timeout.await, Ok(8));
-    /// # }
-    /// ```
-    pub fn get_mut(&mut self) -> &mut T {
-        self.timeout.get_mut()
-    }
-
-    /// Consumes the timeout, cancels its timer, and returns the wrapped future.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::future::ready;
-    /// # use tickwheel::time::{Duration, timeout};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let timeout = timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(timeout.into_inner().await, 7);
-    /// # }
-    /// ```
-    pub fn into_inner(self) -> T {
-        self.timeout.into_inner()
-    }
-}
-
-impl<T> Future for Timeout<T>
-where
-    T: Future,
-{
-    type Output = Result<T::Output, Elapsed>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        if !this.fallback.is_unused() {
-            return poll_fallback(this.timeout.future(), this.fallback, cx);
-        }
-        match ready!(this.timeout.as_mut().poll(cx)) {
-            Ok(output) => Poll::Ready(Ok(output)),
-            Err(TimeoutError::Elapsed) => Poll::Ready(Err(Elapsed::new())),
-            Err(TimeoutError::AtCapacity { .. } | TimeoutError::Shutdown) => {
-                this.fallback.begin(this.timeout.refused_until());
-                // The wheel was polled and has refused, which only happens while there is budget left.
-                poll_after(true, Pin::new(this.fallback), cx).map(|()| Err(Elapsed::new()))
-            }
-        }
-    }
-}
-
-#[cold]
-fn poll_fallback<T: Future>(
-    future: Pin<&mut T>,
-    fallback: &mut Fallback,
-    cx: &mut Context<'_>,
-) -> Poll<Result<T::Output, Elapsed>> {
-    let had_budget = coop::has_budget_remaining();
-    match future.poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending => poll_after(had_budget, Pin::new(fallback), cx).map(|()| Err(Elapsed::new())),
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Timeout<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.timeout.fmt(f)
-    }
+    Timeout::new(current::with_wheel(|wheel| wheel.limit_at(deadline)), future)
 }

@@ -16,7 +16,7 @@ use super::{
     TimeoutFor, TimeoutLayer,
     answer::{Answer, Fail, RespondWith},
 };
-use crate::{error::TimeoutError, timeout, wheel::Wheel};
+use crate::{error::TimeoutError, timeout::TryTimeout, wheel::Wheel};
 
 /// A service that returns an error if a response takes too long.
 ///
@@ -232,7 +232,7 @@ where
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
         let duration = self.layer.durations.timeout_for(&request);
         ResponseFuture {
-            response: self.layer.wheel.timeout(duration, self.inner.call(request)),
+            response: self.layer.wheel.try_timeout(duration, self.inner.call(request)),
             answer: self.layer.answer.clone(),
         }
     }
@@ -268,7 +268,7 @@ pin_project! {
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct ResponseFuture<F, A = Fail> {
         #[pin]
-        response: timeout::Timeout<F>,
+        response: TryTimeout<F>,
         answer: A,
     }
 }

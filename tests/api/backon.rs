@@ -127,7 +127,7 @@ async fn retries_end_after_a_shutdown_where_the_predicate_asks_for_it() {
 
 /// What the guide shows.
 async fn pause(wheel: Wheel, duration: Duration) {
-    if let Err(SleepError::AtCapacity { .. }) = wheel.sleep(duration).await {
+    if let Err(SleepError::AtCapacity { .. }) = wheel.try_sleep(duration).await {
         tokio::time::sleep(duration).await;
     }
 }

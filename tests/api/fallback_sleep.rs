@@ -1,4 +1,4 @@
-//! `Wheel::sleep_or_tokio`: on the wheel while it accepts timers, on Tokio's timer when it refuses.
+//! `Wheel::sleep`: on the wheel while it accepts timers, on Tokio's timer when it refuses.
 
 use crate::support;
 
@@ -9,7 +9,7 @@ use std::{
 };
 
 use support::*;
-use tickwheel::{FallbackSleep, Wheel};
+use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -17,9 +17,9 @@ use tokio_test::{assert_pending, assert_ready, task};
 async fn it_waits_on_the_wheel() {
     let wheel = Wheel::new();
     let start = Instant::now();
-    wheel.sleep_or_tokio(SECOND).await;
+    wheel.sleep(SECOND).await;
     assert_due(start, SECOND);
-    wheel.sleep_until_or_tokio(start + SECOND * 3).await;
+    wheel.sleep_until(start + SECOND * 3).await;
     assert_due(start, SECOND * 3);
     assert_eq!(wheel.metrics().expired, 2);
 }
@@ -28,7 +28,7 @@ async fn it_waits_on_the_wheel() {
 async fn refused_it_waits_on_tokios_timer() {
     let (wheel, _first) = full_wheel();
     let start = Instant::now();
-    let mut sleep = wheel.sleep_or_tokio(SECOND);
+    let mut sleep = wheel.sleep(SECOND);
     assert!(!sleep.is_elapsed());
     (&mut sleep).await;
     assert_due(start, SECOND);
@@ -48,7 +48,7 @@ async fn refused_it_waits_on_tokios_timer() {
 async fn what_is_pending_at_a_shutdown_keeps_its_time() {
     let wheel = Wheel::new();
     let start = Instant::now();
-    let mut sleep = task::spawn(wheel.sleep_or_tokio(SECOND));
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
     assert_pending!(sleep.poll());
     advance(SECOND / 2).await;
     wheel.shutdown();
@@ -63,7 +63,7 @@ async fn a_reset_moves_the_stand_in() {
     let (wheel, _first) = full_wheel();
     let start = Instant::now();
     for to in [ms(200), ms(5_000)] {
-        let mut sleep = wheel.sleep_or_tokio(SECOND);
+        let mut sleep = wheel.sleep(SECOND);
         register(&mut sleep);
         let deadline = Instant::now() + to;
         sleep.reset(deadline);
@@ -76,7 +76,7 @@ async fn a_reset_moves_the_stand_in() {
 }
 
 /// Polls outside Tokio: it completes at the second poll, of which its task is woken.
-fn completes_at_the_second_poll(mut sleep: FallbackSleep) {
+fn completes_at_the_second_poll(mut sleep: Sleep) {
     let (waker, woken) = counting_waker();
     let mut cx = Context::from_waker(&waker);
     let before = woken.load(std::sync::atomic::Ordering::SeqCst);
@@ -94,16 +94,16 @@ fn with_no_timer_of_tokios_it_completes() {
     // On another executor.
     let shut_down = wheel();
     shut_down.shutdown();
-    completes_at_the_second_poll(shut_down.sleep_or_tokio(DAY));
-    futures::executor::block_on(shut_down.sleep_or_tokio(DAY));
+    completes_at_the_second_poll(shut_down.sleep(DAY));
+    futures::executor::block_on(shut_down.sleep(DAY));
     // On a Tokio runtime without timers.
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
     bare.block_on(async {
-        completes_at_the_second_poll(shut_down.sleep_or_tokio(DAY));
-        shut_down.sleep_or_tokio(DAY).await;
+        completes_at_the_second_poll(shut_down.sleep(DAY));
+        shut_down.sleep(DAY).await;
         // Pending as the wheel is shut down.
         let wheel = wheel();
-        let mut sleep = pin!(wheel.sleep_or_tokio(DAY));
+        let mut sleep = pin!(wheel.sleep(DAY));
         let mut cx = Context::from_waker(Waker::noop());
         assert_pending!(sleep.as_mut().poll(&mut cx));
         wheel.shutdown();
@@ -115,7 +115,7 @@ fn with_no_timer_of_tokios_it_completes() {
 #[tokio::test(start_paused = true)]
 async fn a_loop_over_completed_ones_lets_others_run() {
     let (wheel, _first) = full_wheel();
-    let mut sleep = wheel.sleep_or_tokio(ms(1));
+    let mut sleep = wheel.sleep(ms(1));
     (&mut sleep).await;
     let mut spinning = task::spawn(async move {
         loop {
@@ -130,7 +130,7 @@ async fn a_loop_over_completed_ones_lets_others_run() {
 #[tokio::test(start_paused = true)]
 async fn dropped_it_leaves_nothing() {
     let wheel = Wheel::new();
-    let mut sleep = wheel.sleep_or_tokio(SECOND);
+    let mut sleep = wheel.sleep(SECOND);
     register(&mut sleep);
     assert_eq!(wheel.pending(), 1);
     drop(sleep);

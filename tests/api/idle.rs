@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{IdleHandle, IdleTimer, SleepError, Wheel};
+use tickwheel::{IdleHandle, IdleTimer, Wheel};
 use tokio::time::Instant;
-use tokio_test::{assert_pending, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, paused_runtime, real_runtime, register,
-    register_for,
+    DAY, SECOND, TICK, advance, assert_at_rest, assert_due, counting_waker, ms, paused_runtime, real_runtime,
+    register, register_for,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -31,7 +31,7 @@ async fn untouched_it_is_never_early_and_less_than_a_tick_late() {
         let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
         for millis in [1, 9, 10, 11, 100, 5_121] {
             let start = Instant::now();
-            wheel.idle_timer(ms(millis)).await.unwrap();
+            wheel.idle_timer(ms(millis)).await;
             let late = start.elapsed().checked_sub(ms(millis)).expect("it was early");
             assert!(
                 late < ms(tick),
@@ -55,7 +55,7 @@ async fn touched_it_completes_the_whole_duration_after_the_last_touch() {
             }
             Instant::now()
         });
-        idle.await.unwrap();
+        idle.await;
         let last = touching.await.unwrap();
         let late = last.elapsed().checked_sub(ms(100)).expect("it was early");
         assert!(late < TICK, "{touches} touches: {late:?} late");
@@ -72,7 +72,7 @@ async fn it_counts_from_the_call_and_not_from_the_first_poll() {
     tokio::time::advance(ms(39)).await;
     assert_pending!(idle.poll());
     tokio::time::advance(ms(11)).await;
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +86,7 @@ async fn a_touch_before_the_first_poll_counts() {
     tokio::time::advance(ms(49)).await;
     assert_pending!(idle.poll());
     tokio::time::advance(ms(11)).await;
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn a_touch_does_not_wake_and_the_old_deadline_only_re_arms() {
     assert_pending!(idle.poll());
     advance(ms(1)).await;
     assert!(idle.is_woken());
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ fn threads_may_touch_it_at_once_and_the_latest_touch_counts() {
         tokio::time::advance(ms(99)).await;
         assert_pending!(idle.poll());
         tokio::time::advance(ms(1)).await;
-        assert_ready_eq!(idle.poll(), Ok(()));
+        assert_ready!(idle.poll());
     });
 }
 
@@ -162,7 +162,7 @@ async fn on_the_real_clock_it_is_never_early() {
         }
         last
     });
-    idle.await.unwrap();
+    idle.await;
     let completed = std::time::Instant::now();
     let last = touching.join().unwrap();
     // A thread that was held up for 15 ms between two touches has let the timer complete before the last.
@@ -173,11 +173,11 @@ async fn on_the_real_clock_it_is_never_early() {
 async fn a_zero_duration_completes_at_the_first_poll() {
     let wheel = Wheel::new();
     let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
     // Between two ticks as well.
     advance(ms(1)).await;
     let mut idle = task::spawn(wheel.idle_timer(Duration::ZERO));
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +190,7 @@ async fn the_longest_duration_saturates_instead_of_panicking() {
     advance(DAY * 365 * 20).await;
     assert_pending!(idle.poll());
     advance(DAY * 365 * 11).await;
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,13 +241,18 @@ fn a_touch_never_takes_back_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_resolves_it() {
+async fn a_shutdown_leaves_it_the_rest_of_its_time() {
     let wheel = Wheel::new();
+    let start = Instant::now();
     let mut idle = task::spawn(wheel.idle_timer(SECOND));
     assert_pending!(idle.poll());
+    advance(ms(300)).await;
     assert_eq!(wheel.shutdown().timers, 1);
     assert!(idle.is_woken());
-    assert_ready_eq!(idle.poll(), Err(SleepError::Shutdown));
+    assert_pending!(idle.poll());
+    idle.handle().touch();
+    idle.await;
+    assert_due(start, ms(1_300));
 }
 
 #[test]

@@ -16,16 +16,16 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, poll};
-use tickwheel::{Interval, SleepError, Wheel};
+use tickwheel::{Interval, Wheel};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, ms, paused_runtime};
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms, paused_runtime};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<Interval>();
 
-fn poll_tick(interval: &mut task::Spawn<Interval>) -> Poll<Result<Instant, SleepError>> {
+fn poll_tick(interval: &mut task::Spawn<Interval>) -> Poll<Instant> {
     interval.enter(|cx, mut interval| interval.poll_tick(cx))
 }
 
@@ -34,7 +34,7 @@ fn poll_tick(interval: &mut task::Spawn<Interval>) -> Poll<Result<Instant, Sleep
 fn assert_ticks(interval: &mut task::Spawn<Interval>, start: Instant, deltas: &[u64]) {
     let now = start.elapsed();
     for &delta in deltas {
-        let tick = assert_ready!(poll_tick(interval), "at {now:?}, for {delta} ms").unwrap();
+        let tick = assert_ready!(poll_tick(interval), "at {now:?}, for {delta} ms");
         assert_eq!(tick - start, ms(delta), "at {now:?}");
     }
     assert_pending!(poll_tick(interval), "at {now:?}, after {deltas:?}");
@@ -209,7 +209,7 @@ async fn the_first_tick_completes_at_the_first_poll() {
     let wheel = Wheel::new();
     let start = Instant::now();
     let mut interval = task::spawn(wheel.interval(SECOND));
-    assert_ready_eq!(poll_tick(&mut interval), Ok(start));
+    assert_ready_eq!(poll_tick(&mut interval), start);
     assert_pending!(poll_tick(&mut interval));
 }
 
@@ -221,9 +221,9 @@ async fn a_start_in_the_past_ticks_by_the_next_tick_of_the_wheel() {
     tokio::time::advance(ms(1_005)).await;
     let now = Instant::now();
     let mut interval = wheel.interval_at(now - ms(50), SECOND);
-    assert_eq!(interval.tick().await, Ok(now - ms(50)));
+    assert_eq!(interval.tick().await, now - ms(50));
     assert!(now.elapsed() < TICK);
-    assert_eq!(interval.tick().await, Ok(now + ms(950)));
+    assert_eq!(interval.tick().await, now + ms(950));
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +233,7 @@ async fn every_tick_is_never_early_and_less_than_a_tick_of_the_wheel_late() {
         let start = Instant::now();
         let mut interval = wheel.interval(ms(period));
         for n in 0..100 {
-            let due = interval.tick().await.unwrap();
+            let due = interval.tick().await;
             assert_eq!(due, start + ms(period) * n);
             let late = Instant::now().checked_duration_since(due).expect("it was early");
             assert!(
@@ -251,7 +251,7 @@ async fn on_the_real_clock_no_tick_is_early() {
     let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
     let mut interval = wheel.interval(ms(3));
     for _ in 0..10 {
-        let due = interval.tick().await.unwrap();
+        let due = interval.tick().await;
         assert!(std::time::Instant::now() >= due.into_std());
     }
 }
@@ -269,7 +269,7 @@ async fn a_period_shorter_than_a_tick_of_the_wheel_keeps_its_rate_under_every_po
         interval.set_missed_tick_behavior(behavior);
         let mut ticks = 0;
         while start.elapsed() < SECOND {
-            let due = interval.tick().await.unwrap();
+            let due = interval.tick().await;
             assert!(Instant::now() >= due);
             ticks += 1;
         }
@@ -285,19 +285,19 @@ async fn a_tick_dropped_before_it_completes_is_not_consumed() {
     let wheel = Wheel::new();
     let start = Instant::now();
     let mut interval = wheel.interval(ms(100));
-    assert_eq!(interval.tick().await, Ok(start));
+    assert_eq!(interval.tick().await, start);
     for _ in 0..3 {
         assert!(poll!(Box::pin(interval.tick())).is_pending());
         tokio::time::advance(ms(30)).await;
     }
-    assert_eq!(interval.tick().await, Ok(start + ms(100)));
+    assert_eq!(interval.tick().await, start + ms(100));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_interval_is_one_timer_and_a_dropped_one_none() {
     let wheel = Wheel::new();
     let mut interval = task::spawn(wheel.interval(ms(100)));
-    assert_ready!(poll_tick(&mut interval)).unwrap();
+    assert_ready!(poll_tick(&mut interval));
     assert_eq!(wheel.pending(), 0, "nobody waits for the next tick yet");
     assert_pending!(poll_tick(&mut interval));
     assert_pending!(poll_tick(&mut interval));
@@ -322,7 +322,7 @@ fn a_zero_period_from_an_instant_panics() {
 fn a_tick_that_has_to_wait_outside_a_runtime_panics_in_tokios_words() {
     let panic = catch_unwind(|| {
         let mut interval = Wheel::new().interval(SECOND);
-        futures::executor::block_on(interval.tick()).unwrap(); // at once
+        futures::executor::block_on(interval.tick()); // at once
         futures::executor::block_on(interval.tick())
     })
     .unwrap_err();
@@ -414,7 +414,7 @@ async fn a_reset_to_an_earlier_instant_wakes_the_task_that_awaits_the_tick() {
     assert!(!interval.is_woken());
     advance(ms(10)).await;
     assert!(interval.is_woken());
-    assert_ready_eq!(poll_tick(&mut interval), Ok(soon));
+    assert_ready_eq!(poll_tick(&mut interval), soon);
 }
 
 #[tokio::test(start_paused = true)]
@@ -424,7 +424,7 @@ async fn a_reset_to_a_later_instant_does_not_tick_at_the_old_one() {
     let mut interval = wheel.interval_at(start + ms(100), SECOND);
     assert!(poll!(Box::pin(interval.tick())).is_pending());
     interval.reset_after(ms(400));
-    assert_eq!(interval.tick().await, Ok(start + ms(400)));
+    assert_eq!(interval.tick().await, start + ms(400));
     assert_eq!(start.elapsed(), ms(400));
 }
 
@@ -432,14 +432,14 @@ async fn a_reset_to_a_later_instant_does_not_tick_at_the_old_one() {
 async fn the_longest_periods_and_resets_do_not_panic() {
     let wheel = Wheel::new();
     let mut interval = task::spawn(wheel.interval(Duration::MAX));
-    assert_ready!(poll_tick(&mut interval)).unwrap();
+    assert_ready!(poll_tick(&mut interval));
     assert_pending!(poll_tick(&mut interval));
     interval.reset();
     assert_pending!(poll_tick(&mut interval));
     interval.reset_after(Duration::MAX);
     assert_pending!(poll_tick(&mut interval));
     interval.reset_immediately();
-    assert_ready!(poll_tick(&mut interval)).unwrap();
+    assert_ready!(poll_tick(&mut interval));
 }
 
 // As a stream.
@@ -465,7 +465,9 @@ async fn as_a_stream_it_ends_when_the_wheel_shuts_down() {
     assert!(waiting.is_woken());
     assert_ready_eq!(waiting.poll_next(), None);
     assert_eq!(fresh.next().await, None);
-    assert_eq!(fresh.tick().await, Err(SleepError::Shutdown));
+    let first = fresh.tick().await;
+    assert_eq!(fresh.tick().await, first + SECOND, "on Tokio's timer");
+    assert_due(first, SECOND);
 }
 
 /// Counts the ticks of its interval, and yields the count at every fourth. In between it is pending, and wakes itself or not.
@@ -537,13 +539,13 @@ async fn a_completed_tick_leaves_no_waker_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_loop_of_ticks_that_are_due_does_not_starve_its_runtime() {
     let mut interval = Wheel::new().interval(Duration::from_nanos(1));
-    interval.tick().await.unwrap();
+    interval.tick().await;
     tokio::time::advance(ms(1)).await; // a million ticks
     let other_ran = Arc::new(AtomicBool::new(false));
     let flag = other_ran.clone();
     tokio::spawn(async move { flag.store(true, Ordering::SeqCst) });
     for _ in 0..1_000 {
-        interval.tick().await.unwrap();
+        interval.tick().await;
     }
     assert!(other_ran.load(Ordering::SeqCst));
 }
@@ -559,8 +561,8 @@ async fn a_tick_that_finds_no_budget_left_is_not_lost() {
         poll!(Box::pin(interval.tick())).is_pending(),
         "the budget is used up"
     );
-    assert_eq!(interval.tick().await, Ok(start));
-    assert_eq!(interval.tick().await, Ok(start + ms(100)));
+    assert_eq!(interval.tick().await, start);
+    assert_eq!(interval.tick().await, start + ms(100));
 }
 
 #[test]
@@ -569,14 +571,14 @@ fn an_interval_carried_to_a_runtime_with_another_clock_ticks_by_that_one() {
     let mut interval = paused_runtime().block_on(async {
         tokio::time::advance(2 * DAY).await;
         let mut interval = wheel.interval(SECOND);
-        interval.tick().await.unwrap();
-        wheel.sleep(TICK).await.unwrap();
+        interval.tick().await;
+        wheel.sleep(TICK).await;
         interval
     });
     paused_runtime().block_on(async {
-        interval.tick().await.unwrap();
+        interval.tick().await;
         let now = Instant::now();
-        let next = interval.tick().await.unwrap();
+        let next = interval.tick().await;
         assert!(next >= now && next <= now + SECOND, "{:?}", next - now);
     });
 }

@@ -9,14 +9,14 @@ use std::{
     task::Poll,
 };
 
-use futures::{StreamExt, poll};
+use futures::{FutureExt, StreamExt, poll};
 use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
 use tokio::{
     sync::oneshot,
     task::coop,
     time::{Duration, Instant},
 };
-use tokio_test::{assert_pending, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{SECOND, TICK, advance, settle};
 
@@ -39,7 +39,7 @@ fn room(wheel: &Wheel) -> usize {
     let limit = wheel.max_pending().unwrap();
     let mut sleeps = Vec::new();
     loop {
-        let mut sleep = task::spawn(wheel.sleep(SECOND * 3600));
+        let mut sleep = task::spawn(wheel.try_sleep(SECOND * 3600));
         if sleep.poll().is_ready() {
             return sleeps.len();
         }
@@ -54,38 +54,36 @@ fn room(wheel: &Wheel) -> usize {
 #[tokio::test(start_paused = true)]
 async fn as_many_as_the_limit_are_admitted_and_not_one_more() {
     let wheel = wheel_of(3);
-    let mut sleeps: Vec<_> = (0..3).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    let mut sleeps: Vec<_> = (0..3).map(|_| task::spawn(wheel.try_sleep(SECOND))).collect();
     for sleep in &mut sleeps {
         assert_pending!(sleep.poll());
     }
     assert_eq!(wheel.pending(), 3);
     assert_ready_eq!(
-        task::spawn(wheel.sleep(SECOND)).poll(),
+        task::spawn(wheel.try_sleep(SECOND)).poll(),
         Err(SleepError::AtCapacity { limit: 3 })
     );
     assert_eq!(wheel.pending(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_of_timer_is_refused_and_counted() {
+async fn every_kind_of_timer_that_can_fail_is_refused_and_counted() {
     let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
+    let mut holds = task::spawn(wheel.try_sleep(SECOND * 60));
     assert_pending!(holds.poll());
     let limit = 1;
     let refused = Err(SleepError::AtCapacity { limit });
     let at = Instant::now() + SECOND;
-    assert_ready_eq!(task::spawn(wheel.sleep(SECOND)).poll(), refused);
-    assert_ready_eq!(task::spawn(wheel.sleep_until(at)).poll(), refused);
-    assert_ready_eq!(task::spawn(wheel.idle_timer(SECOND)).poll(), refused);
+    assert_ready_eq!(task::spawn(wheel.try_sleep(SECOND)).poll(), refused);
+    assert_ready_eq!(task::spawn(wheel.try_sleep_until(at)).poll(), refused);
     assert_ready_eq!(
-        task::spawn(wheel.timeout(SECOND, pending::<()>())).poll(),
+        task::spawn(wheel.try_timeout(SECOND, pending::<()>())).poll(),
         Err(TimeoutError::AtCapacity { limit })
     );
     assert_ready_eq!(
-        task::spawn(wheel.timeout_at(at, pending::<()>())).poll(),
+        task::spawn(wheel.try_timeout_at(at, pending::<()>())).poll(),
         Err(TimeoutError::AtCapacity { limit })
     );
-    assert_eq!(wheel.interval_at(at, SECOND).tick().await.map(|_| ()), refused);
     assert_eq!(
         wheel.schedule(SECOND, async {}).await,
         Err(ScheduleError::AtCapacity { limit })
@@ -95,29 +93,56 @@ async fn every_kind_of_timer_is_refused_and_counted() {
     let delay = wheel.periodic(SECOND).spawn_with_fixed_delay(|| async {});
     assert_eq!(delay.await, Err(ScheduleError::AtCapacity { limit }));
     let metrics = wheel.metrics();
-    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (9, 1, 1));
+    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (7, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_timer_that_cannot_fail_waits_for_the_same_instant_and_is_counted() {
+    let wheel = wheel_of(1);
+    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
+    assert_pending!(holds.poll());
+    let start = Instant::now();
+    let at = start + SECOND;
+    let mut interval = wheel.interval_at(at, SECOND);
+    let (sleep, sleep_until, timeout, timeout_at, idle, tick) = tokio::join!(
+        wheel.sleep(SECOND).map(|()| start.elapsed()),
+        wheel.sleep_until(at).map(|()| start.elapsed()),
+        wheel
+            .timeout(SECOND, pending::<()>())
+            .map(|outcome| (outcome.is_err(), start.elapsed())),
+        wheel
+            .timeout_at(at, pending::<()>())
+            .map(|outcome| (outcome.is_err(), start.elapsed())),
+        wheel.idle_timer(SECOND).map(|()| start.elapsed()),
+        interval.tick(),
+    );
+    assert_eq!([sleep, sleep_until, idle], [SECOND; 3]);
+    assert_eq!([timeout, timeout_at], [(true, SECOND); 2]);
+    assert_eq!(tick, at);
+    let metrics = wheel.metrics();
+    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (6, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_never_waits_is_never_refused() {
     let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
+    let mut holds = task::spawn(wheel.try_sleep(SECOND * 60));
     assert_pending!(holds.poll());
-    assert_eq!(wheel.sleep(Duration::ZERO).await, Ok(()));
-    assert_eq!(wheel.sleep_until(Instant::now() - SECOND).await, Ok(()));
-    assert_eq!(wheel.timeout(SECOND, std::future::ready(7)).await, Ok(7));
+    assert_eq!(wheel.try_sleep(Duration::ZERO).await, Ok(()));
+    assert_eq!(wheel.try_sleep_until(Instant::now() - SECOND).await, Ok(()));
+    assert_eq!(wheel.try_timeout(SECOND, std::future::ready(7)).await, Ok(7));
     assert_eq!(
-        wheel.timeout(Duration::ZERO, pending::<()>()).await,
+        wheel.try_timeout(Duration::ZERO, pending::<()>()).await,
         Err(TimeoutError::Elapsed)
     );
-    assert!(wheel.interval(SECOND).tick().await.is_ok());
+    wheel.interval(SECOND).tick().await;
     assert_eq!(wheel.metrics().rejected, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_task_is_dropped_at_once_and_never_runs() {
     let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND));
+    let mut holds = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(holds.poll());
     let (sender, mut receiver) = oneshot::channel::<()>();
     let refused = wheel.schedule(TICK, async { sender.send(()) });
@@ -138,9 +163,9 @@ async fn a_refused_task_is_dropped_at_once_and_never_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_sleep_can_be_tried_again() {
     let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND));
+    let mut holds = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(holds.poll());
-    let mut refused = task::spawn(wheel.sleep(SECOND * 2));
+    let mut refused = task::spawn(wheel.try_sleep(SECOND * 2));
     assert_ready_eq!(refused.poll(), Err(SleepError::AtCapacity { limit: 1 }));
     drop(holds);
     assert_pending!(refused.poll());
@@ -151,7 +176,7 @@ async fn a_refused_sleep_can_be_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn cancelling_frees_room_at_once() {
     let wheel = wheel_of(2);
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     let task = wheel.schedule(SECOND, async {});
     assert_eq!(room(&wheel), 0);
@@ -160,7 +185,7 @@ async fn cancelling_frees_room_at_once() {
     assert!(task.cancel());
     assert_eq!(room(&wheel), 2);
     let (sender, receiver) = oneshot::channel();
-    let mut timeout = task::spawn(wheel.timeout(SECOND, receiver));
+    let mut timeout = task::spawn(wheel.try_timeout(SECOND, receiver));
     assert_pending!(timeout.poll());
     assert_eq!(room(&wheel), 1);
     sender.send(7).unwrap();
@@ -175,8 +200,8 @@ async fn cancelling_frees_room_at_once() {
 #[tokio::test(start_paused = true)]
 async fn expiring_frees_room_at_once_polled_or_not() {
     let wheel = wheel_of(2);
-    let mut sleep = task::spawn(wheel.sleep(TICK));
-    let mut timeout = task::spawn(wheel.timeout(TICK, pending::<()>()));
+    let mut sleep = task::spawn(wheel.try_sleep(TICK));
+    let mut timeout = task::spawn(wheel.try_timeout(TICK, pending::<()>()));
     assert_pending!(sleep.poll());
     assert_pending!(timeout.poll());
     assert_eq!(room(&wheel), 0);
@@ -202,7 +227,7 @@ async fn a_task_that_has_started_takes_no_room() {
 #[tokio::test(start_paused = true)]
 async fn shutting_down_frees_all_of_it() {
     let wheel = wheel_of(2);
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     drop(wheel.schedule(SECOND, async {}));
     drop(wheel.shutdown());
@@ -210,7 +235,7 @@ async fn shutting_down_frees_all_of_it() {
     assert_eq!(wheel.pending(), 0);
     // Nobody is admitted any more, but for want of a wheel, not of room.
     for _ in 0..5 {
-        assert_eq!(wheel.sleep(SECOND).await, Err(SleepError::Shutdown));
+        assert_eq!(wheel.try_sleep(SECOND).await, Err(SleepError::Shutdown));
     }
     assert_eq!(wheel.metrics().rejected, 0);
 }
@@ -223,8 +248,8 @@ mod cancelled_in_the_very_tick_it_was_due {
     async fn a_sleep_that_the_driver_has_not_come_to_yet_gives_up_one_place() {
         for reached in [false, true] {
             let wheel = wheel_of(2);
-            let mut other = task::spawn(wheel.sleep(SECOND));
-            let mut sleep = task::spawn(wheel.sleep(TICK));
+            let mut other = task::spawn(wheel.try_sleep(SECOND));
+            let mut sleep = task::spawn(wheel.try_sleep(TICK));
             assert_pending!(other.poll());
             assert_pending!(sleep.poll());
             settle().await;
@@ -247,9 +272,9 @@ mod cancelled_in_the_very_tick_it_was_due {
     async fn a_timeout_whose_future_is_ready_in_that_tick_gives_up_one_place() {
         for reached in [false, true] {
             let wheel = wheel_of(2);
-            let mut other = task::spawn(wheel.sleep(SECOND));
+            let mut other = task::spawn(wheel.try_sleep(SECOND));
             let (sender, receiver) = oneshot::channel();
-            let mut timeout = task::spawn(wheel.timeout(TICK, receiver));
+            let mut timeout = task::spawn(wheel.try_timeout(TICK, receiver));
             assert_pending!(other.poll());
             assert_pending!(timeout.poll());
             settle().await;
@@ -270,7 +295,7 @@ mod cancelled_in_the_very_tick_it_was_due {
     async fn a_task_gives_up_one_place_and_cancel_tells_the_truth() {
         for reached in [false, true] {
             let wheel = wheel_of(2);
-            let mut other = task::spawn(wheel.sleep(SECOND));
+            let mut other = task::spawn(wheel.try_sleep(SECOND));
             assert_pending!(other.poll());
             let (sender, mut receiver) = oneshot::channel();
             let task = wheel.schedule(TICK, async { sender.send(()) });
@@ -292,8 +317,8 @@ mod cancelled_in_the_very_tick_it_was_due {
     #[tokio::test(start_paused = true)]
     async fn a_wheel_shut_down_in_that_tick_gives_up_each_place_once() {
         let wheel = wheel_of(3);
-        let mut due = task::spawn(wheel.sleep(TICK));
-        let mut later = task::spawn(wheel.sleep(SECOND));
+        let mut due = task::spawn(wheel.try_sleep(TICK));
+        let mut later = task::spawn(wheel.try_sleep(SECOND));
         assert_pending!(due.poll());
         assert_pending!(later.poll());
         let task = wheel.schedule(TICK, async {});
@@ -314,19 +339,19 @@ mod cancelled_in_the_very_tick_it_was_due {
 #[tokio::test(start_paused = true)]
 async fn a_sleep_reset_to_later_keeps_its_place_when_it_re_arms_past_the_limit() {
     let wheel = wheel_of(1);
-    let mut kept = task::spawn(wheel.sleep(TICK));
+    let mut kept = task::spawn(wheel.try_sleep(TICK));
     assert_pending!(kept.poll());
     let deadline = Instant::now() + SECOND;
     kept.reset(deadline);
     advance(TICK).await;
     // Expired at its old deadline: the room is another's until the owner re-arms.
     assert!(kept.is_woken());
-    let mut other = task::spawn(wheel.sleep(SECOND));
+    let mut other = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(other.poll());
     assert_pending!(kept.poll());
     assert_eq!(wheel.pending(), 2, "past the limit for a moment");
     assert_ready_eq!(
-        task::spawn(wheel.sleep(SECOND)).poll(),
+        task::spawn(wheel.try_sleep(SECOND)).poll(),
         Err(SleepError::AtCapacity { limit: 1 })
     );
     advance(SECOND - TICK).await;
@@ -339,11 +364,11 @@ async fn a_sleep_reset_to_later_keeps_its_place_when_it_re_arms_past_the_limit()
 #[tokio::test(start_paused = true)]
 async fn a_sleep_reset_after_it_elapsed_keeps_its_place() {
     let wheel = wheel_of(1);
-    let mut kept = task::spawn(wheel.sleep(TICK));
+    let mut kept = task::spawn(wheel.try_sleep(TICK));
     assert_pending!(kept.poll());
     advance(TICK).await;
     assert_ready_eq!(kept.poll(), Ok(()));
-    let mut other = task::spawn(wheel.sleep(SECOND));
+    let mut other = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(other.poll());
     kept.reset(Instant::now() + SECOND);
     assert_pending!(kept.poll());
@@ -356,7 +381,7 @@ async fn an_interval_keeps_its_place_from_tick_to_tick() {
     let mut interval = task::spawn(wheel.interval_at(Instant::now() + TICK, TICK * 2));
     assert_pending!(interval.poll_next());
     advance(TICK).await;
-    let mut other = task::spawn(wheel.sleep(SECOND * 60));
+    let mut other = task::spawn(wheel.try_sleep(SECOND * 60));
     assert_pending!(other.poll());
     for _ in 0..10 {
         assert!(interval.poll_next().is_ready());
@@ -375,12 +400,12 @@ async fn an_idle_timer_keeps_its_place_when_it_re_arms() {
     advance(TICK).await;
     handle.touch();
     advance(TICK).await;
-    let mut other = task::spawn(wheel.sleep(SECOND));
+    let mut other = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(other.poll());
     assert_pending!(idle.poll());
     assert_eq!(wheel.pending(), 2);
     advance(TICK).await;
-    assert_ready_eq!(idle.poll(), Ok(()));
+    assert_ready!(idle.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,7 +423,7 @@ async fn a_series_keeps_its_place_from_run_to_run() {
         advance_alone(TICK * 2).await;
         let full = wheel.clone();
         let fills = tokio::spawn(async move {
-            while full.sleep(SECOND).await == (Err(SleepError::AtCapacity { limit: 1 })) {
+            while full.try_sleep(SECOND).await == (Err(SleepError::AtCapacity { limit: 1 })) {
                 tokio::task::yield_now().await;
             }
         });
@@ -421,7 +446,7 @@ async fn a_series_keeps_its_place_from_run_to_run() {
 #[tokio::test(start_paused = true)]
 async fn an_interval_refused_as_a_stream_ends() {
     let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND));
+    let mut holds = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(holds.poll());
     assert_eq!(
         wheel.interval_at(Instant::now() + SECOND, SECOND).next().await,
@@ -434,7 +459,7 @@ async fn a_wheel_used_to_its_limit_again_and_again_keeps_count() {
     let wheel = wheel_of(8);
     for round in 0..500_u64 {
         let mut sleeps: Vec<_> = (0..8)
-            .map(|number| task::spawn(wheel.sleep(TICK * (1 + (round as u32 + number) % 5))))
+            .map(|number| task::spawn(wheel.try_sleep(TICK * (1 + (round as u32 + number) % 5))))
             .collect();
         for sleep in &mut sleeps {
             assert_pending!(sleep.poll());
@@ -452,10 +477,10 @@ async fn a_wheel_used_to_its_limit_again_and_again_keeps_count() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_counted_once_also_when_the_budget_is_used_up() {
     let wheel = wheel_of(1);
-    let mut held = task::spawn(wheel.sleep(60 * SECOND));
+    let mut held = task::spawn(wheel.try_sleep(60 * SECOND));
     assert_pending!(held.poll());
 
-    let mut refused = wheel.sleep(SECOND);
+    let mut refused = wheel.try_sleep(SECOND);
     let mut use_up = true;
     let outcome = tokio::spawn(poll_fn(move |cx| {
         if mem::take(&mut use_up) {

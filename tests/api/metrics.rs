@@ -9,7 +9,7 @@ use tokio::{
     sync::oneshot,
     time::{Duration, Instant},
 };
-use tokio_test::{assert_pending, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{SECOND, TICK, advance, settle};
 
@@ -54,7 +54,7 @@ async fn registered_is_expired_and_cancelled_and_pending_at_every_quiet_point() 
 
     advance(SECOND).await;
     assert_eq!(sum(&wheel), (3, 2, 0, 1), "expired, polled or not");
-    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready!(sleep.poll());
     assert_eq!(sum(&wheel), (3, 2, 0, 1));
     assert_eq!(task.await, Ok(()));
 
@@ -92,9 +92,9 @@ async fn registered_is_expired_and_cancelled_and_pending_at_every_quiet_point() 
 async fn what_is_ready_at_once_is_not_registered() {
     let wheel = Wheel::new();
     wheel.timeout(SECOND, async {}).await.unwrap();
-    wheel.sleep(Duration::ZERO).await.unwrap();
+    wheel.sleep(Duration::ZERO).await;
     wheel.timeout(Duration::ZERO, pending::<()>()).await.unwrap_err();
-    wheel.interval(SECOND).tick().await.unwrap();
+    wheel.interval(SECOND).tick().await;
     assert_eq!(sum(&wheel), (0, 0, 0, 0));
 }
 
@@ -112,7 +112,7 @@ async fn a_timer_that_re_arms_counts_as_expired_and_registered_anew() {
     assert_pending!(sleep.poll());
     assert_eq!(sum(&wheel), (2, 1, 0, 1));
     advance(SECOND).await;
-    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready!(sleep.poll());
     assert_eq!(sum(&wheel), (2, 2, 0, 0));
 }
 
@@ -129,7 +129,7 @@ async fn turns_within_one_tick_count_no_tick() {
         "its first turn is at tick 0"
     );
     advance(SECOND).await;
-    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready!(sleep.poll());
     let ticks = wheel.metrics().ticks;
     wheel.shutdown();
     settle().await;
@@ -150,7 +150,7 @@ async fn an_earlier_deadline_moves_the_entry_and_counts_nothing() {
     assert_pending!(sleep.poll());
     assert_eq!(sum(&wheel), (1, 0, 0, 1));
     advance(SECOND).await;
-    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready!(sleep.poll());
     assert_eq!(sum(&wheel), (1, 1, 0, 0));
 }
 
@@ -217,7 +217,7 @@ async fn a_timer_far_away_cascades_from_level_to_level() {
         .shards(1)
         .build()
         .unwrap();
-    wheel.sleep(TICK * 3).await.unwrap();
+    wheel.sleep(TICK * 3).await;
     assert_eq!(wheel.metrics().cascaded, 0, "within the first level");
     let mut sleep = task::spawn(wheel.sleep(TICK * 60));
     assert_pending!(sleep.poll());
@@ -277,10 +277,10 @@ async fn lag_is_how_late_the_driver_came() {
     assert_pending!(sleep.poll());
     settle().await;
     advance(SECOND * 8).await;
-    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready!(sleep.poll());
     let late = wheel.metrics();
     assert_eq!((late.last_lag, late.max_lag), (SECOND * 7, SECOND * 7));
-    wheel.sleep(SECOND).await.unwrap();
+    wheel.sleep(SECOND).await;
     let punctual = wheel.metrics();
     assert!(punctual.last_lag < TICK, "{:?}", punctual.last_lag);
     assert_eq!(punctual.max_lag, SECOND * 7);

@@ -87,11 +87,7 @@ async fn a_report_says_what_metrics_and_snapshot_say() {
     assert_pending!(pends.poll());
     let mut sleep = task::spawn(wheel.sleep(ms(50)));
     assert_pending!(sleep.poll());
-    labelled
-        .timeout(SECOND, wheel.sleep(ms(450)))
-        .await
-        .unwrap()
-        .unwrap();
+    labelled.timeout(SECOND, wheel.sleep(ms(450))).await.unwrap();
     labelled.timeout(SECOND, async {}).await.unwrap();
     labelled.timeout(SECOND, pending::<()>()).await.unwrap_err();
 

@@ -49,7 +49,7 @@ async fn a_snapshot_serializes_all_that_it_shows() {
 #[tokio::test(start_paused = true)]
 async fn metrics_serialize_every_field() {
     let wheel = Wheel::new();
-    wheel.sleep(SECOND).await.unwrap();
+    wheel.sleep(SECOND).await;
     let metrics = wheel.metrics();
     let value = to_value(metrics).unwrap();
     assert_eq!(value["registered"], json!(metrics.registered));

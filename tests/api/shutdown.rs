@@ -21,15 +21,15 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{SECOND, TICK, advance, real_runtime, register_for, settle};
+use support::{SECOND, TICK, advance, assert_due, ms, real_runtime, register, register_for, settle};
 
 #[tokio::test(start_paused = true)]
 async fn it_resolves_every_pending_future_at_once() {
     let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    let mut sleep_until = task::spawn(wheel.sleep_until(Instant::now() + SECOND));
-    let mut timeout = task::spawn(wheel.timeout(SECOND, pending::<()>()));
-    let mut timeout_at = task::spawn(wheel.timeout_at(Instant::now() + SECOND, pending::<()>()));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
+    let mut sleep_until = task::spawn(wheel.try_sleep_until(Instant::now() + SECOND));
+    let mut timeout = task::spawn(wheel.try_timeout(SECOND, pending::<()>()));
+    let mut timeout_at = task::spawn(wheel.try_timeout_at(Instant::now() + SECOND, pending::<()>()));
     let mut interval = task::spawn(wheel.interval_at(Instant::now() + SECOND, SECOND));
     let mut idle = task::spawn(wheel.idle_timer(SECOND));
     let mut scheduled = task::spawn(wheel.schedule(SECOND, async {}));
@@ -64,7 +64,7 @@ async fn it_resolves_every_pending_future_at_once() {
     assert!(interval.is_woken());
     assert_ready_eq!(interval.poll_next(), None);
     assert!(idle.is_woken());
-    assert_ready_eq!(idle.poll(), Err(SleepError::Shutdown));
+    assert_pending!(idle.poll());
     assert!(scheduled.is_woken());
     assert_ready_eq!(scheduled.poll(), Err(ScheduleError::Shutdown));
     // The series are tasks of their own, which have to run first.
@@ -78,29 +78,25 @@ async fn it_resolves_every_pending_future_at_once() {
 #[tokio::test(start_paused = true)]
 async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
     let wheel = Wheel::new();
-    wheel.sleep(TICK).await.unwrap();
+    wheel.try_sleep(TICK).await.unwrap();
     drop(wheel.shutdown());
     for duration in [Duration::ZERO, TICK, SECOND, Duration::MAX] {
         assert_ready_eq!(
-            task::spawn(wheel.sleep(duration)).poll(),
+            task::spawn(wheel.try_sleep(duration)).poll(),
             Err(SleepError::Shutdown)
         );
         let at = Instant::now() + duration.min(SECOND);
         assert_ready_eq!(
-            task::spawn(wheel.sleep_until(at)).poll(),
+            task::spawn(wheel.try_sleep_until(at)).poll(),
             Err(SleepError::Shutdown)
         );
         assert_ready_eq!(
-            task::spawn(wheel.timeout(duration, pending::<()>())).poll(),
+            task::spawn(wheel.try_timeout(duration, pending::<()>())).poll(),
             Err(TimeoutError::Shutdown)
         );
         assert_ready_eq!(
-            task::spawn(wheel.timeout_at(at, pending::<()>())).poll(),
+            task::spawn(wheel.try_timeout_at(at, pending::<()>())).poll(),
             Err(TimeoutError::Shutdown)
-        );
-        assert_ready_eq!(
-            task::spawn(wheel.idle_timer(duration)).poll(),
-            Err(SleepError::Shutdown)
         );
         let mut scheduled = task::spawn(wheel.schedule(duration, async {}));
         assert_ready_eq!(scheduled.poll(), Err(ScheduleError::Shutdown));
@@ -108,18 +104,12 @@ async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
     }
     let past = Instant::now() - TICK;
     assert_ready_eq!(
-        task::spawn(wheel.sleep_until(past)).poll(),
+        task::spawn(wheel.try_sleep_until(past)).poll(),
         Err(SleepError::Shutdown)
     );
     assert_ready_eq!(
-        task::spawn(wheel.timeout_at(past, pending::<()>())).poll(),
+        task::spawn(wheel.try_timeout_at(past, pending::<()>())).poll(),
         Err(TimeoutError::Shutdown)
-    );
-    let mut interval = wheel.interval(SECOND);
-    assert_eq!(
-        interval.tick().await,
-        Err(SleepError::Shutdown),
-        "the first tick is due at once"
     );
     assert_eq!(wheel.interval(SECOND).next().await, None);
     for first_after in [Duration::ZERO, SECOND] {
@@ -144,7 +134,7 @@ async fn a_wheel_never_used_can_be_shut_down() {
     let unprocessed = wheel.shutdown();
     assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (0, 0));
     assert_ready_eq!(
-        task::spawn(wheel.sleep(Duration::ZERO)).poll(),
+        task::spawn(wheel.try_sleep(Duration::ZERO)).poll(),
         Err(SleepError::Shutdown)
     );
     assert_eq!(wheel.schedule(TICK, async {}).await, Err(ScheduleError::Shutdown));
@@ -161,30 +151,56 @@ async fn every_clone_sees_it() {
     let clone = wheel.clone();
     drop(wheel.shutdown());
     assert!(clone.is_shutdown());
-    assert_eq!(clone.sleep(TICK).await, Err(SleepError::Shutdown));
+    assert_eq!(clone.try_sleep(TICK).await, Err(SleepError::Shutdown));
 }
 
 #[tokio::test(start_paused = true)]
 async fn futures_made_before_and_polled_after_resolve_too() {
     let wheel = Wheel::new();
-    let (zero, sleep) = (wheel.sleep(Duration::ZERO), wheel.sleep(SECOND));
-    let (timeout, idle) = (
-        wheel.timeout(Duration::ZERO, pending::<()>()),
-        wheel.idle_timer(SECOND),
-    );
-    let mut interval = wheel.interval(SECOND);
+    let (zero, sleep) = (wheel.try_sleep(Duration::ZERO), wheel.try_sleep(SECOND));
+    let timeout = wheel.try_timeout(Duration::ZERO, pending::<()>());
     assert_eq!(wheel.shutdown().timers, 0, "none had been registered");
     assert_ready_eq!(task::spawn(zero).poll(), Err(SleepError::Shutdown));
     assert_ready_eq!(task::spawn(sleep).poll(), Err(SleepError::Shutdown));
     assert_ready_eq!(task::spawn(timeout).poll(), Err(TimeoutError::Shutdown));
-    assert_ready_eq!(task::spawn(idle).poll(), Err(SleepError::Shutdown));
-    assert_eq!(interval.tick().await, Err(SleepError::Shutdown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_fail_goes_on_for_the_rest_of_its_time() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut timeout = task::spawn(wheel.timeout(SECOND * 2, pending::<()>()));
+    let mut idle = task::spawn(wheel.idle_timer(SECOND * 3));
+    let mut interval = wheel.interval_at(start + SECOND * 4, SECOND);
+    assert_pending!(sleep.poll());
+    assert_pending!(timeout.poll());
+    assert_pending!(idle.poll());
+    register(&mut std::pin::pin!(interval.tick()));
+    advance(ms(500)).await;
+    assert_eq!(wheel.shutdown().timers, 4);
+    assert_pending!(sleep.poll());
+    sleep.await;
+    assert_due(start, SECOND);
+    assert!(timeout.await.is_err());
+    assert_due(start, SECOND * 2);
+    idle.await;
+    assert_due(start, SECOND * 3);
+    for tick in [4, 5, 6] {
+        assert_eq!(interval.tick().await, start + SECOND * tick);
+        assert_due(start, SECOND * tick);
+    }
+    // What begins only now goes on Tokio's timer from the start.
+    wheel.sleep(SECOND).await;
+    assert_due(start, SECOND * 7);
+    assert!(wheel.timeout(SECOND, pending::<()>()).await.is_err());
+    assert_due(start, SECOND * 8);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sleep_that_it_ended_has_not_elapsed() {
     let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     wheel.shutdown();
     assert!(!sleep.is_elapsed());
@@ -196,7 +212,7 @@ async fn a_sleep_that_it_ended_has_not_elapsed() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_does_not_bring_a_sleep_back() {
     let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     drop(wheel.shutdown());
     sleep.reset(Instant::now() + SECOND);
@@ -209,21 +225,21 @@ async fn a_reset_does_not_bring_a_sleep_back() {
 async fn a_timeout_whose_future_is_ready_still_succeeds() {
     let wheel = Wheel::new();
     let (sender, receiver) = oneshot::channel();
-    let mut pending_before = task::spawn(wheel.timeout(SECOND, receiver));
+    let mut pending_before = task::spawn(wheel.try_timeout(SECOND, receiver));
     assert_pending!(pending_before.poll());
     drop(wheel.shutdown());
     sender.send(7).unwrap();
     assert_ready_eq!(pending_before.poll(), Ok(Ok(7)));
-    assert_eq!(wheel.timeout(SECOND, ready(7)).await, Ok(7));
-    assert_eq!(wheel.timeout(Duration::ZERO, ready(7)).await, Ok(7));
-    assert_eq!(wheel.timeout_at(Instant::now(), ready(7)).await, Ok(7));
+    assert_eq!(wheel.try_timeout(SECOND, ready(7)).await, Ok(7));
+    assert_eq!(wheel.try_timeout(Duration::ZERO, ready(7)).await, Ok(7));
+    assert_eq!(wheel.try_timeout_at(Instant::now(), ready(7)).await, Ok(7));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_timer_that_was_due_before_has_elapsed_even_if_polled_after() {
     let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(TICK));
-    let mut timeout = task::spawn(wheel.timeout(TICK, pending::<()>()));
+    let mut sleep = task::spawn(wheel.try_sleep(TICK));
+    let mut timeout = task::spawn(wheel.try_timeout(TICK, pending::<()>()));
     assert_pending!(sleep.poll());
     assert_pending!(timeout.poll());
     advance(TICK).await;
@@ -383,7 +399,7 @@ async fn a_panic_in_a_task_handed_back_is_its_callers() {
 #[tokio::test(start_paused = true)]
 async fn a_second_call_returns_nothing_more() {
     let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     drop(wheel.schedule(SECOND, async {}));
     let first = wheel.shutdown();
@@ -398,12 +414,12 @@ async fn a_second_call_returns_nothing_more() {
 #[tokio::test(start_paused = true)]
 async fn whatever_it_returns_counts_as_cancelled() {
     let wheel = Wheel::new();
-    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.try_sleep(SECOND))).collect();
     for sleep in &mut sleeps {
         assert_pending!(sleep.poll());
     }
     let _tasks: Vec<_> = (0..7).map(|_| wheel.schedule(SECOND, async {})).collect();
-    wheel.sleep(TICK).await.unwrap();
+    wheel.try_sleep(TICK).await.unwrap();
     let unprocessed = wheel.shutdown();
     assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (5, 7));
     drop(sleeps);
@@ -430,14 +446,16 @@ async fn the_driver_ends_and_so_does_every_task_of_the_wheel() {
     drop(wheel.shutdown());
     settle().await;
     assert_eq!(alive(), 0);
-    assert_eq!(wheel.sleep(TICK).await, Err(SleepError::Shutdown));
+    assert_eq!(wheel.try_sleep(TICK).await, Err(SleepError::Shutdown));
     assert_eq!(alive(), 0, "no new driver for a wheel that has ended");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_arena_is_given_back_once_the_futures_are_gone() {
     let wheel = Wheel::new();
-    let mut sleeps: Vec<_> = (0..100_000).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    let mut sleeps: Vec<_> = (0..100_000)
+        .map(|_| task::spawn(wheel.try_sleep(SECOND)))
+        .collect();
     for sleep in &mut sleeps {
         assert_pending!(sleep.poll());
     }
@@ -478,9 +496,9 @@ async fn a_waker_may_shut_the_wheel_down_from_inside_the_driver() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
     let waker = Waker::from(shuts.clone());
-    let mut first = wheel.sleep(TICK);
+    let mut first = wheel.try_sleep(TICK);
     register_for(&waker, &mut first);
-    let mut second = task::spawn(wheel.sleep(SECOND));
+    let mut second = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(second.poll());
     advance(TICK).await;
     assert_eq!(shuts.1.load(Ordering::Relaxed), 2);
@@ -496,7 +514,7 @@ async fn a_waker_may_shut_the_wheel_down_from_inside_a_shutdown() {
     let wheel = Wheel::new();
     let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
     let waker = Waker::from(shuts.clone());
-    let mut sleep = wheel.sleep(SECOND);
+    let mut sleep = wheel.try_sleep(SECOND);
     register_for(&waker, &mut sleep);
     let mut handle = wheel.schedule(SECOND, async {});
     register_for(&waker, &mut handle);

@@ -5,14 +5,14 @@ use crate::support;
 use std::{future::ready, pin::pin, time::Duration};
 
 use futures::{FutureExt, Stream, StreamExt, stream};
-use tickwheel::{TimeoutError, Wheel, stream::WheelStreamExt};
+use tickwheel::{Wheel, stream::WheelStreamExt, time::error::Elapsed};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
 use tokio_stream::wrappers::ReceiverStream;
 
-use support::{TICK, ms};
+use support::{TICK, assert_due, full_wheel, ms};
 
 /// Yields 0, 1, 2 and so on, each `pauses[n]` ms after the one before it was taken in.
 fn items(pauses: &[u64]) -> impl Stream<Item = usize> + Unpin + use<> {
@@ -45,8 +45,8 @@ fn assert_same<T: PartialEq + std::fmt::Debug>(ours: &[(Duration, T)], theirs: &
     assert!(same, "{ours:#?} are not {theirs:#?}");
 }
 
-fn elapsed<T>(item: Result<T, TimeoutError>) -> Result<T, ()> {
-    item.map_err(|error| assert!(error.is_elapsed()))
+fn elapsed<T>(item: Result<T, Elapsed>) -> Result<T, ()> {
+    item.map_err(drop)
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,9 +92,9 @@ async fn timeout_around_a_lively_stream_moves_no_timer() {
 
 #[tokio::test(start_paused = true)]
 async fn timeout_of_zero_elapses_at_the_first_silence() {
-    let mut items = items(&[50]).timeout(&Wheel::new(), Duration::ZERO);
+    let mut items = items(&[50]).timeout(&Wheel::new(), Duration::ZERO).map(elapsed);
     let start = Instant::now();
-    assert_eq!(items.next().await, Some(Err(TimeoutError::Elapsed)));
+    assert_eq!(items.next().await, Some(Err(())));
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(items.next().await, Some(Ok(0)));
     assert_eq!(items.next().await, None);
@@ -110,17 +110,22 @@ async fn timeout_that_overflows_the_clock_never_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_reports_a_refusal_once_and_yields_on() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
-    let seen: Vec<_> = items(&[50, 50]).timeout(&wheel, ms(10)).collect().await;
-    let refused = Err(TimeoutError::AtCapacity { limit: 1 });
-    assert_eq!(seen, [refused, Ok(0), refused, Ok(1)]);
-
-    drop(wheel.shutdown());
-    let seen: Vec<_> = items(&[50]).timeout(&wheel, ms(10)).collect().await;
-    assert_eq!(seen, [Err(TimeoutError::Shutdown), Ok(0)]);
+async fn timeout_holds_on_a_full_wheel_and_on_one_shut_down() {
+    let (wheel, _occupant) = full_wheel();
+    for shut_down in [false, true] {
+        if shut_down {
+            drop(wheel.shutdown());
+        }
+        let start = Instant::now();
+        let mut items = items(&[50, 50]).timeout(&wheel, ms(10)).map(elapsed);
+        for pause in [0, 50] {
+            assert_eq!(items.next().await, Some(Err(())));
+            assert_due(start, ms(pause + 10));
+            assert!(items.next().await.unwrap().is_ok());
+            assert_due(start, ms(pause + 50));
+        }
+    }
+    assert_eq!(wheel.metrics().rejected, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,21 +151,19 @@ async fn timeout_repeating_reports_at_once_with_an_interval_that_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_repeating_does_not_repeat_a_refusal() {
+async fn timeout_repeating_holds_on_a_wheel_shut_down() {
     let wheel = Wheel::new();
     drop(wheel.shutdown());
-    let seen: Vec<_> = items(&[50, 50])
-        .timeout_repeating(wheel.interval(ms(10)))
-        .collect()
-        .await;
+    let start = Instant::now() + ms(20);
+    let seen = record(
+        items(&[50])
+            .timeout_repeating(wheel.interval_at(start, ms(20)))
+            .map(elapsed),
+    )
+    .await;
     assert_eq!(
-        seen,
-        [
-            Err(TimeoutError::Shutdown),
-            Ok(0),
-            Err(TimeoutError::Shutdown),
-            Ok(1)
-        ]
+        seen.iter().map(|(_, item)| *item).collect::<Vec<_>>(),
+        [Err(()), Err(()), Ok(0)]
     );
 }
 
@@ -195,7 +198,7 @@ async fn throttle_is_never_early() {
 #[tokio::test(start_paused = true)]
 async fn a_throttle_of_no_time_makes_no_pause() {
     let wheel = Wheel::new();
-    wheel.sleep(TICK).await.unwrap();
+    wheel.sleep(TICK).await;
     // Now it is between two ticks.
     sleep(ms(3)).await;
     let seen = record(stream::iter(0..4).throttle(&wheel, Duration::ZERO)).await;

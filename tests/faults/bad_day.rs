@@ -89,7 +89,7 @@ fn polls_while_sleeps_wait(
     const SLEEPS: usize = 20;
 
     let wheel = Wheel::new();
-    runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+    runtime.block_on(async { wheel.sleep(ms(1)).await });
     let _tasks = match from_outside {
         true => {
             let _entered = runtime.enter();
@@ -185,7 +185,7 @@ fn tasks_of_another_thread_keep_no_timer_waiting_for_all_of_them() {
 fn a_thread_of_another_clock_keeps_no_timer_waiting() {
     let waited = within(60 * SECOND, || {
         let (wheel, runtime) = (Wheel::new(), real_runtime());
-        runtime.block_on(async { wheel.sleep(ms(1)).await.unwrap() });
+        runtime.block_on(async { wheel.sleep(ms(1)).await });
         let ready_tasks = ReadyTasks::new(20_000, Duration::from_micros(5), false);
         let _entered = runtime.enter();
         ready_tasks.spawn();
@@ -255,7 +255,7 @@ fn a_timer_that_is_due_when_a_test_pauses_the_clock_is_not_left_waiting() {
             let woken: Vec<_> = (0..400)
                 .map(|_| {
                     let wheel = wheel.clone();
-                    tokio::spawn(async move { wheel.sleep_until(due).await.unwrap() })
+                    tokio::spawn(async move { wheel.sleep_until(due).await })
                 })
                 .collect();
             for task in woken {
@@ -265,7 +265,7 @@ fn a_timer_that_is_due_when_a_test_pauses_the_clock_is_not_left_waiting() {
             let came = Flag::default();
             let (sleep, raised) = (wheel.sleep(ms(3)), came.clone());
             tokio::spawn(async move {
-                sleep.await.unwrap();
+                sleep.await;
                 raised.raise();
             });
             settle().await;
@@ -293,7 +293,7 @@ fn tasks_that_the_driver_has_woken_do_not_keep_it_waiting() {
                 while ran.load(Ordering::SeqCst) == 0 {
                     thread::yield_now();
                 }
-                futures::executor::block_on(wheel.sleep(ms(1))).unwrap();
+                futures::executor::block_on(wheel.sleep(ms(1)));
                 ran.load(Ordering::SeqCst)
             })
         };
@@ -303,7 +303,7 @@ fn tasks_that_the_driver_has_woken_do_not_keep_it_waiting() {
                 .map(|_| {
                     let (wheel, ran) = (wheel.clone(), ran.clone());
                     tokio::spawn(async move {
-                        wheel.sleep_until(due).await.unwrap();
+                        wheel.sleep_until(due).await;
                         ran.fetch_add(1, Ordering::SeqCst);
                         work_for(Duration::from_micros(100));
                     })
@@ -417,7 +417,7 @@ fn a_stormed_shard_silences_no_other() {
                 .map(|_| {
                     let (wheel, ended) = (wheel.clone(), ended.clone());
                     thread::spawn(move || {
-                        futures::executor::block_on(wheel.sleep(ms(100))).unwrap();
+                        futures::executor::block_on(wheel.sleep(ms(100)));
                         ended.load(Ordering::SeqCst) - before.0
                     })
                 })
@@ -480,11 +480,11 @@ where
         let wheel = Wheel::new();
         let came = Flag::default();
         let in_time = runtime.block_on(async {
-            wheel.sleep(ms(1)).await.unwrap();
+            wheel.sleep(ms(1)).await;
             let sleeping = {
                 let (wheel, came) = (wheel.clone(), came.clone());
                 tokio::spawn(async move {
-                    wheel.sleep(ms(100)).await.unwrap();
+                    wheel.sleep(ms(100)).await;
                     came.raise();
                 })
             };
@@ -558,13 +558,13 @@ fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_fre
                     let (wheel, came) = (wheel.clone(), came.clone());
                     let blocks = [1_300 + 20 * time, 2_500, 3_700 - 20 * time].contains(&n);
                     tokio::spawn(async move {
-                        wheel.sleep_until(due).await.unwrap();
+                        wheel.sleep_until(due).await;
                         !blocks || came.block_until_raised()
                     })
                 })
                 .collect();
             let later = tokio::spawn(async move {
-                wheel.sleep_until(due + ms(50)).await.unwrap();
+                wheel.sleep_until(due + ms(50)).await;
                 came.raise();
             });
             let mut in_time = true;
@@ -596,7 +596,7 @@ fn polls_while_a_cascade_keeps_sleeps_waiting(shards: usize) -> usize {
             .build()
             .unwrap();
         let origin = Instant::now();
-        wheel.sleep(ms(1)).await.unwrap();
+        wheel.sleep(ms(1)).await;
         let round = wheel.tick_duration() * TICKS_PER_WHEEL;
         let mut cascading: Vec<_> = (0..CASCADING)
             .map(|_| wheel.sleep_until(origin + 2 * round - ms(100)))
@@ -678,13 +678,13 @@ fn a_cascade_puts_no_due_timer_behind_other_tasks_by_the_thousand() {
 fn a_stall_right_after_a_registration_is_lag() {
     real_runtime().block_on(async {
         let wheel = Wheel::new();
-        wheel.sleep(ms(1)).await.unwrap();
+        wheel.sleep(ms(1)).await;
         let mut sleep = wheel.sleep(ms(100));
         let due = sleep.deadline();
         register(&mut sleep);
         thread::sleep(ms(600));
         let stalled = due.elapsed();
-        sleep.await.unwrap();
+        sleep.await;
         let metrics = wheel.metrics();
         for lag in [metrics.last_lag, metrics.max_lag] {
             assert!(
@@ -698,7 +698,7 @@ fn a_stall_right_after_a_registration_is_lag() {
 #[tokio::test(start_paused = true)]
 async fn lag_is_exact_whatever_woke_the_driver() {
     let wheel = Wheel::new();
-    wheel.sleep(ms(10)).await.unwrap();
+    wheel.sleep(ms(10)).await;
     assert_eq!(wheel.metrics().max_lag, Duration::ZERO);
     // Not a deadline that it waited for, but the registration of an earlier one.
     let mut far = wheel.sleep(SECOND);
@@ -708,7 +708,7 @@ async fn lag_is_exact_whatever_woke_the_driver() {
     register(&mut near);
     tokio::time::advance(ms(600)).await;
     settle().await;
-    near.await.unwrap();
+    near.await;
     let metrics = wheel.metrics();
     assert_eq!((metrics.last_lag, metrics.max_lag), (ms(500), ms(500)));
 }
@@ -750,11 +750,11 @@ fn a_stall_right_after_a_registration_is_warned_of() {
         let _recording = tracing::subscriber::set_default(subscriber);
         real_runtime().block_on(async {
             let wheel = Wheel::builder().name("stalled").build().unwrap();
-            wheel.sleep(ms(1)).await.unwrap();
+            wheel.sleep(ms(1)).await;
             let mut sleep = wheel.sleep(ms(50));
             register(&mut sleep);
             thread::sleep(ms(400));
-            sleep.await.unwrap();
+            sleep.await;
         });
         let told = lines.0.lock().unwrap().clone();
         String::from_utf8(told).unwrap()
@@ -780,7 +780,7 @@ where
     paused_runtime().block_on(async {
         // So many shards that each owner has one to itself.
         let wheel = Wheel::builder().shards(64).build().unwrap();
-        wheel.sleep(ms(10)).await.unwrap();
+        wheel.sleep(ms(10)).await;
         let woken = Arc::new(Mutex::new(Vec::new()));
         let owners: Vec<_> = (0..OWNERS)
             .map(|owner| {
@@ -884,7 +884,7 @@ fn a_month_later(scene: impl AsyncFnOnce(Wheel)) {
             .levels(1)
             .build()
             .unwrap();
-        wheel.sleep(ms(1)).await.unwrap();
+        wheel.sleep(ms(1)).await;
         tokio::time::advance(30 * DAY).await;
         scene(wheel).await;
     });
@@ -895,7 +895,7 @@ fn an_empty_wheel_jumps_over_the_rounds_in_which_it_had_nothing() {
     within(3 * SECOND, || {
         a_month_later(async |wheel| {
             let start = Instant::now();
-            wheel.sleep(ms(1)).await.unwrap();
+            wheel.sleep(ms(1)).await;
             assert_eq!(start.elapsed(), ms(1));
         });
     });
@@ -909,7 +909,7 @@ fn a_wheel_whose_only_timers_are_near_jumps_to_them_and_keeps_their_order() {
             let sleeps = (1..=50).rev().map(|n| {
                 let sleep = wheel.sleep(ms(n));
                 async move {
-                    sleep.await.unwrap();
+                    sleep.await;
                     assert_eq!(start.elapsed(), ms(n));
                 }
             });
@@ -924,7 +924,7 @@ fn a_shutdown_looks_at_the_pending_timers_and_not_at_the_capacity() {
     within(10 * SECOND, || {
         real_runtime().block_on(async {
             let roomy = Wheel::builder().shards(1).capacity(100_000_000).build().unwrap();
-            let mut sleeps: Vec<_> = (0..3).map(|_| roomy.sleep(SECOND)).collect();
+            let mut sleeps: Vec<_> = (0..3).map(|_| roomy.try_sleep(SECOND)).collect();
             sleeps.iter_mut().for_each(register);
             let start = std::time::Instant::now();
             assert_eq!(roomy.shutdown().timers, 3);

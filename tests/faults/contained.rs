@@ -20,7 +20,7 @@ use std::{
 use futures::StreamExt;
 use tickwheel::{ScheduleError, SleepError, Wheel};
 use tokio::time::{Duration, Instant};
-use tokio_test::{assert_pending, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
     SECOND, TICK, advance, alive_tasks, own_process::in_own_process, paused_runtime, register_for, settle,
@@ -73,7 +73,7 @@ impl Neighbours {
     fn assert_done(self) {
         for mut sleep in self.0 {
             assert!(sleep.is_woken(), "another's timer was lost");
-            assert_ready_eq!(sleep.poll(), Ok(()));
+            assert_ready!(sleep.poll());
         }
     }
 }
@@ -100,7 +100,7 @@ async fn a_panicking_task_is_reported_by_its_handle_and_by_nobody_else() {
     assert!(late.is_finished() && late.is_expired() && !late.is_cancelled());
     assert_eq!(late.await, panicked("later on"));
     assert_eq!(wheel.metrics().panics, 0, "no waker panicked");
-    assert_eq!(wheel.sleep(TICK).await, Ok(()));
+    wheel.sleep(TICK).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn a_panicking_waker_is_counted_and_its_neighbours_are_woken() {
     after.assert_done();
     assert_eq!(wheel.metrics().panics, 2);
     // The futures themselves are none the worse.
-    assert_ready_eq!(Pin::new(&mut sleep).poll(&mut cx), Ok(()));
+    assert_ready!(Pin::new(&mut sleep).poll(&mut cx));
     assert!(timeout.as_mut().poll(&mut cx).is_ready());
     advance(TICK).await;
     later.assert_done();
@@ -195,7 +195,7 @@ async fn panicking_wakers_keep_no_shutdown_from_handing_back_and_waking_the_rest
     for sleep in &mut sleeps {
         assert_pending!(Pin::new(sleep).poll(&mut cx));
     }
-    let mut sound = task::spawn(wheel.sleep(SECOND));
+    let mut sound = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sound.poll());
     let unprocessed = wheel.shutdown();
     assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (11, 10));
@@ -263,7 +263,7 @@ async fn a_waker_may_start_timers_and_read_the_metrics() {
     let (mut sleep, task) = started.lock().unwrap().take().unwrap();
     assert_pending!(sleep.poll());
     advance(TICK).await;
-    assert_ready_eq!(sleep.poll(), Ok(()));
+    assert_ready!(sleep.poll());
     assert_eq!(task.await, Ok(7));
     assert_eq!(wheel.metrics().panics, 0);
 }
@@ -315,10 +315,7 @@ async fn a_waker_that_panics_when_cloned_harms_its_own_poll_only() {
     advance(TICK).await;
     before.assert_done();
     after.assert_done();
-    assert_ready_eq!(
-        Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)),
-        Ok(())
-    );
+    assert_ready!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -418,9 +415,9 @@ fn panicking_destructors_and_wakers_do_not_keep_a_dropped_runtime_from_letting_g
     assert_eq!(futures::executor::block_on(other), Err(ScheduleError::Shutdown));
     paused_runtime().block_on(async {
         assert_pending!(sound.poll());
-        assert_eq!(sleep.await, Ok(()));
+        sleep.await;
         settle().await;
-        assert_ready_eq!(sound.poll(), Ok(()));
+        assert_ready!(sound.poll());
     });
 }
 
@@ -434,12 +431,12 @@ async fn every_handle_dropped_pending_timers_complete_and_then_the_driver_ends()
     };
     let (sleep, counted) = (wheel.sleep(SECOND), count(&done));
     tokio::spawn(async move {
-        sleep.await.unwrap();
+        sleep.await;
         counted();
     });
     let (timeout, counted) = (wheel.timeout(SECOND * 2, pending::<()>()), count(&done));
     tokio::spawn(async move {
-        assert!(timeout.await.unwrap_err().is_elapsed());
+        assert!(timeout.await.is_err());
         counted();
     });
     let (interval, counted) = (wheel.interval(SECOND).take(4), count(&done));
@@ -449,7 +446,7 @@ async fn every_handle_dropped_pending_timers_complete_and_then_the_driver_ends()
     });
     let (idle, counted) = (wheel.idle_timer(SECOND * 4), count(&done));
     tokio::spawn(async move {
-        idle.await.unwrap();
+        idle.await;
         counted();
     });
     let counted = count(&done);
@@ -476,7 +473,7 @@ async fn every_handle_dropped_pending_timers_complete_and_then_the_driver_ends()
 #[tokio::test(start_paused = true)]
 async fn a_wheel_dropped_with_nothing_pending_takes_its_driver_along() {
     let wheel = Wheel::new();
-    wheel.sleep(TICK).await.unwrap();
+    wheel.sleep(TICK).await;
     let mut cancelled = task::spawn(wheel.sleep(SECOND));
     assert_pending!(cancelled.poll());
     settle().await;
@@ -493,10 +490,10 @@ async fn a_wheel_dropped_with_nothing_pending_takes_its_driver_along() {
 async fn a_future_never_polled_outlives_its_wheel_and_still_works() {
     let mut sleep = Wheel::new().sleep(SECOND);
     settle().await;
-    assert_eq!((&mut sleep).await, Ok(()));
+    (&mut sleep).await;
     sleep.reset(Instant::now() + SECOND);
     settle().await;
-    assert_eq!((&mut sleep).await, Ok(()));
+    (&mut sleep).await;
     drop(sleep);
     settle().await;
     assert_eq!(alive_tasks(), 0);
@@ -516,7 +513,8 @@ async fn fill(wheel: &Wheel) -> Vec<Weak<()>> {
     tokio::spawn(async move { (timeout.await, drop(o)) });
     let (mut interval, o) = (wheel.interval(SECOND), owned());
     tokio::spawn(async move {
-        while interval.tick().await.is_ok() {}
+        interval.tick().await;
+        interval.tick().await;
         drop(o);
     });
     let (idle, o) = (wheel.idle_timer(SECOND), owned());
@@ -575,7 +573,7 @@ fn a_runtime_dropped_with_timers_pending_leaves_nothing_behind_at_any_stage() {
     }
     // And the wheel itself is as good as new.
     paused_runtime().block_on(async {
-        assert_eq!(wheel.sleep(SECOND).await, Ok(()));
+        wheel.sleep(SECOND).await;
         assert_eq!(wheel.schedule(SECOND, async { 7 }).await, Ok(7));
     });
     let metrics = wheel.metrics();
@@ -637,7 +635,7 @@ fn handles_of_a_dropped_runtimes_tasks_resolve_wherever_they_are_awaited() {
 fn a_task_of_a_living_runtime_survives_the_one_that_drove_the_wheel() {
     let wheel = Wheel::new();
     let (drives, lives) = (paused_runtime(), paused_runtime());
-    drives.block_on(async { wheel.sleep(TICK).await.unwrap() });
+    drives.block_on(async { wheel.sleep(TICK).await });
     let task = {
         let _entered = lives.enter();
         wheel.schedule(SECOND, async { 7 })
@@ -658,7 +656,7 @@ fn a_wheel_given_a_runtime_that_is_gone_says_so_and_hangs_nobody() {
     assert_eq!(futures::executor::block_on(task), Err(ScheduleError::Shutdown));
     assert_gone(&[seen]);
     assert_eq!(
-        futures::executor::block_on(wheel.sleep(SECOND)),
+        futures::executor::block_on(wheel.try_sleep(SECOND)),
         Err(SleepError::Shutdown)
     );
     assert_eq!(wheel.pending(), 0);
@@ -691,7 +689,7 @@ fn wheels_made_and_dropped_by_the_thousand_leave_resident_memory_flat() {
                 assert_pending!(dropped.poll());
                 let cancelled = wheel.schedule(SECOND, async {});
                 drop(wheel.schedule(TICK, async {}));
-                wheel.sleep(TICK).await.unwrap();
+                wheel.sleep(TICK).await;
                 cancelled.cancel();
             }
             settle().await;
@@ -761,7 +759,7 @@ async fn memory_is_given_back_after_a_burst_however_it_ends() {
             empty * 20 < full,
             "{ends}: {empty} of {full} bytes are still held"
         );
-        assert_eq!(wheel.sleep(TICK).await, Ok(()));
+        wheel.sleep(TICK).await;
     }
 }
 

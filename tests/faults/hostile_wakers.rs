@@ -123,7 +123,7 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
     // The first registration decides who drives.
     let sleep = {
         let _entered = driving.enter();
-        waiting(&hostile, || wheel.sleep(DUE))
+        waiting(&hostile, || wheel.try_sleep(DUE))
     };
     let due = sleep.deadline();
     let others: Vec<_> = (0..OTHERS)
@@ -134,7 +134,7 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
                 1 => due - apart,
                 _ => due + apart,
             };
-            elsewhere.spawn(wheel.sleep_until(at))
+            elsewhere.spawn(wheel.try_sleep_until(at))
         })
         .collect();
     drop((hostile, wheel));
@@ -155,7 +155,7 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
         let wheel = stage.wheel.lock().unwrap().clone();
         if let Some(wheel) = wheel {
             if !wheel.is_shutdown() {
-                assert_eq!(wheel.sleep(ms(3)).await, Ok(()), "a new sleep");
+                wheel.sleep(ms(3)).await;
             }
             assert_at_rest(&wheel);
         }
@@ -248,7 +248,7 @@ fn one_that_starts_and_resets_timers() {
         // These stay, and come later.
         stage.beside(move || {
             for our in ours {
-                assert_eq!(futures::executor::block_on(our), Ok(()));
+                futures::executor::block_on(our);
             }
         });
     });

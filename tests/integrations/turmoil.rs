@@ -66,7 +66,8 @@ async fn server(wheel: Wheel, trace: Trace) -> turmoil::Result {
     let heartbeat = trace.clone();
     let mut interval = wheel.interval(Duration::from_secs(1));
     tokio::task::spawn_local(async move {
-        while interval.tick().await.is_ok() {
+        loop {
+            interval.tick().await;
             heartbeat.record("server: heartbeat");
         }
     });
@@ -106,8 +107,7 @@ async fn client(trace: Trace) -> turmoil::Result {
                 trace.record(format_args!("client: {number} failed: {}", error.kind()));
                 stream = None;
             }
-            Err(error) => {
-                assert!(error.is_elapsed());
+            Err(_) => {
                 assert!(
                     took >= REQUEST && took < REQUEST + 2 * TICK + 2 * STEP,
                     "{took:?}"
@@ -116,7 +116,7 @@ async fn client(trace: Trace) -> turmoil::Result {
                 stream = None;
             }
         }
-        wheel.sleep(Duration::from_millis(50)).await?;
+        wheel.sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(wheel.pending(), 0);
     Ok(())

@@ -197,15 +197,12 @@ impl Timer {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         match self {
             Timer::WheelSleep(sleep) => Pin::new(sleep).poll(cx).map(|elapsed| {
-                elapsed.unwrap();
+                elapsed;
                 Outcome::Elapsed
             }),
             Timer::WheelTimeout(timeout) => Pin::new(timeout).poll(cx).map(|outcome| match outcome {
                 Ok(()) => Outcome::Completed,
-                Err(error) => {
-                    assert!(error.is_elapsed());
-                    Outcome::Elapsed
-                }
+                Err(_) => Outcome::Elapsed,
             }),
             Timer::TokioSleep(sleep) => sleep.as_mut().poll(cx).map(|()| Outcome::Elapsed),
             Timer::TokioTimeout(timeout) => timeout
@@ -574,7 +571,7 @@ proptest! {
         in_paused_time(async {
             let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
             // From here on the grids of the two are one.
-            wheel.sleep(ms(1)).await.unwrap();
+            wheel.sleep(ms(1)).await;
             let deadline = Instant::now() + ms(20);
             let mut ours = wheel.sleep_until(deadline);
             let mut tokios = Box::pin(tokio::time::sleep_until(deadline));
@@ -583,7 +580,7 @@ proptest! {
                 match *step {
                     Move::Poll => {
                         let (ours, tokios) = (Pin::new(&mut ours).poll(cx), tokios.as_mut().poll(cx));
-                        assert_eq!(ours.map(Result::unwrap), tokios, "polled as step {at} of {moves:?}");
+                        assert_eq!(ours, tokios, "polled as step {at} of {moves:?}");
                     }
                     Move::Reset(after) => {
                         let deadline = Instant::now() + ms(after);

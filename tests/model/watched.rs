@@ -5,7 +5,7 @@ use crate::support;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tickwheel::{LabelStats, LabelledTimeout, Sleep, Wheel};
+use tickwheel::{LabelStats, TryLabelledTimeout, TrySleep, Wheel};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -65,12 +65,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 enum Waiting {
-    Sleep(task::Spawn<Sleep>),
+    Sleep(task::Spawn<TrySleep>),
     Timeout {
         name: usize,
         total: u64,
         sender: oneshot::Sender<()>,
-        timeout: task::Spawn<LabelledTimeout<oneshot::Receiver<()>>>,
+        timeout: task::Spawn<TryLabelledTimeout<oneshot::Receiver<()>>>,
     },
 }
 
@@ -96,7 +96,7 @@ impl Model {
     async fn step(&mut self, wheel: &Wheel, step: Step) {
         match step {
             Step::Sleep { millis } => {
-                let mut sleep = task::spawn(wheel.sleep(ms(millis)));
+                let mut sleep = task::spawn(wheel.try_sleep(ms(millis)));
                 if self.shutdown {
                     assert_ready!(sleep.poll()).unwrap_err();
                 } else {
@@ -108,8 +108,8 @@ impl Model {
                 let (sender, receiver) = oneshot::channel();
                 let labelled = wheel.labelled(NAMES[name]);
                 let mut timeout = task::spawn(match at {
-                    true => labelled.timeout_at(Instant::now() + ms(millis), receiver),
-                    false => labelled.timeout(ms(millis), receiver),
+                    true => labelled.try_timeout_at(Instant::now() + ms(millis), receiver),
+                    false => labelled.try_timeout(ms(millis), receiver),
                 });
                 self.count(name, STARTED);
                 if self.shutdown {

@@ -55,7 +55,7 @@ impl Stage {
 
     /// Has this runtime drive the wheel, so that other threads may use it without a runtime of their own.
     pub(crate) async fn start_driver(&self) {
-        let started = self.wheel.sleep(Duration::from_millis(1)).await;
+        let started = self.wheel.try_sleep(Duration::from_millis(1)).await;
         self.check(started.is_ok(), "a wheel starts", || format!("{started:?}"));
     }
 

@@ -184,7 +184,7 @@ fn shutdown_racing_with_expiry_counts_each_pending_sleep_once() {
             .map(|number| {
                 let (wheel, begun, finished) = (wheel.clone(), begun.clone(), finished.clone());
                 runtime.spawn(async move {
-                    let mut sleep = wheel.sleep(ms(5 + 3 * (number as u64 % 2)));
+                    let mut sleep = wheel.try_sleep(ms(5 + 3 * (number as u64 % 2)));
                     // On a busy machine it may be over by then.
                     let first = poll!(&mut sleep);
                     begun.fetch_add(1, SeqCst);
@@ -281,7 +281,7 @@ fn shutdown_racing_with_registration_leaves_nobody_hanging_and_loses_no_task() {
                     wait_for_shutdown(&wheel);
                 }
                 let (task, owned) = tasks.task(number);
-                let sleep = runtime.spawn(wheel.sleep(MINUTE));
+                let sleep = runtime.spawn(wheel.try_sleep(MINUTE));
                 let handle = wheel.schedule([ms(0), ms(1), MINUTE][number % 3], task);
                 made.fetch_add(1, SeqCst);
                 (number, handle, owned, sleep, !shutting_down.load(SeqCst))
@@ -561,10 +561,10 @@ fn max_pending_keeps_count_while_timers_expire_under_those_who_cancel_them() {
                     // Long and short by turns: some expire, some are dropped in the very tick they are due.
                     let (short, long) = (1 + step % 2, 1 + (step + worker) % 3);
                     tokio::select! {
-                        _ = wheel.sleep(ms(short)) => {}
-                        _ = wheel.sleep(ms(long)) => {}
+                        _ = wheel.try_sleep(ms(short)) => {}
+                        _ = wheel.try_sleep(ms(long)) => {}
                         _ = wheel.schedule(ms(long), async {}) => {}
-                        _ = wheel.timeout(ms(short), std::future::pending::<()>()) => {}
+                        _ = wheel.try_timeout(ms(short), std::future::pending::<()>()) => {}
                     }
                 }
             })
@@ -598,7 +598,7 @@ fn a_handle_that_aborts_its_task_as_that_is_spawned_ends_it() {
             let raised = is_next.clone();
             // Woken just before the task.
             let waker = waker_of(move || raised.store(true, SeqCst));
-            let mut before = wheel.sleep_until(due);
+            let mut before = wheel.try_sleep_until(due);
             let polled = Pin::new(&mut before).poll(&mut Context::from_waker(&waker));
             let task = wheel.schedule_at(due, async move {
                 let _owned = owned;

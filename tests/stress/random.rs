@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Sleep, TimeoutError, Wheel};
+use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
 
 use support::{
@@ -56,7 +56,7 @@ fn wheel() -> Wheel {
 async fn late_enough_when_reset_to(deadline: Instant, mut sleep: Sleep) -> bool {
     poll_once(&mut sleep);
     sleep.reset(deadline);
-    sleep.await.unwrap();
+    sleep.await;
     Instant::now() >= deadline
 }
 
@@ -66,13 +66,13 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
     match random.below(13) {
         0 => {
             let duration = random.short();
-            wheel.sleep(duration).await.unwrap();
+            wheel.sleep(duration).await;
             assert!(start.elapsed() >= duration, "a sleep was early");
         }
         1 => {
             let duration = random.short();
             let elapsed = wheel.timeout(duration, pending::<()>()).await;
-            assert_eq!(elapsed, Err(TimeoutError::Elapsed));
+            assert!(elapsed.is_err());
             assert!(start.elapsed() >= duration, "a timeout was early");
         }
         2 => {
@@ -102,7 +102,7 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
             poll_once(&mut sleep);
             sleep.reset(start - random.short());
             if random.below(2) == 0 {
-                sleep.await.unwrap();
+                sleep.await;
             }
         }
         8 => {
@@ -129,7 +129,7 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
             let period = random.short() + ms(1);
             let mut interval = wheel.interval(period);
             for n in 0..3 {
-                let tick = interval.tick().await.unwrap();
+                let tick = interval.tick().await;
                 assert!(Instant::now() >= tick, "tick {n} was early");
             }
         }
@@ -138,7 +138,7 @@ async fn act(wheel: &Wheel, random: &mut Random, kept: &mut Vec<Sleep>) {
             let traffic = idle.handle();
             let touched = Instant::now();
             traffic.touch();
-            idle.await.unwrap();
+            idle.await;
             assert!(touched.elapsed() >= ms(2), "an idle timer was early");
         }
     }
@@ -149,7 +149,7 @@ async fn wind_up(kept: Vec<Sleep>) {
     for (n, mut sleep) in kept.into_iter().enumerate() {
         if n % 2 == 0 {
             sleep.reset(Instant::now() + ms(1));
-            sleep.await.unwrap();
+            sleep.await;
         }
     }
 }
@@ -215,7 +215,7 @@ fn sleeps_that_travel_between_tasks_are_woken_where_they_are() {
         let mut waiting = Vec::new();
         while let Some((sleep, deadline)) = receiver.recv().await {
             waiting.push(tokio::spawn(async move {
-                sleep.await.unwrap();
+                sleep.await;
                 Instant::now() >= deadline
             }));
         }
@@ -252,7 +252,7 @@ fn bursts_of_every_worker_give_their_memory_back() {
                     }
                     let unpolled = burst.split_off(3_333);
                     for sleep in burst {
-                        sleep.await.unwrap();
+                        sleep.await;
                     }
                     drop(unpolled);
                     peak
@@ -275,7 +275,7 @@ fn bursts_of_every_worker_give_their_memory_back() {
             runtime.spawn(async move { wheel.sleep(ms(1)).await })
         });
         for visit in visits.collect::<Vec<_>>() {
-            runtime.block_on(visit).unwrap().unwrap();
+            runtime.block_on(visit).unwrap();
         }
     }
     assert_arena_given_back(&wheel);
@@ -328,10 +328,10 @@ fn threads_without_a_runtime_share_a_wheel_that_has_a_handle() {
                     let start = std::time::Instant::now();
                     let duration = random.short();
                     if random.below(2) == 0 {
-                        futures::executor::block_on(wheel.sleep(duration)).unwrap();
+                        futures::executor::block_on(wheel.sleep(duration));
                     } else {
                         let timeout = wheel.timeout(duration, pending::<()>());
-                        assert!(futures::executor::block_on(timeout).unwrap_err().is_elapsed());
+                        assert!(futures::executor::block_on(timeout).is_err());
                     }
                     assert!(start.elapsed() >= duration, "one was early");
                     let mut dropped = wheel.sleep(random.long());
@@ -357,7 +357,7 @@ fn a_sleep_polled_by_two_tasks_in_turn_wakes_at_least_the_last() {
                 }
                 tokio::task::yield_now().await;
             }
-            tokio::spawn(sleep).await.unwrap().unwrap();
+            tokio::spawn(sleep).await.unwrap();
         }
     });
     assert_at_rest(&wheel);

@@ -10,7 +10,7 @@ use std::{
 use futures_util::{FutureExt, future::NeverError};
 use hyper::rt::Timer;
 use hyper_util::rt::TokioTimer;
-use tickwheel::{TimeoutError, Wheel};
+use tickwheel::Wheel;
 use tokio::time::{Instant, error::Elapsed};
 
 /// Whose timers a program uses.
@@ -102,7 +102,7 @@ impl Timers for Tokio {
 impl Timers for Wheel {
     type Sleep = tickwheel::Sleep;
     type Timeout<F: Future + Send> = tickwheel::Timeout<F>;
-    type Error = TimeoutError;
+    type Error = tickwheel::time::error::Elapsed;
 
     #[inline]
     fn timeout<F: Future + Send>(&self, duration: Duration, future: F) -> tickwheel::Timeout<F> {

@@ -119,7 +119,11 @@ fn lag(load: Load) -> Vec<Option<f64>> {
     // Somebody waits at every tick.
     for _ in 0..50 {
         let wheel = wheel.clone();
-        runtime.spawn(async move { while wheel.sleep(Duration::from_millis(10)).await.is_ok() {} });
+        runtime.spawn(async move {
+            loop {
+                wheel.sleep(Duration::from_millis(10)).await
+            }
+        });
     }
     thread::sleep(APART);
     let mut before = wheel.snapshot().lag;

@@ -140,9 +140,7 @@ impl Future for Delay {
         }
         match &mut self.timer {
             Timer::InRuntime(sleep) => ready!(Pin::new(sleep).poll(cx)),
-            Timer::Outside(sleep) => {
-                ready!(Pin::new(sleep).poll(cx)).expect("the wheel has no limit and is never shut down")
-            }
+            Timer::Outside(sleep) => ready!(Pin::new(sleep).poll(cx)),
             Timer::Idle | Timer::Elapsed => {}
         }
         self.timer = Timer::Elapsed;

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::{
@@ -57,10 +57,7 @@ impl Future for Delay {
         match &mut self.0 {
             Timer::Ready => Poll::Ready(()),
             Timer::InRuntime(sleep) => Pin::new(sleep).poll(cx),
-            Timer::Outside(sleep) => {
-                ready!(Pin::new(sleep).poll(cx)).expect("the wheel has no limit and is never shut down");
-                Poll::Ready(())
-            }
+            Timer::Outside(sleep) => Pin::new(sleep).poll(cx),
             Timer::Boxed(future) => future.as_mut().poll(cx),
         }
     }

@@ -36,7 +36,7 @@ pub(super) async fn ask<T>(
         if !is_worth_repeating(&error) || Instant::now() + rest >= last {
             return Err(error.after(began.elapsed()));
         }
-        wheel.sleep_or_tokio(rest / 2 + random_part(rest / 2)).await;
+        wheel.sleep(rest / 2 + random_part(rest / 2)).await;
         rest = (rest * 2).min(LONGEST_PAUSE);
     }
 }

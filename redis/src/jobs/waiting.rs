@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// Waits until `deadline`, on Tokio's timer where the wheel is full. False when the wheel has been shut down.
 pub(super) async fn sleep_until(wheel: &Wheel, deadline: Instant) -> bool {
-    match wheel.sleep_until(deadline).await {
+    match wheel.try_sleep_until(deadline).await {
         Ok(()) => true,
         Err(SleepError::Shutdown) => false,
         Err(_) => {
@@ -28,6 +28,6 @@ pub(super) async fn within<T>(
     tokio::select! {
         biased;
         answer = answer => answer,
-        () = wheel.sleep_or_tokio(limit) => Err(Error::NoAnswer { waited: limit }),
+        () = wheel.sleep(limit) => Err(Error::NoAnswer { waited: limit }),
     }
 }

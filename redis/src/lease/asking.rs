@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
-use tickwheel::{Sleep, SleepError};
+use tickwheel::{SleepError, TrySleep};
 use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
@@ -52,7 +52,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             ..
         } = self.leases;
         let validity = self.terms.validity();
-        let mut entry = wheel.sleep(validity);
+        let mut entry = wheel.try_sleep(validity);
         enter(&mut entry).await?;
         let now = Instant::now();
         // A request that was first sent so long ago would be answered too late.
@@ -164,7 +164,7 @@ impl<C: Connection> Drop for Asking<'_, C> {
 }
 
 /// Registers the sleep in the wheel.
-async fn enter(entry: &mut Sleep) -> Result<(), SleepError> {
+async fn enter(entry: &mut TrySleep) -> Result<(), SleepError> {
     // A task that has used up its cooperative budget would get `Pending` before it is registered.
     unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
         Poll::Ready(outcome) => Poll::Ready(outcome),

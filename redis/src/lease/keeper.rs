@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tickwheel::Sleep;
+use tickwheel::TrySleep;
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
@@ -78,7 +78,7 @@ pub(super) struct Held<C> {
     pub(super) token: u64,
     pub(super) state: State,
     /// Its place in the wheel.
-    pub(super) entry: Sleep,
+    pub(super) entry: TrySleep,
     pub(super) validity: LoseOnDrop,
     /// Receives a message when the holder releases the lease, and is closed when the lease is dropped.
     pub(super) given_up: oneshot::Receiver<()>,

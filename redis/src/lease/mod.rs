@@ -256,7 +256,7 @@ impl<C: Connection> Leases<C> {
             tokio::select! {
                 () = heard => {}
                 () = waiter.released() => {}
-                slept = self.wheel.sleep(pause) => slept?,
+                slept = self.wheel.try_sleep(pause) => slept?,
             }
         }
     }

@@ -1,0 +1,221 @@
+//! `FallbackTimer`: a timer of the wheel, which goes on as a timer of Tokio's if the wheel refuses it.
+
+use std::{
+    future::Future,
+    mem,
+    panic::catch_unwind,
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker, ready},
+};
+
+use tokio::{
+    runtime::Handle,
+    task::coop,
+    time::{self, Instant},
+};
+
+use crate::{
+    budget,
+    clock::Moment,
+    error::SleepError,
+    shard::{Shard, Timer},
+};
+
+/// The timer of a future.
+///
+/// A future that cannot fail [polls](FallbackTimer::poll) it, and so waits for the same instant on Tokio's timer if the wheel is
+/// full or shut down. A future that the wheel may refuse [tries](FallbackTimer::try_poll) it, and never leaves the wheel.
+#[derive(Debug)]
+pub(crate) enum FallbackTimer {
+    Wheel(Timer),
+    Tokio(Box<TokioTimer>),
+}
+
+// The rare fallback costs no byte of a timer on the wheel.
+const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
+
+#[derive(Debug)]
+pub(crate) struct TokioTimer {
+    /// A timer that is never polled, and knows the shard and the deadline.
+    refused: Timer,
+    progress: Progress,
+}
+
+#[derive(Debug)]
+enum Progress {
+    Waiting(Pin<Box<time::Sleep>>),
+    /// Completes at the next poll.
+    Due,
+    Elapsed,
+}
+
+impl FallbackTimer {
+    /// Polls the timer, on the wheel or on Tokio's timer. See [`budget::poll`] for `had_budget`.
+    #[inline]
+    pub(crate) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match self.waits(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_more(had_budget, cx),
+        }
+    }
+
+    /// Polls the timer, which fails if the wheel refuses it. See [`budget::poll`] for `had_budget`.
+    #[inline]
+    pub(crate) fn try_poll(
+        &mut self,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SleepError>> {
+        match self.waits(cx.waker()) {
+            true => Poll::Pending,
+            false => self.try_poll_more(had_budget, cx),
+        }
+    }
+
+    /// Returns whether the timer waits, as far as is known without the lock. Such a poll spends no budget.
+    #[inline]
+    fn waits(&self, waker: &Waker) -> bool {
+        matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
+    }
+
+    #[inline(never)]
+    fn poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(self.try_poll_more(had_budget, cx)) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => self.fall_back(had_budget, cx),
+        }
+    }
+
+    #[inline]
+    fn try_poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        match self {
+            FallbackTimer::Wheel(timer) => match timer.takes_over(cx.waker()) {
+                true => Poll::Pending,
+                false => budget::poll(had_budget, cx, |waker| timer.poll_locked(waker)),
+            },
+            FallbackTimer::Tokio(timer) => budget::poll(had_budget, cx, |waker| timer.poll(waker)).map(Ok),
+        }
+    }
+
+    /// Goes on with Tokio's timer, for the instant at which the refused timer would have been due.
+    #[cold]
+    fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let refused = self.timer();
+        let tokio_sleep = tokio_sleep(refused.refused_until());
+        let is_available = tokio_sleep.is_some();
+        *self = FallbackTimer::Tokio(Box::new(TokioTimer {
+            refused: refused.again(),
+            progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
+        }));
+        if !is_available {
+            // A loop around such a timer must let other tasks run.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.poll_more(had_budget, cx)
+    }
+
+    /// Returns the timer that knows the shard and the deadline.
+    #[inline]
+    pub(crate) fn timer(&self) -> &Timer {
+        match self {
+            FallbackTimer::Wheel(timer) => timer,
+            FallbackTimer::Tokio(timer) => &timer.refused,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self) -> &Shard {
+        self.timer().shard()
+    }
+
+    pub(crate) fn is_elapsed(&self) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.is_elapsed(),
+            FallbackTimer::Tokio(timer) => match &timer.progress {
+                Progress::Waiting(tokio_sleep) => tokio_sleep.is_elapsed(),
+                Progress::Due => false,
+                Progress::Elapsed => true,
+            },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn reset(&mut self, deadline: Moment) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.reset(deadline),
+            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset),
+        }
+    }
+
+    /// Moves the timer to a deadline that has passed, so that the next poll completes it.
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.reset_immediately(deadline),
+            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset_immediately),
+        }
+    }
+
+    /// Moves Tokio's timer or, if that has elapsed, goes back to the wheel, which may have room again.
+    #[cold]
+    fn reset_fallback(&mut self, deadline: Moment, reset: fn(&mut Timer, Moment)) {
+        let FallbackTimer::Tokio(timer) = self else {
+            return;
+        };
+        let TokioTimer { refused, progress } = &mut **timer;
+        reset(refused, deadline);
+        match progress {
+            Progress::Waiting(tokio_sleep) => tokio_sleep.as_mut().reset(refused.refused_until()),
+            Progress::Due => {}
+            Progress::Elapsed => {
+                let mut anew = refused.again();
+                reset(&mut anew, deadline);
+                *self = FallbackTimer::Wheel(anew);
+            }
+        }
+    }
+
+    /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
+    pub(crate) fn settle(&mut self) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.settle(),
+            FallbackTimer::Tokio(timer) => timer.refused.settle(),
+        }
+    }
+
+    /// Leaves the wheel, and keeps the timer for the next timer of its task if possible.
+    #[inline]
+    pub(crate) fn cancel(&mut self) {
+        if let FallbackTimer::Wheel(timer) = self {
+            timer.cancel();
+        }
+    }
+
+    /// Leaves the wheel, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
+    pub(crate) fn remove(&mut self) {
+        if let FallbackTimer::Wheel(timer) = self {
+            timer.remove();
+        }
+    }
+}
+
+impl TokioTimer {
+    #[cold]
+    #[inline(never)]
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        if let Progress::Waiting(tokio_sleep) = &mut self.progress {
+            // The budget is spent by the caller.
+            let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
+            ready!(unconstrained.poll(&mut Context::from_waker(waker)));
+        }
+        self.progress = Progress::Elapsed;
+        Poll::Ready(())
+    }
+}
+
+/// Creates a sleep on Tokio's own timer. Returns `None` in another executor and in a runtime without timers.
+pub(crate) fn tokio_sleep(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
+    Handle::try_current().ok()?;
+    // Tokio reports a runtime without timers only by a panic.
+    catch_unwind(|| Box::pin(time::sleep_until(deadline))).ok()
+}

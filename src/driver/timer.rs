@@ -43,6 +43,7 @@ use tokio::{
 };
 
 use super::alarm::WaitsOn;
+use crate::clock::MILLISECOND;
 
 /// How long the driver lets other tasks run when it has more to do.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -50,11 +51,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How often to try to find the millisecond that was processed last.
 const TRIES: usize = 3;
 
-/// The unit in which Tokio counts time.
-const MILLISECOND: Duration = Duration::from_millis(1);
-
-/// How long ago a runtime may last have processed its timers.
-const PROCESSED_WITHIN: Duration = Duration::from_secs(60);
+/// How often to double the search for a millisecond that was processed, which goes back 30 years. Only a test's clock jumps that far.
+const DOUBLINGS: u32 = 40;
 
 /// Tokio's timer, and the waker that it wakes.
 pub(super) struct Timer {
@@ -116,26 +114,24 @@ impl WaitsOn for Timer {
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. But a sleep elapses when it is reset, if
 /// its millisecond is not after the last one processed, so bisection finds where that one begins.
 pub(super) fn begin_of_millisecond(now: Instant) -> Instant {
-    let mut sleep = pin!(tokio::time::sleep_until(now));
-    let mut has_come = |at| {
-        sleep.as_mut().reset(at);
-        sleep.is_elapsed()
-    };
     // The runtime may process its timers meanwhile, in which case this is tried again.
-    let processed = (0..TRIES).find_map(|_| processed_last(now, &mut has_come));
+    let processed = (0..TRIES).find_map(|_| processed_last(now));
     let Some(processed) = processed else { return now };
     let since = (now - processed).subsec_nanos() % MILLISECOND.subsec_nanos();
     now - Duration::from_nanos(since.into())
 }
 
+/// Returns whether an instant has come by Tokio's timer, as far as timers have been processed. The caller has entered the runtime.
+pub(super) fn has_come(instant: Instant) -> bool {
+    let mut sleep = pin!(tokio::time::sleep_until(instant));
+    sleep.as_mut().reset(instant);
+    sleep.is_elapsed()
+}
+
 /// Returns the last instant that has come, as far as timers have been processed.
-fn processed_last(now: Instant, mut has_come: impl FnMut(Instant) -> bool) -> Option<Instant> {
-    let mut span = MILLISECOND;
-    let mut come = now.checked_sub(span)?;
-    while !has_come(come) {
-        span *= 2;
-        come = now.checked_sub(span).filter(|_| span < PROCESSED_WITHIN)?;
-    }
+fn processed_last(now: Instant) -> Option<Instant> {
+    let mut spans = (0..DOUBLINGS).map(|doublings| Duration::from_millis(1 << doublings));
+    let mut come = spans.find_map(|span| now.checked_sub(span).filter(|at| has_come(*at)))?;
     let mut to_come = now + MILLISECOND;
     while to_come - come > Duration::from_nanos(1) {
         let between = come + (to_come - come) / 2;

@@ -21,6 +21,10 @@ pub(crate) trait Drive: Send + Sync {
     /// Reads the clock of the driver's runtime.
     fn now(&self) -> Instant;
 
+    /// Returns whether an instant that is no later than now has come: on the machine's clock always, and on a test's clock if its
+    /// millisecond has.
+    fn has_come(&self, instant: Instant) -> bool;
+
     /// Converts an instant of the clock that the wheel uses into one of the caller's clock, the same time away.
     fn instant_here(&self, instant: Instant) -> Instant;
 

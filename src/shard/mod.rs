@@ -104,6 +104,7 @@ impl Shard {
                 wheel,
                 mode: Mode::Driverless,
                 full_at: Tick::ZERO,
+                first: Tick::ZERO,
                 clock,
                 incoming_from: Nanos::ZERO,
                 driver: 0,
@@ -216,7 +217,7 @@ impl Shard {
             if !planted("wake_at") {
                 self.plan_visit(&mut state, tick);
             }
-            let at = state.clock.approach(tick);
+            let at = state.clock.instant_of(tick);
             drop(state);
             self.driver.wake_by(at);
         }

@@ -211,6 +211,15 @@ impl Shard {
         shift.instant(moment)
     }
 
+    /// Returns whether a deadline that is no later than now has come by Tokio's timer too, which on a test's clock counts whole
+    /// milliseconds.
+    pub(super) fn has_come(&self, deadline: Moment) -> bool {
+        match self.status() {
+            Status::Driven(Source::Machine) => true,
+            _ => self.driver.has_come(self.instant_of(deadline)),
+        }
+    }
+
     #[inline]
     pub(crate) fn is_shutdown(&self) -> bool {
         self.status() == Status::Shutdown

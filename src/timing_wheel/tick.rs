@@ -5,6 +5,9 @@ use std::{num::NonZeroU64, time::Duration};
 /// The time between full visits of a ticking shard, in nanoseconds, unless a tick is longer.
 const CADENCE: u64 = 10_000_000;
 
+/// A delay of at least this many cadences is long: a hundredth of it covers a cadence. Loom has no time for so many ticks.
+const LONG: u64 = if cfg!(loom) { 1 } else { 100 };
+
 /// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
 ///
 /// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that, so the sum of an
@@ -35,6 +38,11 @@ impl Nanos {
 
     pub(crate) fn to_duration(self) -> Duration {
         Duration::from_nanos(self.0)
+    }
+
+    /// Rounds down to whole milliseconds, in which Tokio counts.
+    pub(crate) fn whole_milliseconds(self) -> Nanos {
+        Nanos(self.0 - self.0 % 1_000_000)
     }
 
     #[inline]
@@ -122,6 +130,12 @@ impl TickDuration {
     #[inline]
     pub(crate) fn cadence_before(self, tick: Tick) -> Tick {
         Tick(tick.0.saturating_sub(self.cadence))
+    }
+
+    /// Returns whether a timer with this delay may be late by a cadence, which is then a hundredth of the delay at most.
+    #[inline]
+    pub(crate) fn is_long(self, delay: Nanos) -> bool {
+        delay.0 / LONG >= self.cadence().0
     }
 
     /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.

@@ -173,6 +173,12 @@ impl Reuse {
         })
     }
 
+    /// Takes the timer that this thread keeps.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Key> {
+        self.with_local(|local| local.take(Slot::take))
+    }
+
     /// Takes the timer that this thread keeps, for a timer that had to read the clock, at `now`. Refuses once per [`BUSY`] takes
     /// within a cadence, so that the caller takes the lock and the shard may start ticking.
     #[inline]

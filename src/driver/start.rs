@@ -26,8 +26,8 @@ use crate::{
 };
 
 impl Drive for Shared {
-    fn wake_by(&self, at: Instant) {
-        self.alarm.wake_by(at);
+    fn wake_by(&self, at: Instant) -> bool {
+        self.alarm.wake_by(at)
     }
 
     fn wake_task(&self) {

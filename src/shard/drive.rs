@@ -9,8 +9,9 @@ use crate::error::SleepError;
 
 /// The operations of the driver that a shard needs.
 pub(crate) trait Drive: Send + Sync {
-    /// Makes the driver run at `at` or earlier. It never runs on the calling thread.
-    fn wake_by(&self, at: Instant);
+    /// Makes the driver run at `at` or earlier. It never runs on the calling thread. Returns `true` if the instant is known to have
+    /// come already.
+    fn wake_by(&self, at: Instant) -> bool;
 
     /// Makes the driver check whether it is still needed.
     fn wake_task(&self);

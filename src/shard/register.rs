@@ -11,7 +11,12 @@ use super::{
     claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
-use crate::{clock::Moment, error::SleepError, sync::Ordering, timing_wheel::Nanos};
+use crate::{
+    clock::Moment,
+    error::SleepError,
+    sync::{Ordering, lock},
+    timing_wheel::Nanos,
+};
 
 impl Timer {
     /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
@@ -164,11 +169,19 @@ impl Timer {
             }
         }
         let spent = shard.reuse.make_room(&mut state);
-        shard.wake_driver_by(state, wake_at);
+        let has_come = shard.wake_driver_by(state, wake_at);
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(deadline);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
-        Poll::Pending
+        match has_come && counted.is_none() {
+            false => Poll::Pending,
+            true => {
+                // The last visit was before the deadline, and Tokio's timer says that this has passed.
+                self.claim.expire(&self.shard, lock(&self.shard.state));
+                self.claim.progress = Progress::Elapsed;
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }

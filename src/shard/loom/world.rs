@@ -61,10 +61,11 @@ pub(super) struct Model {
 }
 
 impl Drive for Model {
-    fn wake_by(&self, _: Instant) {
+    fn wake_by(&self, _: Instant) -> bool {
         if !planted("lost_notification") {
             self.bell.ring();
         }
+        false
     }
 
     fn wake_task(&self) {

@@ -128,13 +128,16 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
 
 impl DriverSlot {
     /// Returns the clock of the next driver, whose runtime the caller has entered. Its ticks begin with Tokio's milliseconds, so
-    /// that a deadline is rounded up only once, and as Tokio would round it.
-    fn clock_of_next(&self, runtime: &Handle, now: Instant, source: Source) -> Clock {
+    /// that a deadline is rounded up only once, and as Tokio would round it. If these are not known, the driver's task
+    /// [finds](Shared::align) them.
+    fn clock_of_next(&mut self, runtime: &Handle, now: Instant, source: Source) -> Clock {
         let former = Clock { source, ..self.clock };
         if self.driver > 0 && self.runtime == Some(runtime.id()) {
             return former;
         }
         let begin = begin_of_millisecond(now);
+        self.is_aligned = begin.is_some();
+        let begin = begin.unwrap_or(now);
         if self.driver == 0 {
             return Clock::new(begin, Nanos::ZERO, former.tick, source);
         }

@@ -71,6 +71,11 @@ impl Driver {
         }
     }
 
+    /// Continues by another clock.
+    pub(super) fn follow(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
     pub(super) fn is_exhausted(&self, slice: &Slice) -> bool {
         slice.is_over(self.clock.source)
     }

@@ -46,6 +46,13 @@ impl Shard {
         self.reuse.begin_generation(begins);
     }
 
+    /// Continues by another clock of the same driver, which reads `now`.
+    pub(crate) fn follow(&self, clock: Clock, now: Instant) {
+        let mut state = lock(&self.state);
+        state.follow(clock, now);
+        self.publish(&state);
+    }
+
     /// Detaches a driver that ended at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
     pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);

@@ -63,7 +63,7 @@ impl Timer {
                 self.claim.set_entry(key, candidate.until, candidate.waker);
                 true
             }
-            Some((_, None)) if self.shard.tick.is_long(delay) && self.shard.ticks.load(Ordering::Relaxed) => {
+            Some((_, None)) if self.shard.ticks.load(Ordering::Relaxed) && self.shard.tick.is_long(delay) => {
                 self.take_over_locked(waker)
             }
             Some((candidate, None)) if candidate.delay == Nanos::ZERO => {

@@ -139,7 +139,11 @@ impl Shard {
                 let reading = Instant::now();
                 match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
-                    false => self.driver.now(),
+                    false => {
+                        // The driver finds out whether its clock has been paused.
+                        self.driver.wake_task();
+                        self.driver.now()
+                    }
                 }
             }
             _ => self.driver.now(),

@@ -244,7 +244,9 @@ mod tests {
         let begin = begin_of_millisecond(Instant::now()).unwrap();
         for _ in 0..20 {
             // Other tests may have kept the machine busy.
-            let Some(observed) = observe_millisecond().await else { continue };
+            let Some(observed) = observe_millisecond().await else {
+                continue;
+            };
             let next = whole_milliseconds_after(begin, observed + MILLISECOND);
             let early = (next - observed).subsec_nanos() % MILLISECOND.subsec_nanos();
             assert!(early <= MILLISECOND.subsec_nanos() / PARTS, "{early} ns early");

@@ -83,12 +83,9 @@ impl Timer {
         if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
             return false;
         }
-        let taken = match tick.is_long(delay) {
-            true => self.shard.reuse.take_at(now, tick.cadence()),
-            // In a ticking shard it would read the clock too.
-            false => self.shard.reuse.take(),
+        let Some(key) = self.shard.reuse.take_at(now, delay, tick) else {
+            return false;
         };
-        let Some(key) = taken else { return false };
         self.claim.set_entry(key, candidate.until, candidate.waker);
         self.claim.set_deadline(due);
         true

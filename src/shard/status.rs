@@ -139,15 +139,18 @@ impl Shard {
                 let reading = Instant::now();
                 match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
-                    false => {
-                        // The driver finds out whether its clock has been paused.
-                        self.driver.wake_task();
-                        self.driver.now()
-                    }
+                    false => self.read_paused(),
                 }
             }
             _ => self.driver.now(),
         }
+    }
+
+    /// Reads the driver's clock, which may have been paused. The driver checks that at its next turn, which is brought forward.
+    #[cold]
+    fn read_paused(&self) -> Instant {
+        self.driver.wake_task();
+        self.driver.now()
     }
 
     /// Returns the current moment, which is of wheel time if there is a driver.

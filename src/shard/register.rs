@@ -76,14 +76,13 @@ impl Timer {
     /// Takes over the timer that this thread keeps, if its deadline is no later. This needs a reading of the clock.
     #[inline]
     fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
-        let delay = self.claim.incoming_delay();
         let now = self.shard.now();
-        let due = now.after(delay);
+        let due = now.after(self.claim.incoming_delay());
         let tick = self.shard.tick;
         if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
             return false;
         }
-        let Some(key) = self.shard.reuse.take_at(now, delay, tick) else {
+        let Some(key) = self.shard.reuse.take_at(now, due, &self.shard.tick) else {
             return false;
         };
         self.claim.set_entry(key, candidate.until, candidate.waker);

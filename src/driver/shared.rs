@@ -219,6 +219,11 @@ impl Shared {
         pauses
     }
 
+    /// Returns whether ticks begin with Tokio's milliseconds.
+    pub(super) fn is_aligned(&self) -> bool {
+        lock(&self.slot).is_aligned
+    }
+
     /// Lets ticks begin with Tokio's milliseconds, one of which began at `begin`. Wheel time goes back by less than one. Returns
     /// `false` if driver number `number` is running on another thread, and so cannot be given another clock now.
     pub(super) fn align(&self, number: u64, begin: Instant) -> bool {

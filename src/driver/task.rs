@@ -19,7 +19,7 @@ use super::{
     timer::{observe_millisecond, sets_timer},
     waking::panics,
 };
-use crate::{events, sync::lock};
+use crate::events;
 
 /// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
 /// fifty timers.
@@ -90,11 +90,11 @@ impl Guard {
         } = &self;
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(async {
-            if !lock(&shared.slot).is_aligned
-                && let Some(begin) = observe_millisecond().await
-            {
-                while !shared.align(*number, begin) {
-                    task::yield_now().await;
+            if !shared.is_aligned() {
+                if let Some(begin) = observe_millisecond().await {
+                    while !shared.align(*number, begin) {
+                        task::yield_now().await;
+                    }
                 }
             }
             loop {

@@ -144,6 +144,9 @@ impl Shard {
         if state.clock.source != source {
             state.clock.source = source;
             self.publish(state);
+            // On a test's clock nothing is known without the lock.
+            let next = self.generation_at(state, tick);
+            self.end_generation(state, next, &mut wakers.spent);
         }
         if begins {
             // A test may have stopped the clock, so that the next tick never comes. Incoming timers are therefore transferred

@@ -73,15 +73,23 @@ impl Clock {
         self.shift.to_wheel(Moment::of(instant)).wheel_time()
     }
 
-    /// Returns the instant to set Tokio's timer to, so that the driver runs at `tick`. Auto-advance moves a test's clock by whole
-    /// milliseconds, so the driver would run up to one millisecond late. On a test's clock it therefore runs up to one
-    /// millisecond early, and checks again.
-    pub(crate) fn approach(&self, tick: Tick) -> Instant {
-        let begin = self.instant_of(tick);
-        match self.source.is_real() {
-            true => begin,
-            false => begin.checked_sub(ROUNDING).unwrap_or(begin),
-        }
+    /// Creates a clock by which a millisecond of Tokio's begins at `begin`, and whose wheel time at `now`, within that
+    /// millisecond, is `time` or less than a millisecond before it. Wheel time thus continues without making any timer early.
+    pub(crate) fn aligned(
+        begin: Instant,
+        now: Instant,
+        time: Nanos,
+        tick: TickDuration,
+        source: Source,
+    ) -> Clock {
+        let next = begin + MILLISECOND;
+        let until_next = Nanos::passed(next - now);
+        Clock::new(
+            next,
+            time.saturating_add(until_next).whole_milliseconds(),
+            tick,
+            source,
+        )
     }
 
     /// Returns the beginning of `tick` by this clock.
@@ -91,8 +99,8 @@ impl Clock {
     }
 }
 
-/// The most by which Tokio's timer rounds a deadline up, since it counts in milliseconds.
-pub(crate) const ROUNDING: Duration = Duration::from_nanos(999_999);
+/// The unit in which Tokio counts time.
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Returns whether a clock is the machine's, in which case a reading of it falls between two readings of the machine's clock.
 pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {

@@ -87,18 +87,21 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         lock(&self.0).as_ref().is_some_and(|plan| plan.number == number)
     }
 
-    /// Makes the driver run at `at` or earlier. It does not run on the calling thread.
-    pub(super) fn wake_by(&self, at: T::Instant) {
+    /// Makes the driver run at `at` or earlier. It does not run on the calling thread. Returns `true` if the instant has already
+    /// come, as far as is known.
+    pub(super) fn wake_by(&self, at: T::Instant) -> bool {
         let mut guard = lock(&self.0);
-        let Some(plan) = guard.as_mut() else { return };
+        let Some(plan) = guard.as_mut() else { return false };
         if plan.at.is_some_and(|planned| planned <= at) {
-            return;
+            return false;
         }
         plan.at = Some(at);
-        if plan.driver.is_some() && plan.timer.set(at) {
+        let has_come = plan.driver.is_some() && plan.timer.set(at);
+        if has_come {
             plan.pause();
             plan.timer.wake_task();
         }
+        has_come
     }
 
     /// Wakes the driver's task, so that it checks whether it is still needed.

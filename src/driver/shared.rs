@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use super::{
-    alarm::Alarm,
+    alarm::{Alarm, NextWake},
     stats::Stats,
-    timer::Timer,
+    timer::{Timer, whole_milliseconds_after},
     turn::{Driver, Slice},
     waking::{panics, wake_all},
 };
@@ -51,6 +51,8 @@ pub(super) struct DriverSlot {
     pub(super) taken: bool,
     /// The clock of this driver, or of the previous one. Before the first driver, its wheel time has no meaning.
     pub(super) clock: Clock,
+    /// Whether ticks of this clock begin with Tokio's milliseconds.
+    pub(super) is_aligned: bool,
     /// Wheel time when the previous driver ended.
     pub(super) stopped_at: Nanos,
     /// The runtime of the last driver. If a driver starts on it again, its clock has continued in the meantime.
@@ -90,6 +92,7 @@ impl Shared {
                 taken: false,
                 // Nothing is registered by this clock.
                 clock: Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Pausable),
+                is_aligned: false,
                 stopped_at: Nanos::ZERO,
                 runtime: None,
             }),
@@ -214,6 +217,32 @@ impl Shared {
             self.alarm.end(number);
         }
         pauses
+    }
+
+    /// Returns whether ticks begin with Tokio's milliseconds.
+    pub(super) fn is_aligned(&self) -> bool {
+        lock(&self.slot).is_aligned
+    }
+
+    /// Lets ticks begin with Tokio's milliseconds, one of which began at `begin`. Wheel time goes back by less than one. Returns
+    /// `false` if driver number `number` is running on another thread, and so cannot be given another clock now.
+    pub(super) fn align(&self, number: u64, begin: Instant) -> bool {
+        let mut slot = lock(&self.slot);
+        let Some((mut driver, _)) = self.alarm.take(number) else {
+            return !self.alarm.is_set_up(number);
+        };
+        let Clock { tick, source, .. } = slot.clock;
+        let now = Instant::now();
+        let begin = whole_milliseconds_after(begin, now);
+        slot.clock = Clock::aligned(begin, now, slot.clock.wheel_time(now), tick, source);
+        slot.is_aligned = true;
+        driver.follow(slot.clock);
+        for shard in self.shards() {
+            shard.follow(slot.clock, now);
+        }
+        // The caller runs the driver next, which then plans its next turn.
+        self.alarm.give_back(number, driver, NextWake::Soon);
+        true
     }
 
     /// Records that driver number `number` has ended. Unless another driver has started since, every pending future is woken to

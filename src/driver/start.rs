@@ -11,9 +11,9 @@ use std::{
 use tokio::{runtime::Handle, sync::Notify, task, time::Instant};
 
 use super::{
-    shared::{Shared, current_runtime},
+    shared::{DriverSlot, Shared, current_runtime},
     task::{DriverWaker, Guard},
-    timer::{Timer, begin_of_millisecond},
+    timer::{Timer, begin_of_millisecond, has_come},
     turn::Driver,
 };
 use crate::{
@@ -22,11 +22,12 @@ use crate::{
     events,
     shard::{Drive, Shard},
     sync::lock,
+    timing_wheel::Nanos,
 };
 
 impl Drive for Shared {
-    fn wake_by(&self, at: Instant) {
-        self.alarm.wake_by(at);
+    fn wake_by(&self, at: Instant) -> bool {
+        self.alarm.wake_by(at)
     }
 
     fn wake_task(&self) {
@@ -52,6 +53,12 @@ impl Drive for Shared {
         let runtime = self.clock_runtime();
         let _entered = runtime.as_ref().map(Handle::enter);
         Instant::now()
+    }
+
+    fn has_come(&self, instant: Instant) -> bool {
+        let runtime = self.clock_runtime();
+        let _entered = runtime.as_ref().map(Handle::enter);
+        clock::is_real(Instant::now) || has_come(instant)
     }
 
     fn instant_here(&self, instant: Instant) -> Instant {
@@ -91,23 +98,8 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
         let (now, source) = (Instant::now(), Source::of(&runtime));
         let waker = DriverWaker::new(shared, number, runtime.clone());
         let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), woken.clone());
-        // Wheel time continues by the previous driver's clock if the new driver has the same clock, and otherwise from where it
-        // stopped.
-        let both_real = slot.clock.source.is_real() && source.is_real();
-        let comes_back = slot.runtime == Some(runtime.id());
-        let keeps_clock = slot.driver > 0 && (both_real || comes_back);
-        if !keeps_clock {
-            // On the real clock, the first driver's ticks begin with Tokio's milliseconds, so that a deadline is rounded up only
-            // once. On a test's clock they begin now, so that a duration is exact. The ticks of a later driver begin where the
-            // previous one stopped.
-            let origin = match source.is_real() && slot.driver == 0 {
-                true => begin_of_millisecond(now),
-                false => now,
-            };
-            slot.clock = Clock::new(origin, slot.stopped_at, slot.clock.tick, source);
-        }
+        slot.clock = slot.clock_of_next(&runtime, now, source);
         drop(entered);
-        slot.clock.source = source;
         slot.runtime = Some(runtime.id());
         slot.taken = true;
         slot.driver = number;
@@ -116,7 +108,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
         let driver = Driver::new(number, shards.clone(), slot.clock);
         let former = shared.alarm.set_up(number, driver, timer);
         for shard in &shards {
-            shard.attach(slot.clock, number);
+            shard.attach(slot.clock, now, number);
         }
         (runtime, number, former)
     };
@@ -132,6 +124,30 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
     // Many other tasks may be ahead of the driver's task.
     shared.alarm.pause(number);
     Ok(())
+}
+
+impl DriverSlot {
+    /// Returns the clock of the next driver, whose runtime the caller has entered. Its ticks begin with Tokio's milliseconds, so
+    /// that a deadline is rounded up only once, and as Tokio would round it. If these are not known, the driver's task
+    /// [finds](Shared::align) them.
+    fn clock_of_next(&mut self, runtime: &Handle, now: Instant, source: Source) -> Clock {
+        let former = Clock { source, ..self.clock };
+        if self.driver > 0 && self.runtime == Some(runtime.id()) {
+            return former;
+        }
+        let begin = begin_of_millisecond(now);
+        self.is_aligned = begin.is_some();
+        let begin = begin.unwrap_or(now);
+        if self.driver == 0 {
+            return Clock::new(begin, Nanos::ZERO, former.tick, source);
+        }
+        // Wheel time continues by the previous clock if both are real, and otherwise from where it stopped.
+        let time = match self.clock.source.is_real() && source.is_real() {
+            true => former.wheel_time(now),
+            false => self.stopped_at,
+        };
+        Clock::aligned(begin, now, time, former.tick, source)
+    }
 }
 
 #[cfg(all(test, not(loom)))]

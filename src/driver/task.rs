@@ -14,7 +14,11 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify, task, time};
 
-use super::{shared::Shared, timer::sets_timer, waking::panics};
+use super::{
+    shared::Shared,
+    timer::{observe_millisecond, sets_timer},
+    waking::panics,
+};
 use crate::events;
 
 /// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
@@ -86,6 +90,13 @@ impl Guard {
         } = &self;
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(async {
+            if !shared.is_aligned() {
+                if let Some(begin) = observe_millisecond().await {
+                    while !shared.align(*number, begin) {
+                        task::yield_now().await;
+                    }
+                }
+            }
             loop {
                 let goes_on = shared.work(*number);
                 if !shared.alarm.is_set_up(*number) || shared.is_shut_down() {

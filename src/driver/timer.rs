@@ -19,8 +19,10 @@
 //!   `runtime/time/mod.rs` fires the entry, releases its lock and calls the waker before it returns. That thread holds the alarm's lock
 //!   here, which is why [`sets_timer`] exists.
 //!
-//! - A sleep whose millisecond has already been processed elapses when it is reset, in `Handle::reregister` too. If that changed, ticks
-//!   would begin anywhere between Tokio's milliseconds, and timers would be half a millisecond later on average ([`begin_of_millisecond`]).
+//! - A sleep whose millisecond has already been processed elapses when it is reset, in `Handle::reregister` too, which tells where Tokio's
+//!   milliseconds begin ([`begin_of_millisecond`]). With Tokio's alternative timer it elapses only when its worker parks, so the driver's
+//!   task finds the milliseconds by sleeps of its own ([`observe_millisecond`]). If neither worked, ticks would begin anywhere between
+//!   Tokio's milliseconds, and timers would be up to a millisecond later.
 //!
 //! The timer is an [`Interval`] because an interval keeps its sleep in a box, and so is [`Unpin`] and can be part of a plan. When it has
 //! fired, `Interval::poll_tick` moves it on without registering it (`reset_without_timer` in `time/interval.rs`), so a driver that has run
@@ -31,7 +33,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Arc,
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -39,10 +41,11 @@ use tokio::{
     runtime::Handle,
     sync::Notify,
     task,
-    time::{Instant, Interval, MissedTickBehavior},
+    time::{self, Instant, Interval, MissedTickBehavior},
 };
 
 use super::alarm::WaitsOn;
+use crate::clock::MILLISECOND;
 
 /// How long the driver lets other tasks run when it has more to do.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -50,11 +53,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How often to try to find the millisecond that was processed last.
 const TRIES: usize = 3;
 
-/// The unit in which Tokio counts time.
-const MILLISECOND: Duration = Duration::from_millis(1);
+/// Into how many parts to divide a millisecond to find where it begins.
+const PARTS: u32 = 16;
 
-/// How long ago a runtime may last have processed its timers.
-const PROCESSED_WITHIN: Duration = Duration::from_secs(60);
+/// How often to double the search for a millisecond that was processed, which goes back 30 years. Only a test's clock jumps that far.
+const DOUBLINGS: u32 = 40;
 
 /// Tokio's timer, and the waker that it wakes.
 pub(super) struct Timer {
@@ -73,7 +76,7 @@ impl Timer {
     /// Panics with Tokio's message if the runtime's timers are disabled.
     pub(super) fn new(runtime: Handle, waker: Waker, task: Arc<Notify>) -> Timer {
         // The period has no meaning, because the timer is set anew whenever it has fired.
-        let mut interval = tokio::time::interval(PAUSE);
+        let mut interval = time::interval(PAUSE);
         interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Timer {
             interval,
@@ -110,32 +113,63 @@ impl WaitsOn for Timer {
     }
 }
 
-/// Returns the beginning of the millisecond in which `now` lies, as Tokio counts milliseconds, or `now` itself where that cannot
-/// be found. The caller has entered the runtime.
+/// Returns the beginning of the millisecond in which `now` lies, as Tokio counts milliseconds, or `None` where a reset does not tell.
+/// The caller has entered the runtime.
 ///
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. But a sleep elapses when it is reset, if
 /// its millisecond is not after the last one processed, so bisection finds where that one begins.
-pub(super) fn begin_of_millisecond(now: Instant) -> Instant {
-    let mut sleep = pin!(tokio::time::sleep_until(now));
-    let mut has_come = |at| {
-        sleep.as_mut().reset(at);
-        sleep.is_elapsed()
-    };
+pub(super) fn begin_of_millisecond(now: Instant) -> Option<Instant> {
     // The runtime may process its timers meanwhile, in which case this is tried again.
-    let processed = (0..TRIES).find_map(|_| processed_last(now, &mut has_come));
-    let Some(processed) = processed else { return now };
-    let since = (now - processed).subsec_nanos() % MILLISECOND.subsec_nanos();
+    let processed = (0..TRIES).find_map(|_| processed_last(now));
+    processed.map(|processed| whole_milliseconds_after(processed, now))
+}
+
+/// Returns the last instant up to `now` that is whole milliseconds after `begin`.
+pub(super) fn whole_milliseconds_after(begin: Instant, now: Instant) -> Instant {
+    let since = (now - begin).subsec_nanos() % MILLISECOND.subsec_nanos();
     now - Duration::from_nanos(since.into())
 }
 
-/// Returns the last instant that has come, as far as timers have been processed.
-fn processed_last(now: Instant, mut has_come: impl FnMut(Instant) -> bool) -> Option<Instant> {
-    let mut span = MILLISECOND;
-    let mut come = now.checked_sub(span)?;
-    while !has_come(come) {
-        span *= 2;
-        come = now.checked_sub(span).filter(|_| span < PROCESSED_WITHIN)?;
+/// Finds where one of Tokio's milliseconds begins, to a [`PARTS`]th of one, on a runtime with Tokio's alternative timer. A reset
+/// sleep tells nothing there, but of sleeps that are part of a millisecond apart, those for the same millisecond elapse together.
+pub(super) async fn observe_millisecond() -> Option<Instant> {
+    for _ in 0..TRIES {
+        let first = Instant::now() + MILLISECOND;
+        let mut sleeps: Vec<_> = (0..=PARTS)
+            .map(|part| Box::pin(time::sleep_until(first + MILLISECOND * part / PARTS)))
+            .collect();
+        let mut poll_all = |cx: &mut Context<'_>| {
+            let elapsed = sleeps.iter_mut().map(|sleep| sleep.as_mut().poll(cx).is_ready());
+            elapsed.collect::<Vec<_>>()
+        };
+        poll_fn(|cx| match poll_all(cx).contains(&true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        // The worker may not have woken all of them yet.
+        task::yield_now().await;
+        let elapsed = poll_all(&mut Context::from_waker(Waker::noop()));
+        let before = elapsed.iter().take_while(|elapsed| **elapsed).count();
+        // If all have elapsed, the worker was late by a millisecond or more.
+        if (1..elapsed.len()).contains(&before) && !elapsed[before..].contains(&true) {
+            return Some(sleeps[before - 1].deadline());
+        }
     }
+    None
+}
+
+/// Returns whether an instant has come by Tokio's timer, as far as timers have been processed. The caller has entered the runtime.
+pub(super) fn has_come(instant: Instant) -> bool {
+    let mut sleep = pin!(time::sleep_until(instant));
+    sleep.as_mut().reset(instant);
+    sleep.is_elapsed()
+}
+
+/// Returns the last instant that has come, as far as timers have been processed.
+fn processed_last(now: Instant) -> Option<Instant> {
+    let mut spans = (0..DOUBLINGS).map(|doublings| Duration::from_millis(1 << doublings));
+    let mut come = spans.find_map(|span| now.checked_sub(span).filter(|at| has_come(*at)))?;
     let mut to_come = now + MILLISECOND;
     while to_come - come > Duration::from_nanos(1) {
         let between = come + (to_come - come) / 2;
@@ -182,12 +216,12 @@ mod tests {
     async fn a_millisecond_begins_where_tokios_does() {
         let start = Instant::now();
         for micros in [0, 300, 699, 1, 999_001, 70_000_000, 0] {
-            tokio::time::advance(Duration::from_micros(micros)).await;
+            time::advance(Duration::from_micros(micros)).await;
             let now = Instant::now();
             let since = (now - start).subsec_nanos() % MILLISECOND.subsec_nanos();
             assert_eq!(
                 begin_of_millisecond(now),
-                now - Duration::from_nanos(since.into())
+                Some(now - Duration::from_nanos(since.into()))
             );
         }
     }
@@ -195,12 +229,27 @@ mod tests {
     /// This holds however long the runtime has processed no timers, since it is not driven in between.
     #[tokio::test]
     async fn on_the_real_clock_milliseconds_are_whole_ones_apart() {
-        let first = begin_of_millisecond(Instant::now());
+        let first = begin_of_millisecond(Instant::now()).unwrap();
         for _ in 0..100 {
             let now = Instant::now();
-            let begin = begin_of_millisecond(now);
+            let begin = begin_of_millisecond(now).unwrap();
             assert!(begin <= now && now - begin < MILLISECOND);
             assert_eq!((begin - first).subsec_nanos() % MILLISECOND.subsec_nanos(), 0);
+        }
+    }
+
+    /// What a reset tells, sleeps that elapse together tell to a part of a millisecond.
+    #[tokio::test]
+    async fn observed_milliseconds_begin_at_most_a_part_early() {
+        let begin = begin_of_millisecond(Instant::now()).unwrap();
+        for _ in 0..20 {
+            // Other tests may have kept the machine busy.
+            let Some(observed) = observe_millisecond().await else {
+                continue;
+            };
+            let next = whole_milliseconds_after(begin, observed + MILLISECOND);
+            let early = (next - observed).subsec_nanos() % MILLISECOND.subsec_nanos();
+            assert!(early <= MILLISECOND.subsec_nanos() / PARTS, "{early} ns early");
         }
     }
 }

@@ -10,9 +10,8 @@ use tokio::time::Instant;
 
 use super::{alarm::NextWake, stats::Stats, waking::wake_all};
 use crate::{
-    clock::{Clock, ROUNDING, Source},
+    clock::{Clock, Source},
     shard::{NEVER, Reading, Shard, Wakers},
-    timing_wheel::Tick,
 };
 
 /// The number of timers handled under one lock.
@@ -55,8 +54,6 @@ pub(super) struct Driver {
     clock: Clock,
     /// Whether the driver has made a turn.
     has_turned: bool,
-    /// The tick that the driver has already approached, as [`Clock::approach`] describes.
-    approached: Option<Tick>,
     /// The indices of the shards that the turn has not finished. Between turns it is empty.
     unfinished: VecDeque<usize>,
     wakers: Wakers,
@@ -70,9 +67,13 @@ impl Driver {
             shards,
             clock,
             has_turned: false,
-            approached: None,
             wakers: Wakers::default(),
         }
+    }
+
+    /// Continues by another clock.
+    pub(super) fn follow(&mut self, clock: Clock) {
+        self.clock = clock;
     }
 
     pub(super) fn is_exhausted(&self, slice: &Slice) -> bool {
@@ -106,8 +107,10 @@ impl Driver {
                 return NextWake::Soon;
             }
         }
-        let next = self.shards.iter().map(|shard| shard.wake_at()).min();
-        self.next_wake(next.unwrap_or(NEVER))
+        match self.shards.iter().map(|shard| shard.wake_at()).min() {
+            None | Some(NEVER) => NextWake::Never,
+            Some(tick) => NextWake::At(self.clock.instant_of(tick)),
+        }
     }
 
     /// Reads the clock for the whole turn, and counts the driver's lateness.
@@ -118,11 +121,7 @@ impl Driver {
         self.has_turned = true;
         self.clock.source = self.clock.source.recheck();
         let instant = Instant::now();
-        let rounding = match self.clock.source.is_real() {
-            true => Duration::ZERO,
-            false => ROUNDING,
-        };
-        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned + rounding)) {
+        if let Some(lag) = planned.and_then(|planned| instant.checked_duration_since(planned)) {
             stats.driver_was_late(lag, &self.clock);
         }
         let now = self.clock.wheel_time(instant);
@@ -131,15 +130,6 @@ impl Driver {
             now,
             source: self.clock.source,
             driver: self.number,
-        }
-    }
-
-    /// Returns the instant to set Tokio's timer to, so that the driver runs at `tick`.
-    fn next_wake(&mut self, tick: Tick) -> NextWake<Instant> {
-        match tick {
-            NEVER => NextWake::Never,
-            _ if self.approached.replace(tick) == Some(tick) => NextWake::At(self.clock.instant_of(tick)),
-            _ => NextWake::At(self.clock.approach(tick)),
         }
     }
 }

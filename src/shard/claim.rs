@@ -242,7 +242,8 @@ impl Claim {
         }
     }
 
-    fn expire(&mut self, shard: &Shard, state: MutexGuard<'_, State>) {
+    /// Gives up the entry, and counts the timer as expired.
+    pub(super) fn expire(&mut self, shard: &Shard, state: MutexGuard<'_, State>) {
         if let Some(key) = self.take_key() {
             drop(shard.remove(state, key, Removal::Expired));
         }

@@ -104,6 +104,7 @@ impl Shard {
                 wheel,
                 mode: Mode::Driverless,
                 full_at: Tick::ZERO,
+                first: Tick::ZERO,
                 clock,
                 incoming_from: Nanos::ZERO,
                 driver: 0,
@@ -210,16 +211,17 @@ impl Shard {
         self.wake_at.store(tick.0, Ordering::Relaxed);
     }
 
-    /// Makes the driver run at `tick` or earlier.
-    fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) {
-        if tick < self.wake_at() {
-            if !planted("wake_at") {
-                self.plan_visit(&mut state, tick);
-            }
-            let at = state.clock.approach(tick);
-            drop(state);
-            self.driver.wake_by(at);
+    /// Makes the driver run at `tick` or earlier. Returns `true` if that tick is known to have begun already.
+    fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) -> bool {
+        if tick >= self.wake_at() {
+            return false;
         }
+        if !planted("wake_at") {
+            self.plan_visit(&mut state, tick);
+        }
+        let at = state.clock.instant_of(tick);
+        drop(state);
+        self.driver.wake_by(at)
     }
 
     /// Locks for a registration. A thread that often finds the lock taken creates its next timers in another shard.

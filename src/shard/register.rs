@@ -1,8 +1,8 @@
 //! How a timer begins to wait: it takes over the timer that its thread keeps, without the lock, or is registered.
 //!
 //! A timer with a deadline goes into the bucket of that deadline. A timer with a delay that counts from its registration needs no clock in
-//! a ticking shard: its entry is incoming, with its delay, and the next full visit counts from its own reading. In a dozing shard the clock
-//! is read, and the timer has a deadline from then on.
+//! a ticking shard if the delay is long: its entry is incoming, with its delay, and the next full visit counts from its own reading. If the
+//! delay is short, or the shard dozes, the clock is read, and the timer has a deadline from then on.
 
 use std::task::{Poll, Waker};
 
@@ -11,7 +11,12 @@ use super::{
     claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
-use crate::{clock::Moment, error::SleepError, sync::Ordering, timing_wheel::Nanos};
+use crate::{
+    clock::Moment,
+    error::SleepError,
+    sync::{Ordering, lock},
+    timing_wheel::Nanos,
+};
 
 impl Timer {
     /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
@@ -58,7 +63,9 @@ impl Timer {
                 self.claim.set_entry(key, candidate.until, candidate.waker);
                 true
             }
-            Some((_, None)) if self.shard.ticks.load(Ordering::Relaxed) => self.take_over_locked(waker),
+            Some((_, None)) if self.shard.ticks.load(Ordering::Relaxed) && self.shard.tick.is_long(delay) => {
+                self.take_over_locked(waker)
+            }
             Some((candidate, None)) if candidate.delay == Nanos::ZERO => {
                 self.take_over_by_deadline(&candidate)
             }
@@ -75,7 +82,7 @@ impl Timer {
         if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
             return false;
         }
-        let Some(key) = self.shard.reuse.take_at(now, tick.cadence()) else {
+        let Some(key) = self.shard.reuse.take_at(now, due, &self.shard.tick) else {
             return false;
         };
         self.claim.set_entry(key, candidate.until, candidate.waker);
@@ -107,8 +114,9 @@ impl Timer {
     pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let delay = match self.claim.due() {
             Due::In(Nanos::ZERO) => {
+                self.claim.set_deadline(self.shard.now());
                 self.claim.progress = Progress::Immediate;
-                return self.complete();
+                return self.poll_locked(waker);
             }
             Due::In(delay) => Some(delay),
             Due::At(_) => None,
@@ -117,7 +125,8 @@ impl Timer {
         let id = WakerId::of(&waker);
         let shard = &self.shard;
         let mut state = shard.lock_to_register();
-        if let Some(delay) = delay.filter(|_| state.mode.is_ticking()) {
+        let is_long = delay.is_some_and(|delay| shard.tick.is_long(delay));
+        if let Some(delay) = delay.filter(|_| is_long && state.mode.is_ticking()) {
             shard.admit(&mut state, self.claim.admission)?;
             let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
@@ -145,7 +154,7 @@ impl Timer {
         let mut wake_at = tick;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
-        if let Some((now, _)) = counted.filter(|_| !state.mode.is_ticking()) {
+        if let Some((now, _)) = counted.filter(|_| is_long && !state.mode.is_ticking()) {
             let now = shard.tick.tick_at(now.wheel_time());
             if state.count_registration(now, shard.reuse.were_many()) {
                 wake_at = tick.min(state.full_at);
@@ -156,11 +165,19 @@ impl Timer {
             }
         }
         let spent = shard.reuse.make_room(&mut state);
-        shard.wake_driver_by(state, wake_at);
+        let has_come = shard.wake_driver_by(state, wake_at);
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(deadline);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
-        Poll::Pending
+        match has_come && counted.is_none() {
+            false => Poll::Pending,
+            true => {
+                // The last visit was before the deadline, and Tokio's timer says that this has passed.
+                self.claim.expire(&self.shard, lock(&self.shard.state));
+                self.claim.progress = Progress::Elapsed;
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use tokio::time::Instant;
+
 use super::{Generation, Ledger, Mode, NEVER};
 use crate::{
     clock::{Clock, Moment},
@@ -18,6 +20,9 @@ pub(super) struct State {
     pub(super) full_at: Tick,
     /// The driver's clock or, while there is none, that of the previous driver.
     pub(super) clock: Clock,
+    /// The first tick for which a timer may be registered. The wheel may be a tick ahead of the clock of a driver that has just
+    /// started, and a timer for a tick that the wheel has reached would be early.
+    pub(super) first: Tick,
     /// The wheel time from which delays of incoming timers count in this turn.
     pub(super) incoming_from: Nanos,
     /// The number of the driver or, while there is none, of the previous one.
@@ -51,7 +56,20 @@ impl State {
     /// Returns the first tick at which a timer for `deadline` may expire.
     pub(super) fn tick_of(&self, deadline: Moment) -> Tick {
         let deadline = self.clock.shift.to_wheel(deadline);
-        self.clock.tick.deadline_tick(deadline.wheel_time())
+        self.clock
+            .tick
+            .deadline_tick(deadline.wheel_time())
+            .max(self.first)
+    }
+
+    /// Continues by another clock, which reads `now`.
+    pub(super) fn follow(&mut self, clock: Clock, now: Instant) {
+        self.clock = clock;
+        let reached = self.wheel.now();
+        self.first = match clock.instant_of(reached) > now {
+            true => Tick(reached.0 + 1),
+            false => Tick::ZERO,
+        };
     }
 
     /// Returns the last generation in which an entry for `tick` is certainly pending.

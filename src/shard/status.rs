@@ -139,11 +139,18 @@ impl Shard {
                 let reading = Instant::now();
                 match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
-                    false => self.driver.now(),
+                    false => self.read_paused(),
                 }
             }
             _ => self.driver.now(),
         }
+    }
+
+    /// Reads the driver's clock, which may have been paused. The driver checks that at its next turn, which is brought forward.
+    #[cold]
+    fn read_paused(&self) -> Instant {
+        self.driver.wake_task();
+        self.driver.now()
     }
 
     /// Returns the current moment, which is of wheel time if there is a driver.
@@ -209,6 +216,15 @@ impl Shard {
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
         let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift);
         shift.instant(moment)
+    }
+
+    /// Returns whether a deadline that is no later than now has come by Tokio's timer too, which on a test's clock counts whole
+    /// milliseconds.
+    pub(super) fn has_come(&self, deadline: Moment) -> bool {
+        match self.status() {
+            Status::Driven(Source::Machine) => true,
+            _ => self.driver.has_come(self.instant_of(deadline)),
+        }
     }
 
     #[inline]

@@ -233,21 +233,26 @@ impl Timer {
     #[inline(never)]
     pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         match (&self.claim.key, self.claim.progress) {
-            (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(),
+            (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(waker),
             (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
             (None, _) => self.register(waker),
         }
     }
 
-    /// Completes a timer that waits for nothing.
-    pub(super) fn complete(&mut self) -> Poll<Result<(), SleepError>> {
-        self.cancel();
-        if self.claim.progress == Progress::Immediate {
-            if self.shard.is_shutdown() {
-                return Poll::Ready(Err(SleepError::Shutdown));
-            }
-            self.claim.progress = Progress::Elapsed;
+    /// Completes a timer that waits for nothing, except that on a test's clock a timer whose deadline is now waits for the next
+    /// millisecond, as Tokio's does.
+    fn complete(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        let immediate = self.claim.progress == Progress::Immediate;
+        let refused = immediate && self.shard.is_shutdown();
+        if immediate && !refused && !self.shard.has_come(self.due()) {
+            self.claim.progress = Progress::Waiting;
+            return self.poll_locked(waker);
         }
+        self.cancel();
+        if refused {
+            return Poll::Ready(Err(SleepError::Shutdown));
+        }
+        self.claim.progress = Progress::Elapsed;
         Poll::Ready(Ok(()))
     }
 

@@ -2,6 +2,8 @@
 
 use std::{mem, task::Waker};
 
+use tokio::time::Instant;
+
 use super::{Generation, Mode, NEVER, Shard, State};
 use crate::{
     clock::{Clock, Source},
@@ -28,13 +30,13 @@ pub(crate) struct Reading {
 }
 
 impl Shard {
-    /// Attaches driver number `driver`, with its clock.
-    pub(crate) fn attach(&self, clock: Clock, driver: u64) {
+    /// Attaches driver number `driver`, with its clock, which reads `now`.
+    pub(crate) fn attach(&self, clock: Clock, now: Instant, driver: u64) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
             return;
         }
-        state.clock = clock;
+        state.follow(clock, now);
         state.driver = driver;
         state.mode = Mode::DOZING;
         let next = state.next_visit();
@@ -42,6 +44,13 @@ impl Shard {
         self.publish(&state);
         let begins = self.generation_at(&state, state.wheel.now());
         self.reuse.begin_generation(begins);
+    }
+
+    /// Continues by another clock of the same driver, which reads `now`.
+    pub(crate) fn follow(&self, clock: Clock, now: Instant) {
+        let mut state = lock(&self.state);
+        state.follow(clock, now);
+        self.publish(&state);
     }
 
     /// Detaches a driver that ended at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
@@ -84,11 +93,11 @@ impl Shard {
         pending
     }
 
-    /// Returns whether the driver's visit is overdue by more than Tokio's timer rounds up.
+    /// Returns whether the driver's visit is overdue, by whole milliseconds, since Tokio's timer runs the driver.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         let state = lock(&self.state);
-        let now = state.clock.wheel_time(self.read_clock() - crate::clock::ROUNDING);
+        let now = state.clock.wheel_time(self.read_clock()).whole_milliseconds();
         matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. })
             && self.tick.tick_at(now) >= self.wake_at()
     }
@@ -135,6 +144,9 @@ impl Shard {
         if state.clock.source != source {
             state.clock.source = source;
             self.publish(state);
+            // On a test's clock nothing is known without the lock.
+            let next = self.generation_at(state, tick);
+            self.end_generation(state, next, &mut wakers.spent);
         }
         if begins {
             // A test may have stopped the clock, so that the next tick never comes. Incoming timers are therefore transferred
@@ -189,8 +201,6 @@ impl State {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
     use crate::{Wheel, timing_wheel::TickDuration};
 
@@ -226,12 +236,12 @@ mod tests {
             let _ = state.wheel.insert(at, Waker::noop().clone());
             shard.plan_visit(&mut state, at);
         };
-        shard.attach(clock, 1);
+        shard.attach(clock, Instant::now(), 1);
         register(Tick(1));
         register(Tick(1));
         assert!(visit(1, 1, true, 1));
         shard.detach(Nanos::ZERO, &mut Wakers::default());
-        shard.attach(clock, 2);
+        shard.attach(clock, Instant::now(), 2);
         assert!(!visit(2, 1, true, 256));
         assert_eq!(shard.wake_at(), NEVER);
         let due = Tick(1_000);

@@ -5,6 +5,9 @@ use std::{num::NonZeroU64, time::Duration};
 /// The time between full visits of a ticking shard, in nanoseconds, unless a tick is longer.
 const CADENCE: u64 = 10_000_000;
 
+/// The number of cadences from which on a delay is long. Loom has no time for so many ticks.
+const LONG: u64 = if cfg!(loom) { 1 } else { 100 };
+
 /// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
 ///
 /// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that, so the sum of an
@@ -37,6 +40,11 @@ impl Nanos {
         Duration::from_nanos(self.0)
     }
 
+    /// Rounds down to whole milliseconds, in which Tokio counts.
+    pub(crate) fn whole_milliseconds(self) -> Nanos {
+        Nanos(self.0 - self.0 % 1_000_000)
+    }
+
     #[inline]
     pub(crate) fn saturating_add(self, span: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(span.0))
@@ -64,6 +72,8 @@ pub(crate) struct TickDuration {
     /// The number of ticks from one full visit of a ticking shard to the next. Full visits are at multiples of it, so those of
     /// all shards share a wake-up.
     cadence: u64,
+    /// A timer with at least this delay may be late by a cadence, which is a hundredth of the delay at most.
+    long: Nanos,
 }
 
 impl TickDuration {
@@ -75,7 +85,12 @@ impl TickDuration {
             true => 2,
             false => (CADENCE / nanos).max(1),
         };
-        TickDuration { nanos, cadence }
+        let long = nanos.get().saturating_mul(cadence).saturating_mul(LONG);
+        TickDuration {
+            nanos,
+            cadence,
+            long: Nanos(long),
+        }
     }
 
     #[inline]
@@ -122,6 +137,12 @@ impl TickDuration {
     #[inline]
     pub(crate) fn cadence_before(self, tick: Tick) -> Tick {
         Tick(tick.0.saturating_sub(self.cadence))
+    }
+
+    /// Returns whether a timer with this delay may be late by a cadence.
+    #[inline]
+    pub(crate) fn is_long(self, delay: Nanos) -> bool {
+        delay >= self.long
     }
 
     /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.

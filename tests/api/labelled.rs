@@ -362,7 +362,7 @@ fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
 /// The driver has not come for a while. What begins to wait before its next visit has not waited since its last one.
 #[test]
 fn headroom_after_a_quiet_time_counts_from_the_first_poll() {
-    const QUIET: Duration = ms(300);
+    const QUIET: Duration = ms(500);
     let total = 2 * QUIET;
     let runtime = real_runtime();
     runtime

@@ -6,5 +6,6 @@ mod support;
 #[cfg(feature = "io")]
 mod io_scripts;
 mod properties;
+mod twins;
 mod uptime;
 mod watched;

@@ -111,7 +111,11 @@ pub(crate) fn waiting_task<F: Future>(make: impl Fn() -> F) -> Spawn<F> {
 /// Timers for as long as they are kept, so many at once that this thread's shard ticks: there registrations wait on its
 /// `incoming` list.
 pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
-    let mut busy: Vec<_> = (0..500).map(|_| wheel.timeout(SECOND * 60, pending())).collect();
+    // Shorter ones would not be incoming.
+    let long = wheel.tick_duration().max(ms(10)) * 100;
+    let mut busy: Vec<_> = (0..500)
+        .map(|_| wheel.timeout(SECOND * 60 + long, pending()))
+        .collect();
     busy.iter_mut().for_each(register);
     busy
 }

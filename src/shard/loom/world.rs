@@ -61,10 +61,11 @@ pub(super) struct Model {
 }
 
 impl Drive for Model {
-    fn wake_by(&self, _: Instant) {
+    fn wake_by(&self, _: Instant) -> bool {
         if !planted("lost_notification") {
             self.bell.ring();
         }
+        false
     }
 
     fn wake_task(&self) {
@@ -73,6 +74,10 @@ impl Drive for Model {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn has_come(&self, _: Instant) -> bool {
+        true
     }
 
     fn instant_here(&self, instant: Instant) -> Instant {
@@ -137,7 +142,7 @@ impl World {
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
         let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone(), (0, 0));
-        shard.attach(clock, 1);
+        shard.attach(clock, start, 1);
         World {
             model,
             shard: Arc::new(shard),
@@ -242,7 +247,7 @@ impl World {
 
     pub(super) fn attach_next_driver(&self) {
         let next = self.model.driver.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shard.attach(self.clock, next);
+        self.shard.attach(self.clock, self.model.now(), next);
     }
 
     /// Polls a timer until it completes, as its task does.

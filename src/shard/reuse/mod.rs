@@ -173,17 +173,18 @@ impl Reuse {
         })
     }
 
-    /// Takes the timer that this thread keeps, for a timer that had to read the clock, at `now`. Refuses once per [`BUSY`] takes
-    /// within a cadence, so that the caller takes the lock and the shard may start ticking.
+    /// Takes the timer that this thread keeps, for a timer that had to read the clock, at `now`, and is `due` at the end of its
+    /// delay. Refuses once per [`BUSY`] takes within a cadence, if the delay is long, so that the caller takes the lock and the
+    /// shard may start ticking.
     #[inline]
-    pub(super) fn take_at(&self, now: Moment, cadence: Nanos) -> Option<Key> {
+    pub(super) fn take_at(&self, now: Moment, due: Moment, tick: &TickDuration) -> Option<Key> {
         self.with_local(|local| {
             if local.counted == 0 {
                 local.counted_from = now;
             }
             local.counted += 1;
             if local.counted >= BUSY {
-                if now.since(local.counted_from) < cadence {
+                if tick.is_long(due.since(now)) && now.since(local.counted_from) < tick.cadence() {
                     return None;
                 }
                 local.counted = 0;

@@ -1,0 +1,500 @@
+//! Random scripts under a test's clock, each played by twins in one runtime: on `tokio::time`, on `tickwheel::time` and on a wheel of its
+//! own. Whatever ends, ends at the same instant for all three, however the clock is paused and moved.
+//!
+//! `TICKWHEEL_TWINS` is another number of scripts, and `TICKWHEEL_TWINS_SEED` the seed of the first.
+
+use std::{
+    env,
+    future::{Future, pending},
+    pin::pin,
+    task::Poll,
+};
+
+use tickwheel::Wheel;
+use tokio::{
+    runtime::Runtime,
+    task::{JoinSet, yield_now},
+    time::{Duration, Instant, MissedTickBehavior},
+};
+
+use crate::support::{DAY, SECOND, ms, paused_runtime, random::Random, real_runtime, register, settle};
+
+/// The scripts of a run, unless `TICKWHEEL_TWINS` says otherwise.
+const SCRIPTS: u64 = 400;
+
+/// What happened, and when since the script began.
+type Log = Vec<(&'static str, Duration)>;
+
+/// A thing that a task does.
+#[derive(Clone, Debug)]
+enum Step {
+    Sleep(Duration),
+    SleepUntil(Offset),
+    /// A timeout around a sleep.
+    Timeout(Duration, Duration),
+    TimeoutAt(Offset, Duration),
+    /// A sleep that is reset some times, polled or not in between, and then awaited.
+    Reset {
+        duration: Duration,
+        polled: bool,
+        resets: Vec<(Duration, Offset, bool)>,
+    },
+    Interval {
+        first: Option<Offset>,
+        period: Duration,
+        behavior: MissedTickBehavior,
+        /// What is done between two ticks.
+        rounds: Vec<(Between, Duration)>,
+    },
+    /// Ticks push back a deadline until one of them comes too late for that.
+    Select {
+        period: Duration,
+        idle: Duration,
+        push: Duration,
+        rounds: u64,
+    },
+    Join(Vec<Duration>),
+    Yield,
+}
+
+/// An instant before or after the present one.
+#[derive(Clone, Copy, Debug)]
+enum Offset {
+    Before(Duration),
+    After(Duration),
+}
+
+impl Offset {
+    fn instant(self) -> Instant {
+        match self {
+            Offset::Before(duration) => Instant::now() - duration,
+            Offset::After(duration) => Instant::now() + duration,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    Nothing,
+    Work,
+    Reset,
+    ResetImmediately,
+    ResetAfter,
+    ResetAt(Offset),
+    /// The interval is reset while a tick is awaited.
+    ResetAwaited,
+}
+
+/// How the clock comes to be paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    FromTheStart,
+    /// By hand, somewhere in a millisecond, before the wheels have been used.
+    Unused,
+    /// The same, with timers pending that were set on the real clock.
+    Used,
+    /// The same, after some of these have fired.
+    Fired,
+}
+
+#[derive(Debug)]
+struct Script {
+    pause: Pause,
+    tasks: Vec<Vec<Step>>,
+    /// By how much the clock is moved, and after which time.
+    moves: Vec<(Duration, Duration)>,
+}
+
+/// Durations of every size, whole milliseconds and fractions.
+fn duration(random: &mut Random) -> Duration {
+    let fraction = Duration::from_nanos(random.below(1_000_000));
+    match random.below(12) {
+        0 => Duration::ZERO,
+        1 => Duration::from_nanos(random.below(3)),
+        2 => fraction,
+        3 => ms(1),
+        4..7 => ms(random.below(20)),
+        7..9 => ms(random.below(50)) + fraction,
+        9 => ms(random.below(2_000)),
+        10 => ms(random.below(2_000)) + fraction,
+        _ => ms(random.below(300_000)) + fraction,
+    }
+}
+
+fn offset(random: &mut Random) -> Offset {
+    match random.one_in(3) {
+        true => Offset::Before(random.within(ms(3))),
+        false => Offset::After(duration(random)),
+    }
+}
+
+fn period(random: &mut Random) -> Duration {
+    ms(random.below(20)) + Duration::from_nanos(1 + random.below(1_000_000))
+}
+
+fn between(random: &mut Random) -> Between {
+    match random.below(9) {
+        0..3 => Between::Nothing,
+        3 | 4 => Between::Work,
+        5 => [Between::Reset, Between::ResetAwaited][random.below(2) as usize],
+        6 => Between::ResetImmediately,
+        7 => Between::ResetAfter,
+        _ => Between::ResetAt(offset(random)),
+    }
+}
+
+fn step(random: &mut Random) -> Step {
+    match random.below(12) {
+        0 | 1 => Step::Sleep(duration(random)),
+        2 => Step::SleepUntil(offset(random)),
+        3 => Step::Timeout(duration(random), duration(random)),
+        4 => Step::TimeoutAt(offset(random), duration(random)),
+        5 | 6 => Step::Reset {
+            duration: duration(random),
+            polled: random.one_in(2),
+            resets: (0..=random.below(3))
+                .map(|_| (random.within(ms(4)), offset(random), random.one_in(2)))
+                .collect(),
+        },
+        7 | 8 => Step::Interval {
+            first: random.one_in(2).then(|| offset(random)),
+            period: period(random),
+            behavior: [
+                MissedTickBehavior::Burst,
+                MissedTickBehavior::Delay,
+                MissedTickBehavior::Skip,
+            ][random.below(3) as usize],
+            rounds: (0..random.below(8))
+                .map(|_| (between(random), duration(random) / 8))
+                .collect(),
+        },
+        9 => Step::Select {
+            period: period(random),
+            idle: duration(random),
+            push: duration(random) / 8,
+            rounds: 1 + random.below(6),
+        },
+        10 => Step::Join((0..=random.below(5)).map(|_| duration(random)).collect()),
+        _ => Step::Yield,
+    }
+}
+
+fn script(random: &mut Random) -> Script {
+    Script {
+        pause: match random.below(16) {
+            0..6 => Pause::FromTheStart,
+            6..10 => Pause::Unused,
+            10..15 => Pause::Used,
+            _ => Pause::Fired,
+        },
+        tasks: (0..=random.below(3))
+            .map(|_| (0..=random.below(5)).map(|_| step(random)).collect())
+            .collect(),
+        moves: (0..random.below(4))
+            .map(|_| (duration(random), duration(random)))
+            .collect(),
+    }
+}
+
+/// Tokio's own timers, the first sleep of each task so much longer.
+#[derive(Clone, Copy)]
+struct Tokios {
+    longer: Duration,
+}
+
+/// Those of the current wheel.
+#[derive(Clone, Copy)]
+struct Currents;
+
+macro_rules! timers_of {
+    ($timers:ty: $($time:ident)::+) => {
+        impl $timers {
+            fn sleep(&self, duration: Duration) -> $($time)::+::Sleep {
+                $($time)::+::sleep(duration)
+            }
+            fn sleep_until(&self, deadline: Instant) -> $($time)::+::Sleep {
+                $($time)::+::sleep_until(deadline)
+            }
+            fn timeout<F: Future>(&self, duration: Duration, future: F) -> $($time)::+::Timeout<F> {
+                $($time)::+::timeout(duration, future)
+            }
+            fn timeout_at<F: Future>(&self, deadline: Instant, future: F) -> $($time)::+::Timeout<F> {
+                $($time)::+::timeout_at(deadline, future)
+            }
+            fn interval(&self, period: Duration) -> $($time)::+::Interval {
+                $($time)::+::interval(period)
+            }
+            fn interval_at(&self, start: Instant, period: Duration) -> $($time)::+::Interval {
+                $($time)::+::interval_at(start, period)
+            }
+        }
+    };
+}
+timers_of!(Tokios: tokio::time);
+timers_of!(Currents: tickwheel::time);
+
+/// The outcome of a timer that does not fail here, whether or not its type says so.
+trait Ended<T> {
+    fn ended(self) -> T;
+}
+
+impl Ended<Instant> for Instant {
+    fn ended(self) -> Instant {
+        self
+    }
+}
+
+impl<E: std::error::Error> Ended<Instant> for Result<Instant, E> {
+    fn ended(self) -> Instant {
+        self.unwrap()
+    }
+}
+
+/// Plays what a task does, on the timers of one of the twins. They have the same names, but no trait in common.
+macro_rules! play {
+    ($timers:expr, $steps:expr, $start:expr) => {{
+        let (timers, steps, start) = ($timers, $steps, $start);
+        async move {
+            let mut log = Log::new();
+            for step in steps {
+                let what = match step {
+                    Step::Sleep(duration) => {
+                        let _ = timers.sleep(duration).await;
+                        "sleep"
+                    }
+                    Step::SleepUntil(offset) => {
+                        let _ = timers.sleep_until(offset.instant()).await;
+                        "sleep_until"
+                    }
+                    Step::Timeout(limit, duration) => {
+                        let sleep = timers.sleep(duration);
+                        match timers.timeout(limit, sleep).await {
+                            Ok(_) => "timeout: in time",
+                            Err(_) => "timeout: elapsed",
+                        }
+                    }
+                    Step::TimeoutAt(limit, duration) => {
+                        let sleep = timers.sleep(duration);
+                        match timers.timeout_at(limit.instant(), sleep).await {
+                            Ok(_) => "timeout_at: in time",
+                            Err(_) => "timeout_at: elapsed",
+                        }
+                    }
+                    Step::Reset {
+                        duration,
+                        polled,
+                        resets,
+                    } => {
+                        let mut sleep = pin!(timers.sleep(duration));
+                        if polled && polled_once(sleep.as_mut()).await {
+                            log.push(("polled: done", start.elapsed()));
+                        }
+                        for (before, to, polled) in resets {
+                            tokio::time::sleep(before).await;
+                            sleep.as_mut().reset(to.instant());
+                            if polled && polled_once(sleep.as_mut()).await {
+                                log.push(("polled after a reset: done", start.elapsed()));
+                            }
+                        }
+                        let _ = sleep.as_mut().await;
+                        "reset"
+                    }
+                    Step::Interval {
+                        first,
+                        period,
+                        behavior,
+                        rounds,
+                    } => {
+                        let mut interval = match first {
+                            Some(first) => timers.interval_at(first.instant(), period),
+                            None => timers.interval(period),
+                        };
+                        interval.set_missed_tick_behavior(behavior);
+                        for (between, span) in rounds {
+                            let tick = interval.tick().await.ended();
+                            log.push(("tick for", tick.saturating_duration_since(start)));
+                            log.push(("tick", start.elapsed()));
+                            match between {
+                                Between::Nothing => {}
+                                Between::Work => drop(timers.sleep(span).await),
+                                Between::Reset => interval.reset(),
+                                Between::ResetImmediately => interval.reset_immediately(),
+                                Between::ResetAfter => interval.reset_after(span),
+                                Between::ResetAt(offset) => interval.reset_at(offset.instant()),
+                                Between::ResetAwaited => {
+                                    if !polled_once(interval.tick()).await {
+                                        interval.reset_after(span);
+                                    }
+                                }
+                            }
+                        }
+                        "interval"
+                    }
+                    Step::Select {
+                        period,
+                        idle,
+                        push,
+                        rounds,
+                    } => {
+                        let mut interval = timers.interval(period);
+                        let mut deadline = pin!(timers.sleep(idle));
+                        let mut ticks = 0;
+                        loop {
+                            tokio::select! {
+                                biased;
+                                _ = &mut deadline => break,
+                                _ = interval.tick() => {
+                                    log.push(("select: tick", start.elapsed()));
+                                    ticks += 1;
+                                    match ticks {
+                                        _ if ticks < rounds => deadline.as_mut().reset(Instant::now() + push),
+                                        _ if ticks > 3 * rounds => break,
+                                        _ => {}
+                                    }
+                                }
+                            }
+                        }
+                        "select"
+                    }
+                    Step::Join(durations) => {
+                        let sleeps = durations.into_iter().map(|duration| {
+                            let sleep = timers.sleep(duration);
+                            async move {
+                                let _ = sleep.await;
+                                start.elapsed()
+                            }
+                        });
+                        for ended in futures::future::join_all(sleeps).await {
+                            log.push(("join: one", ended));
+                        }
+                        "join"
+                    }
+                    Step::Yield => {
+                        yield_now().await;
+                        "yield"
+                    }
+                };
+                log.push((what, start.elapsed()));
+            }
+            log
+        }
+    }};
+}
+
+/// Polls a future once, and returns whether it is ready.
+async fn polled_once(future: impl Future) -> bool {
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
+}
+
+/// The timers that were set before the clock was paused.
+async fn pause(pause: Pause, wheel: &Wheel, random: &mut Random) {
+    let within = Duration::from_nanos(random.below(1_000_000));
+    let begins = Instant::now();
+    if matches!(pause, Pause::Used | Pause::Fired) {
+        let mut far = (wheel.sleep(DAY), tickwheel::time::sleep(DAY));
+        let mut limit = wheel.timeout(SECOND, pending::<()>());
+        register(&mut far.0);
+        register(&mut far.1);
+        register(&mut limit);
+        if pause == Pause::Fired {
+            let _ = futures::join!(wheel.sleep(ms(1)), tickwheel::time::sleep(ms(1)));
+        }
+    }
+    if pause != Pause::FromTheStart {
+        // A sleep of the thread would be longer, and the same in all scripts.
+        while begins.elapsed() < within {
+            std::hint::spin_loop();
+        }
+        tokio::time::pause();
+    }
+}
+
+/// Plays a script, and returns the logs of Tokio's twin, the current wheel's, the own wheel's, task by task.
+fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3] {
+    let runtime: Runtime = match script.pause {
+        Pause::FromTheStart => paused_runtime(),
+        _ => real_runtime(),
+    };
+    runtime.block_on(async {
+        let wheel = Wheel::new();
+        pause(script.pause, &wheel, random).await;
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for (number, steps) in script.tasks.iter().enumerate() {
+            let tokios = Tokios { longer };
+            let tokios = play!(tokios, tokios.lengthened(steps.clone()), start);
+            let currents = play!(Currents, steps.clone(), start);
+            let owns = play!(wheel.clone(), steps.clone(), start);
+            tasks.spawn(async move { (number, 0, tokios.await) });
+            tasks.spawn(async move { (number, 1, currents.await) });
+            tasks.spawn(async move { (number, 2, owns.await) });
+        }
+        for (after, by) in &script.moves {
+            tokio::time::sleep(*after).await;
+            settle().await;
+            tokio::time::advance(*by).await;
+            settle().await;
+        }
+        let mut logs = [(); 3].map(|()| vec![Log::new(); script.tasks.len()]);
+        while let Some(task) = tasks.join_next().await {
+            let (number, twin, log) = task.unwrap();
+            logs[twin][number] = log;
+        }
+        logs
+    })
+}
+
+impl Tokios {
+    fn lengthened(&self, mut steps: Vec<Step>) -> Vec<Step> {
+        if let Some(Step::Sleep(duration)) = steps.iter_mut().find(|step| matches!(step, Step::Sleep(_))) {
+            *duration += self.longer;
+        }
+        steps
+    }
+}
+
+fn number_of(variable: &str, default: u64) -> u64 {
+    env::var(variable).map_or(default, |number| number.parse().unwrap())
+}
+
+#[test]
+fn twins_end_together() {
+    let scripts = number_of("TICKWHEEL_TWINS", SCRIPTS);
+    let first = number_of("TICKWHEEL_TWINS_SEED", 0);
+    let mut differ = Vec::new();
+    for seed in first..first + scripts {
+        let mut random = Random::new(seed);
+        let script = script(&mut random);
+        let [tokios, currents, owns] = logs(&script, &mut random, Duration::ZERO);
+        if tokios != currents || tokios != owns {
+            if differ.is_empty() {
+                println!(
+                    "{script:#?}\ntokio::time:     {tokios:?}\ntickwheel::time: {currents:?}\na wheel:         {owns:?}"
+                );
+            }
+            differ.push(seed);
+        }
+    }
+    assert!(
+        differ.is_empty(),
+        "{} of {scripts} scripts differ, those with these seeds first: {:?}",
+        differ.len(),
+        &differ[..differ.len().min(20)]
+    );
+}
+
+/// The tester finds a difference of one millisecond.
+#[test]
+fn a_twin_that_sleeps_a_millisecond_longer_is_noticed() {
+    let script = Script {
+        pause: Pause::Unused,
+        tasks: vec![vec![Step::Sleep(ms(7)), Step::Yield]],
+        moves: Vec::new(),
+    };
+    let mut random = Random::new(1);
+    for (longer, equal) in [(Duration::ZERO, true), (ms(1), false)] {
+        let [tokios, currents, owns] = logs(&script, &mut random, longer);
+        assert_eq!((tokios == currents, tokios == owns), (equal, equal));
+    }
+}

@@ -4,8 +4,12 @@
 //! nanosecond, taking due values one by one, and asking for the next deadline. It is built from the same rings and lists. A ring covers one
 //! bucket of the next coarser level, so every value on a level is due before any on a coarser one, and the next bucket is always on the finest
 //! level in use.
+//!
+//! The current tick lags behind the clock while due values wait in their buckets, so a value that is inserted late still finds a bucket. Only
+//! a deadline before the current tick has none. Such values are in a tree of lists, one for each deadline, so no order of insertion costs more
+//! than O(log n).
 
-use std::collections::TryReserveError;
+use std::collections::{BTreeMap, TryReserveError, btree_map};
 
 use slab::Slab;
 
@@ -16,8 +20,8 @@ pub(crate) use crate::timing_wheel::{Nanos, Tick};
 /// A ring has 256 buckets, so each level corresponds to one byte of a tick.
 const BITS: u32 = 8;
 
-/// A bucket with no more values than this is sorted instead of cascaded, once all of them are due.
-const SHORT: usize = 32;
+/// A bucket with no more values than this is searched for its first value. A longer one is cascaded once its time has come.
+const SHORT: usize = 16;
 
 /// Bounds of the earliest deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +33,11 @@ pub(crate) struct First {
 
 /// Values of type `T` in order of deadline, and then of insertion.
 pub(crate) struct Agenda<T> {
-    /// The current tick. Values that are due by then are in `overdue`.
+    /// The current tick. Values that are due by then are in `overdue`, the others in the levels.
     now: Tick,
     entries: Slab<Entry<T>>,
-    overdue: Bucket,
-    /// Whether `overdue` has to be sorted before its head is the first value.
-    disordered: bool,
+    /// Lists of the values with one deadline. None is empty.
+    overdue: BTreeMap<Tick, Bucket>,
     /// The levels, the finest first. They cover all 64 bits of a deadline.
     levels: Box<[Level]>,
 }
@@ -44,7 +47,6 @@ pub(crate) struct Agenda<T> {
 struct Next {
     level: usize,
     begin: Tick,
-    end: Tick,
     list: Bucket,
 }
 
@@ -56,8 +58,7 @@ impl<T> Agenda<T> {
         let mut agenda = Agenda {
             now: Tick::ZERO,
             entries: Slab::new(),
-            overdue: Bucket::EMPTY,
-            disordered: false,
+            overdue: BTreeMap::new(),
             levels: levels
                 .collect::<Result<_, _>>()
                 .expect("memory for a few buckets"),
@@ -139,67 +140,64 @@ impl<T> Agenda<T> {
     /// Removes and returns the first of the values that are due by `now`.
     #[inline]
     pub(crate) fn take_due(&mut self, now: Tick) -> Option<(Tick, T)> {
-        while self.overdue.is_empty() {
-            match self.next().filter(|next| next.begin <= now) {
-                Some(next) if next.end <= now && self.is_short(next.list) => self.cascade(next, next.end),
-                Some(next) => self.cascade(next, next.begin),
-                None => {
-                    self.move_to(self.now.max(now));
-                    return None;
-                }
+        loop {
+            if let Some((_, list)) = self.overdue.first_key_value() {
+                return self.remove(list.head);
+            }
+            let Some(next) = self.next().filter(|next| next.begin <= now) else {
+                self.move_to(self.now.max(now));
+                return None;
+            };
+            match self.earliest(next) {
+                Some((deadline, _)) if deadline > now => return None,
+                Some((_, cell)) => return self.remove(cell),
+                None => self.cascade(next),
             }
         }
-        if self.disordered {
-            self.sort_overdue();
-        }
-        self.remove(self.overdue.head)
     }
 
     /// Returns the cell of the first value, due or not. This walks one bucket.
     pub(crate) fn first_cell(&self) -> Option<u32> {
-        let list = match self.overdue.is_empty() {
-            true => self.next()?.list,
-            false => self.overdue,
-        };
-        let first = self.list(list).min_by_key(|&(deadline, _)| deadline);
+        if let Some((_, list)) = self.overdue.first_key_value() {
+            return Some(list.head);
+        }
+        let first = self.list(self.next()?.list).min_by_key(|&(deadline, _)| deadline);
         first.map(|(_, cell)| cell)
     }
 
-    /// Returns bounds of the earliest deadline, after looking at no more than `looks` values.
-    pub(crate) fn first(&self, looks: usize) -> Option<First> {
+    /// Returns bounds of the earliest deadline. They are equal unless its bucket is long.
+    pub(crate) fn first(&self) -> Option<First> {
         let exactly = |tick| First {
             at_least: tick,
             at_most: tick,
         };
-        if !self.overdue.is_empty() {
-            return Some(exactly(self.now));
+        if let Some((deadline, _)) = self.overdue.first_key_value() {
+            return Some(exactly(*deadline));
         }
         let next = self.next()?;
-        if next.level == 0 {
-            return Some(exactly(next.begin));
-        }
-        let mut list = self.list(next.list);
-        let (earliest, _) = list.by_ref().take(looks.max(1)).min()?;
-        Some(match list.next() {
-            None => exactly(earliest),
-            Some(_) => First {
+        match self.earliest(next) {
+            Some((deadline, _)) => Some(exactly(deadline)),
+            None => Some(First {
                 at_least: next.begin,
-                at_most: earliest,
-            },
-        })
+                at_most: self.list(next.list).take(SHORT).min()?.0,
+            }),
+        }
     }
 
-    /// Returns a tick by which the first value is due, without looking at any value.
-    pub(crate) fn first_by(&self) -> Option<Tick> {
-        match self.overdue.is_empty() {
-            true => self.next().map(|next| next.end),
-            false => Some(self.now),
+    /// Returns the deadline and the cell of a bucket's first value, unless the bucket is too long to be searched.
+    #[inline]
+    fn earliest(&self, next: Next) -> Option<(Tick, u32)> {
+        if next.level == 0 {
+            return Some((next.begin, next.list.head));
         }
+        let mut list = self.list(next.list);
+        let first = list.by_ref().take(SHORT).min_by_key(|&(deadline, _)| deadline);
+        first.filter(|_| list.next().is_none())
     }
 
     /// Drops all values, but keeps the memory.
     pub(crate) fn clear(&mut self) {
-        self.overdue = Bucket::EMPTY;
+        self.overdue.clear();
         for level in &mut self.levels {
             while let Some(number) = level.next_used(0) {
                 level.clear(Tick(number << level.shift));
@@ -235,7 +233,7 @@ impl<T> Agenda<T> {
             follow(&mut entry.next);
         }
         let buckets = self.levels.iter_mut().flat_map(|level| &mut level.buckets);
-        for bucket in buckets.chain([&mut self.overdue]) {
+        for bucket in buckets.chain(self.overdue.values_mut()) {
             follow(&mut bucket.head);
             follow(&mut bucket.tail);
         }
@@ -246,9 +244,8 @@ impl<T> Agenda<T> {
     fn link(&mut self, cell: u32, deadline: Tick) {
         self.entries[cell as usize].set_deadline(deadline);
         if deadline <= self.now {
-            let last = self.entries.get(self.overdue.tail as usize);
-            self.disordered |= last.is_some_and(|last| deadline < last.deadline());
-            return self.overdue.push_back(&mut self.entries, cell, Place::OVERDUE);
+            let list = self.overdue.entry(deadline).or_insert(Bucket::EMPTY);
+            return list.push_back(&mut self.entries, cell, Place::OVERDUE);
         }
         // There is always such a level, because the last level has no horizon.
         let level = self.levels.iter_mut().find(|level| deadline <= level.horizon);
@@ -259,11 +256,16 @@ impl<T> Agenda<T> {
 
     #[inline]
     fn unlink(&mut self, cell: u32) {
-        let Entry {
-            prev, next, place, ..
-        } = self.entries[cell as usize];
+        let entry = &self.entries[cell as usize];
+        let (deadline, prev, next, place) = (entry.deadline(), entry.prev, entry.next, entry.place);
         if place == Place::OVERDUE {
-            return self.overdue.unlink(&mut self.entries, prev, next);
+            if let btree_map::Entry::Occupied(mut list) = self.overdue.entry(deadline) {
+                list.get_mut().unlink(&mut self.entries, prev, next);
+                if list.get().is_empty() {
+                    list.remove();
+                }
+            }
+            return;
         }
         let (level, at) = (place.ordinal() >> BITS, place.ordinal() & ((1 << BITS) - 1));
         self.levels[level as usize].unlink(&mut self.entries, at as usize, prev, next);
@@ -284,20 +286,17 @@ impl<T> Agenda<T> {
         let mut levels = self.levels.iter().enumerate();
         levels.find_map(|(level, ring)| {
             let number = ring.next_used(ring.number(self.now))?;
-            let begin = Tick(number << ring.shift);
             Some(Next {
                 level,
-                begin,
-                end: Tick(begin.0 | ((1 << ring.shift) - 1)),
+                begin: Tick(number << ring.shift),
                 list: ring.bucket(number),
             })
         })
     }
 
-    /// Advances to a tick in a bucket. The bucket's values that are due by then become overdue, and the others move to finer
-    /// levels.
-    fn cascade(&mut self, next: Next, to: Tick) {
-        self.move_to(to);
+    /// Advances to the beginning of a bucket and moves its values to finer levels.
+    fn cascade(&mut self, next: Next) {
+        self.move_to(next.begin);
         self.levels[next.level].clear(next.begin);
         let mut cell = next.list.head;
         while let Some(entry) = self.entries.get(cell as usize) {
@@ -305,21 +304,6 @@ impl<T> Agenda<T> {
             self.link(cell, deadline);
             cell = after;
         }
-    }
-
-    fn is_short(&self, list: Bucket) -> bool {
-        self.list(list).nth(SHORT).is_none()
-    }
-
-    /// Sorts `overdue` by deadline, and then by insertion.
-    fn sort_overdue(&mut self) {
-        let mut overdue: Vec<(Tick, u32)> = self.list(self.overdue).collect();
-        overdue.sort_by_key(|&(deadline, _)| deadline);
-        self.overdue = Bucket::EMPTY;
-        for (_, cell) in overdue {
-            self.overdue.push_back(&mut self.entries, cell, Place::OVERDUE);
-        }
-        self.disordered = false;
     }
 
     /// Returns the deadlines and cells of a list, oldest first.

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use super::{Expired, Key, key::Sequence};
 use crate::agenda::{Agenda, First, Nanos, Tick};
 
-/// The tick from which all others are counted. Every instant within 292 years of it, before or after, has a tick of its own.
+/// The tick from which all others are counted. Every instant within 292 years of it, before or after, has a tick of its own, and an instant
+/// beyond that is taken as the nearest of these.
 const ORIGIN: Tick = Tick(1 << 63);
 
 /// The entries. A tick is a nanosecond here, so no deadline is rounded, and the agenda stores each deadline as its tick.
@@ -18,8 +19,6 @@ pub(super) struct Entries<T> {
     sequence: Sequence,
     /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
     moved: HashMap<NonZeroU64, u32>,
-    /// Deadlines too far away to have a tick of their own.
-    beyond: HashMap<NonZeroU64, Instant>,
 }
 
 struct Entry<T> {
@@ -34,7 +33,6 @@ impl<T> Entries<T> {
             origin: None,
             sequence: Sequence::new(),
             moved: HashMap::new(),
-            beyond: HashMap::new(),
         }
     }
 
@@ -57,7 +55,6 @@ impl<T> Entries<T> {
     pub(super) fn shrink_to_fit(&mut self) {
         self.agenda.shrink_to_fit();
         self.moved.shrink_to_fit();
-        self.beyond.shrink_to_fit();
     }
 
     /// Returns the tick of an instant.
@@ -68,12 +65,6 @@ impl<T> Entries<T> {
             Some(after) => Tick(ORIGIN.0.saturating_add(Nanos::passed(after).0)),
             None => Tick(ORIGIN.0.saturating_sub(Nanos::passed(origin - instant).0)),
         }
-    }
-
-    /// Returns the tick that is `duration` after an instant.
-    #[inline]
-    pub(super) fn tick_after(&mut self, instant: Instant, duration: Duration) -> Tick {
-        Tick(self.tick_of(instant).0.saturating_add(Nanos::passed(duration).0))
     }
 
     #[inline]
@@ -91,27 +82,16 @@ impl<T> Entries<T> {
         *self.origin.insert(Instant::now())
     }
 
-    /// Returns the instant of a tick. For the first and the last tick, which stand for everything beyond them, this is the
-    /// instant of the tick itself.
+    /// Returns the instant of a tick.
     pub(super) fn instant_of(&mut self, tick: Tick) -> Instant {
         instant_of(tick, self.origin())
     }
 
-    /// Inserts a value that is due at `deadline`, whose tick is `tick`.
     #[inline]
-    pub(super) fn insert(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
+    pub(super) fn insert(&mut self, value: T, deadline: Tick) -> Key {
         let sequence = self.sequence.draw();
-        self.prepare_deadline(sequence, tick, deadline);
-        let cell = self.agenda.insert(tick, Entry { sequence, value });
+        let cell = self.agenda.insert(deadline, Entry { sequence, value });
         Key { sequence, cell }
-    }
-
-    /// Records a deadline that is about to be set, if it has no tick of its own.
-    #[inline]
-    fn prepare_deadline(&mut self, sequence: NonZeroU64, tick: Tick, deadline: impl FnOnce() -> Instant) {
-        if is_beyond(tick) {
-            self.beyond.insert(sequence, deadline());
-        }
     }
 
     /// Returns the cell of a key's entry, if that entry is still in the queue.
@@ -130,30 +110,17 @@ impl<T> Entries<T> {
             .is_some_and(|(_, entry)| entry.sequence == sequence)
     }
 
-    /// Returns the deadline of the entry in a cell, exactly as it was set.
+    /// Returns the deadline of the entry in a cell.
     pub(super) fn deadline(&self, cell: u32) -> Option<Instant> {
-        let (tick, entry) = self.agenda.get(cell)?;
-        match is_beyond(tick) {
-            true => self.beyond.get(&entry.sequence).copied(),
-            false => Some(instant_of(tick, self.origin?)),
-        }
+        let (tick, _) = self.agenda.get(cell)?;
+        Some(instant_of(tick, self.origin?))
     }
 
-    /// Sets another deadline for the entry in a cell, and returns the tick of the old one.
+    /// Sets another deadline for the entry in a cell, and returns the old one.
     #[inline]
-    pub(super) fn reset(
-        &mut self,
-        cell: u32,
-        tick: Tick,
-        deadline: impl FnOnce() -> Instant,
-    ) -> Option<Tick> {
-        let (from, entry) = self.agenda.get(cell)?;
-        let sequence = entry.sequence;
-        if is_beyond(from) {
-            self.beyond.remove(&sequence);
-        }
-        self.prepare_deadline(sequence, tick, deadline);
-        self.agenda.reset(cell, tick);
+    pub(super) fn reset(&mut self, cell: u32, deadline: Tick) -> Option<Tick> {
+        let (from, _) = self.agenda.get(cell)?;
+        self.agenda.reset(cell, deadline);
         Some(from)
     }
 
@@ -176,10 +143,7 @@ impl<T> Entries<T> {
         if !self.moved.is_empty() {
             self.moved.remove(&sequence);
         }
-        let deadline = match is_beyond(tick) {
-            true => self.beyond.remove(&sequence)?,
-            false => instant_of(tick, self.origin?),
-        };
+        let deadline = instant_of(tick, self.origin?);
         // The entry has been removed, so no cell would be right.
         let key = Key { sequence, cell: 0 };
         Some(Expired { value, key, deadline })
@@ -193,19 +157,18 @@ impl<T> Entries<T> {
         Some(Key { sequence, cell })
     }
 
-    /// Returns bounds of the earliest deadline, found by looking at no more than `looks` entries.
-    pub(super) fn first(&self, looks: usize) -> Option<First> {
-        self.agenda.first(looks)
+    /// Returns bounds of the earliest deadline.
+    pub(super) fn first(&self) -> Option<First> {
+        self.agenda.first()
     }
 
-    /// Returns a tick by which the first entry is due, without looking at any entry.
+    /// Returns a tick by which the first entry is due.
     pub(super) fn first_by(&self) -> Option<Tick> {
-        self.agenda.first_by()
+        Some(self.agenda.first()?.at_most)
     }
 
     pub(super) fn clear(&mut self) {
         self.moved.clear();
-        self.beyond.clear();
         self.agenda.clear();
     }
 
@@ -215,14 +178,7 @@ impl<T> Entries<T> {
             moved.insert(entry.sequence, to);
         });
         self.moved.shrink_to_fit();
-        self.beyond.shrink_to_fit();
     }
-}
-
-/// Returns whether a tick also stands for every instant beyond it.
-#[inline]
-fn is_beyond(tick: Tick) -> bool {
-    tick == Tick::ZERO || tick == Tick::MAX
 }
 
 /// Returns the instant of a tick counted from `origin`.
@@ -232,19 +188,4 @@ fn instant_of(tick: Tick, origin: Instant) -> Instant {
         None => origin.checked_sub(Duration::from_nanos(ORIGIN.0 - tick.0)),
     };
     instant.unwrap_or(origin)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_that_is_no_longer_beyond_all_ticks_is_forgotten() {
-        let mut entries = Entries::new();
-        let key = entries.insert((), Tick::MAX, Instant::now);
-        assert_eq!(entries.beyond.len(), 1);
-        let cell = entries.find(&key).unwrap();
-        entries.reset(cell, Tick(ORIGIN.0 + 1), Instant::now);
-        assert!(entries.beyond.is_empty());
-    }
 }

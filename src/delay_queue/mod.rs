@@ -35,8 +35,8 @@ use waiter::Waiter;
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
-/// delay. A deadline may be as far away as an [`Instant`] can be. No duration panics: one that overflows the clock is taken as 30
-/// years.
+/// delay. No deadline panics: a duration that overflows the clock is taken as 30 years, and an instant more than 292 years from the first use
+/// of the queue as the nearest within that span.
 ///
 /// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
 ///
@@ -183,9 +183,7 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
-        let now = Instant::now();
-        let tick = self.entries.tick_after(now, timeout);
-        self.insert_at_tick(value, tick, || saturating_add(now, timeout))
+        self.insert_at(value, saturating_add(Instant::now(), timeout))
     }
 
     /// Inserts a value that is due at `when`.
@@ -212,17 +210,11 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
-        let tick = self.entries.tick_of(when);
-        self.insert_at_tick(value, tick, || when)
-    }
-
-    #[track_caller]
-    #[inline]
-    fn insert_at_tick(&mut self, value: T, tick: Tick, deadline: impl FnOnce() -> Instant) -> Key {
         if self.wheel.is_none() {
             self.wheel = Wheel::try_current().ok();
         }
-        let key = self.entries.insert(value, tick, deadline);
+        let tick = self.entries.tick_of(when);
+        let key = self.entries.insert(value, tick);
         self.deadline_was_set(tick, false);
         key
     }

@@ -11,10 +11,6 @@ use tokio::{task::coop, time::Instant};
 use super::{DelayQueue, Expired};
 use crate::wheel::Wheel;
 
-/// The number of entries that a poll looks at to find the first. If a bucket has more, the timer is set for the bucket's
-/// beginning.
-const LOOKS: usize = 64;
-
 impl<T> DelayQueue<T> {
     /// Polls for the next value that is due, and returns `None` if the queue is empty.
     ///
@@ -44,18 +40,20 @@ impl<T> DelayQueue<T> {
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         let budget = ready!(coop::poll_proceed(cx));
         loop {
-            if let Some(expired) = self.entries.take_due(self.reached) {
-                budget.made_progress();
-                self.first_has_gone();
-                self.waiter.stop_waiting(cx);
-                return Poll::Ready(Some(expired));
-            }
-            if !self.planned && !self.plan() {
+            if !self.planned {
+                if let Some(expired) = self.entries.take_due(self.reached) {
+                    budget.made_progress();
+                    self.waiter.stop_waiting(cx);
+                    return Poll::Ready(Some(expired));
+                }
                 if self.is_empty() {
+                    self.timer.unset();
                     self.waiter.wait(cx);
                     return Poll::Ready(None);
                 }
-                continue;
+                if !self.plan() {
+                    continue;
+                }
             }
             let Poll::Ready(tick) = self.timer.poll(cx) else {
                 self.waiter.wait(cx);
@@ -71,7 +69,7 @@ impl<T> DelayQueue<T> {
     /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for, because the first entry is due or the
     /// queue is empty.
     fn plan(&mut self) -> bool {
-        let Some(first) = self.entries.first(LOOKS) else {
+        let Some(first) = self.entries.first() else {
             self.timer.unset();
             return false;
         };

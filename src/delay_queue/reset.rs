@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{DelayQueue, Key, invalid};
-use crate::{agenda::Tick, clock::saturating_add};
+use crate::clock::saturating_add;
 
 impl<T> DelayQueue<T> {
     /// Sets another deadline for a key's value, which is then due once `timeout` has elapsed from now.
@@ -80,9 +80,7 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> bool {
-        let now = Instant::now();
-        let tick = self.entries.tick_after(now, timeout);
-        self.reset_to(key, tick, || saturating_add(now, timeout))
+        self.try_reset_at(key, saturating_add(Instant::now(), timeout))
     }
 
     /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no value in this queue.
@@ -101,19 +99,14 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> bool {
-        let tick = self.entries.tick_of(when);
-        self.reset_to(key, tick, || when)
-    }
-
-    #[inline]
-    fn reset_to(&mut self, key: &Key, to: Tick, deadline: impl FnOnce() -> Instant) -> bool {
         let Some(cell) = self.entries.find(key) else {
             return false;
         };
+        let to = self.entries.tick_of(when);
         if self.waiter.is_waiting() && self.first_by.is_none() {
             self.first_by = self.entries.first_by();
         }
-        let Some(from) = self.entries.reset(cell, to, deadline) else {
+        let Some(from) = self.entries.reset(cell, to) else {
             return false;
         };
         let was_first = self.first_by.is_some_and(|first| from <= first);

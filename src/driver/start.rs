@@ -2,17 +2,15 @@
 
 use std::{
     any::Any,
-    future::Future,
-    pin::pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Waker},
+    task::Waker,
 };
 
-use tokio::{runtime::Handle, sync::Notify, task, time::Instant};
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     shared::{Shared, current_runtime},
-    task::{DriverWaker, Guard},
+    task::{DriverTask, DriverWaker, Guard},
     timer::{Timer, begin_of_millisecond},
     turn::Driver,
 };
@@ -40,7 +38,7 @@ impl Drive for Shared {
             if started.is_ok() {
                 return started;
             }
-            self.handle_has_ended.store(true, Ordering::Relaxed);
+            self.handle_has_ended();
         }
         match Handle::try_current() {
             Err(_) if has_ended() => Err(SleepError::Shutdown),
@@ -78,24 +76,36 @@ impl Drive for Shared {
 
 /// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
 /// down.
+///
+/// The driver's task comes first and the shards last, so that a shard counts as driven only once a task exists whose end it will
+/// hear of. Until then nothing has changed, whatever panics.
 fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), SleepError> {
-    let woken = Arc::new(Notify::new());
-    let (runtime, number, _former) = {
+    if lock(&shared.slot).taken {
+        return Ok(());
+    }
+    let runtime = find();
+    let task = Arc::new(DriverTask::default());
+    let timer = {
+        let _entered = runtime.enter();
+        let waker = DriverWaker::new(shared, &task, runtime.clone());
+        Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
+    };
+    // No lock is held here, because a runtime that has been shut down drops the task at once.
+    let spawned = runtime.spawn(Guard::new(shared.clone(), task.clone()).run());
+    let (number, _former) = {
         let mut slot = lock(&shared.slot);
         if slot.taken {
+            spawned.abort();
             return Ok(());
         }
-        let runtime = find();
-        let number = slot.driver + 1;
         let entered = runtime.enter();
         let (now, source) = (Instant::now(), Source::of(&runtime));
-        let waker = DriverWaker::new(shared, number, runtime.clone());
-        let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), woken.clone());
         // Wheel time continues by the previous driver's clock if the new driver has the same clock, and otherwise from where it
         // stopped.
         let both_real = slot.clock.source.is_real() && source.is_real();
         let comes_back = slot.runtime == Some(runtime.id());
         let keeps_clock = slot.driver > 0 && (both_real || comes_back);
+        let mut clock = slot.clock;
         if !keeps_clock {
             // On the real clock, the first driver's ticks begin with Tokio's milliseconds, so that a deadline is rounded up only
             // once. On a test's clock they begin now, so that a duration is exact. The ticks of a later driver begin where the
@@ -104,10 +114,15 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
                 true => begin_of_millisecond(now),
                 false => now,
             };
-            slot.clock = Clock::new(origin, slot.stopped_at, slot.clock.tick, source);
+            clock = Clock::new(origin, slot.stopped_at, slot.clock.tick, source);
         }
         drop(entered);
-        slot.clock.source = source;
+        let number = slot.driver + 1;
+        if !task.attach(number) {
+            return Err(SleepError::Shutdown);
+        }
+        clock.source = source;
+        slot.clock = clock;
         slot.runtime = Some(runtime.id());
         slot.taken = true;
         slot.driver = number;
@@ -118,25 +133,23 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
         for shard in &shards {
             shard.attach(slot.clock, number);
         }
-        (runtime, number, former)
+        (number, former)
     };
-    // From here on, the guard tells the wheel when the driver ends, even if a subscriber panics.
-    let guard = Guard::new(shared.clone(), number, woken);
-    events::driver_started(&shared.stats.name, number);
-    // No lock is held here, because a runtime that has been shut down drops the task at once.
-    let task = pin!(task::unconstrained(runtime.spawn(guard.run())));
-    match task.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Err(error)) if error.is_cancelled() => return Err(SleepError::Shutdown),
-        _ => {}
-    }
+    task.woken.notify_one();
     // Many other tasks may be ahead of the driver's task.
     shared.alarm.pause(number);
+    events::driver_started(&shared.stats.name, number);
     Ok(())
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{pin::Pin, task::Wake, time::Duration};
+    use std::{
+        future::Future,
+        pin::Pin,
+        task::{Context, Wake},
+        time::Duration,
+    };
 
     use super::*;
     use crate::{Sleep, Wheel};

@@ -11,7 +11,12 @@ use super::{
     claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
-use crate::{clock::Moment, error::SleepError, sync::Ordering, timing_wheel::Nanos};
+use crate::{
+    clock::Moment,
+    error::SleepError,
+    sync::{Ordering, planted},
+    timing_wheel::Nanos,
+};
 
 impl Timer {
     /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
@@ -121,9 +126,9 @@ impl Timer {
             shard.admit(&mut state, self.claim.admission)?;
             let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
+            self.claim.set_entry(key, until, id);
             let spent = shard.reuse.make_room(&mut state);
             drop(state);
-            self.claim.set_entry(key, until, id);
             drop(spent);
             return Poll::Pending;
         }
@@ -142,6 +147,12 @@ impl Timer {
         shard.admit(&mut state, self.claim.admission)?;
         let until = state.until(tick);
         let key = state.wheel.insert(tick, waker);
+        if planted("late_owner") {
+            shard.driver.wake_by(state.clock.approach(tick));
+        }
+        // The entry has its owner before anything else can panic.
+        self.claim.set_entry(key, until, id);
+        self.claim.set_deadline(deadline);
         let mut wake_at = tick;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
@@ -157,8 +168,6 @@ impl Timer {
         }
         let spent = shard.reuse.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
-        self.claim.set_entry(key, until, id);
-        self.claim.set_deadline(deadline);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
         Poll::Pending

@@ -58,10 +58,13 @@ pub(super) struct Model {
     pub(super) tick: AtomicU64,
     /// The number of the driver. Not one of loom's atomics, because it adds nothing to what is modelled.
     pub(super) driver: std::sync::atomic::AtomicU64,
+    /// Whether the runtime panics when a timer is set, as one that is shutting down does.
+    pub(super) panics: std::sync::atomic::AtomicBool,
 }
 
 impl Drive for Model {
     fn wake_by(&self, _: Instant) {
+        assert!(!self.panics.load(Ordering::Relaxed), "as planned");
         if !planted("lost_notification") {
             self.bell.ring();
         }
@@ -133,6 +136,7 @@ impl World {
             start,
             tick: AtomicU64::new(0),
             driver: std::sync::atomic::AtomicU64::new(1),
+            panics: std::sync::atomic::AtomicBool::new(false),
         });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));

@@ -102,12 +102,9 @@ impl Guard {
     pub(super) async fn run(mut self) {
         let Guard { shared, task, .. } = &self;
         let woken = &task.woken;
-        let number = loop {
-            match task.driver() {
-                Some(number) => break number,
-                None => woken.notified().await,
-            }
-        };
+        // First, the driver is attached.
+        woken.notified().await;
+        let Some(number) = task.driver() else { return };
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(async {
             loop {

@@ -7,7 +7,7 @@
 use std::task::{Poll, Waker};
 
 use super::{
-    Timer,
+    Shard, State, Timer,
     claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
@@ -127,7 +127,7 @@ impl Timer {
             let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
             self.claim.set_entry(key, until, id);
-            let spent = shard.reuse.make_room(&mut state);
+            let spent = shard.make_room(&mut state);
             drop(state);
             drop(spent);
             return Poll::Pending;
@@ -162,14 +162,25 @@ impl Timer {
                 wake_at = tick.min(state.full_at);
                 // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
-                shard.end_generation(&mut state, begins, &mut emptied);
+                shard.end_generation(&mut state, begins, now, &mut emptied);
                 shard.ticks.store(true, Ordering::Relaxed);
             }
         }
-        let spent = shard.reuse.make_room(&mut state);
+        let spent = shard.make_room(&mut state);
         shard.wake_driver_by(state, wake_at);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
         Poll::Pending
+    }
+}
+
+impl Shard {
+    /// Removes the timer that this thread keeps, which is of another task, so that the next one can be kept. The caller drops the
+    /// waker with no lock held.
+    #[inline]
+    fn make_room(&self, state: &mut State) -> Option<Waker> {
+        let waker = state.wheel.remove(self.reuse.make_room()?)?;
+        state.counters.cancelled += 1;
+        Some(waker)
     }
 }

@@ -120,7 +120,7 @@ fn a_wheel_without_a_handle_keeps_its_driver_between_two_timers() {
     assert!(told.len() < 40, "{} events", told.len());
 }
 
-/// The poll that starts a driver panics. The next one starts another.
+/// The poll that starts a driver panics. The driver goes on.
 #[test]
 fn a_subscriber_that_panics_when_a_driver_starts_costs_the_wheel_nothing() {
     let wheel = Wheel::new();

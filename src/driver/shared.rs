@@ -138,9 +138,14 @@ impl Shared {
     pub(super) fn driving_runtime_has_ended(&self) {
         let driving = lock(&self.runtime).as_ref().map(Handle::id);
         if self.handle().is_some_and(|handle| Some(handle.id()) == driving) {
-            self.handle_has_ended.store(true, Ordering::Relaxed);
-            self.forget_ended_handle();
+            self.handle_has_ended();
         }
+    }
+
+    /// Called when the runtime that the wheel was given has been shut down.
+    pub(super) fn handle_has_ended(&self) {
+        self.handle_has_ended.store(true, Ordering::Relaxed);
+        self.forget_ended_handle();
     }
 
     /// Forgets the runtime that the wheel was given if it has been shut down and the wheel has no handle any more. Otherwise the

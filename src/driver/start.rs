@@ -2,17 +2,15 @@
 
 use std::{
     any::Any,
-    future::Future,
-    pin::pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Waker},
+    task::Waker,
 };
 
-use tokio::{runtime::Handle, sync::Notify, task, time::Instant};
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     shared::{DriverSlot, Shared, current_runtime},
-    task::{DriverWaker, Guard},
+    task::{DriverTask, DriverWaker, Guard},
     timer::{Timer, begin_of_millisecond, has_come},
     turn::Driver,
 };
@@ -41,7 +39,7 @@ impl Drive for Shared {
             if started.is_ok() {
                 return started;
             }
-            self.handle_has_ended.store(true, Ordering::Relaxed);
+            self.handle_has_ended();
         }
         match Handle::try_current() {
             Err(_) if has_ended() => Err(SleepError::Shutdown),
@@ -85,21 +83,37 @@ impl Drive for Shared {
 
 /// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
 /// down.
+///
+/// The driver's task comes first and the shards last, so that a shard counts as driven only once a task exists whose end it will
+/// hear of. Until then nothing has changed, whatever panics.
 fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), SleepError> {
-    let woken = Arc::new(Notify::new());
-    let (runtime, number, _former) = {
+    if lock(&shared.slot).taken {
+        return Ok(());
+    }
+    let runtime = find();
+    let task = Arc::new(DriverTask::default());
+    let timer = {
+        let _entered = runtime.enter();
+        let waker = DriverWaker::new(shared, &task, runtime.clone());
+        Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
+    };
+    // No lock is held here, because a runtime that has been shut down drops the task at once.
+    let spawned = runtime.spawn(Guard::new(shared.clone(), task.clone()).run());
+    let (number, _former) = {
         let mut slot = lock(&shared.slot);
         if slot.taken {
+            spawned.abort();
             return Ok(());
         }
-        let runtime = find();
-        let number = slot.driver + 1;
         let entered = runtime.enter();
         let (now, source) = (Instant::now(), Source::of(&runtime));
-        let waker = DriverWaker::new(shared, number, runtime.clone());
-        let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), woken.clone());
-        slot.clock = slot.clock_of_next(&runtime, now, source);
+        let clock = slot.clock_of_next(&runtime, now, source);
         drop(entered);
+        let number = slot.driver + 1;
+        if !task.attach(number) {
+            return Err(SleepError::Shutdown);
+        }
+        slot.clock = clock;
         slot.runtime = Some(runtime.id());
         slot.taken = true;
         slot.driver = number;
@@ -110,19 +124,12 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
         for shard in &shards {
             shard.attach(slot.clock, now, number);
         }
-        (runtime, number, former)
+        (number, former)
     };
-    // From here on, the guard tells the wheel when the driver ends, even if a subscriber panics.
-    let guard = Guard::new(shared.clone(), number, woken);
-    events::driver_started(&shared.stats.name, number);
-    // No lock is held here, because a runtime that has been shut down drops the task at once.
-    let task = pin!(task::unconstrained(runtime.spawn(guard.run())));
-    match task.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Err(error)) if error.is_cancelled() => return Err(SleepError::Shutdown),
-        _ => {}
-    }
+    task.woken.notify_one();
     // Many other tasks may be ahead of the driver's task.
     shared.alarm.pause(number);
+    events::driver_started(&shared.stats.name, number);
     Ok(())
 }
 
@@ -152,7 +159,12 @@ impl DriverSlot {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{pin::Pin, task::Wake, time::Duration};
+    use std::{
+        future::Future,
+        pin::Pin,
+        task::{Context, Wake},
+        time::Duration,
+    };
 
     use super::*;
     use crate::{Sleep, Wheel};

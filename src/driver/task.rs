@@ -6,7 +6,7 @@
 //! driver is no longer needed.
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     task::Wake,
     thread,
     time::Duration,
@@ -28,15 +28,15 @@ const LINGER: Duration = Duration::from_millis(100);
 /// The waker of Tokio's timer, which runs the driver.
 pub(super) struct DriverWaker {
     shared: Weak<Shared>,
-    driver: u64,
+    task: Arc<DriverTask>,
     runtime: Handle,
 }
 
 impl DriverWaker {
-    pub(super) fn new(shared: &Arc<Shared>, driver: u64, runtime: Handle) -> DriverWaker {
+    pub(super) fn new(shared: &Arc<Shared>, task: &Arc<DriverTask>, runtime: Handle) -> DriverWaker {
         DriverWaker {
             shared: Arc::downgrade(shared),
-            driver,
+            task: task.clone(),
             runtime,
         }
     }
@@ -51,55 +51,76 @@ impl Wake for DriverWaker {
         if sets_timer() {
             return;
         }
-        if let Some(shared) = self.shared.upgrade() {
+        if let (Some(shared), Some(driver)) = (self.shared.upgrade(), self.task.driver()) {
             let _entered = self.runtime.enter();
             let real = shared.clock().source.recheck().is_real();
-            if !real || shared.work(self.driver) || shared.may_retire() {
+            if !real || shared.work(driver) || shared.may_retire() {
                 shared.alarm.wake_task();
             }
         }
     }
 }
 
+/// The driver's task, as who starts the driver and its [`Guard`] see it.
+#[derive(Default)]
+pub(super) struct DriverTask {
+    pub(super) woken: Arc<Notify>,
+    /// The number of the driver, once it is attached. `None` if the task ended before that.
+    driver: OnceLock<Option<u64>>,
+}
+
+impl DriverTask {
+    /// Attaches driver number `driver` to this task. Returns `false` if the task has ended.
+    pub(super) fn attach(&self, driver: u64) -> bool {
+        self.driver.set(Some(driver)).is_ok()
+    }
+
+    fn driver(&self) -> Option<u64> {
+        self.driver.get().copied().flatten()
+    }
+
+    /// Ends the task. Returns the number of its driver, if one was attached.
+    fn end(&self) -> Option<u64> {
+        *self.driver.get_or_init(|| None)
+    }
+}
+
 /// Owned by the driver's task. Its drop tells the wheel that the driver ends, whatever the reason.
 pub(super) struct Guard {
     shared: Arc<Shared>,
-    number: u64,
-    woken: Arc<Notify>,
+    task: Arc<DriverTask>,
     /// Whether the task ended by itself. Otherwise it panicked, or its runtime was shut down.
     ended: bool,
 }
 
 impl Guard {
-    pub(super) fn new(shared: Arc<Shared>, number: u64, woken: Arc<Notify>) -> Guard {
+    pub(super) fn new(shared: Arc<Shared>, task: Arc<DriverTask>) -> Guard {
         Guard {
             shared,
-            number,
-            woken,
+            task,
             ended: false,
         }
     }
 
     /// The driver's task, which lives as long as the driver.
     pub(super) async fn run(mut self) {
-        let Guard {
-            shared,
-            number,
-            woken,
-            ..
-        } = &self;
+        let Guard { shared, task, .. } = &self;
+        let woken = &task.woken;
+        // First, the driver is attached.
+        woken.notified().await;
+        let Some(number) = task.driver() else { return };
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(async {
             if !shared.is_aligned() {
                 if let Some(begin) = observe_millisecond().await {
-                    while !shared.align(*number, begin) {
+                    while !shared.align(number, begin) {
                         task::yield_now().await;
                     }
                 }
             }
             loop {
-                let goes_on = shared.work(*number);
-                if !shared.alarm.is_set_up(*number) || shared.is_shut_down() {
+                let goes_on = shared.work(number);
+                if !shared.alarm.is_set_up(number) || shared.is_shut_down() {
                     return;
                 }
                 if goes_on {
@@ -125,11 +146,12 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        let Some(number) = self.task.end() else { return };
         if !self.ended && !thread::panicking() {
             self.shared.driving_runtime_has_ended();
         }
-        self.shared.driver_has_gone(self.number);
+        self.shared.driver_has_gone(number);
         // A subscriber may panic here while the panic of another one unwinds.
-        panics(|| events::driver_stopped(&self.shared.stats.name, self.number));
+        panics(|| events::driver_stopped(&self.shared.stats.name, number));
     }
 }

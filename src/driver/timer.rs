@@ -44,7 +44,7 @@ use tokio::{
     time::{self, Instant, Interval, MissedTickBehavior},
 };
 
-use super::alarm::WaitsOn;
+use super::{alarm::WaitsOn, waking::panics};
 use crate::clock::MILLISECOND;
 
 /// How long the driver lets other tasks run when it has more to do.
@@ -95,7 +95,11 @@ impl WaitsOn for Timer {
         self.interval.reset_at(at);
         // This ignores the budget of the calling task, because without budget the timer would not be registered.
         let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
-        tick.poll(&mut Context::from_waker(&self.waker)).is_ready()
+        let mut has_come = false;
+        // Tokio panics here if the runtime is being shut down. Every timer then hears of that by the end of the driver's task, and
+        // the caller's task may belong to another runtime.
+        panics(|| has_come = tick.poll(&mut Context::from_waker(&self.waker)).is_ready());
+        has_come
     }
 
     fn set_soon(&mut self) -> Instant {
@@ -191,8 +195,7 @@ pub(super) fn sets_timer() -> bool {
     SETTING.get()
 }
 
-/// While this value lives, [`sets_timer`] is true. Being a guard, it also ends if Tokio panics because its runtime is shutting
-/// down.
+/// While this value lives, [`sets_timer`] is true.
 struct Setting;
 
 impl Setting {

@@ -43,7 +43,7 @@ pub(crate) use state::{Counters, Usage};
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Reading, Wakers};
 
-use reuse::{Ledger, Reuse};
+use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
 use state::State;
 use status::{Generation, Status};
 
@@ -240,6 +240,28 @@ impl Shard {
         self.remove(state, key, Removal::Cancelled)
     }
 
+    /// Ends a timer that this thread's slot did not take. If the thread has no open slot, it gets one with this timer in it.
+    /// Otherwise this returns the timer's waker, for the caller to drop.
+    #[cold]
+    fn cancel_or_keep(&self, key: Key, candidate: &Candidate) -> Option<Waker> {
+        let mut state = lock(&self.state);
+        let clock = state.clock;
+        let closes_at = || {
+            let now = clock.wheel_time(self.read_clock());
+            self.tick.deadline_tick(now.saturating_add(KEPT_FOR))
+        };
+        match self.reuse.open(&mut state.ledger, key, candidate, closes_at) {
+            Ok(()) => {
+                let closes_at = state.ledger.closes_at();
+                if !planted("endless_keep") {
+                    self.wake_driver_by(state, closes_at);
+                }
+                None
+            }
+            Err(key) => self.remove(state, key, Removal::Cancelled),
+        }
+    }
+
     /// Frees a timer's cell, and counts the timer if it was pending. Returns its waker, for the caller to drop after the lock is
     /// released.
     #[inline]
@@ -300,8 +322,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Ends every timer that is kept for reuse, and the generation in which it could be taken.
-    fn end_generation(&self, state: &mut State, next: Generation, spent: &mut Vec<Waker>) {
+    /// Ends every timer that is kept for reuse, and the generation in which it could be taken, at tick `now`.
+    fn end_generation(&self, state: &mut State, next: Generation, now: Tick, spent: &mut Vec<Waker>) {
         let State {
             ledger,
             wheel,
@@ -311,6 +333,6 @@ impl Shard {
         if !planted("endless_generation") {
             self.reuse.begin_generation(next);
         }
-        ledger.empty(wheel, counters, spent);
+        ledger.empty(now, wheel, counters, spent);
     }
 }

@@ -7,14 +7,14 @@
 use std::task::{Poll, Waker};
 
 use super::{
-    Timer,
+    Shard, State, Timer,
     claim::{Due, Progress},
     reuse::{Candidate, WakerId},
 };
 use crate::{
     clock::Moment,
     error::SleepError,
-    sync::{Ordering, lock},
+    sync::{Ordering, lock, planted},
     timing_wheel::Nanos,
 };
 
@@ -130,9 +130,9 @@ impl Timer {
             shard.admit(&mut state, self.claim.admission)?;
             let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
-            let spent = shard.reuse.make_room(&mut state);
-            drop(state);
             self.claim.set_entry(key, until, id);
+            let spent = shard.make_room(&mut state);
+            drop(state);
             drop(spent);
             return Poll::Pending;
         }
@@ -151,6 +151,12 @@ impl Timer {
         shard.admit(&mut state, self.claim.admission)?;
         let until = state.until(tick);
         let key = state.wheel.insert(tick, waker);
+        if planted("late_owner") {
+            shard.driver.wake_by(state.clock.instant_of(tick));
+        }
+        // The entry has its owner before anything else can panic.
+        self.claim.set_entry(key, until, id);
+        self.claim.set_deadline(deadline);
         let mut wake_at = tick;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
@@ -160,14 +166,12 @@ impl Timer {
                 wake_at = tick.min(state.full_at);
                 // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
-                shard.end_generation(&mut state, begins, &mut emptied);
+                shard.end_generation(&mut state, begins, now, &mut emptied);
                 shard.ticks.store(true, Ordering::Relaxed);
             }
         }
-        let spent = shard.reuse.make_room(&mut state);
+        let spent = shard.make_room(&mut state);
         let has_come = shard.wake_driver_by(state, wake_at);
-        self.claim.set_entry(key, until, id);
-        self.claim.set_deadline(deadline);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
         match has_come && counted.is_none() {
@@ -179,5 +183,16 @@ impl Timer {
                 Poll::Ready(Ok(()))
             }
         }
+    }
+}
+
+impl Shard {
+    /// Removes the timer that this thread keeps, which is of another task, so that the next one can be kept. The caller drops the
+    /// waker with no lock held.
+    #[inline]
+    fn make_room(&self, state: &mut State) -> Option<Waker> {
+        let waker = state.wheel.remove(self.reuse.make_room()?)?;
+        state.counters.cancelled += 1;
+        Some(waker)
     }
 }

@@ -87,10 +87,11 @@ impl State {
         self.until(self.full_at)
     }
 
-    /// Returns the tick of the driver's next visit, which is at the next deadline, and in a ticking shard at the next full visit
-    /// at the latest.
+    /// Returns the tick of the driver's next visit, which is at the next deadline, when slots are to be closed, and in a ticking
+    /// shard at the next full visit at the latest.
     pub(super) fn next_visit(&self) -> Tick {
         let due = self.wheel.next_deadline().unwrap_or(NEVER);
+        let due = due.min(self.ledger.closes_at());
         match self.mode.is_ticking() {
             true if !planted("full_at") => due.min(self.full_at),
             _ => due,

@@ -280,7 +280,7 @@ impl Timer {
         };
         let Some(key) = self.claim.take_key() else { return };
         if let Err(key) = self.shard.reuse.put(key, &candidate) {
-            drop(self.shard.cancel(key));
+            drop(self.shard.cancel_or_keep(key, &candidate));
         }
     }
 }

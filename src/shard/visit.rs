@@ -56,7 +56,7 @@ impl Shard {
     /// Detaches a driver that ended at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
     pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
-        self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
+        self.end_generation(&mut state, Generation::ENDED, NEVER, &mut wakers.spent);
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
             return self.unlock(state);
         }
@@ -76,7 +76,7 @@ impl Shard {
     /// Ends every timer, and shuts down the shard for good. Returns the number of timers that were pending.
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
-        self.end_generation(&mut state, Generation::ENDED, &mut wakers.spent);
+        self.end_generation(&mut state, Generation::ENDED, NEVER, &mut wakers.spent);
         if state.wheel.has_incoming() {
             // Futures that fall back on Tokio's timer query their deadlines.
             self.mark_incoming(&mut state, Nanos::ZERO);
@@ -146,7 +146,7 @@ impl Shard {
             self.publish(state);
             // On a test's clock nothing is known without the lock.
             let next = self.generation_at(state, tick);
-            self.end_generation(state, next, &mut wakers.spent);
+            self.end_generation(state, next, tick, &mut wakers.spent);
         }
         if begins {
             // A test may have stopped the clock, so that the next tick never comes. Incoming timers are therefore transferred
@@ -160,7 +160,7 @@ impl Shard {
                 return false;
             }
             let next = self.generation_at(state, tick);
-            self.end_generation(state, next, &mut wakers.spent);
+            self.end_generation(state, next, tick, &mut wakers.spent);
             if full {
                 // Timers registered from here on stay incoming, and can be taken over, until the next full visit.
                 state.full_at = self.tick.full_visit_after(tick);

@@ -6,3 +6,4 @@ mod support;
 mod lifecycle;
 mod random;
 mod reuse;
+mod start;

@@ -1,6 +1,9 @@
 //! Timers that are registered, brought forward, cancelled, expired and shut down.
 
-use std::task::Waker;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::Waker,
+};
 
 use loom::thread;
 
@@ -217,6 +220,19 @@ fn a_shutdown_leaves_nobody_hanging() {
             Ok(()) => assert_eq!(cancelled, 0),
             Err(refusal) => assert_eq!(refusal, SleepError::Shutdown),
         }
+        assert_eq!(world.usage().pending, 0);
+    });
+}
+
+#[test]
+fn an_entry_has_its_owner_before_anything_can_panic() {
+    model(|| {
+        let world = World::new(Source::Test, None);
+        world.model.panics.store(true, Ordering::Relaxed);
+        let mut timer = world.timer(world.at(1));
+        let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(Waker::noop())));
+        assert!(polled.is_err(), "the driver was not woken");
+        drop(timer);
         assert_eq!(world.usage().pending, 0);
     });
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, task::Waker};
 
 use loom::{sync::Mutex, thread};
 
-use super::super::Wakers;
+use super::super::{NEVER, Wakers};
 use super::{
     model,
     world::{Sleepers, Task, World, finish},
@@ -13,7 +13,7 @@ use crate::{
     clock::Source,
     error::SleepError,
     sync::{Ordering, lock},
-    timing_wheel::Nanos,
+    timing_wheel::{Nanos, Tick},
 };
 
 #[test]
@@ -28,6 +28,7 @@ fn a_timer_taken_over_is_never_early_and_not_slept_through() {
             let (world, sleepers) = other;
             let task = Task::new();
             let waker = Waker::from(task.clone());
+            world.open_slot(&waker);
             drop(world.count_down(1, &waker).unwrap());
             let started = world.model.tick.fetch_add(1, Ordering::SeqCst) + 1;
             let mut timer = world.count_down(1, &waker).unwrap();
@@ -84,6 +85,7 @@ fn next_of_the_same_task(ticks: u32, beside: impl Fn(&World) + Send + Sync + 'st
             let (world, sleepers) = other;
             let task = Task::new();
             let waker = Waker::from(task.clone());
+            world.open_slot(&waker);
             let outcome = world
                 .count_down(1, &waker)
                 .and_then(|timer| {
@@ -118,6 +120,7 @@ fn one_deadline_after_the_other(first: u32, then: u32) {
             let (world, sleepers) = other;
             let task = Task::new();
             let waker = Waker::from(task.clone());
+            world.open_slot(&waker);
             // The first timer of a thread finds no slot that could contain an older one.
             drop(world.start(world.at(first), &waker).unwrap());
             // The timer is dropped as its task is polled for its expiry, so it will cause no other wake-up.
@@ -268,6 +271,7 @@ fn a_timer_kept_while_the_driver_goes_is_not_removed_and_taken() {
         let world = World::new(Source::Pausable, None);
         let first = world.count_down(9, Waker::noop()).unwrap();
         let waker = Waker::from(Task::new());
+        world.open_slot(&waker);
         let timer = world.count_down(3, &waker).unwrap();
         let other = world.clone();
         let driver = thread::spawn(move || other.replace_driver());
@@ -282,13 +286,23 @@ fn a_timer_kept_while_the_driver_goes_is_not_removed_and_taken() {
 
 #[test]
 fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
-    model(|| {
+    a_timer_kept_as_a_visit_begins(1);
+}
+
+#[test]
+fn a_timer_kept_as_its_slot_is_closed_is_not_removed_and_taken() {
+    a_timer_kept_as_a_visit_begins(5);
+}
+
+fn a_timer_kept_as_a_visit_begins(at: u32) {
+    model(move || {
         let world = World::new(Source::Pausable, None);
         let waker = Waker::from(Task::new());
+        world.open_slot(&waker);
         // The visit is made for this timer, and the other one outlasts it.
-        let first = world.start(world.at(1), Waker::noop()).unwrap();
+        let first = world.start(world.at(at), Waker::noop()).unwrap();
         let timer = world.start(world.at(9), &waker).unwrap();
-        world.model.tick.store(1, Ordering::SeqCst);
+        world.model.tick.store(at.into(), Ordering::SeqCst);
         let other = world.clone();
         let driver = thread::spawn(move || other.turn(&mut Wakers::default()));
         drop(timer);
@@ -303,5 +317,34 @@ fn a_timer_kept_as_a_visit_begins_is_not_removed_and_taken() {
         );
         drop((timer, first));
         assert_eq!(world.usage().pending, 0);
+    });
+}
+
+/// Beside the driver, a thread keeps two timers in turn. The first opens its slot.
+#[test]
+fn a_kept_timer_soon_leaves_a_shard_that_dozes() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let other = world.clone();
+        let task = Task::new();
+        let waker = Waker::from(task.clone());
+        let canceller = thread::spawn(move || {
+            for _ in 0..2 {
+                drop(other.start(other.at(1_000), &waker).unwrap());
+            }
+        });
+        world.turn(&mut Wakers::default());
+        canceller.join().unwrap();
+        while world.shard.wake_at() < NEVER {
+            let Tick(next) = world.shard.wake_at();
+            world.model.tick.fetch_max(next, Ordering::SeqCst);
+            world.turn(&mut Wakers::default());
+        }
+        assert!(
+            world.model.tick.load(Ordering::SeqCst) < 1_000,
+            "it is kept until its deadline"
+        );
+        assert_eq!(Arc::strong_count(&task), 1, "a waker is kept");
+        assert!(lock(&world.shard.state).wheel.is_vacant(), "a cell is lost");
     });
 }

@@ -58,10 +58,13 @@ pub(super) struct Model {
     pub(super) tick: AtomicU64,
     /// The number of the driver. Not one of loom's atomics, because it adds nothing to what is modelled.
     pub(super) driver: std::sync::atomic::AtomicU64,
+    /// Whether the runtime panics when a timer is set, as one that is shutting down does.
+    pub(super) panics: std::sync::atomic::AtomicBool,
 }
 
 impl Drive for Model {
     fn wake_by(&self, _: Instant) -> bool {
+        assert!(!self.panics.load(Ordering::Relaxed), "as planned");
         if !planted("lost_notification") {
             self.bell.ring();
         }
@@ -138,6 +141,7 @@ impl World {
             start,
             tick: AtomicU64::new(0),
             driver: std::sync::atomic::AtomicU64::new(1),
+            panics: std::sync::atomic::AtomicBool::new(false),
         });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
@@ -203,6 +207,11 @@ impl World {
 
     pub(super) fn count_down(&self, ticks: u32, waker: &Waker) -> Result<Timer, SleepError> {
         self.start(Due::After(TICK * ticks), waker)
+    }
+
+    /// Cancels a timer of a task, if the shard is driven, so that the next one that this thread cancels needs no lock to be kept.
+    pub(super) fn open_slot(&self, waker: &Waker) {
+        let _ = self.start(self.at(9), waker);
     }
 
     /// Asserts that nothing is left behind once the last visit has been made.

@@ -4,14 +4,19 @@ use std::{num::NonZeroU32, task::Waker};
 
 use super::slot::{Slot, Version};
 use crate::{
-    shard::Counters,
+    shard::{Counters, NEVER},
     sync::Arc,
-    timing_wheel::{Key, TimingWheel},
+    timing_wheel::{Key, Tick, TimingWheel},
 };
 
 /// The slots of the threads that have one in this shard.
-#[derive(Default)]
-pub(in crate::shard) struct Ledger(Vec<Account>);
+pub(in crate::shard) struct Ledger {
+    open: Vec<Account>,
+    /// Slots that are closed. A timer that was put at that very moment may be left in one until the next slots are closed.
+    closed: Vec<Arc<Slot>>,
+    /// The tick by which every slot is emptied and closed. [`NEVER`] while none is open.
+    closes_at: Tick,
+}
 
 struct Account {
     slot: Arc<Slot>,
@@ -19,51 +24,78 @@ struct Account {
     counted: Version,
 }
 
-impl Ledger {
-    /// Returns a slot for a thread that has none here. If the slot was another thread's, a timer may be left in it, whose waker
-    /// is returned too.
-    pub(super) fn open(
-        &mut self,
-        wheel: &mut TimingWheel<Waker>,
-        counters: &mut Counters,
-    ) -> (Arc<Slot>, Option<Waker>) {
-        for account in &mut self.0 {
-            if account.thread_has_gone() {
-                let waker = account.empty(wheel, counters);
-                return (account.slot.clone(), waker);
-            }
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger {
+            open: Vec::new(),
+            closed: Vec::new(),
+            closes_at: NEVER,
         }
-        let slot = Arc::new(Slot::new());
-        self.0.push(Account {
-            slot: slot.clone(),
-            counted: slot.version(),
-        });
-        (slot, None)
+    }
+}
+
+impl Ledger {
+    /// Opens a slot, which is emptied and closed at `closes_at` or earlier.
+    pub(super) fn open(&mut self, slot: Arc<Slot>, closes_at: Tick) {
+        let counted = slot.version();
+        self.open.push(Account { slot, counted });
+        self.closes_at = self.closes_at.min(closes_at);
     }
 
-    /// Empties every slot. The caller drops the wakers with no lock held.
+    #[inline]
+    pub(in crate::shard) fn closes_at(&self) -> Tick {
+        self.closes_at
+    }
+
+    /// Empties every slot, and closes those that have not been used since the last time or, from [`Ledger::closes_at`] on, all of
+    /// them. The caller drops the wakers with no lock held.
     pub(in crate::shard) fn empty(
         &mut self,
+        now: Tick,
         wheel: &mut TimingWheel<Waker>,
         counters: &mut Counters,
         spent: &mut Vec<Waker>,
     ) {
-        self.0.retain_mut(|account| {
-            let closes = account.thread_has_gone();
-            spent.extend(account.empty(wheel, counters));
+        let closes_all = now >= self.closes_at;
+        if closes_all {
+            self.closed.retain_mut(|slot| {
+                // After this, everything that the thread did with the slot is visible.
+                let has_gone = Arc::get_mut(slot).is_some();
+                spent.extend(cancel(slot.empty(), wheel, counters));
+                !has_gone
+            });
+        }
+        let closed = &mut self.closed;
+        self.open.retain_mut(|Account { slot, counted }| {
+            let (kept, version) = slot.look();
+            let closes = closes_all || kept.is_none() && version.taken_since(*counted) == 0;
+            let (version, left) = slot.end_version(closes);
+            let taken = version.taken_since(*counted);
+            *counted = version;
+            counters.registered += taken;
+            counters.cancelled += taken;
+            spent.extend(cancel(left, wheel, counters));
+            if closes {
+                closed.push(slot.clone());
+            }
             !closes
         });
+        if self.open.is_empty() {
+            self.closes_at = NEVER;
+        }
     }
 
     /// Returns the number of timers that are kept for reuse, and of those that were taken but not counted yet.
     pub(in crate::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
         let (mut kept, mut taken) = (Vec::new(), 0);
-        for account in &self.0 {
+        for account in &self.open {
             let (timer, version) = account.slot.look();
             taken += version.taken_since(account.counted);
-            // A timer that was overlooked may have expired meanwhile.
-            kept.extend(timer.filter(|number| wheel.get_mut(&Key::from_number(*number)).is_some()));
+            kept.extend(timer);
         }
+        kept.extend(self.closed.iter().filter_map(|slot| slot.look().0));
+        // A timer that was overlooked may have expired meanwhile.
+        kept.retain(|number| wheel.get_mut(&Key::from_number(*number)).is_some());
         // A timer that is taken meanwhile and put into another thread's slot is seen twice.
         kept.sort_unstable();
         kept.dedup();
@@ -75,12 +107,13 @@ impl Ledger {
 
     /// Adds the numbers of the timers that are kept for reuse.
     pub(in crate::shard) fn kept(&self, kept: &mut Vec<NonZeroU32>) {
-        kept.extend(self.0.iter().filter_map(|account| account.slot.look().0));
+        let open = self.open.iter().map(|account| &account.slot);
+        kept.extend(open.chain(&self.closed).filter_map(|slot| slot.look().0));
     }
 
     /// Returns the number of slots, each of which keeps one timer at most.
     pub(in crate::shard) fn len(&self) -> usize {
-        self.0.len()
+        self.open.len() + self.closed.len()
     }
 }
 
@@ -90,21 +123,9 @@ pub(in crate::shard) struct Stats {
     pub(in crate::shard) taken: u64,
 }
 
-impl Account {
-    /// Returns whether the slot's thread has given it up. After this, everything that the thread did with the slot is visible.
-    fn thread_has_gone(&mut self) -> bool {
-        Arc::get_mut(&mut self.slot).is_some()
-    }
-
-    /// Counts the timers that were taken, and removes the one that was not.
-    fn empty(&mut self, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
-        let (version, left) = self.slot.end_version();
-        let taken = version.taken_since(self.counted);
-        self.counted = version;
-        counters.registered += taken;
-        counters.cancelled += taken;
-        let waker = wheel.remove(left?)?;
-        counters.cancelled += 1;
-        Some(waker)
-    }
+/// Removes a timer that was kept and not taken.
+fn cancel(left: Option<Key>, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
+    let waker = wheel.remove(left?)?;
+    counters.cancelled += 1;
+    Some(waker)
 }

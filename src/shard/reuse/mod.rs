@@ -12,8 +12,10 @@
 //!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
 //!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
 //! 3. A driver that ends, and a shutdown, also take wakers out of the wheel. They end the generation in the same way.
-//! 4. A timer that is not taken leaves the wheel at the next visit, which comes at the timer's deadline at the latest. It leaves earlier if
-//!    its thread registers another timer.
+//! 4. A timer that is not taken leaves the wheel at the next visit, or if its thread registers another timer. A slot is opened by a cancel
+//!    that takes the lock, and then a visit is planned that closes the slot within [`KEPT_FOR`]. So a kept timer holds neither its waker nor
+//!    the arena for longer, and a process that does nothing more is woken once. A visit also closes the slots that have not been used since
+//!    the one before, so that it looks at none of threads that are parked.
 
 mod ledger;
 mod slot;
@@ -26,17 +28,20 @@ use std::{
     task::Waker,
 };
 
-use super::{Generation, State, mode::BUSY};
+use super::{Generation, mode::BUSY};
 use crate::{
     clock::Moment,
     sync::{Arc, AtomicU64, Ordering},
-    timing_wheel::{Key, Nanos, TickDuration},
+    timing_wheel::{Key, Nanos, Tick, TickDuration},
 };
 use slot::{Slot, Version};
 
 pub(super) use {ledger::Ledger, waker_id::WakerId};
 
-/// After this many registrations in other shards, with no use of its slot in between, a thread moves its slot to the other shard.
+/// The longest time that a timer is kept.
+pub(super) const KEPT_FOR: Nanos = Nanos(if cfg!(loom) { 4_000_000 } else { 500_000_000 });
+
+/// After this many cancels in other shards, with no use of its slot in between, a thread opens a slot in the other shard.
 const ELSEWHERE: u32 = 4;
 
 #[cfg(not(all(test, loom)))]
@@ -120,8 +125,7 @@ impl Reuse {
     #[inline]
     pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
         let number = key.into_number();
-        let kept = self.open.load(atomic::Ordering::Relaxed)
-            && candidate.waker != WakerId::UNKNOWN
+        let kept = self.keeps(candidate)
             && self
                 .with_local(|local| {
                     let version = local.slot.version();
@@ -208,52 +212,59 @@ impl Reuse {
         })
     }
 
-    /// Ensures, under the lock, that this thread has an empty slot, unless it uses one in another shard. The caller drops the
-    /// waker with no lock held.
-    #[inline]
-    pub(super) fn make_room(&self, state: &mut State) -> Option<Waker> {
-        let State {
-            ledger,
-            wheel,
-            counters,
-            clock,
-            ..
-        } = state;
-        if !clock.source.is_real() || !self.open.load(atomic::Ordering::Relaxed) {
-            return None;
+    /// Opens a slot for this thread, under the lock, and keeps a cancelled timer in it. Returns the timer's key if it cannot be
+    /// kept. The slot is closed at `closes_at`.
+    pub(super) fn open(
+        &self,
+        ledger: &mut Ledger,
+        key: Key,
+        candidate: &Candidate,
+        closes_at: impl FnOnce() -> Tick,
+    ) -> Result<(), Key> {
+        if !self.keeps(candidate) || !candidate.until.outlasts(self.generation()) {
+            return Err(key);
         }
-        let made = LOCAL.try_with(|local| {
+        let number = key.into_number();
+        let opened = LOCAL.try_with(|local| {
             let mut local = local.borrow_mut();
-            if let Some(local) = &mut *local {
-                if local.shard == self.shard {
-                    let waker = wheel.remove(local.empty()?)?;
-                    counters.cancelled += 1;
-                    return Some(waker);
-                }
-                if local.elsewhere < ELSEWHERE {
+            if let Some(local) = local.as_mut().filter(|local| !local.slot.is_closed()) {
+                if local.shard == self.shard || local.elsewhere < ELSEWHERE {
                     local.elsewhere += 1;
-                    return None;
+                    return false;
                 }
             }
-            let (slot, waker) = ledger.open(wheel, counters);
+            let slot = Arc::new(Slot::new());
+            let version = slot.version();
+            ledger.open(slot.clone(), closes_at());
+            slot.put(number, version);
             *local = Some(Local {
                 shard: self.shard,
-                kept: None,
-                version: slot.version(),
+                kept: Some(number),
+                version,
                 slot,
-                candidate: Candidate {
-                    until: Generation::UNKNOWN,
-                    delay: Nanos::ZERO,
-                    waker: WakerId::UNKNOWN,
-                },
+                candidate: *candidate,
                 elsewhere: 0,
                 counted: 0,
                 counted_from: Moment::of_wheel(Nanos::ZERO),
             });
-            waker
+            true
         });
-        // A thread whose thread-locals are gone needs none.
-        made.ok().flatten()
+        // A thread whose thread-locals are gone keeps none.
+        match opened {
+            Ok(true) => Ok(()),
+            _ => Err(Key::from_number(number)),
+        }
+    }
+
+    fn keeps(&self, candidate: &Candidate) -> bool {
+        self.open.load(atomic::Ordering::Relaxed) && candidate.waker != WakerId::UNKNOWN
+    }
+
+    /// Empties the slot that this thread has in this shard, under the lock, for a timer of another task. Returns the key of the
+    /// timer that was kept.
+    #[inline]
+    pub(super) fn make_room(&self) -> Option<Key> {
+        self.with_local(Local::empty)
     }
 
     /// Calls `using` with the slot of this thread, if it keeps a timer of the same task that, as far as the thread knows, has not
@@ -296,6 +307,6 @@ impl Local {
     fn empty(&mut self) -> Option<Key> {
         self.elsewhere = 0;
         self.kept = None;
-        self.slot.empty(self.slot.version())
+        self.slot.empty()
     }
 }

@@ -5,6 +5,7 @@
 //!    longer be taken after that.
 //! 3. A timer that is put at that very moment may be overlooked. It then stays in the wheel, as if it had not been cancelled yet, until the
 //!    slot is emptied again. It cannot be taken, because the version has changed since its thread read it.
+//! 4. A slot that is closed takes no timer any more. Its thread opens another one when it needs one.
 
 use std::num::NonZeroU32;
 
@@ -21,12 +22,20 @@ pub(super) struct Slot {
     content: AtomicU64,
 }
 
-/// Low half: how many timers have been taken from this slot. High half: how often the slot was emptied.
+/// Low half: how many timers have been taken from this slot. High half: how often the slot was emptied and, in the highest bit,
+/// whether it is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version(u64);
 
 impl Version {
     const EMPTIED: u64 = 1 << 32;
+    /// A slot that is emptied at every cadence gets here by itself after 248 days.
+    const CLOSED: u64 = 1 << 63;
+
+    #[inline]
+    fn is_closed(self) -> bool {
+        self.0 & Self::CLOSED != 0
+    }
 
     #[inline]
     fn taken(self) -> u32 {
@@ -78,15 +87,20 @@ impl Slot {
         (Self::number(content, version), version)
     }
 
-    /// Puts a timer, if the slot is empty.
+    pub(super) fn is_closed(&self) -> bool {
+        self.version().is_closed()
+    }
+
+    /// Puts a timer, if the slot is open and empty.
     #[inline]
     pub(super) fn put(&self, number: NonZeroU32, version: Version) -> bool {
-        let is_empty = self.content.load(Ordering::Acquire) as u32 != version.taken();
-        if is_empty {
-            self.content
-                .store(Self::content(number, version), Ordering::Release);
+        let is_full = self.content.load(Ordering::Acquire) as u32 == version.taken();
+        if is_full || version.is_closed() {
+            return false;
         }
-        is_empty
+        self.content
+            .store(Self::content(number, version), Ordering::Release);
+        true
     }
 
     /// Takes the timer in the slot, unless the version has changed since it was read.
@@ -111,21 +125,26 @@ impl Slot {
         is_there
     }
 
-    /// Increases the version, under the lock, and removes the timer that was in the slot before. Returns the former version.
-    pub(super) fn end_version(&self) -> (Version, Option<Key>) {
+    /// Changes the version, under the lock, and removes the timer that was in the slot before. Returns the former version. A slot
+    /// that is closed takes no timer after this.
+    pub(super) fn end_version(&self, closes: bool) -> (Version, Option<Key>) {
         // The content is read first, because a timer that is put after the version changed can be taken.
         let content = self.content.load(Ordering::Acquire);
         // Without this, loom would not run another thread between the two operations.
         #[cfg(all(test, loom))]
         loom::thread::yield_now();
-        let version = Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel));
+        let former = match closes {
+            true => self.version.fetch_or(Version::CLOSED, Ordering::AcqRel),
+            false => self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel),
+        };
         // While a timer is in the slot, the slot's thread puts no other.
-        (version, self.remove(content, version))
+        (Version(former), self.remove(content, Version(former)))
     }
 
-    /// Removes the timer in the slot. The slot's own thread calls this under the lock.
-    pub(super) fn empty(&self, version: Version) -> Option<Key> {
-        self.remove(self.content.load(Ordering::Acquire), version)
+    /// Removes the timer in a slot whose version stays. The slot's own thread calls this under the lock, and any thread may if the
+    /// slot is closed.
+    pub(super) fn empty(&self) -> Option<Key> {
+        self.remove(self.content.load(Ordering::Acquire), self.version())
     }
 
     #[inline]
@@ -178,12 +197,25 @@ mod tests {
         for _ in 0..3 {
             let version = slot.version();
             assert!(slot.put(number, version));
-            let (before, left) = slot.end_version();
+            let (before, left) = slot.end_version(false);
             assert!(before == version);
             assert_eq!(left.map(Key::into_number), Some(number));
             assert!(!slot.take(version), "the slot has been emptied since");
             assert_eq!(slot.look().0, None);
             assert_eq!(slot.version().taken_since(version), 0);
         }
+    }
+
+    #[test]
+    fn a_slot_that_is_closed_takes_no_timer() {
+        let slot = slot(7, 7);
+        let number = NonZeroU32::new(5).unwrap();
+        let version = slot.version();
+        assert!(slot.put(number, version));
+        let (_, left) = slot.end_version(true);
+        assert_eq!(left.map(Key::into_number), Some(number));
+        assert!(!slot.take(version), "it has been closed since");
+        assert!(!slot.put(number, slot.version()));
+        assert_eq!(slot.version().taken_since(version), 0);
     }
 }

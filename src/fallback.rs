@@ -175,7 +175,7 @@ impl FallbackTimer {
         }
     }
 
-    /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         match self {
             FallbackTimer::Wheel(timer) => timer.settle(),

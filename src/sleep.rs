@@ -368,7 +368,7 @@ impl Sleep {
         self.timer.remove();
     }
 
-    /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         self.timer.settle();
     }

@@ -108,12 +108,11 @@ impl Timer {
         self.shard.instant_of(self.due())
     }
 
-    /// Converts the deadline to wheel time. Starts a driver to do so if there is none.
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         let shard = &*self.shard;
         if let Due::At(deadline) = self.claim.due() {
-            shard.settled(deadline);
-            self.claim.settle(shard);
+            self.claim.settle_at(shard.settled(deadline));
         }
     }
 

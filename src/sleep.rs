@@ -260,7 +260,7 @@ impl Sleep {
     /// assert_eq!(Wheel::new().sleep_until(deadline).deadline(), deadline);
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.timer().deadline()
+        self.timer.ask(Timer::deadline)
     }
 
     /// Returns `true` if the deadline has passed.
@@ -374,8 +374,8 @@ impl Sleep {
     }
 
     #[inline]
-    pub(crate) fn timer(&self) -> &Timer {
-        self.timer.timer()
+    pub(crate) fn timer(&self) -> &FallbackTimer {
+        &self.timer
     }
 
     #[inline]
@@ -386,7 +386,7 @@ impl Sleep {
     /// Returns the deadline.
     #[inline]
     pub(crate) fn due(&self) -> Moment {
-        self.timer().due()
+        self.timer.ask(Timer::due)
     }
 
     /// Reports that the sleep is counted under a label.

@@ -73,16 +73,8 @@ impl Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
-    /// Returns another timer of the same shard and deadline, which is not registered.
-    pub(crate) fn again(&self) -> Timer {
-        Timer {
-            shard: self.shard.clone(),
-            claim: Claim::new(Due::At(self.due())),
-        }
-    }
-
     #[inline]
-    pub(crate) fn shard(&self) -> &Shard {
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
         &self.shard
     }
 

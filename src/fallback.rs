@@ -53,18 +53,31 @@ enum Progress {
 }
 
 impl FallbackTimer {
-    /// Polls the timer, on the wheel or on Tokio's timer. See [`budget::poll`] for `had_budget`.
+    /// Polls the timer, on the wheel or on Tokio's timer.
     #[inline]
-    pub(crate) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.waits(cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_more(had_budget, cx),
+            false => self.poll_more(cx),
         }
     }
 
-    /// Polls the timer, which fails if the wheel refuses it. See [`budget::poll`] for `had_budget`.
-    #[inline]
-    pub(crate) fn try_poll(
+    #[inline(never)]
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.try_poll_more(false, cx);
+        self.without_refusal(polled, false, cx)
+    }
+
+    /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
+    #[inline(never)]
+    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.try_poll_after(had_budget, cx);
+        self.without_refusal(polled, had_budget, cx)
+    }
+
+    /// Polls the timer as [`poll_after`](FallbackTimer::poll_after) does, but fails if the wheel refuses it.
+    #[inline(always)]
+    pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
@@ -81,15 +94,22 @@ impl FallbackTimer {
         matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
     }
 
-    #[inline(never)]
-    fn poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match ready!(self.try_poll_more(had_budget, cx)) {
-            Ok(()) => Poll::Ready(()),
-            Err(_) => self.fall_back(had_budget, cx),
+    /// Goes on with Tokio's timer if the wheel has refused the timer.
+    #[inline(always)]
+    fn without_refusal(
+        &mut self,
+        polled: Poll<Result<(), SleepError>>,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Ready(Err(_)) => self.fall_back(had_budget, cx),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         match self {
             FallbackTimer::Wheel(timer) => match timer.takes_over(cx.waker()) {
@@ -120,7 +140,7 @@ impl FallbackTimer {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.poll_more(had_budget, cx)
+        self.poll_after(had_budget, cx)
     }
 
     /// Calls `ask` with the timer or, if the wheel has refused it, with one of the same deadline.

@@ -343,7 +343,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        resource.poll(|| timer.poll(had_budget, cx))
+        resource.poll(|| timer.poll_after(had_budget, cx))
     }
 
     /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, but fails if the wheel refuses it.
@@ -354,7 +354,7 @@ impl Sleep {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let Sleep { timer, resource } = self;
-        resource.poll(|| timer.try_poll(had_budget, cx))
+        resource.poll(|| timer.try_poll_after(had_budget, cx))
     }
 
     /// Ends the sleep, and keeps its timer for the next timer of the task if possible.
@@ -454,7 +454,8 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_after(false, cx)
+        let Sleep { timer, resource } = &mut *self;
+        resource.poll(|| timer.poll(cx))
     }
 }
 

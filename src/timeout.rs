@@ -301,7 +301,7 @@ wraps_a_future!(TryTimeout, sleep: Sleep, "tickwheel::Wheel::new().try_timeout")
 impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();
@@ -318,7 +318,7 @@ impl<F: Future> Future for Timeout<F> {
 impl<F: Future> Future for TryTimeout<F> {
     type Output = Result<F::Output, TimeoutError>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();

@@ -58,33 +58,37 @@ impl FallbackTimer {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.waits(cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_more(cx),
+            false => self.poll_awake(cx),
         }
     }
 
     #[inline(never)]
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.try_poll_more(false, cx);
-        self.without_refusal(polled, false, cx)
+    fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_locked(false, cx),
+        }
     }
 
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
     #[inline(never)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.try_poll_after(had_budget, cx);
-        self.without_refusal(polled, had_budget, cx)
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_locked(had_budget, cx),
+        }
     }
 
     /// Polls the timer as [`poll_after`](FallbackTimer::poll_after) does, but fails if the wheel refuses it.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits(cx.waker()) {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
             true => Poll::Pending,
-            false => self.try_poll_more(had_budget, cx),
+            false => self.try_poll_locked(had_budget, cx),
         }
     }
 
@@ -94,32 +98,28 @@ impl FallbackTimer {
         matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
     }
 
-    /// Goes on with Tokio's timer if the wheel has refused the timer.
-    #[inline(always)]
-    fn without_refusal(
-        &mut self,
-        polled: Poll<Result<(), SleepError>>,
-        had_budget: bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(())) => Poll::Ready(()),
-            Poll::Ready(Err(_)) => self.fall_back(had_budget, cx),
+    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either.
+    #[inline]
+    fn takes_over(&mut self, waker: &Waker) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.takes_over(waker),
+            FallbackTimer::Tokio(_) => false,
         }
     }
 
-    #[inline(always)]
-    fn try_poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
-        match self {
-            FallbackTimer::Wheel(timer) => match timer.takes_over(cx.waker()) {
-                true => Poll::Pending,
-                false => budget::poll(had_budget, cx, |waker| timer.poll_locked(waker)),
-            },
-            FallbackTimer::Tokio(timer) => {
-                budget::poll(had_budget, cx, |waker| own(timer).poll(waker)).map(Ok)
-            }
+    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(self.try_poll_locked(had_budget, cx)) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => self.fall_back(had_budget, cx),
         }
+    }
+
+    #[inline(never)]
+    fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        budget::poll(had_budget, cx, |waker| match self {
+            FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
+            FallbackTimer::Tokio(timer) => own(timer).poll(waker).map(Ok),
+        })
     }
 
     /// Goes on with Tokio's timer, for the instant at which the refused timer would have been due.
@@ -140,7 +140,7 @@ impl FallbackTimer {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.poll_after(had_budget, cx)
+        self.poll_locked(had_budget, cx)
     }
 
     /// Calls `ask` with the timer or, if the wheel has refused it, with one of the same deadline.

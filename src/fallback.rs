@@ -1,10 +1,12 @@
 //! `FallbackTimer`: a timer of the wheel, which goes on as a timer of Tokio's if the wheel refuses it.
 
 use std::{
+    fmt,
     future::Future,
     mem,
     panic::catch_unwind,
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
@@ -28,16 +30,17 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum FallbackTimer {
     Wheel(Timer),
-    Tokio(Box<TokioTimer>),
+    /// Never shared. The drop of an `Arc` is one call, so the compiler inlines the drop of a timer on the wheel, which a `Box` would
+    /// make a tenth dearer.
+    Tokio(Arc<TokioTimer>),
 }
 
 // The rare fallback costs no byte of a timer on the wheel.
 const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
 
-#[derive(Debug)]
 pub(crate) struct TokioTimer {
-    /// A timer that is never polled, and knows the shard and the deadline.
-    refused: Timer,
+    shard: Arc<Shard>,
+    deadline: Moment,
     progress: Progress,
 }
 
@@ -50,25 +53,42 @@ enum Progress {
 }
 
 impl FallbackTimer {
-    /// Polls the timer, on the wheel or on Tokio's timer. See [`budget::poll`] for `had_budget`.
+    /// Polls the timer, on the wheel or on Tokio's timer.
     #[inline]
-    pub(crate) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.waits(cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_more(had_budget, cx),
+            false => self.poll_awake(cx),
         }
     }
 
-    /// Polls the timer, which fails if the wheel refuses it. See [`budget::poll`] for `had_budget`.
-    #[inline]
-    pub(crate) fn try_poll(
+    #[inline(never)]
+    fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_locked(false, cx),
+        }
+    }
+
+    /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
+    #[inline(never)]
+    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_locked(had_budget, cx),
+        }
+    }
+
+    /// Polls the timer as [`poll_after`](FallbackTimer::poll_after) does, but fails if the wheel refuses it.
+    #[inline(never)]
+    pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits(cx.waker()) {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
             true => Poll::Pending,
-            false => self.try_poll_more(had_budget, cx),
+            false => self.try_poll_locked(had_budget, cx),
         }
     }
 
@@ -78,33 +98,41 @@ impl FallbackTimer {
         matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
     }
 
-    #[inline(never)]
-    fn poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match ready!(self.try_poll_more(had_budget, cx)) {
+    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either.
+    #[inline]
+    fn takes_over(&mut self, waker: &Waker) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.takes_over(waker),
+            FallbackTimer::Tokio(_) => false,
+        }
+    }
+
+    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(self.try_poll_locked(had_budget, cx)) {
             Ok(()) => Poll::Ready(()),
             Err(_) => self.fall_back(had_budget, cx),
         }
     }
 
-    #[inline]
-    fn try_poll_more(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
-        match self {
-            FallbackTimer::Wheel(timer) => match timer.takes_over(cx.waker()) {
-                true => Poll::Pending,
-                false => budget::poll(had_budget, cx, |waker| timer.poll_locked(waker)),
-            },
-            FallbackTimer::Tokio(timer) => budget::poll(had_budget, cx, |waker| timer.poll(waker)).map(Ok),
-        }
+    #[inline(never)]
+    fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        budget::poll(had_budget, cx, |waker| match self {
+            FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
+            FallbackTimer::Tokio(timer) => own(timer).poll(waker).map(Ok),
+        })
     }
 
     /// Goes on with Tokio's timer, for the instant at which the refused timer would have been due.
     #[cold]
     fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let refused = self.timer();
+        let FallbackTimer::Wheel(refused) = self else {
+            return Poll::Ready(());
+        };
         let tokio_sleep = tokio_sleep(refused.refused_until());
         let is_available = tokio_sleep.is_some();
-        *self = FallbackTimer::Tokio(Box::new(TokioTimer {
-            refused: refused.again(),
+        *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
+            shard: refused.shard().clone(),
+            deadline: refused.due(),
             progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
         }));
         if !is_available {
@@ -112,21 +140,24 @@ impl FallbackTimer {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.poll_more(had_budget, cx)
+        self.poll_locked(had_budget, cx)
     }
 
-    /// Returns the timer that knows the shard and the deadline.
+    /// Calls `ask` with the timer or, if the wheel has refused it, with one of the same deadline.
     #[inline]
-    pub(crate) fn timer(&self) -> &Timer {
+    pub(crate) fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
         match self {
-            FallbackTimer::Wheel(timer) => timer,
-            FallbackTimer::Tokio(timer) => &timer.refused,
+            FallbackTimer::Wheel(timer) => ask(timer),
+            FallbackTimer::Tokio(timer) => timer.ask(ask),
         }
     }
 
     #[inline]
     pub(crate) fn shard(&self) -> &Shard {
-        self.timer().shard()
+        match self {
+            FallbackTimer::Wheel(timer) => timer.shard(),
+            FallbackTimer::Tokio(timer) => &timer.shard,
+        }
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
@@ -162,24 +193,27 @@ impl FallbackTimer {
         let FallbackTimer::Tokio(timer) = self else {
             return;
         };
-        let TokioTimer { refused, progress } = &mut **timer;
-        reset(refused, deadline);
-        match progress {
-            Progress::Waiting(tokio_sleep) => tokio_sleep.as_mut().reset(refused.refused_until()),
+        let timer = own(timer);
+        timer.deadline = deadline;
+        match &mut timer.progress {
+            Progress::Waiting(tokio_sleep) => {
+                let timer = Timer::at(&timer.shard, deadline);
+                tokio_sleep.as_mut().reset(timer.refused_until());
+            }
             Progress::Due => {}
             Progress::Elapsed => {
-                let mut anew = refused.again();
+                let mut anew = Timer::at(&timer.shard, deadline);
                 reset(&mut anew, deadline);
                 *self = FallbackTimer::Wheel(anew);
             }
         }
     }
 
-    /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         match self {
             FallbackTimer::Wheel(timer) => timer.settle(),
-            FallbackTimer::Tokio(timer) => timer.refused.settle(),
+            FallbackTimer::Tokio(timer) => own(timer).deadline = timer.shard.settled(timer.deadline),
         }
     }
 
@@ -199,7 +233,19 @@ impl FallbackTimer {
     }
 }
 
+impl fmt::Debug for TokioTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.progress.fmt(f)
+    }
+}
+
 impl TokioTimer {
+    #[cold]
+    #[inline(never)]
+    fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
+        ask(&Timer::at(&self.shard, self.deadline))
+    }
+
     #[cold]
     #[inline(never)]
     fn poll(&mut self, waker: &Waker) -> Poll<()> {
@@ -211,6 +257,10 @@ impl TokioTimer {
         self.progress = Progress::Elapsed;
         Poll::Ready(())
     }
+}
+
+fn own(timer: &mut Arc<TokioTimer>) -> &mut TokioTimer {
+    Arc::get_mut(timer).expect("a fallback is never shared")
 }
 
 /// Creates a sleep on Tokio's own timer. Returns `None` in another executor and in a runtime without timers.

@@ -185,7 +185,7 @@ impl Future for IdleTimer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.push_back();
-        self.sleep.poll_after(false, cx)
+        Pin::new(&mut self.sleep).poll(cx)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::poll_fn,
+    future::{Future, poll_fn},
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -187,7 +187,7 @@ impl Interval {
     /// # }
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        ready!(self.sleep.poll_after(false, cx));
+        ready!(Pin::new(&mut self.sleep).poll(cx));
         Poll::Ready(self.take_tick())
     }
 

@@ -260,7 +260,7 @@ impl Sleep {
     /// assert_eq!(Wheel::new().sleep_until(deadline).deadline(), deadline);
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.timer().deadline()
+        self.timer.ask(Timer::deadline)
     }
 
     /// Returns `true` if the deadline has passed.
@@ -343,7 +343,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        resource.poll(|| timer.poll(had_budget, cx))
+        resource.poll(|| timer.poll_after(had_budget, cx))
     }
 
     /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, but fails if the wheel refuses it.
@@ -354,7 +354,7 @@ impl Sleep {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let Sleep { timer, resource } = self;
-        resource.poll(|| timer.try_poll(had_budget, cx))
+        resource.poll(|| timer.try_poll_after(had_budget, cx))
     }
 
     /// Ends the sleep, and keeps its timer for the next timer of the task if possible.
@@ -368,14 +368,14 @@ impl Sleep {
         self.timer.remove();
     }
 
-    /// Converts the deadline to wheel time, unless that is done. Starts a driver to do so if there is none.
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         self.timer.settle();
     }
 
     #[inline]
-    pub(crate) fn timer(&self) -> &Timer {
-        self.timer.timer()
+    pub(crate) fn timer(&self) -> &FallbackTimer {
+        &self.timer
     }
 
     #[inline]
@@ -386,7 +386,7 @@ impl Sleep {
     /// Returns the deadline.
     #[inline]
     pub(crate) fn due(&self) -> Moment {
-        self.timer().due()
+        self.timer.ask(Timer::due)
     }
 
     /// Reports that the sleep is counted under a label.
@@ -454,7 +454,8 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_after(false, cx)
+        let Sleep { timer, resource } = &mut *self;
+        resource.poll(|| timer.poll(cx))
     }
 }
 

@@ -63,7 +63,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self.limit(duration), future)
+        Timeout::new(self.limit(duration, "Wheel::timeout"), future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -100,7 +100,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self.limit_at(deadline), future)
+        Timeout::new(self.limit_at(deadline, "Wheel::timeout_at"), future)
     }
 
     /// Requires `future` to complete before `duration` has elapsed, or fails if the wheel refuses to wait.
@@ -138,7 +138,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        TryTimeout::new(self.limit(duration), future)
+        TryTimeout::new(self.limit(duration, "Wheel::try_timeout"), future)
     }
 
     /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
@@ -174,25 +174,22 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        TryTimeout::new(self.limit_at(deadline), future)
+        TryTimeout::new(self.limit_at(deadline, "Wheel::try_timeout_at"), future)
     }
 
-    /// Creates the timer of a timeout. Whoever wraps a future does so where the future is, because a large one is dear to move.
+    /// Creates the timer of a timeout, for the function `source`. The future is wrapped by that function, because a large future
+    /// is dear to move.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn limit(&self, duration: Duration) -> Sleep {
-        Sleep::counting(self.shard(), duration, Resource::new("Timeout", "Wheel::timeout"))
+    pub(crate) fn limit(&self, duration: Duration, source: &'static str) -> Sleep {
+        Sleep::counting(self.shard(), duration, Resource::new("Timeout", source))
     }
 
-    /// Creates the timer of a timeout that has a deadline.
+    /// Creates the timer of a timeout that has a deadline, for the function `source`.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn limit_at(&self, deadline: Instant) -> Sleep {
-        Sleep::until(
-            self.shard(),
-            deadline,
-            Resource::new("Timeout", "Wheel::timeout_at"),
-        )
+    pub(crate) fn limit_at(&self, deadline: Instant, source: &'static str) -> Sleep {
+        Sleep::until(self.shard(), deadline, Resource::new("Timeout", source))
     }
 }
 
@@ -304,7 +301,7 @@ wraps_a_future!(TryTimeout, sleep: Sleep, "tickwheel::Wheel::new().try_timeout")
 impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();
@@ -321,7 +318,7 @@ impl<F: Future> Future for Timeout<F> {
 impl<F: Future> Future for TryTimeout<F> {
     type Output = Result<F::Output, TimeoutError>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();

@@ -130,7 +130,10 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        LabelledTimeout::new(self.label(self.wheel.limit(duration)), future)
+        LabelledTimeout::new(
+            self.label(self.wheel.limit(duration, "Labelled::timeout")),
+            future,
+        )
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
@@ -166,7 +169,10 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        LabelledTimeout::new(self.label(self.wheel.limit_at(deadline)), future)
+        LabelledTimeout::new(
+            self.label(self.wheel.limit_at(deadline, "Labelled::timeout_at")),
+            future,
+        )
     }
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
@@ -208,7 +214,10 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        TryLabelledTimeout::new(self.label(self.wheel.limit(duration)), future)
+        TryLabelledTimeout::new(
+            self.label(self.wheel.limit(duration, "Labelled::try_timeout")),
+            future,
+        )
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
@@ -247,7 +256,10 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        TryLabelledTimeout::new(self.label(self.wheel.limit_at(deadline)), future)
+        TryLabelledTimeout::new(
+            self.label(self.wheel.limit_at(deadline, "Labelled::try_timeout_at")),
+            future,
+        )
     }
 
     pub(crate) fn wheel(&self) -> &Wheel {

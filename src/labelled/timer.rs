@@ -10,6 +10,7 @@ use crate::{
     driver::Shared,
     error::SleepError,
     labels::{Count, Label},
+    shard::Timer,
     sleep::Sleep,
 };
 
@@ -39,7 +40,7 @@ impl LabelledTimer {
     #[inline]
     pub(super) fn new(sleep: Sleep, label: Label) -> LabelledTimer {
         LabelledTimer {
-            total: sleep.timer().delay(),
+            total: sleep.timer().ask(Timer::delay),
             sleep,
             label,
             progress: Progress::New,
@@ -71,7 +72,7 @@ impl LabelledTimer {
     #[inline(always)]
     pub(super) fn complete(&mut self) {
         // A fresh timer is registered, so its beginning has been counted and its end has not.
-        if self.sleep.timer().is_fresh() {
+        if self.sleep.timer().ask(Timer::is_fresh) {
             self.end(Count::completed(9));
         } else {
             self.complete_slowly();
@@ -86,7 +87,7 @@ impl LabelledTimer {
             Progress::Begun => self.end(
                 self.sleep
                     .timer()
-                    .tenths_left(self.total)
+                    .ask(|timer| timer.tenths_left(self.total))
                     .map_or(Count::REFUSED, Count::completed),
             ),
             Progress::Ended => {}
@@ -127,7 +128,7 @@ impl LabelledTimer {
             self.progress = Progress::Begun;
             self.count(Count::BEGUN);
             if self.total == Nanos::ZERO {
-                self.total = self.sleep.timer().until_deadline();
+                self.total = self.sleep.timer().ask(Timer::until_deadline);
             }
         }
     }

@@ -118,8 +118,14 @@ impl Claim {
     #[inline]
     pub(super) fn settle(&mut self, shard: &Shard) {
         if let Due::At(deadline) = self.due() {
-            self.word = shard.to_wheel(deadline).word();
+            self.settle_at(shard.to_wheel(deadline));
         }
+    }
+
+    /// Stores the deadline on another axis.
+    #[inline]
+    pub(super) fn settle_at(&mut self, deadline: Moment) {
+        self.word = deadline.word();
     }
 
     /// Returns whether the deadline is independent of the next driver's clock.

@@ -60,7 +60,6 @@ pub(super) fn contended(tick: Tick) {
 }
 
 /// A future's reference to its shard.
-#[derive(Clone)]
 pub(crate) struct ShardRef(Option<Arc<Shard>>);
 
 impl ShardRef {
@@ -127,11 +126,11 @@ impl Drop for ShardRef {
 }
 
 impl Deref for ShardRef {
-    type Target = Shard;
+    type Target = Arc<Shard>;
 
     #[inline]
-    fn deref(&self) -> &Shard {
-        self.0.as_deref().expect("a reference lasts until it is dropped")
+    fn deref(&self) -> &Arc<Shard> {
+        self.0.as_ref().expect("a reference lasts until it is dropped")
     }
 }
 

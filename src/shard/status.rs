@@ -203,11 +203,14 @@ impl Shard {
         self.shift().map_or(moment, |shift| shift.to_wheel(moment))
     }
 
-    /// Converts a moment to wheel time. If there is no driver, this starts one; if none can be started, the moment is returned
+    /// Converts a moment to the axis on which moments are compared. This is wheel time, for which a driver is started if there is
+    /// none, or after a shutdown, which ends wheel time, that of the clock. If no driver can be started, the moment is returned
     /// unchanged.
     pub(crate) fn settled(&self, moment: Moment) -> Moment {
-        if !moment.is_wheel_time() && self.status() == Status::Driverless {
-            let _ = self.driver.clone().start();
+        match self.status() {
+            Status::Shutdown => return Moment::of(self.instant_of(moment)),
+            Status::Driverless if !moment.is_wheel_time() => drop(self.driver.clone().start()),
+            _ => {}
         }
         self.to_wheel(moment)
     }

@@ -73,16 +73,8 @@ impl Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
-    /// Returns another timer of the same shard and deadline, which is not registered.
-    pub(crate) fn again(&self) -> Timer {
-        Timer {
-            shard: self.shard.clone(),
-            claim: Claim::new(Due::At(self.due())),
-        }
-    }
-
     #[inline]
-    pub(crate) fn shard(&self) -> &Shard {
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
         &self.shard
     }
 
@@ -108,12 +100,11 @@ impl Timer {
         self.shard.instant_of(self.due())
     }
 
-    /// Converts the deadline to wheel time. Starts a driver to do so if there is none.
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         let shard = &*self.shard;
         if let Due::At(deadline) = self.claim.due() {
-            shard.settled(deadline);
-            self.claim.settle(shard);
+            self.claim.settle_at(shard.settled(deadline));
         }
     }
 

@@ -49,7 +49,10 @@ where
     F: IntoFuture,
 {
     let _caller = Caller::here();
-    Timeout::new(current::with_wheel(|wheel| wheel.limit(duration)), future)
+    Timeout::new(
+        current::with_wheel(|wheel| wheel.limit(duration, "Wheel::timeout")),
+        future,
+    )
 }
 
 /// Requires `future` to complete before `deadline`, on the wheel of the current runtime.
@@ -88,5 +91,8 @@ where
     F: IntoFuture,
 {
     let _caller = Caller::here();
-    Timeout::new(current::with_wheel(|wheel| wheel.limit_at(deadline)), future)
+    Timeout::new(
+        current::with_wheel(|wheel| wheel.limit_at(deadline, "Wheel::timeout_at")),
+        future,
+    )
 }

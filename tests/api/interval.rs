@@ -455,6 +455,21 @@ async fn as_a_stream_it_yields_the_instants_of_its_ticks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_shutdown_it_skips_what_it_missed_as_before() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut interval = wheel.interval(SECOND);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    interval.tick().await;
+    interval.tick().await;
+    wheel.shutdown();
+    advance(ms(2_500)).await;
+    assert_eq!(interval.tick().await, start + SECOND * 2);
+    assert_eq!(interval.tick().await, start + SECOND * 4);
+    assert_due(start, SECOND * 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn as_a_stream_it_ends_when_the_wheel_shuts_down() {
     let wheel = Wheel::new();
     let mut waiting = task::spawn(wheel.interval(SECOND));

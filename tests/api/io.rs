@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{DAY, TICK, assert_due, ms, paused_runtime, settle};
+use support::{DAY, TICK, advance, assert_due, full_wheel, ms, paused_runtime, settle};
 
 /// A peer, and a stream of 16 bytes' room that is wrapped.
 fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
@@ -575,36 +575,31 @@ async fn a_timeout_that_overflows_the_clock_comes_after_30_years() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wheel_that_refuses_fails_what_would_have_to_wait() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
+async fn on_a_wheel_that_refuses_it_times_out_by_tokios_timer() {
+    let (wheel, occupant) = full_wheel();
     let (mut peer, mut stream) = pipe(&wheel);
     stream.set_read_timeout(Some(ms(500)));
     peer.write_all(b"xy").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'x');
     assert_eq!(stream.read_u8().await.unwrap(), b'y');
-    let refusal = |error: io::Error| {
-        assert_eq!(error.kind(), io::ErrorKind::Other);
-        error
-            .into_inner()
-            .unwrap()
-            .downcast_ref::<TimeoutError>()
-            .copied()
-    };
-    let error = stream.read_u8().await.unwrap_err();
-    assert_eq!(refusal(error), Some(TimeoutError::AtCapacity { limit: 1 }));
+    assert_eq!(wheel.metrics().rejected, 0);
+    assert_times_out_after(ms(500), stream.read_u8()).await;
+    assert_eq!(wheel.metrics().rejected, 1);
 
     drop(occupant);
     assert_times_out_after(ms(500), stream.read_u8()).await;
+    assert_eq!(wheel.metrics().rejected, 1);
 
+    let start = Instant::now();
     let reading = pin!(stream.read_u8());
     let mut reading = tokio_test::task::spawn(reading);
     assert!(reading.poll().is_pending());
-    drop(wheel.shutdown());
+    advance(ms(200)).await;
+    assert_eq!(wheel.shutdown().timers, 1);
     assert!(reading.is_woken());
-    let error = reading.await.unwrap_err();
-    assert_eq!(refusal(error), Some(TimeoutError::Shutdown));
+    assert_timed_out(reading.await);
+    assert_due(start, ms(500));
+    assert_times_out_after(ms(500), stream.read_u8()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -171,7 +171,7 @@ async fn a_series_counts_one_registration_for_every_wait() {
 #[tokio::test(start_paused = true)]
 async fn rejected_ones_were_never_registered() {
     let wheel = Wheel::builder().max_pending(2).build().unwrap();
-    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
+    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.try_sleep(SECOND))).collect();
     let admitted = sleeps
         .iter_mut()
         .map(|sleep| usize::from(sleep.poll().is_pending()))

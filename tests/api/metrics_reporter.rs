@@ -159,7 +159,7 @@ async fn refusals_and_a_shutdown_are_reported() {
     let mut reporter = wheel.metrics_reporter();
     wheel
         .labelled("l")
-        .timeout(SECOND, pending::<()>())
+        .try_timeout(SECOND, pending::<()>())
         .await
         .unwrap_err();
     wheel.shutdown();

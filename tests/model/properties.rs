@@ -196,10 +196,7 @@ enum Outcome {
 impl Timer {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         match self {
-            Timer::WheelSleep(sleep) => Pin::new(sleep).poll(cx).map(|elapsed| {
-                elapsed;
-                Outcome::Elapsed
-            }),
+            Timer::WheelSleep(sleep) => Pin::new(sleep).poll(cx).map(|()| Outcome::Elapsed),
             Timer::WheelTimeout(timeout) => Pin::new(timeout).poll(cx).map(|outcome| match outcome {
                 Ok(()) => Outcome::Completed,
                 Err(_) => Outcome::Elapsed,

@@ -94,8 +94,7 @@ impl World {
                         activity.touch();
                         Instant::now() + span
                     };
-                    let (touched, silence) = tokio::join!(toucher, idle);
-                    silence;
+                    let (touched, ()) = tokio::join!(toucher, idle);
                     // A jump may have passed the deadline before the touch came.
                     self.ends(touched.min(Instant::now()), "an idle timer");
                 }

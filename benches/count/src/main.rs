@@ -17,6 +17,7 @@ use std::{
 
 use count::{
     polled::{Once, poll_once, poll_ready, poll_sleep, repeat},
+    queue,
     server::{Server, Traffic},
     timers::{self, Timers},
 };
@@ -32,7 +33,7 @@ const DURATION: Duration = Duration::from_secs(600);
 const QUIET: u64 = 50;
 
 const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|unequal|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|reset-back|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+    ready|timeout|unequal|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|reset-back|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads|delay-queue-idle|delay-queue-insert|delay-queue-reset TIMES";
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -44,6 +45,12 @@ fn main() {
     let serving = work.starts_with("server");
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
+        if let Some(work) = work.strip_prefix("delay-queue-") {
+            return match peer.as_str() {
+                "tickwheel" => queue::tickwheel(work, times).await,
+                _ => queue::tokio(work, times).await,
+            };
+        }
         match (peer.as_str(), serving) {
             ("none", true) => serve(timers::Nothing, &work, times).await,
             ("tokio", true) => serve(timers::Tokio, &work, times).await,

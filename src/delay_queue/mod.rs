@@ -30,13 +30,16 @@ use waiter::Waiter;
 /// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
 /// sessions and schedulers.
 ///
-/// Inserting, removing and resetting are O(1), take no lock, and allocate only as the queue grows. However many values it holds,
-/// the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
+/// Inserting, removing and resetting are O(1), or O(log n) for an overdue value, take no lock, and allocate only as the queue grows.
+/// However many values it holds, the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on
+/// Tokio's own timer.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
-/// delay. No deadline panics: a duration that overflows the clock is taken as 30 years, and an instant more than 511 years after
-/// the creation of the queue as that far away.
+/// delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
+///
+/// No deadline panics. A duration that overflows the clock is taken as 30 years, and an instant more than 511 years after the creation of
+/// the queue as that far away.
 ///
 /// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
 ///

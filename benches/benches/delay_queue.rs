@@ -1,4 +1,5 @@
-//! What does a `DelayQueue` cost beside tokio-util's: insert and remove, reset, insert to expiry, from a thousand values to a million?
+//! What does a `DelayQueue` cost beside tokio-util's: insert and remove, reset, insert to expiry, from a thousand values to a million? And a queue
+//! that is far behind?
 
 use std::{
     hint::black_box,
@@ -15,6 +16,9 @@ use tokio::runtime::{Builder, Runtime};
 
 const SIZES: [usize; 3] = [1_000, 30_000, 1_000_000];
 
+/// A round of work on a queue of so many values. Returns the time spent.
+type Run = fn(&Runtime, usize) -> Duration;
+
 /// The two queues have the same names, and no trait in common.
 trait Queue: Default {
     type Key: Copy;
@@ -23,6 +27,8 @@ trait Queue: Default {
     fn remove(&mut self, key: &Self::Key) -> u64;
     fn reset(&mut self, key: &Self::Key, delay: Duration);
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>>;
+    /// Takes the next value, which is due, and inserts it again, due so much later than it was.
+    fn follow_up(&mut self, cx: &mut Context<'_>, later: Duration) -> bool;
 }
 
 macro_rules! queue {
@@ -49,6 +55,16 @@ macro_rules! queue {
             fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
                 self.poll_expired(cx)
                     .map(|expired| Some(expired?.into_inner()))
+            }
+
+            #[inline]
+            fn follow_up(&mut self, cx: &mut Context<'_>, later: Duration) -> bool {
+                let Poll::Ready(Some(expired)) = self.poll_expired(cx) else {
+                    return false;
+                };
+                let due = expired.deadline() + later;
+                self.insert_at(expired.into_inner(), due);
+                true
             }
         }
     };
@@ -153,6 +169,25 @@ fn insert_to_expiry<Q: Queue>(runtime: &Runtime, values: usize) -> Duration {
     }))
 }
 
+/// So many overdue jobs, in no order, each of which schedules a follow-up that is overdue too, five times.
+fn overdue<Q: Queue>(runtime: &Runtime, jobs: usize) -> Duration {
+    const LATER: Duration = Duration::from_millis(10);
+    runtime.block_on(tokio::task::unconstrained(async {
+        let mut random = Rng::with_seed(7);
+        let mut queue = Q::default();
+        for job in 0..jobs as u64 {
+            queue.insert(job, Duration::from_micros(random.u64(1_000..11_000)));
+        }
+        tokio::time::sleep(LATER * 7).await;
+        let mut cx = Context::from_waker(Waker::noop());
+        let start = Instant::now();
+        for _ in 0..5 * jobs {
+            assert!(queue.follow_up(&mut cx, LATER));
+        }
+        start.elapsed()
+    }))
+}
+
 fn measure<Q: Queue>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -187,28 +222,35 @@ fn delay_queue(c: &mut Criterion) {
     each("queue-replace", Held::replace, Held::replace);
     each("queue-reset", Held::reset, Held::reset);
 
-    let mut group = c.benchmark_group("queue-insert-to-expiry");
-    group.sample_size(10);
-    for size in SIZES {
-        for (name, run) in [
-            (
-                "tickwheel",
-                insert_to_expiry::<Ours> as fn(&Runtime, usize) -> Duration,
-            ),
-            ("tokio-util", insert_to_expiry::<Theirs>),
-        ] {
-            group.bench_function(BenchmarkId::new(name, size), |b| {
-                // Of one value.
-                b.iter_custom(|times| {
-                    let spent: Duration = (0..times.div_ceil(size as u64))
-                        .map(|_| run(&runtime, size))
-                        .sum();
-                    let values = times.div_ceil(size as u64) * size as u64;
-                    spent.mul_f64(times as f64 / values as f64)
+    let mut whole = |name: &str, runs: [Run; 2], sizes: &[usize], taken_each: usize| {
+        let mut group = c.benchmark_group(name);
+        group.sample_size(10);
+        for &size in sizes {
+            for (name, run) in ["tickwheel", "tokio-util"].into_iter().zip(runs) {
+                group.bench_function(BenchmarkId::new(name, size), |b| {
+                    // Of one value.
+                    b.iter_custom(|times| {
+                        let taken = (size * taken_each) as u64;
+                        let rounds = times.div_ceil(taken);
+                        let spent: Duration = (0..rounds).map(|_| run(&runtime, size)).sum();
+                        spent.mul_f64(times as f64 / (rounds * taken) as f64)
+                    });
                 });
-            });
+            }
         }
-    }
+    };
+    whole(
+        "queue-insert-to-expiry",
+        [insert_to_expiry::<Ours>, insert_to_expiry::<Theirs>],
+        &SIZES,
+        1,
+    );
+    whole(
+        "queue-overdue",
+        [overdue::<Ours>, overdue::<Theirs>],
+        &[20_000],
+        5,
+    );
 }
 
 criterion_group!(benches, delay_queue);

@@ -51,19 +51,19 @@ struct Next {
 }
 
 impl<T> Agenda<T> {
-    /// Creates an empty agenda at tick 0.
-    pub(crate) fn new() -> Agenda<T> {
+    /// Creates an empty agenda at tick `now`.
+    pub(crate) fn new(now: Tick) -> Agenda<T> {
         let level = |level| Level::try_new(level, 1 << BITS, level as u32 * BITS);
         let levels = (0..(u64::BITS / BITS) as usize).map(level);
         let mut agenda = Agenda {
-            now: Tick::ZERO,
+            now,
             entries: Slab::new(),
             overdue: BTreeMap::new(),
             levels: levels
                 .collect::<Result<_, _>>()
                 .expect("memory for a few buckets"),
         };
-        agenda.move_to(Tick::ZERO);
+        agenda.move_to(now);
         agenda
     }
 

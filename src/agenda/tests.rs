@@ -8,8 +8,14 @@ enum Op {
     Move(usize, u64),
     Take(usize),
     /// Inserts as many values in no order, all overdue or all far enough ahead to share a bucket.
-    Crowd { values: u64, ahead: bool },
-    TakeDue { to: u64, times: usize },
+    Crowd {
+        values: u64,
+        ahead: bool,
+    },
+    TakeDue {
+        to: u64,
+        times: usize,
+    },
     Compact,
     Clear,
 }
@@ -49,7 +55,7 @@ impl Model {
 proptest! {
     #[test]
     fn agrees_with_a_sorted_list(ops in proptest::collection::vec(op(), 1..80)) {
-        let mut agenda = Agenda::new();
+        let mut agenda = Agenda::new(Tick::ZERO);
         let mut model = Model::default();
         let mut values = 0;
         // Deadlines lie on both sides of it.
@@ -129,7 +135,7 @@ proptest! {
 
 #[test]
 fn values_that_were_overdue_when_they_came_are_taken_in_order_of_deadline() {
-    let mut agenda = Agenda::new();
+    let mut agenda = Agenda::new(Tick::ZERO);
     assert_eq!(agenda.take_due(Tick(100)), None);
     for deadline in [7, 3, 9, 3] {
         agenda.insert(Tick(deadline), ());
@@ -141,7 +147,7 @@ fn values_that_were_overdue_when_they_came_are_taken_in_order_of_deadline() {
 /// The same deadline is inserted as many times as the ring is long, into a bucket too long to be sorted at once.
 #[test]
 fn values_of_one_deadline_come_in_order_of_insertion_across_cascades() {
-    let mut agenda = Agenda::new();
+    let mut agenda = Agenda::new(Tick::ZERO);
     let deadline = Tick(70_000);
     for now in 0..300 {
         assert_eq!(agenda.take_due(Tick(now * 233)), None);

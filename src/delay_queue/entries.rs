@@ -7,15 +7,15 @@ use tokio::time::Instant;
 use super::{Expired, Key, key::Sequence};
 use crate::agenda::{Agenda, First, Nanos, Tick};
 
-/// The tick from which all others are counted. Every instant within 292 years of it, before or after, has a tick of its own, and an instant
-/// beyond that is taken as the nearest of these.
-const ORIGIN: Tick = Tick(1 << 63);
+/// The tick from which all others are counted. Every instant from 73 years before it to 511 years after it has a tick of its own, and an
+/// instant beyond them is taken as the nearest.
+pub(super) const ORIGIN: Tick = Tick(1 << 61);
 
 /// The entries. A tick is a nanosecond here, so no deadline is rounded, and the agenda stores each deadline as its tick.
 pub(super) struct Entries<T> {
     agenda: Agenda<Entry<T>>,
-    /// The instant of [`ORIGIN`].
-    origin: Option<Instant>,
+    /// The instant of [`ORIGIN`], when the queue was created.
+    origin: Instant,
     sequence: Sequence,
     /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
     moved: HashMap<NonZeroU64, u32>,
@@ -29,8 +29,8 @@ struct Entry<T> {
 impl<T> Entries<T> {
     pub(super) fn new() -> Entries<T> {
         Entries {
-            agenda: Agenda::new(),
-            origin: None,
+            agenda: Agenda::new(ORIGIN),
+            origin: Instant::now(),
             sequence: Sequence::new(),
             moved: HashMap::new(),
         }
@@ -59,32 +59,21 @@ impl<T> Entries<T> {
 
     /// Returns the tick of an instant.
     #[inline]
-    pub(super) fn tick_of(&mut self, instant: Instant) -> Tick {
-        let origin = self.origin();
-        match instant.checked_duration_since(origin) {
+    pub(super) fn tick_of(&self, instant: Instant) -> Tick {
+        match instant.checked_duration_since(self.origin) {
             Some(after) => Tick(ORIGIN.0.saturating_add(Nanos::passed(after).0)),
-            None => Tick(ORIGIN.0.saturating_sub(Nanos::passed(origin - instant).0)),
+            None => Tick(ORIGIN.0.saturating_sub(Nanos::passed(self.origin - instant).0)),
         }
-    }
-
-    #[inline]
-    fn origin(&mut self) -> Instant {
-        match self.origin {
-            Some(origin) => origin,
-            None => self.begin(),
-        }
-    }
-
-    /// Makes now the origin of ticks. The agenda is advanced to [`ORIGIN`] before anything is put into it.
-    #[cold]
-    fn begin(&mut self) -> Instant {
-        self.agenda.take_due(ORIGIN);
-        *self.origin.insert(Instant::now())
     }
 
     /// Returns the instant of a tick.
-    pub(super) fn instant_of(&mut self, tick: Tick) -> Instant {
-        instant_of(tick, self.origin())
+    #[inline]
+    pub(super) fn instant_of(&self, tick: Tick) -> Instant {
+        let instant = match tick.0.checked_sub(ORIGIN.0) {
+            Some(after) => self.origin.checked_add(Duration::from_nanos(after)),
+            None => self.origin.checked_sub(Duration::from_nanos(ORIGIN.0 - tick.0)),
+        };
+        instant.unwrap_or(self.origin)
     }
 
     #[inline]
@@ -113,7 +102,7 @@ impl<T> Entries<T> {
     /// Returns the deadline of the entry in a cell.
     pub(super) fn deadline(&self, cell: u32) -> Option<Instant> {
         let (tick, _) = self.agenda.get(cell)?;
-        Some(instant_of(tick, self.origin?))
+        Some(self.instant_of(tick))
     }
 
     /// Sets another deadline for the entry in a cell, and returns the old one.
@@ -128,25 +117,25 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn remove(&mut self, cell: u32) -> Option<(Tick, Expired<T>)> {
         let (tick, entry) = self.agenda.remove(cell)?;
-        Some((tick, self.make_expired(tick, entry)?))
+        Some((tick, self.make_expired(tick, entry)))
     }
 
     /// Removes and returns the first entry that is due by `now`.
     #[inline]
     pub(super) fn take_due(&mut self, now: Tick) -> Option<Expired<T>> {
         let (tick, entry) = self.agenda.take_due(now)?;
-        self.make_expired(tick, entry)
+        Some(self.make_expired(tick, entry))
     }
 
     #[inline]
-    fn make_expired(&mut self, tick: Tick, Entry { sequence, value }: Entry<T>) -> Option<Expired<T>> {
+    fn make_expired(&mut self, tick: Tick, Entry { sequence, value }: Entry<T>) -> Expired<T> {
         if !self.moved.is_empty() {
             self.moved.remove(&sequence);
         }
-        let deadline = instant_of(tick, self.origin?);
+        let deadline = self.instant_of(tick);
         // The entry has been removed, so no cell would be right.
         let key = Key { sequence, cell: 0 };
-        Some(Expired { value, key, deadline })
+        Expired { value, key, deadline }
     }
 
     /// Returns the key of the entry that is due first.
@@ -181,11 +170,9 @@ impl<T> Entries<T> {
     }
 }
 
-/// Returns the instant of a tick counted from `origin`.
-fn instant_of(tick: Tick, origin: Instant) -> Instant {
-    let instant = match tick.0.checked_sub(ORIGIN.0) {
-        Some(after) => origin.checked_add(Duration::from_nanos(after)),
-        None => origin.checked_sub(Duration::from_nanos(ORIGIN.0 - tick.0)),
-    };
-    instant.unwrap_or(origin)
+/// Rounds a tick up to a whole number of milliseconds after [`ORIGIN`], as tokio-util's queue does. What came before is due at once.
+pub(super) fn whole_milliseconds(tick: Tick) -> Tick {
+    const MILLISECOND: u64 = 1_000_000;
+    let after = tick.0.saturating_sub(ORIGIN.0).div_ceil(MILLISECOND) * MILLISECOND;
+    Tick(ORIGIN.0.saturating_add(after))
 }

@@ -19,7 +19,7 @@ use crate::{agenda::Tick, clock::saturating_add, wheel::Wheel};
 pub use expired::Expired;
 pub use key::Key;
 
-use entries::Entries;
+use entries::{Entries, ORIGIN};
 use timer::QueueTimer;
 use waiter::Waiter;
 
@@ -30,13 +30,16 @@ use waiter::Waiter;
 /// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
 /// sessions and schedulers.
 ///
-/// Inserting, removing and resetting are O(1), take no lock, and allocate only as the queue grows. However many values it holds,
-/// the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
+/// Inserting, removing and resetting are O(1), or O(log n) for an overdue value, take no lock, and allocate only as the queue grows.
+/// However many values it holds, the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on
+/// Tokio's own timer.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
-/// delay. No deadline panics: a duration that overflows the clock is taken as 30 years, and an instant more than 292 years from the first use
-/// of the queue as the nearest within that span.
+/// delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
+///
+/// No deadline panics. A duration that overflows the clock is taken as 30 years, and an instant more than 511 years after the creation of
+/// the queue as that far away.
 ///
 /// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
 ///
@@ -123,7 +126,7 @@ impl<T> DelayQueue<T> {
     pub fn new() -> DelayQueue<T> {
         DelayQueue {
             entries: Entries::new(),
-            reached: Tick::ZERO,
+            reached: ORIGIN,
             wheel: None,
             timer: QueueTimer::default(),
             planned: false,
@@ -278,8 +281,8 @@ impl<T> DelayQueue<T> {
         self.planned = false;
     }
 
-    /// Updates the timer after an entry was set to be due at `tick`. Wakes the waiting task if this entry is the first, or was so
-    /// until now.
+    /// Wakes the waiting task, whose poll sets the timer anew, if the entry that was set to be due at `tick` is the first or was so until
+    /// now.
     #[inline]
     fn deadline_was_set(&mut self, tick: Tick, was_first: bool) {
         if !self.waiter.is_waiting() {
@@ -295,11 +298,8 @@ impl<T> DelayQueue<T> {
                 tick <= first
             }),
         };
-        if is_first {
-            self.first_by = Some(tick);
-            self.timer.bring_forward(tick, || self.entries.instant_of(tick));
-        }
         if is_first || was_first {
+            self.planned = false;
             self.waiter.wake();
         }
     }

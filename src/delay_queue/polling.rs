@@ -8,8 +8,8 @@ use std::{
 use futures_core::Stream;
 use tokio::{task::coop, time::Instant};
 
-use super::{DelayQueue, Expired};
-use crate::wheel::Wheel;
+use super::{DelayQueue, Expired, entries::whole_milliseconds};
+use crate::{clock, wheel::Wheel};
 
 impl<T> DelayQueue<T> {
     /// Polls for the next value that is due, and returns `None` if the queue is empty.
@@ -43,6 +43,7 @@ impl<T> DelayQueue<T> {
             if !self.planned {
                 if let Some(expired) = self.entries.take_due(self.reached) {
                     budget.made_progress();
+                    self.first_has_gone();
                     self.waiter.stop_waiting(cx);
                     return Poll::Ready(Some(expired));
                 }
@@ -60,30 +61,31 @@ impl<T> DelayQueue<T> {
                 return Poll::Pending;
             };
             // The timer's tick counts even if the clock here shows less, because the timer may use another clock.
-            let now = self.entries.tick_of(Instant::now());
-            self.reached = self.reached.max(tick).max(now);
+            self.reached = self.reached.max(tick);
             self.first_has_gone();
         }
     }
 
-    /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for, because the first entry is due or the
-    /// queue is empty.
+    /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for, because the first entry is due.
     fn plan(&mut self) -> bool {
         let Some(first) = self.entries.first() else {
-            self.timer.unset();
             return false;
         };
         if self.timer.tick() != Some(first.at_least) {
-            // An entry that is due needs no timer.
-            let now = self.entries.tick_of(Instant::now());
-            if first.at_least <= now {
-                self.timer.unset();
+            let mut now = None;
+            let is_real = clock::is_real(|| *now.insert(Instant::now()));
+            let now = now.map_or(self.reached, |now| self.entries.tick_of(now));
+            if is_real && first.at_least <= now {
                 self.reached = self.reached.max(now);
                 return false;
             }
-            let instant = self.entries.instant_of(first.at_least);
+            let until = match is_real {
+                true => first.at_least,
+                false => whole_milliseconds(first.at_least),
+            };
             let wheel = self.wheel.get_or_insert_with(Wheel::current);
-            self.timer.set(wheel, first.at_least, instant);
+            let instant = self.entries.instant_of(until);
+            self.timer.set(wheel, first.at_least, until, instant, is_real);
         }
         self.planned = true;
         self.first_by = Some(first.at_most);

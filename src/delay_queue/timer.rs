@@ -3,24 +3,25 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::time::{self, Instant};
 
-use crate::{agenda::Tick, clock, fallback::tokio_sleep, sleep::Sleep, wheel::Wheel};
+use crate::{agenda::Tick, fallback::tokio_sleep, sleep::Sleep, wheel::Wheel};
 
 /// The timer of a queue, which is set for a tick or not set.
 ///
-/// It is a sleep on the wheel that falls back on Tokio's timer if the wheel is full or has been shut down. Under a test's clock,
-/// one of Tokio's timers runs beside it, and the first of the two to fire counts. A test that sleeps until the very same instant
-/// therefore finds the queue woken, whichever timer it sleeps on.
+/// It is a sleep on the wheel that falls back on Tokio's timer if the wheel is full or has been shut down. On a test's clock, one of Tokio's
+/// timers runs beside it and decides, so that a test which polls before the wheel's driver has run finds what is due on Tokio's timer.
 #[derive(Debug, Default)]
 pub(super) struct QueueTimer(Option<Set>);
 
 #[derive(Debug)]
 struct Set {
     tick: Tick,
+    /// The tick that has been reached once the timer fires, which is later than `tick` if that was rounded up.
+    until: Tick,
     sleep: Sleep,
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
@@ -34,29 +35,18 @@ impl QueueTimer {
 
     /// Sets the timer with a new sleep. The old sleep is not moved, because a sleep that is moved to a later deadline still wakes
     /// at the old one.
-    pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, instant: Instant) {
+    pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, until: Tick, instant: Instant, is_real: bool) {
         // The old place in the wheel is given back before a new one is taken.
         self.unset();
         self.0 = Some(Set {
             tick,
+            until,
             sleep: wheel.sleep_until(instant),
-            tokio_sleep: match clock::is_real(Instant::now) {
+            tokio_sleep: match is_real {
                 true => None,
                 false => tokio_sleep(instant),
             },
         });
-    }
-
-    /// Moves the timer to an earlier tick, if it is set for a later one.
-    pub(super) fn bring_forward(&mut self, tick: Tick, instant: impl FnOnce() -> Instant) {
-        if let Some(set) = self.0.as_mut().filter(|set| tick < set.tick) {
-            let instant = instant();
-            set.tick = tick;
-            set.sleep.reset(instant);
-            if let Some(sleep) = &mut set.tokio_sleep {
-                sleep.as_mut().reset(instant);
-            }
-        }
     }
 
     pub(super) fn unset(&mut self) {
@@ -65,18 +55,19 @@ impl QueueTimer {
         }
     }
 
-    /// Polls the timer. When the timer fires, this returns the tick for which it was set and unsets it.
+    /// Polls the timer. When the timer fires, this unsets it and returns the tick that has been reached.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
         let Some(set) = &mut self.0 else {
             return Poll::Pending;
         };
         let on_wheel = Pin::new(&mut set.sleep).poll(cx);
-        let beside = set.tokio_sleep.as_mut();
-        if on_wheel.is_pending() && beside.is_none_or(|sleep| sleep.as_mut().poll(cx).is_pending()) {
-            return Poll::Pending;
-        }
-        let tick = set.tick;
+        let fired = match &mut set.tokio_sleep {
+            Some(sleep) => sleep.as_mut().poll(cx),
+            None => on_wheel,
+        };
+        let until = set.until;
+        ready!(fired);
         self.unset();
-        Poll::Ready(tick)
+        Poll::Ready(until)
     }
 }

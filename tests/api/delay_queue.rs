@@ -348,10 +348,15 @@ async fn there_is_no_horizon() {
     assert_eq!(queue.deadline(&kube), now + 3 * YEAR);
 
     let most = queue.insert("overflow", Duration::MAX);
-    let far: Vec<_> = [292, 293, 1_000, 200_000_000]
+    assert_eq!(queue.deadline(&most), now + 30 * YEAR);
+    let far: Vec<_> = [292, 293, 500]
         .map(|years| (queue.insert("far", years * YEAR), now + years * YEAR))
         .to_vec();
-    assert!(queue.deadline(&most) > now + 29 * YEAR);
+    for years in [1_000, 200_000_000] {
+        let beyond = queue.insert("beyond", years * YEAR);
+        assert!(queue.deadline(&beyond) > now + 500 * YEAR);
+        queue.remove(&beyond);
+    }
     queue.compact();
     for (key, deadline) in &far {
         assert_eq!(queue.deadline(key), *deadline);
@@ -970,28 +975,105 @@ fn no_wake_up_is_missed_where_a_queue_is_shared() {
     });
 }
 
-/// `pause` stops the clock between two milliseconds, where Tokio's timer rounds up. Whoever sleeps on the wheel until the very instant of a
-/// value finds the queue woken, and then it has the value too.
+/// Eight of these are more than the 219 years that the wheel's own time can tell apart.
 #[test]
-fn a_queue_on_a_clock_that_was_stopped_gives_a_value_at_its_instant() {
-    real_runtime().block_on(async {
-        for _ in 0..20 {
-            std::thread::sleep(Duration::from_micros(130));
-            tokio::time::pause();
-            let deadline = Instant::now() + ms(10);
-            let mut queue = task::spawn(DelayQueue::new());
-            queue.insert_at("a", deadline);
-            assert_pending!(poll(&mut queue));
-            tickwheel::time::sleep_until(deadline).await;
-            if queue.is_woken() {
-                assert_next(&mut queue, "a");
-            } else {
-                assert_eq!(queue.next().await.map(Expired::into_inner), Some("a"));
+fn years_of_a_paused_clock_pass_one_deadline_at_a_time() {
+    let passed = within(60 * SECOND, || {
+        paused_runtime().block_on(async {
+            let mut queue = DelayQueue::on(&Wheel::new());
+            let start = Instant::now();
+            for years in (1..=10).map(|times| 30 * times) {
+                let key = queue.insert(years, Duration::MAX);
+                assert_eq!(queue.deadline(&key), start + years * YEAR);
+                assert_eq!(queue.next().await.map(Expired::into_inner), Some(years));
+                assert!(Instant::now() < start + years * YEAR + TICK);
             }
-            assert!(Instant::now() < deadline + TICK + ms(2));
-            tokio::time::resume();
-        }
+            Instant::now() - start
+        })
     });
+    assert_eq!(passed, 300 * YEAR);
+}
+
+/// Each job that is taken late schedules a follow-up before the last of those that wait. With a list that is sorted at each take, this
+/// takes hours.
+#[tokio::test(start_paused = true)]
+async fn an_overdue_queue_may_be_filled_in_any_order() {
+    const JOBS: u64 = 20_000;
+    let mut queue = DelayQueue::on(&Wheel::new());
+    let start = Instant::now();
+    for job in 0..JOBS {
+        queue.insert_at(job, start + ms(job * 7919 % JOBS));
+    }
+    advance(DAY).await;
+    let mut last = start;
+    for _ in 0..5 * JOBS {
+        let job = queue.next().await.unwrap();
+        assert!(last <= job.deadline());
+        last = job.deadline();
+        queue.insert_at(job.into_inner(), last + SECOND);
+        let (first, earlier) = (queue.peek(), queue.insert_at(0, last - ms(1)));
+        assert_eq!(queue.peek(), Some(earlier));
+        queue.reset_at(&earlier, last + DAY);
+        queue.remove(&earlier);
+        assert_eq!(queue.peek(), first);
+    }
+    assert_eq!(queue.expired(&mut Vec::new(), usize::MAX) as u64, JOBS);
+}
+
+/// Waits for all values of a queue, with pauses of its own between them, and says when each came.
+macro_rules! log_of {
+    ($queue:expr, $start:expr, $script:expr) => {{
+        let (mut queue, start, script): (_, Instant, Vec<(i64, u64, bool)>) = ($queue, $start, $script);
+        let mut log = Vec::new();
+        for (number, &(due, pause, drain)) in script.iter().enumerate() {
+            let shift = Duration::from_micros(due.unsigned_abs());
+            match due {
+                0 => queue.insert(number, Duration::ZERO),
+                1.. if due % 2 == 0 => queue.insert(number, shift),
+                1.. => queue.insert_at(number, Instant::now() + shift),
+                _ => queue.insert_at(number, Instant::now() - shift),
+            };
+            tokio::time::sleep(Duration::from_micros(pause)).await;
+            while drain {
+                let Some(expired) = queue.next().await else {
+                    break;
+                };
+                log.push((expired.into_inner(), Instant::now() - start));
+            }
+        }
+        while let Some(expired) = queue.next().await {
+            log.push((expired.into_inner(), Instant::now() - start));
+        }
+        log.sort();
+        log
+    }};
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Beside tokio-util's queue, which shares each instant: on a clock that is stopped in mid-millisecond and moved by fractions.
+    #[test]
+    fn values_come_at_the_instants_of_tokio_utils(
+        paused in 0..3_000_u64,
+        advanced in 0..3_000_u64,
+        script in proptest::collection::vec((-3_000..9_000_i64, 0..3_000_u64, any::<bool>()), 1..20),
+    ) {
+        let logs = real_runtime().block_on(async {
+            std::thread::sleep(Duration::from_micros(paused));
+            tokio::time::pause();
+            advance(Duration::from_micros(advanced)).await;
+            let start = Instant::now();
+            let wheel = Wheel::new();
+            let (ours, theirs) = (DelayQueue::on(&wheel), tokio_util::time::DelayQueue::new());
+            let script = (script.clone(), script);
+            tokio::join!(
+                async { log_of!(ours, start, script.0) },
+                async { log_of!(theirs, start, script.1) },
+            )
+        });
+        prop_assert_eq!(logs.0, logs.1);
+    }
 }
 
 /// More than any machine gives, and more than keys can name.

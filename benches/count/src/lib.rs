@@ -2,5 +2,6 @@
 
 pub mod fired;
 pub mod polled;
+pub mod queue;
 pub mod server;
 pub mod timers;

@@ -21,6 +21,7 @@ use std::{
 use count::{
     fired::{Fires, With, fire},
     polled::{Large, Once, poll_once, poll_ready, poll_sleep, repeat},
+    queue,
     server::{Server, Traffic},
     timers::{self, Timers},
 };
@@ -47,6 +48,12 @@ fn main() {
     let runtime = runtime(name.ends_with("-threads"));
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
+        if let Some(work) = name.strip_prefix("delay-queue-") {
+            return match peer.as_str() {
+                "tickwheel" => queue::tickwheel(work, times).await,
+                _ => queue::tokio(work, times).await,
+            };
+        }
         let name = name.trim_end_matches("-threads");
         let current = name.contains("current-");
         let (label, work) = match name.strip_prefix("labelled") {

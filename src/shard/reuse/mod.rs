@@ -29,7 +29,7 @@ use std::{
 use super::{Generation, State, mode::BUSY};
 use crate::{
     clock::Moment,
-    sync::{Arc, AtomicU64, Ordering},
+    sync::{self, Arc, AtomicU64, Ordering},
     timing_wheel::{Key, Nanos, TickDuration},
 };
 use slot::{Slot, Version};
@@ -39,13 +39,8 @@ pub(super) use {ledger::Ledger, waker_id::WakerId};
 /// After this many registrations in other shards, with no use of its slot in between, a thread moves its slot to the other shard.
 const ELSEWHERE: u32 = 4;
 
-#[cfg(not(all(test, loom)))]
-thread_local! {
+sync::thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
-}
-#[cfg(all(test, loom))]
-loom::thread_local! {
-    static LOCAL: RefCell<Option<Local>> = RefCell::new(None);
 }
 
 /// The part of the reuse protocol that a shard has outside its lock.

@@ -9,7 +9,7 @@
 use std::num::NonZeroU32;
 
 use crate::{
-    sync::{AtomicU64, Ordering, planted},
+    sync::{AtomicU64, Ordering, explore, planted},
     timing_wheel::Key,
 };
 
@@ -116,8 +116,7 @@ impl Slot {
         // The content is read first, because a timer that is put after the version changed can be taken.
         let content = self.content.load(Ordering::Acquire);
         // Without this, loom would not run another thread between the two operations.
-        #[cfg(all(test, loom))]
-        loom::thread::yield_now();
+        explore();
         let version = Version(self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel));
         // While a timer is in the slot, the slot's thread puts no other.
         (version, self.remove(content, version))

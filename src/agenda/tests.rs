@@ -8,8 +8,14 @@ enum Op {
     Move(usize, u64),
     Take(usize),
     /// Inserts as many values in no order, all overdue or all far enough ahead to share a bucket.
-    Crowd { values: u64, ahead: bool },
-    TakeDue { to: u64, times: usize },
+    Crowd {
+        values: u64,
+        ahead: bool,
+    },
+    TakeDue {
+        to: u64,
+        times: usize,
+    },
     Compact,
     Clear,
 }

@@ -4,16 +4,15 @@ use std::{
     future::Future,
     io,
     net::UdpSocket,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Instant,
 };
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 
-use crate::{sleep::TrySleep, wheel::Wheel};
+use crate::{sleep::Sleep, wheel::Wheel};
 
 /// A `quinn::Runtime` whose timers are on a wheel, while sockets and tasks are left to another runtime.
 ///
@@ -29,10 +28,9 @@ use crate::{sleep::TrySleep, wheel::Wheel};
 ///
 /// # When the wheel refuses
 ///
-/// If the wheel is full or has been shut down, a timer waits on the other runtime's timer: no connection hangs, and none is cut
-/// off early. If that runtime has no timer either, such as `quinn::TokioRuntime` on a Tokio runtime that was built without one,
-/// the timer ends at its second poll. The connection then checks its deadlines again and again, and yields to other tasks in
-/// between.
+/// If the wheel is full or has been shut down, a timer waits on Tokio's own timer, as any [`Sleep`](crate::Sleep): no connection hangs,
+/// and none is cut off early. Where there is no such timer, such as on a Tokio runtime that was built without one, the timer ends at
+/// its second poll. The connection then checks its deadlines again and again, and yields to other tasks in between.
 ///
 /// # Examples
 ///
@@ -81,11 +79,7 @@ impl WheelRuntime {
 impl Runtime for WheelRuntime {
     /// Creates a timer on the wheel. Its first poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
     fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
-        Box::pin(WheelTimer {
-            sleep: self.wheel.try_sleep_until(deadline.into()),
-            fallback: Fallback::Unused,
-            runtime: self.runtime.clone(),
-        })
+        Box::pin(self.wheel.sleep_until(deadline.into()))
     }
 
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
@@ -102,50 +96,12 @@ impl Runtime for WheelRuntime {
     }
 }
 
-#[derive(Debug)]
-struct WheelTimer {
-    sleep: TrySleep,
-    fallback: Fallback,
-    runtime: Arc<dyn Runtime>,
-}
-
-/// The timer that replaces one that the wheel has refused.
-#[derive(Debug)]
-enum Fallback {
-    /// The wheel has not refused the timer.
-    Unused,
-    /// The wheel has refused the timer, and this timer of the other runtime replaces it.
-    Runtime(Pin<Box<dyn AsyncTimer>>),
-    /// The wheel has refused the timer, and the other runtime has no timer.
-    Unavailable,
-}
-
-impl AsyncTimer for WheelTimer {
-    fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
-        // By the next poll, the wheel may have room again.
-        self.fallback = Fallback::Unused;
-        self.sleep.reset(deadline.into());
+impl AsyncTimer for Sleep {
+    fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().reset(deadline.into());
     }
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Fallback::Unused = self.fallback {
-            if ready!(Pin::new(&mut self.sleep).poll(cx)).is_ok() {
-                return Poll::Ready(());
-            }
-            let deadline = self.sleep.deadline().into_std();
-            // Tokio reports a runtime without timers only by a panic.
-            match catch_unwind(AssertUnwindSafe(|| self.runtime.new_timer(deadline))) {
-                Ok(timer) => self.fallback = Fallback::Runtime(timer),
-                Err(_) => {
-                    self.fallback = Fallback::Unavailable;
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
-        }
-        match &mut self.fallback {
-            Fallback::Runtime(timer) => timer.as_mut().poll(cx),
-            Fallback::Unused | Fallback::Unavailable => Poll::Ready(()),
-        }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Future::poll(self, cx)
     }
 }

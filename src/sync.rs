@@ -1,32 +1,23 @@
-//! Lock and atomics of the wheel: those of the standard library, or loom's when the protocol is model-checked.
-//!
-//! Loom's are only for the tests in `loom/`, and no dependency of this crate. Users who pass `--cfg loom` for the models of their own
-//! crates get the standard library's.
+//! Lock and atomics of the wheel. Model checking puts `loom/src/sync.rs` in the place of this file, with loom's.
 
-#[cfg(all(test, loom))]
-pub(crate) use loom::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-};
-#[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+pub(crate) use std::{
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread_local,
 };
 
 use std::sync::{PoisonError, TryLockError};
 
+/// Whether the protocol is being model-checked.
+pub(crate) const MODELLED: bool = false;
+
+/// Lets a model run another thread here.
+#[inline(always)]
+pub(crate) const fn explore() {}
+
 /// Returns whether the fault of this name is planted, for the model check to find. CONTRIBUTING.md lists the faults.
-#[cfg(all(test, loom))]
-pub(crate) fn planted(fault: &str) -> bool {
-    use std::{env, sync::LazyLock};
-
-    static PLANTED: LazyLock<Option<String>> = LazyLock::new(|| env::var("TICKWHEEL_PLANT").ok());
-    PLANTED.as_deref() == Some(fault)
-}
-
-/// Outside loom, no fault is planted.
-#[cfg(not(all(test, loom)))]
 #[inline(always)]
 pub(crate) const fn planted(_: &str) -> bool {
     false

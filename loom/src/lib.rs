@@ -15,7 +15,6 @@ mod driver {
 mod error;
 #[path = "../../src/shard/mod.rs"]
 mod shard;
-#[path = "../../src/sync.rs"]
 mod sync;
 #[path = "../../src/timing_wheel/mod.rs"]
 mod timing_wheel;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::Shard;
-use crate::timing_wheel::Tick;
+use crate::{sync::MODELLED, timing_wheel::Tick};
 
 /// A thread that has found its shard's lock taken this many times moves to another shard.
 const CONTENTIONS: u32 = 8;
@@ -111,7 +111,7 @@ impl ShardRef {
 #[inline]
 fn cache(reference: Option<Arc<Shard>>) {
     // Under loom, a shard must not outlive its model.
-    if cfg!(all(test, loom)) {
+    if MODELLED {
         return;
     }
     // The former reference is dropped here, when the cell is no longer borrowed.

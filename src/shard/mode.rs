@@ -1,14 +1,14 @@
 //! `Mode`: a state machine for when a shard ticks and when it dozes. It knows neither the wheel nor the clock.
 
-use crate::timing_wheel::Tick;
+use crate::{sync::MODELLED, timing_wheel::Tick};
 
 /// A ticking shard dozes after this many cadences in a row with fewer than [`BUSY`] registrations.
-const QUIET_CADENCES: u32 = if cfg!(all(test, loom)) { 1 } else { 4 };
+const QUIET_CADENCES: u32 = if MODELLED { 1 } else { 4 };
 
 /// A shard ticks after this many registrations in one cadence, whose clock readings then cost as much as a visit of the driver. A
 /// visit costs more if the runtime has to be woken for it, and less if the runtime is busy. docs/tuning.md describes the
 /// measurement.
-pub(super) const BUSY: u32 = if cfg!(all(test, loom)) { 1 } else { 128 };
+pub(super) const BUSY: u32 = if MODELLED { 1 } else { 128 };
 
 /// How a shard is driven, which decides how timers are registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{Mode, Shard, State};
 use crate::{
     clock::{Moment, Shift, Source},
-    sync::{Ordering, lock},
+    sync::{MODELLED, Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
 
@@ -132,7 +132,7 @@ impl Shard {
     fn read(&self, status: Status) -> Instant {
         match status {
             // Under loom, the model has a time of its own.
-            _ if cfg!(all(test, loom)) => self.driver.now(),
+            _ if MODELLED => self.driver.now(),
             Status::Driven(Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
@@ -164,7 +164,7 @@ impl Shard {
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
         self.stamped(|status| match status {
-            Status::Driven(Source::Pausable) if cfg!(not(all(test, loom))) => Instant::now(),
+            Status::Driven(Source::Pausable) if !MODELLED => Instant::now(),
             _ => self.read(status),
         })
     }

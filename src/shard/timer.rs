@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::{self, Moment},
     error::SleepError,
-    sync::lock,
+    sync::{MODELLED, lock},
     timing_wheel::Nanos,
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct Timer {
     pub(super) claim: Claim,
 }
 
-const _: () = assert!(mem::size_of::<Timer>() <= 40 || cfg!(all(test, loom)));
+const _: () = assert!(mem::size_of::<Timer>() <= 40 || MODELLED);
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

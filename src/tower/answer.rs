@@ -22,6 +22,14 @@ pub trait Answer<Late, Response, E> {
 
     /// Converts an error of the inner service.
     fn pass(error: E) -> Self::Error;
+
+    /// Converts the outcome of a limited response.
+    fn answer(&self, outcome: Result<Result<Response, E>, Late>) -> Result<Response, Self::Error> {
+        match outcome {
+            Ok(outcome) => outcome.map_err(Self::pass),
+            Err(late) => self.late(late),
+        }
+    }
 }
 
 impl<Late: Into<BoxError>, Response, E: Into<BoxError>> Answer<Late, Response, E> for Fail {

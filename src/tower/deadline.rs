@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -214,12 +214,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, A::Error>> {
         let this = self.project();
         let outcome = match this.within.as_pin_mut() {
-            Some(within) => ready!(within.poll(cx)),
-            None => Err(Elapsed::new()),
+            Some(within) => within.poll(cx),
+            None => Poll::Ready(Err(Elapsed::new())),
         };
-        Poll::Ready(match outcome {
-            Ok(outcome) => outcome.map_err(A::pass),
-            Err(elapsed) => this.answer.late(elapsed),
-        })
+        outcome.map(|outcome| this.answer.answer(outcome))
     }
 }

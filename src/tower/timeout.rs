@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -301,9 +301,6 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        Poll::Ready(match ready!(this.response.poll(cx)) {
-            Ok(outcome) => outcome.map_err(A::pass),
-            Err(error) => this.answer.late(error),
-        })
+        this.response.poll(cx).map(|outcome| this.answer.answer(outcome))
     }
 }

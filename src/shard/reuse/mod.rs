@@ -31,7 +31,7 @@ use std::{
 use super::{Generation, mode::BUSY};
 use crate::{
     clock::Moment,
-    sync::{Arc, AtomicU64, Ordering},
+    sync::{self, Arc, AtomicU64, Ordering},
     timing_wheel::{Key, Nanos, Tick, TickDuration},
 };
 use slot::{Slot, Version};
@@ -44,13 +44,8 @@ pub(super) const KEPT_FOR: Nanos = Nanos(if cfg!(loom) { 4_000_000 } else { 500_
 /// After this many cancels in other shards, with no use of its slot in between, a thread opens a slot in the other shard.
 const ELSEWHERE: u32 = 4;
 
-#[cfg(not(all(test, loom)))]
-thread_local! {
+sync::thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
-}
-#[cfg(all(test, loom))]
-loom::thread_local! {
-    static LOCAL: RefCell<Option<Local>> = RefCell::new(None);
 }
 
 /// The part of the reuse protocol that a shard has outside its lock.

@@ -10,7 +10,7 @@
 use std::num::NonZeroU32;
 
 use crate::{
-    sync::{AtomicU64, Ordering, planted},
+    sync::{AtomicU64, Ordering, explore, planted},
     timing_wheel::Key,
 };
 
@@ -131,8 +131,7 @@ impl Slot {
         // The content is read first, because a timer that is put after the version changed can be taken.
         let content = self.content.load(Ordering::Acquire);
         // Without this, loom would not run another thread between the two operations.
-        #[cfg(all(test, loom))]
-        loom::thread::yield_now();
+        explore();
         let former = match closes {
             true => self.version.fetch_or(Version::CLOSED, Ordering::AcqRel),
             false => self.version.fetch_add(Version::EMPTIED, Ordering::AcqRel),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
+    task,
     time::Instant,
 };
 
@@ -73,6 +74,17 @@ impl Clock {
         self.shift.to_wheel(Moment::of(instant)).wheel_time()
     }
 
+    /// Returns the first tick at which a timer for `deadline` may expire.
+    ///
+    /// Where moments end, the clock stands still and would never reach a tick that begins later. A timer for a deadline beyond
+    /// that expires there.
+    #[inline]
+    pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
+        let last = self.shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
+        let last = last.saturating_sub(self.tick.nanos());
+        self.tick.deadline_tick(deadline.min(last))
+    }
+
     /// Returns the instant to set Tokio's timer to, so that the driver runs at `tick`. Auto-advance moves a test's clock by whole
     /// milliseconds, so the driver would run up to one millisecond late. On a test's clock it therefore runs up to one
     /// millisecond early, and checks again.
@@ -88,6 +100,20 @@ impl Clock {
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
         let begin = Moment::of_wheel(self.tick.start_of(tick));
         self.shift.instant(begin)
+    }
+}
+
+/// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
+pub(crate) fn is_within_reach() -> bool {
+    !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// Reads the clock of the current runtime or, if that is out of reach, the machine's.
+pub(crate) fn now() -> Instant {
+    // Inside a task, Tokio's thread-locals are there. Asking costs less than a clone of the runtime's handle.
+    match task::try_id().is_some() || is_within_reach() {
+        true => Instant::now(),
+        false => std::time::Instant::now().into(),
     }
 }
 

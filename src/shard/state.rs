@@ -51,7 +51,7 @@ impl State {
     /// Returns the first tick at which a timer for `deadline` may expire.
     pub(super) fn tick_of(&self, deadline: Moment) -> Tick {
         let deadline = self.clock.shift.to_wheel(deadline);
-        self.clock.tick.deadline_tick(deadline.wheel_time())
+        self.clock.deadline_tick(deadline.wheel_time())
     }
 
     /// Returns the last generation in which an entry for `tick` is certainly pending.

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{Moment, Shift, Source},
+    clock::{self, Moment, Shift, Source},
     sync::{Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
@@ -136,7 +136,7 @@ impl Shard {
             Status::Driven(Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
-                let reading = Instant::now();
+                let reading = clock::now();
                 match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
                     false => self.driver.now(),
@@ -157,7 +157,7 @@ impl Shard {
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
         self.stamped(|status| match status {
-            Status::Driven(Source::Pausable) if cfg!(not(loom)) => Instant::now(),
+            Status::Driven(Source::Pausable) if cfg!(not(loom)) => clock::now(),
             _ => self.read(status),
         })
     }

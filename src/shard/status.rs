@@ -125,18 +125,18 @@ impl Shard {
     /// another clock. In these cases a reading is used as it is only if it is the machine's.
     #[inline]
     pub(crate) fn read_clock(&self) -> Instant {
-        self.read(self.status())
+        self.read(self.status(), clock::now)
     }
 
     #[inline]
-    fn read(&self, status: Status) -> Instant {
+    fn read(&self, status: Status, read_here: impl Fn() -> Instant) -> Instant {
         match status {
             // Under loom, the model has a time of its own.
             _ if cfg!(loom) => self.driver.now(),
             Status::Driven(Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
-                let reading = clock::now();
+                let reading = read_here();
                 match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
                     false => self.driver.now(),
@@ -149,7 +149,7 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.stamped(|status| self.read(status))
+        self.stamped(|status| self.read(status, Instant::now))
     }
 
     /// Returns the current moment by one reading of the clock. Where the driver's clock can be paused but is not known to be,
@@ -158,7 +158,7 @@ impl Shard {
     pub(crate) fn glance(&self) -> Moment {
         self.stamped(|status| match status {
             Status::Driven(Source::Pausable) if cfg!(not(loom)) => clock::now(),
-            _ => self.read(status),
+            _ => self.read(status, clock::now),
         })
     }
 

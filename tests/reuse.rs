@@ -10,7 +10,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Barrier, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -21,7 +21,7 @@ use tickwheel::{Sleep, Timeout, TimeoutError, Wheel, time::error::Elapsed};
 
 use support::{
     DAY, SECOND, alive_tasks, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker,
-    make_tick, ms, real_runtime, register_for,
+    make_tick, ms, real_runtime, register_for, threaded_runtime,
 };
 
 type Waiting = Timeout<Pending<()>>;
@@ -551,5 +551,73 @@ fn a_timer_kept_for_reuse_keeps_no_driver() {
             assert!(Instant::now() < given_up, "the driver never ends");
             tokio::time::sleep(ms(10)).await;
         }
+    });
+}
+
+/// One of them is kept for reuse, with its waker, in a shard that dozes. The driver comes for it once.
+#[test]
+fn of_a_burst_of_sleeps_given_up_neither_the_memory_nor_a_waker_is_kept_until_their_deadline() {
+    real_runtime().block_on(async {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let (waker, observer) = observed_waker();
+        let burst: Vec<_> = (0..100_000)
+            .map(|_| {
+                let mut sleep = wheel.sleep(DAY);
+                register_for(&waker, &mut sleep);
+                sleep
+            })
+            .collect();
+        tokio::time::sleep(ms(20)).await;
+        let before = wheel.metrics();
+        assert!(before.arena_bytes > 1 << 20);
+        drop((burst, waker));
+        assert_eq!(wheel.pending(), 0);
+        let given_up = Instant::now() + 10 * SECOND;
+        while observer.strong_count() > 0 || wheel.metrics().arena_bytes > 1 << 20 {
+            assert!(Instant::now() < given_up, "it is kept");
+            tokio::time::sleep(ms(10)).await;
+        }
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(wheel.metrics().wakeups, before.wakeups + 1);
+    });
+}
+
+/// Each of its timeouts is cancelled by a thread that does nothing more.
+#[test]
+fn a_parked_thread_keeps_no_waker() {
+    let runtime = threaded_runtime(1);
+    let wheel = Wheel::builder()
+        .handle(runtime.handle().clone())
+        .shards(1)
+        .build()
+        .unwrap();
+    let (used, seen) = (Barrier::new(9), Barrier::new(9));
+    std::thread::scope(|scope| {
+        let observers: Vec<_> = (0..8)
+            .map(|_| {
+                let (waker, observer) = observed_waker();
+                let (wheel, used, seen) = (&wheel, &used, &seen);
+                scope.spawn(move || {
+                    for _ in 0..3 {
+                        drop(waiting(wheel, DAY, &waker));
+                    }
+                    drop(waker);
+                    used.wait();
+                    seen.wait();
+                });
+                observer
+            })
+            .collect();
+        used.wait();
+        let given_up = Instant::now() + 10 * SECOND;
+        while observers.iter().any(|observer| observer.strong_count() > 0) && Instant::now() < given_up {
+            std::thread::sleep(ms(10));
+        }
+        let kept = observers
+            .iter()
+            .filter(|observer| observer.strong_count() > 0)
+            .count();
+        seen.wait();
+        assert_eq!(kept, 0, "of 8 threads");
     });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
+    task,
     time::Instant,
 };
 
@@ -92,6 +93,17 @@ impl Clock {
         )
     }
 
+    /// Returns the first tick at which a timer for `deadline` may expire.
+    ///
+    /// Where moments end, the clock stands still and would never reach a tick that begins later. A timer for a deadline beyond
+    /// that expires there.
+    #[inline]
+    pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
+        let last = self.shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
+        let last = last.saturating_sub(self.tick.nanos());
+        self.tick.deadline_tick(deadline.min(last))
+    }
+
     /// Returns the beginning of `tick` by this clock.
     pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
         let begin = Moment::of_wheel(self.tick.start_of(tick));
@@ -101,6 +113,20 @@ impl Clock {
 
 /// The unit in which Tokio counts time.
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
+pub(crate) fn is_within_reach() -> bool {
+    !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// Reads the clock of the current runtime or, if that is out of reach, the machine's.
+pub(crate) fn now() -> Instant {
+    // Inside a task, Tokio's thread-locals are there. Asking costs less than a clone of the runtime's handle.
+    match task::try_id().is_some() || is_within_reach() {
+        true => Instant::now(),
+        false => std::time::Instant::now().into(),
+    }
+}
 
 /// Returns whether a clock is the machine's, in which case a reading of it falls between two readings of the machine's clock.
 pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {

@@ -73,6 +73,7 @@ impl Moment {
     /// The distance from the start of an axis to its zero.
     const ZERO: u64 = 1 << 61;
     const LAST: u64 = Moment::CLOCK - 1;
+    pub(crate) const LAST_OF_CLOCK: Moment = Moment(u64::MAX);
     /// An instant with fewer seconds than this always fits.
     const SECONDS: u64 = 1 << 32;
 

@@ -34,6 +34,9 @@ static SETTINGS: OnceLock<Builder> = OnceLock::new();
 
 static REGISTRY: LazyLock<Mutex<HashMap<Id, Arc<Current>>>> = LazyLock::new(Mutex::default);
 
+/// The wheel of every runtime that had ended before it had one. It keeps none of them.
+static ENDED: OnceLock<Arc<Current>> = OnceLock::new();
+
 thread_local! {
     /// The wheel that this thread found last, and the id of its runtime.
     static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
@@ -175,7 +178,9 @@ fn timed(runtime: &Handle) -> Wheel {
 fn find(runtime: &Handle) -> Arc<Current> {
     let id = runtime.id();
     let registered = lock(&REGISTRY).get(&id).cloned();
-    let current = registered.unwrap_or_else(|| register(id, runtime));
+    let Some(current) = registered.or_else(|| register(id, runtime)) else {
+        return ended(runtime);
+    };
     current.wheel.get_or_init(|| build(runtime));
     let is_gone = {
         let _registry = lock(&REGISTRY);
@@ -192,8 +197,22 @@ fn find(runtime: &Handle) -> Arc<Current> {
     current
 }
 
-/// Registers an entry for a runtime, whose wheel is built later. If another thread was first, this returns that thread's entry.
-fn register(id: Id, runtime: &Handle) -> Arc<Current> {
+/// Returns the entry of a runtime that has ended.
+fn ended(runtime: &Handle) -> Arc<Current> {
+    let ended = ENDED.get_or_init(|| {
+        let wheel = build(runtime);
+        wheel.runtime_has_gone();
+        Arc::new(Current {
+            stage: AtomicU8::new(GONE),
+            wheel: OnceLock::from(wheel),
+        })
+    });
+    ended.clone()
+}
+
+/// Registers an entry for a runtime, whose wheel is built later. If another thread was first, this returns that thread's entry,
+/// and if the runtime has ended, `None`.
+fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
     let current = Arc::new(Current {
         stage: AtomicU8::new(ALIVE),
         wheel: OnceLock::new(),
@@ -207,14 +226,14 @@ fn register(id: Id, runtime: &Handle) -> Arc<Current> {
     let first = {
         let mut registry = lock(&REGISTRY);
         if current.stage.load(Ordering::Relaxed) == GONE {
-            return current;
+            return None;
         }
         registry.entry(id).or_insert_with(|| current.clone()).clone()
     };
     if !Arc::ptr_eq(&first, &current) {
         task.abort();
     }
-    first
+    Some(first)
 }
 
 fn build(runtime: &Handle) -> Wheel {

@@ -18,7 +18,7 @@ use super::{
     waking::{panics, wake_all},
 };
 use crate::{
-    clock::{Clock, Source},
+    clock::{self, Clock, Source},
     labels::Labels,
     shard::{Shard, Wakers},
     sync::{Mutex, lock},
@@ -63,9 +63,7 @@ impl DriverSlot {
     /// Empties the slot when the driver has ended. Wheel time stops here, unless it continues by the clock of the next driver.
     fn stop(&mut self, runtime: Option<&Handle>, last_turn: Nanos) {
         self.taken = false;
-        // A thread whose thread-locals are gone can read only the machine's clock.
-        let reads = !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-        let now = match runtime.filter(|_| reads) {
+        let now = match runtime.filter(|_| clock::is_within_reach()) {
             Some(runtime) => {
                 let _entered = runtime.enter();
                 self.clock.source = self.clock.source.recheck();

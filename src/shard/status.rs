@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Shard, State};
 use crate::{
-    clock::{Moment, Shift, Source},
+    clock::{self, Moment, Shift, Source},
     sync::{MODELLED, Ordering, lock},
     timing_wheel::{Nanos, Tick},
 };
@@ -125,18 +125,18 @@ impl Shard {
     /// another clock. In these cases a reading is used as it is only if it is the machine's.
     #[inline]
     pub(crate) fn read_clock(&self) -> Instant {
-        self.read(self.status())
+        self.read(self.status(), clock::now)
     }
 
     #[inline]
-    fn read(&self, status: Status) -> Instant {
+    fn read(&self, status: Status, read_here: impl Fn() -> Instant) -> Instant {
         match status {
             // Under loom, the model has a time of its own.
             _ if MODELLED => self.driver.now(),
             Status::Driven(Source::Machine) => std::time::Instant::now().into(),
             Status::Driven(Source::Pausable) => {
                 let machine = Moment::of(std::time::Instant::now().into());
-                let reading = Instant::now();
+                let reading = read_here();
                 match Moment::of(reading).is_within(SAME_READING, machine) {
                     true => reading,
                     false => self.read_paused(),
@@ -156,7 +156,7 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.stamped(|status| self.read(status))
+        self.stamped(|status| self.read(status, Instant::now))
     }
 
     /// Returns the current moment by one reading of the clock. Where the driver's clock can be paused but is not known to be,
@@ -164,8 +164,8 @@ impl Shard {
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
         self.stamped(|status| match status {
-            Status::Driven(Source::Pausable) if !MODELLED => Instant::now(),
-            _ => self.read(status),
+            Status::Driven(Source::Pausable) if !MODELLED => clock::now(),
+            _ => self.read(status, clock::now),
         })
     }
 

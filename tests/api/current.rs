@@ -486,3 +486,18 @@ async fn a_current_wheel_is_two_tasks_of_its_runtime() {
     advance(DAY).await;
     assert_eq!(alive_tasks(), 2, "they stay for the next timer");
 }
+
+/// There is no place for one that would go with its runtime.
+#[test]
+fn runtimes_that_have_ended_share_a_wheel() {
+    let ended = [(); 2].map(|()| paused_runtime().handle().clone());
+    let wheels = ended.each_ref().map(|handle| {
+        let _entered = handle.enter();
+        [Wheel::current(), Wheel::current()]
+    });
+    let [one, another] = &wheels[0];
+    paused_runtime().block_on(async {
+        assert!(are_one(one, another));
+        assert!(are_one(one, &wheels[1][0]));
+    });
+}

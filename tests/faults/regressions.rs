@@ -1,6 +1,9 @@
 //! Bugs found by reviews, each with the test that failed before its fix.
 
+use crate::support::within;
+
 use std::{
+    cell::RefCell,
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
@@ -9,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Interval, Wheel};
+use tickwheel::{IdleHandle, Interval, Wheel};
 use tokio::{
     runtime::{self, Runtime},
     time::{Instant, advance, pause},
@@ -240,5 +243,54 @@ fn a_task_of_a_runtime_without_timers_is_not_lost() {
     multi_thread().block_on(async {
         wheel.sleep(Duration::from_millis(120)).await;
         assert!(task.is_finished(), "{task:?}");
+    });
+}
+
+/// In the destructor of a thread-local, Tokio's own thread-locals may be gone. A panic there aborts the process.
+#[test]
+fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
+    struct Touches(Option<IdleHandle>);
+    impl Drop for Touches {
+        fn drop(&mut self) {
+            self.0.iter().for_each(IdleHandle::touch);
+        }
+    }
+    thread_local! {
+        static TOUCHES: RefCell<Touches> = const { RefCell::new(Touches(None)) };
+    }
+    let driving = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    for driven in [false, true] {
+        let wheel = Wheel::new();
+        if driven {
+            driving.block_on(async { wheel.sleep(Duration::from_millis(1)).await.unwrap() });
+        }
+        let idle = wheel.idle_timer(HOUR);
+        let touched = format!("{idle:?}");
+        let handle = idle.handle();
+        let thread = std::thread::spawn(|| {
+            // Dropped last, because it is made first.
+            TOUCHES.with_borrow_mut(|touches| touches.0 = Some(handle));
+            paused().block_on(async { tokio::task::yield_now().await });
+            std::thread::sleep(Duration::from_millis(2));
+        });
+        thread.join().unwrap();
+        assert_ne!(format!("{idle:?}"), touched, "driven: {driven}");
+    }
+}
+
+/// A moment is at most 219 years after the beginning. Beyond, the clock of the wheel stands still.
+#[test]
+fn sleeps_end_also_when_the_clock_of_the_wheel_has() {
+    within(SECOND * 60, || {
+        paused().block_on(async {
+            let wheel = Wheel::new();
+            for _ in 0..12 {
+                wheel.sleep(Duration::MAX).await.unwrap();
+                assert!(wheel.timeout(Duration::MAX, pending::<()>()).await.is_err());
+            }
+        });
     });
 }

@@ -129,3 +129,85 @@ fn cancel(left: Option<Key>, wheel: &mut TimingWheel<Waker>, counters: &mut Coun
     counters.cancelled += 1;
     Some(waker)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Shard {
+        ledger: Ledger,
+        wheel: TimingWheel<Waker>,
+        counters: Counters,
+    }
+
+    impl Shard {
+        fn new() -> Shard {
+            Shard {
+                ledger: Ledger::default(),
+                wheel: TimingWheel::new(2, 2),
+                counters: Counters::default(),
+            }
+        }
+
+        /// Opens a slot with a timer in it.
+        fn open(&mut self, closes_at: Tick) -> Arc<Slot> {
+            let slot = Arc::new(Slot::new());
+            self.ledger.open(slot.clone(), closes_at);
+            self.put(&slot);
+            slot
+        }
+
+        fn put(&mut self, slot: &Slot) -> bool {
+            let key = self.wheel.insert(Tick::MAX, Waker::noop().clone());
+            slot.put(key.into_number(), slot.version())
+        }
+
+        fn visit(&mut self, now: Tick) {
+            let spent = &mut Vec::new();
+            self.ledger.empty(now, &mut self.wheel, &mut self.counters, spent);
+        }
+    }
+
+    #[test]
+    fn a_visit_looks_only_at_slots_that_were_used_before() {
+        let mut shard = Shard::new();
+        let parked: Vec<_> = (0..1_000).map(|_| shard.open(Tick(100))).collect();
+        let used = shard.open(Tick(100));
+        for tick in 0..5 {
+            shard.visit(Tick(tick));
+            assert!(shard.put(&used));
+        }
+        assert_eq!(shard.ledger.open.len(), 1);
+        assert!(parked.iter().all(|slot| slot.is_closed()));
+        assert_eq!(shard.counters.cancelled, 1_005);
+    }
+
+    #[test]
+    fn from_its_tick_on_every_slot_is_closed() {
+        let mut shard = Shard::new();
+        let slots = [Tick(7), Tick(5)].map(|closes_at| shard.open(closes_at));
+        assert_eq!(shard.ledger.closes_at(), Tick(5));
+        shard.visit(Tick(6));
+        assert!(slots.iter().all(|slot| slot.is_closed()));
+        assert_eq!(shard.ledger.closes_at(), NEVER);
+        assert_eq!(shard.wheel.len(), 0);
+    }
+
+    /// The thread had read the version before the slot was closed.
+    #[test]
+    fn a_timer_put_as_its_slot_is_closed_leaves_when_the_next_are() {
+        let mut shard = Shard::new();
+        let slot = shard.open(Tick(5));
+        let version = slot.version();
+        shard.visit(Tick(5));
+        let key = shard.wheel.insert(Tick::MAX, Waker::noop().clone());
+        let number = key.into_number();
+        assert!(slot.put(number, version));
+        assert!(!slot.take(version));
+        assert_eq!(shard.ledger.stats(&mut shard.wheel).kept, 1);
+        drop(slot);
+        shard.open(Tick(9));
+        shard.visit(Tick(9));
+        assert_eq!((shard.wheel.len(), shard.ledger.len()), (0, 1));
+    }
+}

@@ -190,10 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_emptied_across_the_wrap() {
-        let slot = slot(u32::MAX, u32::MAX);
+    fn a_slot_is_emptied_until_its_count_is_exhausted_and_then_closed() {
+        let slot = slot(u32::MAX, (1 << 31) - 3);
         let number = NonZeroU32::new(5).unwrap();
         for _ in 0..3 {
+            assert!(!slot.is_closed());
             let version = slot.version();
             assert!(slot.put(number, version));
             let (before, left) = slot.end_version(false);
@@ -203,6 +204,7 @@ mod tests {
             assert_eq!(slot.look().0, None);
             assert_eq!(slot.version().taken_since(version), 0);
         }
+        assert!(slot.is_closed());
     }
 
     #[test]

@@ -18,8 +18,8 @@ impl Wheel {
     ///
     /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
     /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
-    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero
-    /// duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms (or a tick if that is longer) to
+    /// durations of 100 times as much. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
     ///
     /// # Cancellation
     ///

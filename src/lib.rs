@@ -51,11 +51,13 @@
 //! # Precision
 //!
 //! No timer is ever early, and every timer is less than one tick late, plus the runtime's own delay: the time that it takes to fire its own
-//! timer and to poll the woken task. The exception is a `timeout` that elapses in a shard busy with timeouts, which is up to 10 ms later
-//! (or up to one tick, if that is longer). The README has the table.
+//! timer and to poll the woken task. The exception is a `timeout` of a second or more (of 100 ticks, if a tick is longer than 10 ms) that
+//! elapses in a shard busy with timeouts, which is up to 10 ms later (or up to one tick, if that is longer): a hundredth of its duration.
 //!
-//! Under Tokio's paused clock every timer is exact to a tick, and auto-advance jumps straight to the next deadline. The one exception is
-//! timeouts that were started on a busy wheel around a `pause`, which the guide explains.
+//! On a clock that a test pauses and moves, every timer with the default tick ends at the instant at which Tokio's would, and auto-advance
+//! jumps straight to the next deadline. As with Tokio's timer, a deadline between two of Tokio's milliseconds waits for the next one there,
+//! a zero duration included. If the test moves the clock and polls a timer before the runtime has come round, the timer may be ready one
+//! poll earlier or later than Tokio's. The guide describes the one exception, long timeouts started on a busy wheel around a `pause`.
 //!
 //! # When not to use it
 //!

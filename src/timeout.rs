@@ -22,8 +22,8 @@ impl Wheel {
     ///
     /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
     /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
-    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms, or a tick if that is longer. A zero
-    /// duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms (or a tick if that is longer) to
+    /// durations of 100 times as much. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
     ///
     /// The wheel cannot refuse a timeout. If it is full or has been shut down, the timeout waits for the same instant on Tokio's
     /// own timer, as a [`sleep`](Wheel::sleep) does. Use [`try_timeout`](Wheel::try_timeout) to hear of a refusal.

@@ -54,9 +54,14 @@ impl Drive for Shared {
     }
 
     fn has_come(&self, instant: Instant) -> bool {
-        let runtime = self.clock_runtime();
-        let _entered = runtime.as_ref().map(Handle::enter);
-        clock::is_real(Instant::now) || has_come(instant)
+        let Some(runtime) = self.clock_runtime().or_else(|| Handle::try_current().ok()) else {
+            return true;
+        };
+        let real = {
+            let _entered = runtime.enter();
+            clock::is_real(Instant::now)
+        };
+        real || has_come(&runtime, instant)
     }
 
     fn instant_here(&self, instant: Instant) -> Instant {
@@ -134,7 +139,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
 }
 
 impl DriverSlot {
-    /// Returns the clock of the next driver, whose runtime the caller has entered. Its ticks begin with Tokio's milliseconds, so
+    /// Returns the clock of the next driver, on a runtime whose clock reads `now`. Its ticks begin with Tokio's milliseconds, so
     /// that a deadline is rounded up only once, and as Tokio would round it. If these are not known, the driver's task
     /// [finds](Shared::align) them.
     fn clock_of_next(&mut self, runtime: &Handle, now: Instant, source: Source) -> Clock {
@@ -142,7 +147,7 @@ impl DriverSlot {
         if self.driver > 0 && self.runtime == Some(runtime.id()) {
             return former;
         }
-        let begin = begin_of_millisecond(now);
+        let begin = begin_of_millisecond(runtime, now);
         self.is_aligned = begin.is_some();
         let begin = begin.unwrap_or(now);
         if self.driver == 0 {

@@ -118,13 +118,12 @@ impl WaitsOn for Timer {
 }
 
 /// Returns the beginning of the millisecond in which `now` lies, as Tokio counts milliseconds, or `None` where a reset does not tell.
-/// The caller has entered the runtime.
 ///
 /// Tokio rounds every deadline up to a millisecond that it counts from a private start. But a sleep elapses when it is reset, if
 /// its millisecond is not after the last one processed, so bisection finds where that one begins.
-pub(super) fn begin_of_millisecond(now: Instant) -> Option<Instant> {
+pub(super) fn begin_of_millisecond(runtime: &Handle, now: Instant) -> Option<Instant> {
     // The runtime may process its timers meanwhile, in which case this is tried again.
-    let processed = (0..TRIES).find_map(|_| processed_last(now));
+    let processed = (0..TRIES).find_map(|_| processed_last(runtime, now));
     processed.map(|processed| whole_milliseconds_after(processed, now))
 }
 
@@ -163,15 +162,19 @@ pub(super) async fn observe_millisecond() -> Option<Instant> {
     None
 }
 
-/// Returns whether an instant has come by Tokio's timer, as far as timers have been processed. The caller has entered the runtime.
-pub(super) fn has_come(instant: Instant) -> bool {
+/// Returns whether an instant has come by a runtime's timer, as far as timers have been processed.
+pub(super) fn has_come(runtime: &Handle, instant: Instant) -> bool {
+    let entered = runtime.enter();
     let mut sleep = pin!(time::sleep_until(instant));
+    // Tokio's alternative timer panics if it is set by a thread of one runtime that has entered another.
+    drop(entered);
     sleep.as_mut().reset(instant);
     sleep.is_elapsed()
 }
 
 /// Returns the last instant that has come, as far as timers have been processed.
-fn processed_last(now: Instant) -> Option<Instant> {
+fn processed_last(runtime: &Handle, now: Instant) -> Option<Instant> {
+    let has_come = |at| has_come(runtime, at);
     let mut spans = (0..DOUBLINGS).map(|doublings| Duration::from_millis(1 << doublings));
     let mut come = spans.find_map(|span| now.checked_sub(span).filter(|at| has_come(*at)))?;
     let mut to_come = now + MILLISECOND;
@@ -223,7 +226,7 @@ mod tests {
             let now = Instant::now();
             let since = (now - start).subsec_nanos() % MILLISECOND.subsec_nanos();
             assert_eq!(
-                begin_of_millisecond(now),
+                begin_of_millisecond(&Handle::current(), now),
                 Some(now - Duration::from_nanos(since.into()))
             );
         }
@@ -232,10 +235,10 @@ mod tests {
     /// This holds however long the runtime has processed no timers, since it is not driven in between.
     #[tokio::test]
     async fn on_the_real_clock_milliseconds_are_whole_ones_apart() {
-        let first = begin_of_millisecond(Instant::now()).unwrap();
+        let first = begin_of_millisecond(&Handle::current(), Instant::now()).unwrap();
         for _ in 0..100 {
             let now = Instant::now();
-            let begin = begin_of_millisecond(now).unwrap();
+            let begin = begin_of_millisecond(&Handle::current(), now).unwrap();
             assert!(begin <= now && now - begin < MILLISECOND);
             assert_eq!((begin - first).subsec_nanos() % MILLISECOND.subsec_nanos(), 0);
         }
@@ -244,7 +247,7 @@ mod tests {
     /// What a reset tells, sleeps that elapse together tell to a part of a millisecond.
     #[tokio::test]
     async fn observed_milliseconds_begin_at_most_a_part_early() {
-        let begin = begin_of_millisecond(Instant::now()).unwrap();
+        let begin = begin_of_millisecond(&Handle::current(), Instant::now()).unwrap();
         for _ in 0..20 {
             // Other tests may have kept the machine busy.
             let Some(observed) = observe_millisecond().await else {

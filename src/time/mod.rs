@@ -10,8 +10,12 @@
 //!
 //! This module differs from Tokio's in these points:
 //!
-//! - Timers fire at ticks of the wheel, never early and less than one tick late. A [`timeout()`] that elapses on a wheel busy with timeouts
-//!   may be up to 10 ms later, or one tick if that is longer.
+//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one tick late. A [`timeout()`] of a
+//!   second or more that elapses on a wheel busy with timeouts may be up to 10 ms later. If a tick is longer than 10 ms, that is a timeout
+//!   of 100 ticks or more, and one tick.
+//! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two milliseconds, it waits for the
+//!   next one, as Tokio's does. If the test moves the clock and polls a timer before the runtime has come round, the timer may be ready one
+//!   poll earlier or later than Tokio's.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms and more than one tick of the wheel late.
 //! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.

@@ -9,8 +9,8 @@ use crate::{console::Caller, current, timeout::Timeout};
 ///
 /// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds whatever the duration.
 /// Unlike there, the duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and
-/// less than one tick late plus the runtime's own delay; a wheel that is busy with timeouts adds up to 10 ms, or a tick if that is
-/// longer. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+/// less than one tick late plus the runtime's own delay; a wheel that is busy with timeouts adds up to 10 ms (or a tick if that is
+/// longer) to durations of 100 times as much. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
 ///
 /// A timeout cannot be refused: if the wheel is full or has been shut down, the timeout waits on Tokio's timer.
 ///

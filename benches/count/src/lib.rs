@@ -1,5 +1,6 @@
 //! The work of the counted program, which other benchmarks also measure by the clock.
 
+pub mod fired;
 pub mod polled;
 pub mod server;
 pub mod timers;

@@ -1,8 +1,11 @@
 //! Does one kind of work a given number of times and nothing else, for `.ci/instructions` to count: `count PEER WORK TIMES`.
 //!
-//! All kinds except the server run in one poll of a current-thread runtime. The driver could run only between two polls, so a shard that
-//! has started to tick goes on ticking and is never visited, and the count is that of the operations alone. The server is a whole
-//! program, so its count includes the scheduler and whatever drives its timers; the peer `none` counts it without timers.
+//! Most kinds run in one poll of a task. The driver could run only between two polls, so a shard that has started to tick goes on ticking
+//! and is never visited, and the count is that of the operations alone. A server and timers that fire are whole programs, whose count
+//! includes the scheduler and whatever drives the timers; the peer `none` counts a server without timers.
+//!
+//! The words of a kind of work say where it runs: `current` is the current wheel, `labelled` a timeout counted under a label, and
+//! `threads` a multi-thread runtime with one worker in place of a current-thread one.
 
 use std::{
     env,
@@ -16,13 +19,14 @@ use std::{
 };
 
 use count::{
-    polled::{Once, poll_once, poll_ready, poll_sleep, repeat},
+    fired::{Fires, With, fire},
+    polled::{Large, Once, poll_once, poll_ready, poll_sleep, repeat},
     server::{Server, Traffic},
     timers::{self, Timers},
 };
 use tickwheel::Wheel;
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{self, Runtime},
     time::{self, Instant},
 };
 
@@ -31,34 +35,42 @@ const DURATION: Duration = Duration::from_secs(600);
 /// Timeouts after which a quiet one pauses, for a tick: fewer than make a shard tick.
 const QUIET: u64 = 50;
 
-const USAGE: &str = "usage: count none|tickwheel|tokio \
-    ready|timeout|unequal|quiet|labelled|labelled-ready|labelled-quiet|sleep|select|reset|reset-back|repoll|current-ready|current-timeout|current-sleep|current-select|server-busy|server-quiet|server-busy-threads|server-quiet-threads TIMES";
+const USAGE: &str =
+    "usage: count none|tickwheel|tokio WORK TIMES, where WORK is a line of .ci/instructions.limits";
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let Ok([peer, work, times]) = <[String; 3]>::try_from(arguments) else {
+    let Ok([peer, name, times]) = <[String; 3]>::try_from(arguments) else {
         panic!("{USAGE}");
     };
     let times = times.parse().expect("TIMES is a number");
-    let runtime = runtime(work.ends_with("-threads"));
-    let serving = work.starts_with("server");
+    let runtime = runtime(name.ends_with("-threads"));
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
-        match (peer.as_str(), serving) {
-            ("none", true) => serve(timers::Nothing, &work, times).await,
-            ("tokio", true) => serve(timers::Tokio, &work, times).await,
-            ("tickwheel", true) => serve(wheel(&work), &work, times).await,
-            ("tokio", false) => {
-                let work = work
-                    .trim_start_matches("current-")
-                    .trim_start_matches("labelled-");
-                tokio(if work == "labelled" { "timeout" } else { work }, times).await
+        let name = name.trim_end_matches("-threads");
+        let current = name.contains("current-");
+        let (label, work) = match name.strip_prefix("labelled") {
+            Some("") => (true, "timeout"),
+            Some(work) => (true, &work[1..]),
+            None => (false, &*name.replace("current-", "")),
+        };
+        match peer.as_str() {
+            "none" => serve(&timers::Nothing, work, times).await,
+            "tokio" => play(&timers::Tokio, work, times).await,
+            "tickwheel" if current => {
+                wheel(work).set_default().expect("it is the first");
+                play(&timers::Current, work, times).await;
+                assert_eq!(Wheel::current().metrics().rejected, 0);
             }
-            ("tickwheel", false) => match work.strip_prefix("current-") {
-                Some(work) => current(work, times).await,
-                None => tickwheel(&work, times).await,
-            },
-            (peer, _) => panic!("there is no {peer}: {USAGE}"),
+            "tickwheel" => {
+                let wheel = wheel(work).build().expect("such a tick is allowed");
+                match label {
+                    true => labelled(&wheel, work, times).await,
+                    false => play(&wheel, work, times).await,
+                }
+                assert_eq!(wheel.metrics().rejected, 0);
+            }
+            peer => panic!("there is no {peer}: {USAGE}"),
         }
     };
     runtime
@@ -69,30 +81,142 @@ fn main() {
 /// A current-thread runtime, or a multi-thread one with one worker.
 fn runtime(threads: bool) -> Runtime {
     let mut builder = match threads {
-        true => Builder::new_multi_thread(),
-        false => Builder::new_current_thread(),
+        true => runtime::Builder::new_multi_thread(),
+        false => runtime::Builder::new_current_thread(),
     };
-    let builder = builder.worker_threads(1).enable_time();
+    let builder = builder.worker_threads(1).enable_all();
     builder.build().expect("the runtime starts")
 }
 
-/// Under callgrind everything takes so much longer that what is busy would not be in ticks of 10 ms. These are so long that on a
-/// machine with much else to do no more of them come in a request's time.
-fn wheel(work: &str) -> Wheel {
-    let millis = if work.contains("busy") { 2_000 } else { 10 };
-    let builder = Wheel::builder().tick_duration(Duration::from_millis(millis));
-    builder.build().expect("such a tick is allowed")
+/// Under callgrind everything takes so much longer that a busy server would not be busy in ticks of 10 ms. Its ticks are so long that
+/// even on a machine with much else to do no more of them pass per request.
+fn wheel(work: &str) -> tickwheel::Builder {
+    let tick = match work {
+        "server-busy" | "two-sleeps" => 2_000,
+        "server-quiet" => 10,
+        _ => 1,
+    };
+    Wheel::builder().tick_duration(Duration::from_millis(tick))
 }
 
-async fn serve<T: Timers>(timers: T, work: &str, times: u64) {
-    let traffic = match work.trim_end_matches("-threads") {
-        "server-busy" => Traffic::Busy,
-        "server-quiet" => Traffic::Quiet,
+async fn serve<T: Timers>(timers: &T, work: &str, times: u64) {
+    let (traffic, mut server) = match work {
+        "server-busy" => (Traffic::Busy, Server::start(50, timers)),
+        "server-quiet" => (Traffic::Quiet, Server::start(50, timers)),
+        "two-sleeps" => (Traffic::Busy, Server::with_two_sleeps(50, timers)),
         work => panic!("there is no {work}: {USAGE}"),
     };
-    let mut server = Server::start(50, &timers);
     server.ask(1_000, traffic).await;
     server.ask(times, traffic).await;
+}
+
+async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
+    if let Some(fired) = work.strip_prefix("fired-") {
+        let (tasks, with) = match fired.split_once('-') {
+            None => (fired, With::Sleeps),
+            Some((tasks, "timeout")) => (tasks, With::Timeouts),
+            Some((tasks, "interval")) => (tasks, With::Intervals),
+            _ => panic!("there is no {work}: {USAGE}"),
+        };
+        let tasks = tasks.parse().expect("a number of tasks");
+        return fire(timers, with, tasks, times).await;
+    }
+    if work.starts_with("server-") || work == "two-sleeps" {
+        return serve(timers, work, times).await;
+    }
+    let mut first = first(timers).await;
+    let deadline = Instant::now() + 2 * DURATION;
+    match work {
+        "timeout-1k" => {
+            ticking(times, || {
+                timers.timeout(black_box(DURATION), Large::<1_024>::default())
+            })
+            .await
+        }
+        "timeout-16k" => {
+            ticking(times, || {
+                timers.timeout(black_box(DURATION), Large::<16_384>::default())
+            })
+            .await
+        }
+        "unequal" => {
+            let mut duration = in_turn();
+            ticking(times, || timers.timeout(black_box(duration()), Once::default())).await
+        }
+        "sleep" => {
+            repeat(times, |cx| {
+                poll_sleep(cx, timers.sleep_until(black_box(deadline)))
+            })
+            .await
+        }
+        "select" => repeat(times, |cx| poll_select(cx, timers.sleep(black_box(2 * DURATION)))).await,
+        "repoll" => {
+            repeat(times, |cx| {
+                assert!(black_box(&mut first).as_mut().poll(cx).is_pending())
+            })
+            .await
+        }
+        "reset" => {
+            let mut later = deadline;
+            repeat(times, |_| {
+                later += Duration::from_micros(1);
+                T::reset(black_box(&mut first).as_mut(), later);
+            })
+            .await
+        }
+        "reset-back" => {
+            repeat(times, |_| {
+                T::reset(black_box(&mut first).as_mut(), deadline + 2 * DURATION);
+                T::reset(black_box(&mut first).as_mut(), deadline + DURATION);
+            })
+            .await
+        }
+        work => {
+            timeouts(
+                work,
+                times,
+                || timers.timeout(black_box(DURATION), ready(())),
+                || timers.timeout(black_box(DURATION), Once::default()),
+            )
+            .await
+        }
+    }
+}
+
+/// Timeouts that a label counts.
+async fn labelled(wheel: &Wheel, work: &str, times: u64) {
+    let _first = first(wheel).await;
+    let label = wheel.labelled("count");
+    timeouts(
+        work,
+        times,
+        || label.timeout(black_box(DURATION), ready(())),
+        || label.timeout(black_box(DURATION), Once::default()),
+    )
+    .await;
+    assert!(wheel.snapshot().labels[0].completed >= times);
+}
+
+async fn timeouts<R: Future, F: Future>(
+    work: &str,
+    times: u64,
+    around_ready: impl Fn() -> R,
+    once: impl Fn() -> F,
+) {
+    match work {
+        "ready" => repeat(times, |cx| poll_ready(cx, around_ready())).await,
+        "timeout" => ticking(times, once).await,
+        "quiet" => quiet(times, once).await,
+        work => panic!("there is no {work}: {USAGE}"),
+    }
+}
+
+/// Timeouts that wait once, in a shard that ticks.
+#[inline(always)]
+async fn ticking<F: Future>(times: u64, mut timeout: impl FnMut() -> F) {
+    // From here on the shard ticks.
+    repeat(1_000, |cx| poll_once(cx, timeout())).await;
+    repeat(times, |cx| poll_once(cx, timeout())).await;
 }
 
 /// Timeouts that wait once, fewer in a tick than make a shard tick.
@@ -116,108 +240,6 @@ fn poll_select(cx: &mut Context<'_>, sleep: impl Future) {
     assert_eq!(black_box(round.as_mut().poll(cx)), Poll::Ready(true));
 }
 
-/// The work that is the same in the words of either peer; false where it is another.
-async fn in_common<T: Timers>(
-    timers: &T,
-    first: &mut Pin<Box<T::Sleep>>,
-    reset: impl Fn(&mut Pin<Box<T::Sleep>>, Instant),
-    work: &str,
-    times: u64,
-) -> bool {
-    match work {
-        "select" => repeat(times, |cx| poll_select(cx, timers.sleep(black_box(2 * DURATION)))).await,
-        "repoll" => {
-            repeat(times, |cx| {
-                assert!(black_box(&mut *first).as_mut().poll(cx).is_pending())
-            })
-            .await
-        }
-        "reset" => {
-            let mut deadline = Instant::now() + 2 * DURATION;
-            repeat(times, |_| {
-                deadline += Duration::from_micros(1);
-                reset(black_box(&mut *first), deadline);
-            })
-            .await;
-        }
-        "reset-back" => {
-            let deadline = Instant::now();
-            repeat(times, |_| {
-                reset(black_box(&mut *first), deadline + 3 * DURATION);
-                reset(black_box(&mut *first), deadline + 2 * DURATION);
-            })
-            .await;
-        }
-        _ => return false,
-    }
-    true
-}
-
-async fn tickwheel(work: &str, times: u64) {
-    let wheel = Wheel::new();
-    // The driver starts, and waits for a timer that comes before all others.
-    let mut first = Box::pin(wheel.sleep(DURATION));
-    poll_pending(&mut first).await;
-    for _ in 0..10 {
-        time::sleep(Duration::from_millis(1)).await;
-    }
-    if in_common(&wheel, &mut first, |first, to| first.reset(to), work, times).await {
-        return;
-    }
-    let deadline = Instant::now() + 2 * DURATION;
-    match work {
-        "ready" => {
-            repeat(times, |cx| {
-                poll_ready(cx, wheel.timeout(black_box(DURATION), ready(())))
-            })
-            .await
-        }
-        "timeout" => ticking(&wheel, times, || DURATION).await,
-        "unequal" => ticking(&wheel, times, in_turn()).await,
-        "quiet" => quiet(times, || wheel.timeout(black_box(DURATION), Once::default())).await,
-        "labelled-ready" => {
-            let labelled = wheel.labelled("count");
-            repeat(times, |cx| {
-                poll_ready(cx, labelled.timeout(black_box(DURATION), ready(())))
-            })
-            .await
-        }
-        "labelled" => {
-            let labelled = wheel.labelled("count");
-            // From here on the shard ticks.
-            repeat(1_000, |cx| {
-                poll_once(cx, labelled.timeout(DURATION, Once::default()))
-            })
-            .await;
-            repeat(times, |cx| {
-                poll_once(cx, labelled.timeout(black_box(DURATION), Once::default()))
-            })
-            .await;
-            assert_eq!(wheel.snapshot().labels[0].completed, 1_000 + times);
-        }
-        "labelled-quiet" => {
-            let labelled = wheel.labelled("count");
-            quiet(times, || labelled.timeout(black_box(DURATION), Once::default())).await
-        }
-        "sleep" => repeat(times, |cx| poll_sleep(cx, wheel.sleep_until(black_box(deadline)))).await,
-        work => panic!("there is no {work}: {USAGE}"),
-    }
-}
-
-/// Timeouts that wait once, in a shard that ticks.
-async fn ticking(wheel: &Wheel, times: u64, mut duration: impl FnMut() -> Duration) {
-    repeat(1_000, |cx| {
-        poll_once(cx, wheel.timeout(DURATION, Once::default()))
-    })
-    .await;
-    let registered = wheel.metrics().registered;
-    repeat(times, |cx| {
-        poll_once(cx, wheel.timeout(black_box(duration()), Once::default()))
-    })
-    .await;
-    assert_eq!(wheel.metrics().registered, registered + times);
-}
-
 /// Two durations, one after the other.
 fn in_turn() -> impl FnMut() -> Duration {
     let (mut next, mut other) = (DURATION, 2 * DURATION);
@@ -227,91 +249,16 @@ fn in_turn() -> impl FnMut() -> Duration {
     }
 }
 
-async fn tokio(work: &str, times: u64) {
-    let mut first = Box::pin(time::sleep(DURATION));
-    poll_pending(&mut first).await;
-    for _ in 0..10 {
-        time::sleep(Duration::from_millis(1)).await;
-    }
-    if in_common(
-        &timers::Tokio,
-        &mut first,
-        |first, to| first.as_mut().reset(to),
-        work,
-        times,
-    )
-    .await
-    {
-        return;
-    }
-    let deadline = Instant::now() + 2 * DURATION;
-    match work {
-        "ready" => {
-            repeat(times, |cx| {
-                poll_ready(cx, time::timeout(black_box(DURATION), ready(())))
-            })
-            .await
-        }
-        "timeout" => {
-            repeat(times, |cx| {
-                poll_once(cx, time::timeout(black_box(DURATION), Once::default()))
-            })
-            .await
-        }
-        "unequal" => {
-            let mut duration = in_turn();
-            repeat(times, |cx| {
-                poll_once(cx, time::timeout(black_box(duration()), Once::default()))
-            })
-            .await
-        }
-        "quiet" => quiet(times, || time::timeout(black_box(DURATION), Once::default())).await,
-        "sleep" => repeat(times, |cx| poll_sleep(cx, time::sleep_until(black_box(deadline)))).await,
-        work => panic!("there is no {work}: {USAGE}"),
-    }
-}
-
-/// The same on the current wheel, in Tokio's words.
-async fn current(work: &str, times: u64) {
-    let mut first = Box::pin(tickwheel::time::sleep(DURATION));
-    poll_pending(&mut first).await;
-    for _ in 0..10 {
-        time::sleep(Duration::from_millis(1)).await;
-    }
-    let once = || tickwheel::time::timeout(black_box(DURATION), Once::default());
-    let deadline = Instant::now() + 2 * DURATION;
-    match work {
-        "ready" => {
-            repeat(times, |cx| {
-                poll_ready(cx, tickwheel::time::timeout(black_box(DURATION), ready(())))
-            })
-            .await
-        }
-        "timeout" => {
-            // From here on the shard ticks.
-            repeat(1_000, |cx| poll_once(cx, once())).await;
-            repeat(times, |cx| poll_once(cx, once())).await;
-        }
-        "sleep" => {
-            repeat(times, |cx| {
-                poll_sleep(cx, tickwheel::time::sleep_until(black_box(deadline)))
-            })
-            .await
-        }
-        "select" => {
-            repeat(times, |cx| {
-                poll_select(cx, tickwheel::time::sleep(black_box(2 * DURATION)))
-            })
-            .await
-        }
-        work => panic!("there is no {work}: {USAGE}"),
-    }
-}
-
-async fn poll_pending<F: Future>(future: &mut Pin<Box<F>>) {
+/// A sleep that comes before all other timers, once the driver has started and waits for it.
+async fn first<T: Timers>(timers: &T) -> Pin<Box<T::Sleep>> {
+    let mut first = Box::pin(timers.sleep(DURATION));
     poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending());
+        assert!(first.as_mut().poll(cx).is_pending());
         Poll::Ready(())
     })
     .await;
+    for _ in 0..10 {
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    first
 }

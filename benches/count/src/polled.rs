@@ -23,6 +23,37 @@ impl Future for Once {
     }
 }
 
+/// A request with `N` bytes of state and a destructor, so that every move of it is a copy.
+#[derive(Debug)]
+pub struct Large<const N: usize> {
+    once: Once,
+    state: [u8; N],
+}
+
+impl<const N: usize> Default for Large<N> {
+    fn default() -> Self {
+        Large {
+            once: Once::default(),
+            state: [0; N],
+        }
+    }
+}
+
+impl<const N: usize> Future for Large<N> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.once).poll(cx)
+    }
+}
+
+impl<const N: usize> Drop for Large<N> {
+    fn drop(&mut self) {
+        black_box(&self.state);
+    }
+}
+
 /// Does `operation` so many times, in one poll.
 pub async fn repeat(times: u64, mut operation: impl FnMut(&mut Context<'_>)) {
     poll_fn(|cx| {

@@ -30,9 +30,23 @@ pub struct Server(Vec<DuplexStream>);
 impl Server {
     /// Starts a task for each connection.
     pub fn start<T: Timers>(connections: usize, timers: &T) -> Server {
+        Server::of(connections, |server| serve(server, timers.clone()))
+    }
+
+    /// The same, with a new sleep for each read and each write.
+    pub fn with_two_sleeps<T: Timers>(connections: usize, timers: &T) -> Server {
+        Server::of(connections, |server| {
+            serve_with_two_sleeps(server, timers.clone())
+        })
+    }
+
+    fn of<S>(connections: usize, serve: impl Fn(DuplexStream) -> S) -> Server
+    where
+        S: Future<Output = ()> + Send + 'static,
+    {
         let ends = (0..connections).map(|_| {
             let (client, server) = duplex(64);
-            tokio::spawn(serve(server, timers.clone()));
+            tokio::spawn(serve(server));
             client
         });
         Server(ends.collect())
@@ -78,6 +92,28 @@ pub async fn serve<C: AsyncRead + AsyncWrite + Unpin + Send, T: Timers>(mut conn
                 Ok(Err(_)) | Err(_) => return,
             },
             _ = &mut idle => return,
+        }
+    }
+}
+
+/// The same, with a new sleep beside each read and each write. A write is ready at once, so its sleep is never polled.
+async fn serve_with_two_sleeps<C: AsyncRead + AsyncWrite + Unpin + Send, T: Timers>(
+    mut connection: C,
+    timers: T,
+) {
+    loop {
+        let read = tokio::select! {
+            biased;
+            read = read_line(&mut connection) => read,
+            _ = timers.sleep(READ) => return,
+        };
+        let written = tokio::select! {
+            biased;
+            written = connection.write_all(ANSWER) => written,
+            _ = timers.sleep(READ) => return,
+        };
+        if read.is_err() || written.is_err() {
+            return;
         }
     }
 }

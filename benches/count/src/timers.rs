@@ -26,8 +26,14 @@ pub trait Timers: Clone + Send + Sync + 'static {
 
     fn sleep_until(&self, deadline: Instant) -> Self::Sleep;
 
+    /// Moves a sleep to `deadline`.
+    fn reset(sleep: Pin<&mut Self::Sleep>, deadline: Instant);
+
     /// Moves a sleep to `duration` from now.
-    fn restart(sleep: Pin<&mut Self::Sleep>, duration: Duration);
+    #[inline]
+    fn restart(sleep: Pin<&mut Self::Sleep>, duration: Duration) {
+        Self::reset(sleep, Instant::now() + duration);
+    }
 
     /// What hyper goes by.
     fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static>;
@@ -56,6 +62,9 @@ impl Timers for Nothing {
     fn sleep_until(&self, _: Instant) -> Pending<()> {
         pending()
     }
+
+    #[inline]
+    fn reset(_: Pin<&mut Pending<()>>, _: Instant) {}
 
     #[inline]
     fn restart(_: Pin<&mut Pending<()>>, _: Duration) {}
@@ -90,12 +99,46 @@ impl Timers for Tokio {
     }
 
     #[inline]
-    fn restart(sleep: Pin<&mut tokio::time::Sleep>, duration: Duration) {
-        sleep.reset(Instant::now() + duration);
+    fn reset(sleep: Pin<&mut tokio::time::Sleep>, deadline: Instant) {
+        sleep.reset(deadline);
     }
 
     fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
         Some(TokioTimer::new())
+    }
+}
+
+/// `tickwheel::time`.
+#[derive(Clone, Copy, Debug)]
+pub struct Current;
+
+impl Timers for Current {
+    type Sleep = tickwheel::time::Sleep;
+    type Timeout<F: Future + Send> = tickwheel::time::Timeout<F>;
+    type Error = tickwheel::time::error::Elapsed;
+
+    #[inline]
+    fn timeout<F: Future + Send>(&self, duration: Duration, future: F) -> tickwheel::time::Timeout<F> {
+        tickwheel::time::timeout(duration, future)
+    }
+
+    #[inline]
+    fn sleep(&self, duration: Duration) -> tickwheel::time::Sleep {
+        tickwheel::time::sleep(duration)
+    }
+
+    #[inline]
+    fn sleep_until(&self, deadline: Instant) -> tickwheel::time::Sleep {
+        tickwheel::time::sleep_until(deadline)
+    }
+
+    #[inline]
+    fn reset(sleep: Pin<&mut tickwheel::time::Sleep>, deadline: Instant) {
+        sleep.reset(deadline);
+    }
+
+    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
+        Some(Wheel::current())
     }
 }
 
@@ -120,8 +163,8 @@ impl Timers for Wheel {
     }
 
     #[inline]
-    fn restart(mut sleep: Pin<&mut tickwheel::Sleep>, duration: Duration) {
-        sleep.reset(Instant::now() + duration);
+    fn reset(mut sleep: Pin<&mut tickwheel::Sleep>, deadline: Instant) {
+        sleep.reset(deadline);
     }
 
     fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {

@@ -61,7 +61,7 @@ fires!(
 
 /// Has `tasks` tasks wait for the same instants until `times` timers have fired.
 pub async fn fire<T: Fires>(timers: &T, with: With, tasks: u64, times: u64) {
-    let period = Duration::from_millis(4 + tasks / 4);
+    let period = Duration::from_millis(6 + tasks / 4);
     let start = Instant::now() + period;
     let rounds = times / tasks;
     let waiting = (0..tasks).map(|_| {

@@ -85,7 +85,9 @@ fn runtime(work: &str) -> Runtime {
         true => runtime::Builder::new_multi_thread(),
         false => runtime::Builder::new_current_thread(),
     };
-    if work.starts_with("fired-") {}
+    if work.starts_with("fired-") {
+        builder.enable_io();
+    }
     let builder = builder.worker_threads(1).enable_time();
     builder.build().expect("the runtime starts")
 }

@@ -15,11 +15,6 @@ fn scale(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("scale-{}", durations.name()));
         for pending in PENDING.into_iter().filter(|pending| *pending <= most) {
             for peer in Peer::all() {
-                // Ten million cost async-io's tree, futures-timer's heap and kestrel's channels minutes to fill.
-                let slow = matches!(peer, Peer::AsyncIo | Peer::FuturesTimer | Peer::Kestrel);
-                if slow && pending > 1_000_000 {
-                    continue;
-                }
                 // Filled when it is first run, which a filter may spare it.
                 let held = OnceCell::new();
                 group.bench_function(BenchmarkId::new(peer.name(), pending), |b| {

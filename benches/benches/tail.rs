@@ -11,7 +11,7 @@ mod structures;
 use std::{mem, time::Instant};
 
 use hdrhistogram::Histogram;
-use structures::{Bit, Hierarchical, Nexus, Ours, Queue, Structure, paused};
+use structures::{Bit, Nexus, Ours, Queue, Structure, paused};
 use tickwheel_benches::children::{Arguments, Line};
 
 fn main() {
@@ -28,7 +28,6 @@ fn main() {
     burst.play("levels(4)", || Ours::new(4));
     burst.play("nexus-timer", Nexus::default);
     burst.play("bitwheel", Bit::<1, 131_072>::default);
-    burst.play("hierarchical_hash_wheel_timer", Hierarchical::default);
     burst.play("DelayQueue", || Queue::new(&runtime));
     // All in one bucket of a coarser level, whichever its size: due long after it comes down.
     let cascade = Scene {
@@ -40,7 +39,6 @@ fn main() {
     };
     cascade.play("levels(4)", || Ours::new(4));
     cascade.play("nexus-timer", Nexus::default);
-    cascade.play("hierarchical_hash_wheel_timer", Hierarchical::default);
     cascade.play("DelayQueue", || Queue::new(&runtime));
 }
 

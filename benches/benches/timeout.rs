@@ -8,7 +8,7 @@ use tickwheel_benches::{Peer, Stage};
 fn ready(c: &mut Criterion) {
     let stage = Stage::new(1);
     let mut group = c.benchmark_group("timeout-ready");
-    for peer in Peer::all().filter(|peer| peer.wraps_futures()) {
+    for peer in Peer::all().filter(|peer| peer.is_shared()) {
         group.bench_function(peer.name(), |b| {
             b.iter_custom(|times| stage.ready(black_box(peer), times))
         });

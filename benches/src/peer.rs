@@ -18,12 +18,6 @@ pub enum Peer {
     Pingora,
     /// `tokio_util::time::DelayQueue`: one owner, so never more than one worker.
     DelayQueue,
-    /// `kestrel_timer::TimerWheel`, registered without a callback.
-    Kestrel,
-    /// `futures_timer::Delay`.
-    FuturesTimer,
-    /// `async_io::Timer`.
-    AsyncIo,
 }
 
 impl Peer {
@@ -35,9 +29,6 @@ impl Peer {
             Peer::TokioAlt,
             Peer::Pingora,
             Peer::DelayQueue,
-            Peer::Kestrel,
-            Peer::FuturesTimer,
-            Peer::AsyncIo,
         ]
         .into_iter()
         .filter(|peer| cfg!(tokio_unstable) || *peer != Peer::TokioAlt)
@@ -52,9 +43,6 @@ impl Peer {
             Peer::TokioAlt => "tokio-alt",
             Peer::Pingora => "pingora-timeout",
             Peer::DelayQueue => "DelayQueue",
-            Peer::Kestrel => "kestrel-timer",
-            Peer::FuturesTimer => "futures-timer",
-            Peer::AsyncIo => "async-io",
         }
     }
 
@@ -62,12 +50,7 @@ impl Peer {
         Peer::all().find(|peer| peer.name() == name)
     }
 
-    /// Whether it has a `timeout` around a future, or something one would put together as one.
-    pub fn wraps_futures(self) -> bool {
-        !matches!(self, Peer::DelayQueue | Peer::Kestrel)
-    }
-
-    /// Whether several workers can share it.
+    /// Whether it has a `timeout` around a future, and several workers can share it.
     pub fn is_shared(self) -> bool {
         self != Peer::DelayQueue
     }

@@ -17,10 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_io::Timer;
 use fastrand::Rng;
-use futures_timer::Delay;
-use kestrel_timer::{TimerHandleWithCompletion, TimerTask, TimerWheel};
 use pingora_timeout::fast_timeout::{fast_sleep, fast_timeout};
 use tickwheel::{Labelled, Wheel};
 use tokio_util::time::{DelayQueue, delay_queue};
@@ -41,24 +38,6 @@ const QUIET: u64 = 100;
 /// Operations enough for the driver to start, and for a busy shard to begin to tick.
 const PRELUDE: u64 = 1_000;
 
-/// The timeout one writes where there is none: the future first, then the timer.
-struct Race<F, D> {
-    future: F,
-    delay: D,
-}
-
-impl<F: Future + Unpin, D: Future + Unpin> Future for Race<F, D> {
-    type Output = Option<F::Output>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        Pin::new(&mut self.delay).poll(cx).map(|_| None)
-    }
-}
-
 /// A peer ready to be used, on a stage.
 #[derive(Clone)]
 enum Timers {
@@ -68,9 +47,6 @@ enum Timers {
     Tokio,
     Pingora,
     DelayQueue(Arc<tokio::sync::Mutex<DelayQueue<()>>>),
-    Kestrel(Arc<TimerWheel>),
-    FuturesTimer,
-    AsyncIo,
 }
 
 impl Timers {
@@ -88,9 +64,6 @@ impl Timers {
                 queue.insert((), Duration::from_secs(60));
                 Timers::DelayQueue(Arc::new(tokio::sync::Mutex::new(queue)))
             }
-            Peer::Kestrel => Timers::Kestrel(Arc::new(TimerWheel::with_defaults())),
-            Peer::FuturesTimer => Timers::FuturesTimer,
-            Peer::AsyncIo => Timers::AsyncIo,
         }
     }
 
@@ -128,33 +101,7 @@ impl Timers {
                 })
                 .await;
             }
-            Timers::FuturesTimer => {
-                repeat(times, |cx| {
-                    let delay = Delay::new(black_box(duration));
-                    poll_ready(
-                        cx,
-                        Race {
-                            future: ready(()),
-                            delay,
-                        },
-                    );
-                })
-                .await;
-            }
-            Timers::AsyncIo => {
-                repeat(times, |cx| {
-                    let delay = Timer::after(black_box(duration));
-                    poll_ready(
-                        cx,
-                        Race {
-                            future: ready(()),
-                            delay,
-                        },
-                    );
-                })
-                .await;
-            }
-            Timers::DelayQueue(_) | Timers::Kestrel(_) => unreachable!("it does not wrap futures"),
+            Timers::DelayQueue(_) => unreachable!("it does not wrap futures"),
         }
     }
 
@@ -192,41 +139,6 @@ impl Timers {
                 })
                 .await;
             }
-            Timers::Kestrel(wheel) => {
-                repeat(times, |_| {
-                    let task = TimerTask::new_oneshot(draw(), None);
-                    let timer = wheel.register(wheel.allocate_handle(), task);
-                    let cancelled = timer.and_then(|timer| timer.cancel());
-                    assert!(black_box(cancelled).is_ok());
-                })
-                .await;
-            }
-            Timers::FuturesTimer => {
-                repeat(times, |cx| {
-                    let delay = Delay::new(draw());
-                    poll_once(
-                        cx,
-                        Race {
-                            future: Once::default(),
-                            delay,
-                        },
-                    );
-                })
-                .await;
-            }
-            Timers::AsyncIo => {
-                repeat(times, |cx| {
-                    let delay = Timer::after(draw());
-                    poll_once(
-                        cx,
-                        Race {
-                            future: Once::default(),
-                            delay,
-                        },
-                    );
-                })
-                .await;
-            }
         }
     }
 
@@ -253,14 +165,8 @@ impl Timers {
             Timers::Pingora => {
                 repeat(times, |cx| poll_sleep(cx, fast_sleep(black_box(duration)))).await;
             }
-            Timers::FuturesTimer => {
-                repeat(times, |cx| poll_sleep(cx, Delay::new(black_box(duration)))).await;
-            }
-            Timers::AsyncIo => {
-                repeat(times, |cx| poll_sleep(cx, Timer::after(black_box(duration)))).await;
-            }
             Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
-            Timers::DelayQueue(_) | Timers::Kestrel(_) => unreachable!("it has no future for one timer"),
+            Timers::DelayQueue(_) => unreachable!("it has no future for one timer"),
         }
     }
 
@@ -286,17 +192,6 @@ impl Timers {
                 let mut queue = queue.lock().await;
                 Pending::DelayQueue((0..timers).map(|_| queue.insert((), draw())).collect())
             }
-            Timers::Kestrel(wheel) => {
-                let register = |_| {
-                    let task = TimerTask::new_oneshot(draw(), None);
-                    wheel
-                        .register(wheel.allocate_handle(), task)
-                        .expect("room in the wheel")
-                };
-                Pending::Kestrel((0..timers).map(register).collect())
-            }
-            Timers::FuturesTimer => Pending::FuturesTimer(start(timers, || Delay::new(draw())).await),
-            Timers::AsyncIo => Pending::AsyncIo(start(timers, || Timer::after(draw())).await),
         }
     }
 }
@@ -321,9 +216,6 @@ enum Pending {
     #[allow(dead_code)]
     Pingora(Boxes<Pin<Box<dyn Future<Output = ()>>>>),
     DelayQueue(Vec<delay_queue::Key>),
-    Kestrel(Vec<TimerHandleWithCompletion>),
-    FuturesTimer(Boxes<Delay>),
-    AsyncIo(Boxes<Timer>),
 }
 
 /// A peer with timers pending.
@@ -371,7 +263,6 @@ impl Held<'_> {
             *latest += Duration::from_micros(1);
             *latest
         };
-        let minutes = Duration::from_secs(840);
         runtime.block_on(async {
             let mut pick = |timers: usize| match at_random {
                 true => random.usize(..timers),
@@ -396,27 +287,6 @@ impl Held<'_> {
                 (Pending::DelayQueue(keys), Timers::DelayQueue(queue)) => {
                     let mut queue = queue.lock().await;
                     repeat(times, |_| queue.reset_at(&keys[pick(keys.len())], later())).await;
-                }
-                (Pending::Kestrel(handles), _) => {
-                    repeat(times, |_| {
-                        let moved = handles[pick(handles.len())].postpone(black_box(minutes), None);
-                        assert!(black_box(moved).is_ok());
-                    })
-                    .await;
-                }
-                (Pending::FuturesTimer(delays), _) => {
-                    repeat(times, |_| {
-                        let index = pick(delays.len());
-                        delays[index].reset(black_box(minutes));
-                    })
-                    .await;
-                }
-                (Pending::AsyncIo(timers), _) => {
-                    repeat(times, |_| {
-                        let index = pick(timers.len());
-                        timers[index].set_at(later().into_std());
-                    })
-                    .await;
                 }
                 (Pending::Pingora(_) | Pending::DelayQueue(_), _) => unreachable!("it does not reset"),
             }
@@ -567,21 +437,6 @@ impl Stage {
             Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
             Timers::Tokio => expire(timers, || tokio::time::sleep(draw())),
             Timers::Pingora => expire(timers, || fast_sleep(draw())),
-            Timers::FuturesTimer => expire(timers, || Delay::new(draw())),
-            Timers::AsyncIo => expire(timers, || Timer::after(draw())),
-            Timers::Kestrel(wheel) => expire(timers, || {
-                let task = TimerTask::new_oneshot(draw(), None);
-                let timer = wheel
-                    .register(wheel.allocate_handle(), task)
-                    .expect("room in the wheel");
-                let (receiver, _) = timer.into_parts();
-                async move {
-                    match receiver {
-                        kestrel_timer::CompletionReceiver::OneShot(receiver) => drop(receiver.recv().await),
-                        kestrel_timer::CompletionReceiver::Periodic(_) => unreachable!("it was one-shot"),
-                    }
-                }
-            }),
             Timers::DelayQueue(_) => {
                 let mut queue = DelayQueue::new();
                 for _ in 0..timers {

@@ -11,7 +11,7 @@ use criterion::{
 };
 
 use fastrand::Rng;
-use structures::{Bit, Delays, Hierarchical, Nexus, Ours, Queue, Structure, paused};
+use structures::{Bit, Delays, Nexus, Ours, Queue, Structure, paused};
 
 const TIMERS: usize = 100_000;
 
@@ -148,7 +148,6 @@ macro_rules! for_each {
         if !$group.starts_with("wheel-advance") {
             $function(&Bit::<3, 8192>::default, group, "bitwheel" $(, $argument)*);
         }
-        $function(&Hierarchical::default, group, "hierarchical_hash_wheel_timer" $(, $argument)*);
         $function(&|| Queue::new(&runtime), group, "DelayQueue" $(, $argument)*);
     }};
 }

@@ -8,7 +8,6 @@ use std::{
 
 use bitwheel::timer::{BitWheel, Timer, TimerHandle as BitHandle};
 use fastrand::Rng;
-use hierarchical_hash_wheel_timer::{IdOnlyTimerEntry, wheels::cancellable::QuadWheelWithOverflow};
 use nexus_timer::{TimerHandle, Wheel as NexusWheel, WheelBuilder};
 use tokio_util::time::{DelayQueue, delay_queue};
 
@@ -103,48 +102,6 @@ impl Structure for Ours {
         let advanced = self.wheel.advance(self.target, BATCH, &mut self.expired);
         self.expired.clear();
         (advanced.expired, advanced.more)
-    }
-}
-
-/// hierarchical_hash_wheel_timer's, four levels of 256. A cancelled timer stays in its bucket until its time comes, and a
-/// timer is moved by cancelling it and starting another.
-#[derive(Default)]
-pub(crate) struct Hierarchical {
-    wheel: QuadWheelWithOverflow<IdOnlyTimerEntry<u64>>,
-    next: u64,
-}
-
-impl Structure for Hierarchical {
-    type Key = u64;
-
-    #[inline]
-    fn insert(&mut self, delay: u64) -> u64 {
-        self.next += 1;
-        let entry = IdOnlyTimerEntry::new(self.next, ms(delay));
-        self.wheel.insert_ref(Rc::new(entry)).expect("it lies ahead");
-        self.next
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) {
-        self.wheel.cancel(&key).expect("it is pending");
-    }
-
-    #[inline]
-    fn reset(&mut self, key: u64, delay: u64) -> u64 {
-        self.remove(key);
-        self.insert(delay)
-    }
-
-    #[inline]
-    fn advance(&mut self) -> usize {
-        self.wheel.tick().len()
-    }
-
-    fn begin(&mut self) {}
-
-    fn visit(&mut self) -> (usize, bool) {
-        (self.advance(), false)
     }
 }
 

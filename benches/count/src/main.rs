@@ -45,7 +45,7 @@ fn main() {
         panic!("{USAGE}");
     };
     let times = times.parse().expect("TIMES is a number");
-    let runtime = runtime(name.ends_with("-threads"));
+    let runtime = runtime(&name);
     // A task, as a server's requests are, and not the future of `block_on`, whose waker no clone of it will match.
     let work = async move {
         if let Some(work) = name.strip_prefix("delay-queue-") {
@@ -85,13 +85,17 @@ fn main() {
         .expect("the work does not panic");
 }
 
-/// A current-thread runtime, or a multi-thread one with one worker.
-fn runtime(threads: bool) -> Runtime {
-    let mut builder = match threads {
+/// A current-thread runtime, or a multi-thread one with one worker. One that waits for timers to fire waits for sockets too, as a
+/// server does.
+fn runtime(work: &str) -> Runtime {
+    let mut builder = match work.ends_with("-threads") {
         true => runtime::Builder::new_multi_thread(),
         false => runtime::Builder::new_current_thread(),
     };
-    let builder = builder.worker_threads(1).enable_all();
+    if work.starts_with("fired-") {
+        builder.enable_io();
+    }
+    let builder = builder.worker_threads(1).enable_time();
     builder.build().expect("the runtime starts")
 }
 

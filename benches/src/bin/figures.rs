@@ -61,7 +61,7 @@ fn main() {
         table.measure_times(work, Some(2_000), quiet);
     }
 
-    let sleeps = [Tickwheel, Tokio, Pingora, FuturesTimer, AsyncIo].map(|peer| {
+    let sleeps = [Tickwheel, Tokio, Pingora].map(|peer| {
         let held = stage.hold(peer, 1_000, Durations::Random);
         (peer, move |times| held.sleeps(times))
     });

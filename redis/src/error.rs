@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// A name or an id is not allowed.
     InvalidName {
-        /// The given name.
+        /// The given name, or its beginning if it is long.
         name: String,
         /// Why it is not allowed.
         reason: &'static str,
@@ -190,6 +190,22 @@ impl From<SleepError> for Error {
     fn from(error: SleepError) -> Error {
         Error::Wheel(error)
     }
+}
+
+/// The longest name or id in bytes, because every key of a lease and every answer about a job contains it.
+const LONGEST_NAME: usize = 1024;
+
+/// Returns an error if a name or an id is empty, for the given reason, or longer than [`LONGEST_NAME`].
+pub(crate) fn check_name(name: &str, if_empty: &'static str) -> Result<(), Error> {
+    let reason = match name.len() {
+        0 => if_empty,
+        1..=LONGEST_NAME => return Ok(()),
+        _ => "a name or an id has at most 1024 bytes",
+    };
+    Err(Error::InvalidName {
+        name: name.chars().take(64).collect(),
+        reason,
+    })
 }
 
 /// Returns the shortest lease of a name or a job that leaves room for a round trip and the margin.

@@ -37,7 +37,7 @@ impl Script {
 }
 
 /// A call of a script, which can be sent repeatedly.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Call {
     script: &'static Script,
     keys: Vec<String>,

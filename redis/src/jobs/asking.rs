@@ -47,11 +47,18 @@ fn is_worth_repeating(error: &Error) -> bool {
         && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
 }
 
-/// Returns the error for an answer that none of our scripts gives.
+/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may contain payloads.
 pub(super) fn unexpected(answer: &Value) -> Error {
+    let form = match answer {
+        Value::Nil => "nothing".to_owned(),
+        Value::Int(_) => "an integer".to_owned(),
+        Value::BulkString(bytes) => format!("a string of {} bytes", bytes.len()),
+        Value::Array(values) => format!("an array of {} elements", values.len()),
+        _ => "an answer of another type".to_owned(),
+    };
     Error::Redis(redis::RedisError::from((
         redis::ErrorKind::UnexpectedReturnType,
         "not the answer of this script",
-        format!("{answer:?}"),
+        form,
     )))
 }

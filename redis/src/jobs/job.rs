@@ -147,11 +147,21 @@ impl fmt::Debug for Job {
 }
 
 /// A job that was buried or has used up its attempts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DeadJob {
     pub(super) id: String,
     pub(super) payload: Vec<u8>,
     pub(super) attempts: u32,
+}
+
+impl fmt::Debug for DeadJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadJob")
+            .field("id", &self.id)
+            .field("attempts", &self.attempts)
+            .field("payload", &format_args!("{} bytes", self.payload.len()))
+            .finish_non_exhaustive()
+    }
 }
 
 impl DeadJob {

@@ -20,7 +20,7 @@ use super::{
     server::Server,
 };
 use crate::{
-    error::Error,
+    error::{Error, check_name},
     keys::Tag,
     notifications::Notifications,
     script::{Call, Script},
@@ -72,12 +72,7 @@ impl Queue {
     }
 
     async fn check(&self) -> Result<(), Error> {
-        if self.name.is_empty() {
-            return Err(Error::InvalidName {
-                name: String::new(),
-                reason: "a queue's name has at least one character",
-            });
-        }
+        check_name(&self.name, "a queue's name has at least one character")?;
         if self.given != self.partitions.len() {
             return Err(Error::InvalidSetting {
                 setting: "partitions",
@@ -126,12 +121,7 @@ impl Queue {
         batcher: impl FnOnce(&Partition) -> &Arc<Batcher>,
         arguments: Vec<Vec<u8>>,
     ) -> Result<bool, Error> {
-        if id.is_empty() {
-            return Err(Error::InvalidName {
-                name: String::new(),
-                reason: "a job's id has at least one character",
-            });
-        }
+        check_name(id, "a job's id has at least one character")?;
         self.open().await?;
         submit(batcher(self.partition(id)), arguments, Instant::now() + PATIENCE).await
     }

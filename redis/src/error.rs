@@ -58,6 +58,20 @@ pub enum Error {
         /// The number that is stored with the queue.
         stored: u32,
     },
+    /// The payload of a job is larger than the queue's handle accepts. Nothing has been stored.
+    PayloadTooLarge {
+        /// The size of the payload in bytes.
+        size: usize,
+        /// The largest allowed, set by [`DelayedJobs::max_payload`](crate::DelayedJobs::max_payload).
+        limit: usize,
+    },
+    /// A job could not be delivered. It is tried again, or dead if this was its last attempt.
+    Undeliverable {
+        /// The job's id. If that is no id of this crate, its beginning, with replacement characters.
+        id: String,
+        /// Why it could not be delivered.
+        reason: String,
+    },
     /// The wheel refused a timer because it is full or has been shut down.
     Wheel(SleepError),
     /// The runtime on which the lease was acquired has been shut down.
@@ -164,6 +178,13 @@ impl fmt::Display for Error {
                 f,
                 "the queue has {stored} partitions and cannot be opened with {given}: allowed is {stored}"
             ),
+            Error::PayloadTooLarge { size, limit } => write!(
+                f,
+                "a payload of {size} bytes is too large: allowed is up to {limit} bytes"
+            ),
+            Error::Undeliverable { id, reason } => {
+                write!(f, "the job {id:?} could not be delivered: {reason}")
+            }
             Error::Wheel(error) => write!(f, "the wheel refused: {error}"),
             Error::NoRuntime => f.write_str("the runtime on which it was started has been shut down"),
         }

@@ -32,7 +32,7 @@ pub enum Error {
         /// Why it is not allowed.
         reason: &'static str,
     },
-    /// The value of a setting is not allowed.
+    /// The value of a setting, or the size of a payload, is not allowed.
     InvalidSetting {
         /// The name of the setting.
         setting: &'static str,
@@ -57,13 +57,6 @@ pub enum Error {
         given: u32,
         /// The number that is stored with the queue.
         stored: u32,
-    },
-    /// The payload of a job is larger than the queue's handle accepts. Nothing has been stored.
-    PayloadTooLarge {
-        /// The size of the payload in bytes.
-        size: usize,
-        /// The largest allowed, set by [`DelayedJobs::max_payload`](crate::DelayedJobs::max_payload).
-        limit: usize,
     },
     /// A job could not be delivered. It is tried again, or dead if this was its last attempt.
     Undeliverable {
@@ -177,10 +170,6 @@ impl fmt::Display for Error {
             Error::Partitions { given, stored } => write!(
                 f,
                 "the queue has {stored} partitions and cannot be opened with {given}: allowed is {stored}"
-            ),
-            Error::PayloadTooLarge { size, limit } => write!(
-                f,
-                "a payload of {size} bytes is too large: allowed is up to {limit} bytes"
             ),
             Error::Undeliverable { id, reason } => {
                 write!(f, "the job {id:?} could not be delivered: {reason}")

@@ -182,7 +182,7 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::PayloadTooLarge`], with nothing stored, if the payload is larger than [`max_payload`](DelayedJobs::max_payload).
+    /// Returns [`Error::InvalidSetting`], with nothing stored, if the payload is larger than [`max_payload`](DelayedJobs::max_payload).
     /// Returns an error if the id is empty or longer than 1,024 bytes, if Redis refuses the call or does not answer within 5 seconds, or
     /// if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
     /// again under the same id.
@@ -208,7 +208,11 @@ impl<C> DelayedJobs<C> {
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
         let (size, limit) = (payload.len(), self.queue.limits.max_payload);
         if size > limit {
-            return Err(Error::PayloadTooLarge { size, limit });
+            return Err(Error::InvalidSetting {
+                setting: "payload",
+                value: format!("{size} bytes, where max_payload is {limit} bytes,"),
+                allowed: "up to max_payload, which is at most 512 MiB",
+            });
         }
         let arguments = vec![
             id.into(),

@@ -477,7 +477,14 @@ async fn a_batch_that_comes_late_is_refused() {
     assert_eq!(call("2 1", "a").unwrap(), "0");
     let error = call("1", "b").unwrap_err();
     assert_eq!(error.code(), Some("STALE"), "{error}");
-    assert_eq!(server.command::<Vec<String>>(&["HKEYS", "payload"]), ["a"]);
+    // The outcome of the third is unknown to its sender. It never arrived, or not yet.
+    assert_eq!(call("4 3 2", "c").unwrap(), "1");
+    // A copy of the process, from before that, knows only the second.
+    let error = call("5 2", "d").unwrap_err();
+    assert_eq!(error.code(), Some("STALE"), "{error}");
+    let mut ids: Vec<String> = server.command(&["HKEYS", "payload"]);
+    ids.sort();
+    assert_eq!(ids, ["a", "c"]);
 }
 
 #[tokio::test]

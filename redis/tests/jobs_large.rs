@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use futures::StreamExt;
 use redis::{Client, aio::ConnectionManager};
 use support::{
+    connect,
     jobs::{Jobs, next, queue},
     server::Server,
     slow::SlowLink,
@@ -25,7 +26,7 @@ fn key(partition: usize, what: &str) -> String {
 
 /// Stores a job as an older version or another program may have.
 async fn plant(server: &Server, partition: usize, id: &[u8], payload: &[u8]) {
-    let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(&server.url()).await;
     let _: () = redis::pipe()
         .hset(key(partition, "payload"), id, payload)
         .zadd(key(partition, "due"), id, 1)

@@ -1,6 +1,6 @@
 //! `Partition`: the keys of one partition of a queue, and its two batchers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use tickwheel::Wheel;
@@ -8,6 +8,7 @@ use tickwheel::Wheel;
 use super::{batcher::Batcher, queue::Limits, sender::CallName, server::Server};
 use crate::{
     keys::Tag,
+    nonce::Nonce,
     script::{Call, Script},
 };
 
@@ -95,15 +96,18 @@ impl Partition {
     }
 
     /// Returns a call that reads a part of the payload of a job that is held under `token`.
-    pub(super) fn fetch(&self, id: &str, token: &str, offset: usize) -> Call {
+    /// Redis keeps a copy of one that is large under the name of the `fetch`, for so long.
+    pub(super) fn fetch(&self, fetch: Nonce, keep: Duration, id: &str, token: &str, offset: usize) -> Call {
         FETCH
             .call()
             .key(self.tag.key("state"))
             .key(self.tag.key("payload"))
+            .key(self.tag.key(&format!("copy:{fetch}")))
             .arg(id)
             .arg(token)
             .arg(offset)
             .arg(PART)
+            .arg(keep.as_millis() as u64)
     }
 
     pub(super) fn counts(&self) -> Call {

@@ -27,12 +27,12 @@ pub enum Error {
     },
     /// A name or an id is not allowed.
     InvalidName {
-        /// The given name.
+        /// The given name, or its beginning if it is long.
         name: String,
         /// Why it is not allowed.
         reason: &'static str,
     },
-    /// The value of a setting is not allowed.
+    /// The value of a setting, or the size of a payload, is not allowed.
     InvalidSetting {
         /// The name of the setting.
         setting: &'static str,
@@ -57,6 +57,13 @@ pub enum Error {
         given: u32,
         /// The number that is stored with the queue.
         stored: u32,
+    },
+    /// A job could not be delivered. It is tried again, or dead if this was its last attempt.
+    Undeliverable {
+        /// The job's id. If that is no id of this crate, its beginning, with replacement characters.
+        id: String,
+        /// Why it could not be delivered.
+        reason: String,
     },
     /// The wheel refused a timer because it is full or has been shut down.
     Wheel(SleepError),
@@ -164,6 +171,9 @@ impl fmt::Display for Error {
                 f,
                 "the queue has {stored} partitions and cannot be opened with {given}: allowed is {stored}"
             ),
+            Error::Undeliverable { id, reason } => {
+                write!(f, "the job {id:?} could not be delivered: {reason}")
+            }
             Error::Wheel(error) => write!(f, "the wheel refused: {error}"),
             Error::NoRuntime => f.write_str("the runtime on which it was started has been shut down"),
         }
@@ -190,6 +200,22 @@ impl From<SleepError> for Error {
     fn from(error: SleepError) -> Error {
         Error::Wheel(error)
     }
+}
+
+/// The longest name or id in bytes, because every key of a lease and every answer about a job contains it.
+const LONGEST_NAME: usize = 1024;
+
+/// Returns an error if a name or an id is empty, for the given reason, or longer than [`LONGEST_NAME`].
+pub(crate) fn check_name(name: &str, if_empty: &'static str) -> Result<(), Error> {
+    let reason = match name.len() {
+        0 => if_empty,
+        1..=LONGEST_NAME => return Ok(()),
+        _ => "a name or an id has at most 1024 bytes",
+    };
+    Err(Error::InvalidName {
+        name: name.chars().take(64).collect(),
+        reason,
+    })
 }
 
 /// Returns the shortest lease of a name or a job that leaves room for a round trip and the margin.

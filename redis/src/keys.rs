@@ -1,6 +1,6 @@
 //! `Tag`: the names of keys.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::LazyLock};
 
 /// The common part of the keys of one lease or partition. They share a hash tag, and therefore a slot of a cluster.
 #[derive(Clone, Debug)]
@@ -19,10 +19,43 @@ impl Tag {
         Tag { tag }
     }
 
+    /// Returns a tag whose keys are in the slot of this one's. All names of a slot and a prefix get the same.
+    pub(crate) fn of_slot(&self, prefix: &str) -> Tag {
+        let from = self.tag.find('{').map_or(0, |brace| brace + 1);
+        let name = &self.tag[from..self.tag.len() - 1];
+        Tag::new(prefix, &SLOTS[slot(name)].to_string())
+    }
+
     /// Returns `prefix:{name}:what`.
     pub(crate) fn key(&self, what: &str) -> String {
         format!("{}:{what}", self.tag)
     }
+}
+
+/// A number for each slot of a cluster that, written in decimal, is a name in that slot.
+static SLOTS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let (mut numbers, mut missing) = (vec![None; 16_384], 16_384);
+    for number in 0.. {
+        let found = &mut numbers[slot(&number.to_string())];
+        if found.is_none() {
+            *found = Some(number);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    numbers.into_iter().flatten().collect()
+});
+
+/// Returns the slot of the keys with this hash tag: CRC-16/XMODEM of its bytes, of which Redis uses 14 bits.
+fn slot(tag: &str) -> usize {
+    let crc = tag.bytes().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            (crc << 1) ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 }
+        })
+    });
+    usize::from(crc % 16_384)
 }
 
 fn escape(to: &mut String, text: &str) {
@@ -43,6 +76,22 @@ mod tests {
     fn the_only_braces_are_the_tags() {
         let tag = Tag::new("app{1}", "a{b}c%7B");
         assert_eq!(tag.key("holder"), "app%7B1%7D:{a%7Bb%7Dc%257B}:holder");
+    }
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // The check value of CRC-16/XMODEM, and slots that `CLUSTER KEYSLOT` returned.
+        assert_eq!(slot("123456789"), 0x31c3);
+        assert_eq!(slot("reports"), 5152);
+        for name in ["reports", "a{b}", "ключ"] {
+            let shared = Tag::new("app{1}", name).of_slot("app{1}");
+            let tag = |tag: &Tag| tag.tag[tag.tag.find('{').unwrap() + 1..tag.tag.len() - 1].to_owned();
+            assert_eq!(
+                slot(&tag(&shared)),
+                slot(&tag(&Tag::new("app{1}", name))),
+                "{shared:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,43 +1,28 @@
 //! Unique names of calls, and random numbers for jitter.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    process,
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::Duration};
 
-/// The name of one call or of one holder, unique across processes.
+/// The name of one call or of one holder, unique across processes and their copies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Nonce {
-    process: u128,
-    call: u64,
-}
-
-/// 128 random bits. The standard library seeds its hashers from the operating system.
-static PROCESS: LazyLock<u128> = LazyLock::new(|| {
-    let random = || RandomState::new().hash_one((process::id(), SystemTime::now()));
-    u128::from(random()) << 64 | u128::from(random())
-});
-static CALLS: AtomicU64 = AtomicU64::new(0);
+pub(crate) struct Nonce(u128);
 
 impl Nonce {
+    /// Asks the operating system each time, because a fork and a restored snapshot share all that a process has drawn before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the operating system has no random numbers, which would make every lease unsafe.
     pub(crate) fn new() -> Nonce {
-        Nonce {
-            process: *PROCESS,
-            call: CALLS.fetch_add(1, Ordering::Relaxed),
-        }
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system provides random numbers");
+        Nonce(u128::from_ne_bytes(bytes))
     }
 }
 
-/// Writes the nonce in hexadecimal, without spaces and with no punctuation except a dash.
+/// Writes the nonce in hexadecimal.
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}-{:x}", self.process, self.call)
+        write!(f, "{:032x}", self.0)
     }
 }
 

@@ -37,7 +37,7 @@ impl Script {
 }
 
 /// A call of a script, which can be sent repeatedly.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Call {
     script: &'static Script,
     keys: Vec<String>,
@@ -61,6 +61,16 @@ impl Call {
     pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Call {
         self.arguments.extend(arguments);
         self
+    }
+
+    /// Returns a call with a short answer, which arrives behind those of all calls that were sent to the same server before.
+    pub(crate) fn probe(&self) -> Call {
+        static PROBE: Script = Script::new("#!lua flags=allow-oom\nreturn 1");
+        Call {
+            script: &PROBE,
+            keys: self.keys.iter().take(1).cloned().collect(),
+            arguments: Vec::new(),
+        }
     }
 
     /// Sends the call once.

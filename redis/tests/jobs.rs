@@ -189,7 +189,7 @@ async fn payloads_from_nothing_to_a_megabyte() {
 async fn ids_are_any_text_but_none() {
     let server = Server::start();
     let jobs = queue(&server, "a {queue} of 100%").await.partitions(4);
-    let long = "x".repeat(10_000);
+    let long = "x".repeat(1024);
     let ids = ["with space", "{braces}", "100%", "ключ", "-", "a\nb", "0", &long];
     for id in ids {
         assert!(

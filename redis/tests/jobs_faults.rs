@@ -459,7 +459,8 @@ async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
     let keys = ["due", "claimed", "running", "dead", "state", "payload", "last"];
-    let call = |number: &str, id: &str| -> redis::RedisResult<String> {
+    // The name of the call, and of the one before it.
+    let call = |names: &str, id: &str| -> redis::RedisResult<String> {
         let mut connection = server.client().get_connection().unwrap();
         redis::cmd("EVAL")
             .arg(concat!(
@@ -468,15 +469,22 @@ async fn a_batch_that_comes_late_is_refused() {
             ))
             .arg(keys.len())
             .arg(&keys)
-            .arg(&[number, "channel", id, "in", "0", "payload"])
+            .arg(&[names, "channel", id, "in", "0", "payload"])
             .query(&mut connection)
     };
     assert_eq!(call("1", "a").unwrap(), "1");
     assert_eq!(call("1", "a").unwrap(), "1");
-    assert_eq!(call("2", "a").unwrap(), "0");
+    assert_eq!(call("2 1", "a").unwrap(), "0");
     let error = call("1", "b").unwrap_err();
     assert_eq!(error.code(), Some("STALE"), "{error}");
-    assert_eq!(server.command::<Vec<String>>(&["HKEYS", "payload"]), ["a"]);
+    // The outcome of the third is unknown to its sender. It never arrived, or not yet.
+    assert_eq!(call("4 3 2", "c").unwrap(), "1");
+    // A copy of the process, from before that, knows only the second.
+    let error = call("5 2", "d").unwrap_err();
+    assert_eq!(error.code(), Some("STALE"), "{error}");
+    let mut ids: Vec<String> = server.command(&["HKEYS", "payload"]);
+    ids.sort();
+    assert_eq!(ids, ["a", "c"]);
 }
 
 #[tokio::test]

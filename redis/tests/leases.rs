@@ -24,6 +24,9 @@ async fn leases(server: &Server) -> Leases<ConnectionManager> {
     Leases::new(&Wheel::new(), connect(&server.url()).await)
 }
 
+/// The last token of the names in the slot of "x".
+const FENCE_OF_X: &str = "tickwheel:lease:{5300}:fence";
+
 fn holder(name: &str) -> String {
     format!("tickwheel:lease:{{{name}}}:holder")
 }
@@ -364,7 +367,7 @@ async fn a_release_needs_no_right_to_publish() {
 async fn a_key_of_another_type_is_a_clear_error() {
     let server = Server::start();
     let leases = leases(&server).await;
-    for key in [holder("x"), "tickwheel:lease:{x}:fence".to_owned()] {
+    for key in [holder("x"), FENCE_OF_X.to_owned()] {
         let _: () = server.command(&["RPUSH", &key, "not ours"]);
         for error in [
             leases.try_acquire("x", MINUTE).await.unwrap_err(),
@@ -464,7 +467,7 @@ async fn tokens_grow_over_expiry_deletion_and_restart() {
 
     // The clock of the server has gone back by an hour, or so it seems.
     let ahead = last + 3_600_000_000;
-    let _: () = server.command(&["SET", "tickwheel:lease:{x}:fence", &ahead.to_string()]);
+    let _: () = server.command(&["SET", FENCE_OF_X, &ahead.to_string()]);
     let lease = leases.acquire("x", MINUTE).await.unwrap();
     assert_eq!(lease.token(), ahead + 1);
 }
@@ -478,7 +481,7 @@ async fn a_renewal_keeps_the_fence() {
         .await
         .unwrap()
         .unwrap();
-    let fence = "tickwheel:lease:{x}:fence";
+    let fence = FENCE_OF_X;
     let day = 24 * 60 * 60 * 1000;
     assert!(server.command::<i64>(&["PTTL", fence]) > day - 60_000);
     let _: () = server.command(&["DEL", fence]);
@@ -796,5 +799,70 @@ async fn leases_outlive(master_dies: impl FnOnce(&mut Cluster, u16)) {
     assert!(next.token() > token);
     for lease in held {
         assert!(soon(lease.release()).await.unwrap());
+    }
+}
+
+/// A name that was released leaves nothing behind but its slot's fence, of which there are 16,384 at most.
+#[tokio::test]
+async fn names_that_were_released_cost_nothing() {
+    let server = Server::start();
+    let leases = leases(&server).await;
+    for round in 0..3 {
+        let held = futures::future::join_all((0..500).map(|n| {
+            let leases = leases.clone();
+            async move {
+                leases
+                    .acquire(&format!("name-{round}-{n}"), MINUTE)
+                    .await
+                    .unwrap()
+            }
+        }))
+        .await;
+        for lease in held {
+            assert!(lease.release().await.unwrap());
+        }
+    }
+    let keys: Vec<String> = server.command(&["KEYS", "*"]);
+    let lasting: Vec<i64> = keys
+        .iter()
+        .filter(|key| !key.contains(":ended:"))
+        .map(|key| {
+            assert!(key.ends_with("}:fence") && key.len() < 32, "{key}");
+            server.command(&["MEMORY", "USAGE", key])
+        })
+        .collect();
+    assert!(
+        lasting.iter().all(|bytes| *bytes <= 120),
+        "{:?}",
+        lasting.iter().max()
+    );
+    for key in keys.iter().filter(|key| key.contains(":ended:")) {
+        assert!(server.command::<i64>(&["PTTL", key]) <= 10_000, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_has_at_most_1024_bytes() {
+    let server = Server::start();
+    let leases = leases(&server).await;
+    let longest = "\u{fc}".repeat(512);
+    assert!(
+        leases
+            .acquire(&longest, MINUTE)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap()
+    );
+    for name in [format!("{longest}x"), "x".repeat(1 << 20)] {
+        for error in [
+            leases.try_acquire(&name, MINUTE).await.unwrap_err(),
+            leases.acquire(&name, MINUTE).await.unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(matches!(error, Error::InvalidName { .. }), "{text}");
+            assert!(text.contains("1024 bytes") && text.len() < 500, "{text}");
+        }
     }
 }

@@ -9,30 +9,44 @@ use tokio::time::Instant;
 use super::{server::Server, waiting::within};
 use crate::{error::Error, nonce::random_part, script::Call};
 
-/// The time limit of one attempt.
-pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
 /// The pause after a failed attempt, which doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Sends a call that may be carried out twice, and repeats it with growing pauses until `read` accepts an answer or `last` has passed.
+///
+/// An answer that took longer than `attempt` may still be filling the connection that all requests of the process share. So the call is
+/// not repeated before a probe behind it has been answered.
 pub(super) async fn ask<T>(
     server: &dyn Server,
     wheel: &Wheel,
     call: Call,
+    attempt: Duration,
     last: Instant,
     read: impl Fn(Value) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let call = Arc::new(call);
     let began = Instant::now();
     let mut rest = PAUSE;
+    let mut unanswered = false;
     loop {
-        let left = last.saturating_duration_since(Instant::now()).min(ATTEMPT);
-        let answer = within(wheel, left, server.send(call.clone())).await;
-        let error = match answer.and_then(&read) {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
+        let left = last.saturating_duration_since(Instant::now()).min(attempt);
+        let error = if unanswered {
+            match within(wheel, left, server.send(Arc::new(call.probe()))).await {
+                Ok(_) => {
+                    unanswered = false;
+                    continue;
+                }
+                Err(error) => error,
+            }
+        } else {
+            let answer = within(wheel, left, server.send(call.clone())).await;
+            match answer.and_then(&read) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            }
         };
+        unanswered = error.is_unanswered();
         if !is_worth_repeating(&error) || Instant::now() + rest >= last {
             return Err(error.after(began.elapsed()));
         }
@@ -47,11 +61,18 @@ fn is_worth_repeating(error: &Error) -> bool {
         && !matches!(error, Error::Redis(error) if matches!(error.code(), Some("OOM" | "STALE")))
 }
 
-/// Returns the error for an answer that none of our scripts gives.
+/// Returns the error for an answer that none of our scripts gives. It tells the form of the answer, which may contain payloads.
 pub(super) fn unexpected(answer: &Value) -> Error {
+    let form = match answer {
+        Value::Nil => "nothing".to_owned(),
+        Value::Int(_) => "an integer".to_owned(),
+        Value::BulkString(bytes) => format!("a string of {} bytes", bytes.len()),
+        Value::Array(values) => format!("an array of {} elements", values.len()),
+        _ => "an answer of another type".to_owned(),
+    };
     Error::Redis(redis::RedisError::from((
         redis::ErrorKind::UnexpectedReturnType,
         "not the answer of this script",
-        format!("{answer:?}"),
+        form,
     )))
 }

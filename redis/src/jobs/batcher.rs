@@ -3,8 +3,8 @@
 //! An operation is sent at once if no batch is in flight. Operations that arrive while a batch is in flight are sent together in the
 //! next one. Batching therefore delays no operation, and the more operations there are, the fewer commands each of them takes.
 //!
-//! Batches are numbered. A batch whose answer was lost is sent again under the same number, and Redis gives the same answer as at first.
-//! No batch is sent before its predecessor has been answered, so Redis keeps only one answer per batcher.
+//! Batches are named by a `sender`. A batch whose answer was lost is sent again under the same name, and Redis gives the same answer as
+//! at first. No batch is sent before its predecessor has been answered, so Redis keeps only one answer per batcher.
 
 use std::{
     collections::VecDeque,
@@ -19,29 +19,39 @@ use tokio::{task::yield_now, time::Instant};
 
 use super::{
     asking::{ask, unexpected},
+    sender::Sender,
     server::Server,
 };
-use crate::{error::Error, nonce::Nonce, script::Script};
+use crate::{
+    error::Error,
+    nonce::Nonce,
+    script::{Call, Script},
+};
 
 /// The largest number of jobs that a script looks at.
 const BATCH: usize = 100;
 /// The largest size of a batch in bytes. A larger operation gets a batch of its own, so that no other operation fails with it.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 256 << 10;
 
 pub(super) struct Batcher {
     server: Arc<dyn Server>,
     wheel: Wheel,
     script: &'static Script,
-    /// The keys of the partition, and the key of the last answer.
+    /// The keys of the partition.
     keys: Vec<String>,
-    /// The first arguments of every call, after its number.
+    /// Returns the key of a sender's last answer.
+    last_reply: Box<dyn Fn(Nonce) -> String + Send + Sync>,
+    /// The first arguments of every call, after its name.
     head: Vec<Vec<u8>>,
+    /// The time limit of one attempt.
+    attempt: Duration,
+    /// Locked while a batch is in flight.
+    sender: tokio::sync::Mutex<Sender>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    batches: u64,
     waiting: VecDeque<Operation>,
     /// Whether a task is sending batches.
     busy: bool,
@@ -108,17 +118,20 @@ impl Batcher {
         server: Arc<dyn Server>,
         wheel: Wheel,
         script: &'static Script,
-        mut keys: Vec<String>,
-        last_reply: impl FnOnce(Nonce) -> String,
+        keys: Vec<String>,
+        last_reply: impl Fn(Nonce) -> String + Send + Sync + 'static,
         head: Vec<Vec<u8>>,
+        attempt: Duration,
     ) -> Arc<Batcher> {
-        keys.push(last_reply(Nonce::new()));
         Arc::new(Batcher {
             server,
             wheel,
             script,
             keys,
+            last_reply: Box::new(last_reply),
             head,
+            attempt,
+            sender: tokio::sync::Mutex::new(Sender::new()),
             state: Mutex::default(),
         })
     }
@@ -144,8 +157,8 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next batch and its number, and the operations whose deadline has passed.
-    fn next(&self) -> (u64, Vec<Operation>, Vec<Operation>) {
+    /// Returns the next batch, and the operations whose deadline has passed.
+    fn next(&self) -> (Vec<Operation>, Vec<Operation>) {
         let mut state = self.lock();
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
         let now = Instant::now();
@@ -166,10 +179,8 @@ impl Batcher {
         }
         if batch.is_empty() && late.is_empty() {
             state.busy = false;
-        } else if !batch.is_empty() {
-            state.batches += 1;
         }
-        (state.batches, batch, late)
+        (batch, late)
     }
 }
 
@@ -184,7 +195,7 @@ impl BatchTask {
         loop {
             // Tasks that were just woken, some of them by the last answers, push their operations first and so join this batch.
             yield_now().await;
-            let (number, batch, late) = self.batcher.next();
+            let (batch, late) = self.batcher.next();
             if batch.is_empty() && late.is_empty() {
                 self.finished = true;
                 return;
@@ -195,20 +206,16 @@ impl BatchTask {
                 operation.answer(Err(Error::NoAnswer { waited }));
             }
             if !batch.is_empty() {
-                self.send_batch(number, batch).await;
+                self.send_batch(batch).await;
             }
         }
     }
 
-    async fn send_batch(&self, number: u64, mut batch: Vec<Operation>) {
+    async fn send_batch(&self, mut batch: Vec<Operation>) {
         let batcher = &self.batcher;
-        let mut call = batcher.script.call();
-        for key in &batcher.keys {
-            call = call.key(key);
-        }
-        call = call.arg(number).args(batcher.head.iter().cloned());
+        let mut arguments = batcher.head.clone();
         for operation in &mut batch {
-            call = call.args(mem::take(&mut operation.arguments));
+            arguments.append(&mut operation.arguments);
         }
         let sent = Instant::now();
         let last = batch
@@ -218,7 +225,25 @@ impl BatchTask {
             .unwrap_or(sent);
         let operations = batch.len();
         let read = |answer: Value| digits(&answer, operations);
-        match ask(&*batcher.server, &batcher.wheel, call, last, read).await {
+        let mut sender = batcher.sender.lock().await;
+        let answers = loop {
+            sender.next_call();
+            let call = batcher.keys.iter().fold(batcher.script.call(), Call::key);
+            let call = call
+                .key((batcher.last_reply)(sender.name()))
+                .arg(sender.sequence())
+                .args(arguments.iter().cloned());
+            let server = &*batcher.server;
+            let answers = ask(server, &batcher.wheel, call, batcher.attempt, last, read).await;
+            match &answers {
+                Ok(_) => sender.stored(),
+                Err(error) if sender.was_copied(error) && Instant::now() < last => continue,
+                Err(_) => sender.given_up(),
+            }
+            break answers;
+        };
+        drop(sender);
+        match answers {
             Ok(answers) => {
                 for (operation, yes) in batch.into_iter().zip(answers) {
                     operation.answer(Ok(Answer { yes, sent }));

@@ -17,7 +17,9 @@ use crate::lost::Validity;
 /// A job that this worker has taken. It counts as waiting until it has been started.
 pub(super) struct Claim {
     pub(super) lease: Arc<JobLease>,
+    /// Shorter than `size` until it has been fetched.
     pub(super) payload: Vec<u8>,
+    pub(super) size: usize,
     /// How often it had been started before.
     pub(super) attempts: u32,
     /// Microseconds since 1970, by Redis' clock.

@@ -147,11 +147,23 @@ impl fmt::Debug for Job {
 }
 
 /// A job that was buried or has used up its attempts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DeadJob {
     pub(super) id: String,
     pub(super) payload: Vec<u8>,
     pub(super) attempts: u32,
+    pub(super) reason: Option<String>,
+}
+
+impl fmt::Debug for DeadJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadJob")
+            .field("id", &self.id)
+            .field("attempts", &self.attempts)
+            .field("reason", &self.reason)
+            .field("payload", &format_args!("{} bytes", self.payload.len()))
+            .finish_non_exhaustive()
+    }
 }
 
 impl DeadJob {
@@ -165,9 +177,14 @@ impl DeadJob {
         &self.payload
     }
 
-    /// Returns how often the job was delivered.
+    /// Returns how often the job was delivered, or how often its delivery was tried.
     pub fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// Returns why the job could not be delivered, or `None` if it was delivered and then buried or given up.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 }
 

@@ -22,10 +22,12 @@ mod batcher;
 mod claim;
 mod demand;
 mod engine;
+mod fetch;
 mod inbox;
 mod job;
 mod partition;
 mod queue;
+mod sender;
 mod server;
 mod settings;
 mod take;
@@ -33,15 +35,13 @@ mod waiting;
 mod worker;
 
 use asking::unexpected;
-use partition::text;
-use queue::{Queue, micros, micros_of, operation};
+use fetch::fetch;
+use partition::{lossy, text};
+use queue::{Limits, Queue, micros, micros_of, operation};
 use server::Connected;
 
 pub use job::{Counts, DeadJob, Job};
 pub use worker::{Worker, WorkerBuilder};
-
-/// The longest string that Redis accepts by default (`proto-max-bulk-len`).
-const MAX_PAYLOAD: usize = 512 << 20;
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.
 ///
@@ -87,7 +87,14 @@ impl<C: Connection> DelayedJobs<C> {
     pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
         let server = Arc::new(Connected::new(connection.clone()));
         DelayedJobs {
-            queue: Arc::new(Queue::new(wheel.clone(), server, name.into(), 1, None)),
+            queue: Arc::new(Queue::new(
+                wheel.clone(),
+                server,
+                name.into(),
+                1,
+                None,
+                Limits::default(),
+            )),
             connection,
         }
     }
@@ -98,18 +105,54 @@ impl<C: Connection> DelayedJobs<C> {
     /// an error from then on.
     #[must_use]
     pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
-        let notifications = self.queue.notifications.clone();
-        self.with(partitions, notifications)
+        let (notifications, limits) = (self.queue.notifications.clone(), self.queue.limits);
+        self.with(partitions, notifications, limits)
     }
 
     /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up to 5 seconds late.
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
-        let partitions = self.queue.given;
-        self.with(partitions, Some(notifications.clone()))
+        let (partitions, limits) = (self.queue.given, self.queue.limits);
+        self.with(partitions, Some(notifications.clone()), limits)
     }
 
-    fn with(self, partitions: usize, notifications: Option<Notifications>) -> DelayedJobs<C> {
+    /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1 MiB unless set and at most 512
+    /// MiB.
+    ///
+    /// `schedule` refuses a larger payload. A larger one that is in the queue already, because another program stored it, is not sent to
+    /// a worker. Each attempt to take it counts, a second apart, and after the worker's `attempts` the job is dead and says why.
+    ///
+    /// A payload of more than 256 KiB is fetched in parts of that size, so that it does not hold up the other answers on the connection,
+    /// but it is scheduled by a single request. Store large payloads elsewhere, and let the job carry a reference to them.
+    #[must_use]
+    pub fn max_payload(self, bytes: usize) -> DelayedJobs<C> {
+        let limits = Limits {
+            max_payload: bytes,
+            ..self.queue.limits
+        };
+        self.with_limits(limits)
+    }
+
+    /// Sets how long to wait for an answer of Redis, and for a payload that is fetched in parts, before the attempt has failed: 2 seconds
+    /// unless set, from 10 ms to an hour.
+    ///
+    /// A call is repeated until 5 seconds have passed, or this time if it is longer. A job whose payload could not be fetched in this time
+    /// is tried again a second later, and after the worker's `attempts` it is dead and says why.
+    #[must_use]
+    pub fn answer_within(self, limit: Duration) -> DelayedJobs<C> {
+        let limits = Limits {
+            answer_within: limit,
+            ..self.queue.limits
+        };
+        self.with_limits(limits)
+    }
+
+    fn with_limits(self, limits: Limits) -> DelayedJobs<C> {
+        let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
+        self.with(partitions, notifications, limits)
+    }
+
+    fn with(self, partitions: usize, notifications: Option<Notifications>, limits: Limits) -> DelayedJobs<C> {
         let Queue {
             wheel, server, name, ..
         } = &*self.queue;
@@ -119,6 +162,7 @@ impl<C: Connection> DelayedJobs<C> {
             name.clone(),
             partitions,
             notifications,
+            limits,
         );
         DelayedJobs {
             queue: Arc::new(queue),
@@ -138,8 +182,9 @@ impl<C> DelayedJobs<C> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the id is empty, if the payload is longer than 512 MiB, if Redis refuses the call or does not answer within 5
-    /// seconds, or if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
+    /// Returns [`Error::InvalidSetting`], with nothing stored, if the payload is larger than [`max_payload`](DelayedJobs::max_payload).
+    /// Returns an error if the id is empty or longer than 1,024 bytes, if Redis refuses the call or does not answer within 5 seconds, or
+    /// if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
     /// again under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
         self.put(id, "in", micros(delay), payload).await
@@ -161,11 +206,12 @@ impl<C> DelayedJobs<C> {
     }
 
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
-        if payload.len() > MAX_PAYLOAD {
+        let (size, limit) = (payload.len(), self.queue.limits.max_payload);
+        if size > limit {
             return Err(Error::InvalidSetting {
                 setting: "payload",
-                value: format!("{} bytes", payload.len()),
-                allowed: "up to 512 MiB, the longest string of Redis",
+                value: format!("{size} bytes, where max_payload is {limit} bytes,"),
+                allowed: "up to max_payload, which is at most 512 MiB",
             });
         }
         let arguments = vec![
@@ -248,27 +294,39 @@ impl<C> DelayedJobs<C> {
 
     /// Returns up to `limit` dead jobs, in the order in which they died.
     ///
+    /// A payload that is larger than [`max_payload`](DelayedJobs::max_payload), or that cannot be fetched in time, is left empty. An id that
+    /// another program stored and that is not UTF-8 is shown with replacement characters, and at most 1,024 bytes of it.
+    ///
     /// # Errors
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
         self.queue.open().await?;
-        let mut dead = Vec::new();
-        for partition in &self.queue.partitions {
+        let mut dead: Vec<Buried> = Vec::new();
+        for (number, partition) in self.queue.partitions.iter().enumerate() {
             let mut offset = 0;
             while offset < limit {
                 let answer = self.queue.ask(partition.dead(offset, limit - offset)).await?;
-                let page = dead_jobs(&answer).ok_or_else(|| unexpected(&answer))?;
+                let page = read_page(&answer, number).ok_or_else(|| unexpected(&answer))?;
                 if page.is_empty() {
                     break;
                 }
                 offset += page.len();
                 dead.extend(page);
             }
+            dead.sort_by_key(|buried| buried.died);
+            dead.truncate(limit);
         }
-        dead.sort_by_key(|(died, _)| *died);
-        dead.truncate(limit);
-        Ok(dead.into_iter().map(|(_, job)| job).collect())
+        for Buried {
+            partition, size, job, ..
+        } in &mut dead
+        {
+            if job.payload.len() < *size && *size <= self.queue.limits.max_payload {
+                let fetched = fetch(&self.queue, *partition, &job.id, "-", *size).await;
+                job.payload = fetched.ok().flatten().unwrap_or_default();
+            }
+        }
+        Ok(dead.into_iter().map(|buried| buried.job).collect())
     }
 
     /// Returns a builder for a worker on this queue.
@@ -277,21 +335,34 @@ impl<C> DelayedJobs<C> {
     }
 }
 
-/// Parses dead jobs, each with its time of death. Returns `None` if the answer is malformed.
-fn dead_jobs(answer: &Value) -> Option<Vec<(u64, DeadJob)>> {
+/// A dead job as a partition lists it, possibly without its payload.
+struct Buried {
+    died: u64,
+    partition: usize,
+    size: usize,
+    job: DeadJob,
+}
+
+/// Parses a page of dead jobs. Returns `None` if the answer is malformed.
+fn read_page(answer: &Value, partition: usize) -> Option<Vec<Buried>> {
     let Value::Array(values) = answer else { return None };
     values
-        .chunks(4)
+        .chunks(6)
         .map(|job| {
-            let [id, Value::BulkString(payload), attempts, died] = job else {
+            let [id, Value::BulkString(payload), size, attempts, died, why] = job else {
                 return None;
             };
-            let job = DeadJob {
-                id: text(id)?.to_owned(),
-                payload: payload.clone(),
-                attempts: text(attempts)?.parse().ok()?,
-            };
-            Some((text(died)?.parse().ok()?, job))
+            Some(Buried {
+                died: text(died)?.parse().ok()?,
+                partition,
+                size: text(size)?.parse().ok()?,
+                job: DeadJob {
+                    id: lossy(id)?,
+                    payload: payload.clone(),
+                    attempts: text(attempts)?.parse().ok()?,
+                    reason: Some(lossy(why)?).filter(|why| !why.is_empty()),
+                },
+            })
         })
         .collect()
 }

@@ -1,11 +1,11 @@
 //! `Partition`: the keys of one partition of a queue, and its two batchers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use tickwheel::Wheel;
 
-use super::{batcher::Batcher, server::Server};
+use super::{batcher::Batcher, queue::Limits, sender::CallName, server::Server};
 use crate::{
     keys::Tag,
     nonce::Nonce,
@@ -28,8 +28,12 @@ static SCHEDULE: Script = script!("#!lua", "scripts/schedule.lua");
 static UPDATE: Script = script!("#!lua flags=allow-oom", "scripts/update.lua");
 static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
 static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
+static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
+
+/// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind it: for 22 ms at 12 MB/s.
+pub(super) const PART: usize = 256 << 10;
 
 pub(super) const PREFIX: &str = "tickwheel:jobs";
 
@@ -44,17 +48,25 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(name: &str, number: usize, server: &Arc<dyn Server>, wheel: &Wheel) -> Partition {
+    pub(super) fn new(
+        name: &str,
+        number: usize,
+        server: &Arc<dyn Server>,
+        wheel: &Wheel,
+        limits: Limits,
+    ) -> Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
         let batcher = |script| {
+            let last = tag.clone();
             Batcher::new(
                 server.clone(),
                 wheel.clone(),
                 script,
                 keys(&tag).to_vec(),
-                |nonce| tag.key(&format!("last:{nonce}")),
+                move |sender| last.key(&format!("last:{sender}")),
                 vec![channel.as_bytes().to_vec()],
+                limits.answer_within,
             )
         };
         Partition {
@@ -66,21 +78,36 @@ impl Partition {
     }
 
     /// Returns a call of `take.lua`, a sweep and a take, without its last arguments.
-    pub(super) fn take(&self, worker: Nonce, number: u64) -> Call {
-        self.of_worker(&TAKE, worker, number)
+    pub(super) fn take(&self, call: &CallName) -> Call {
+        self.of_worker(&TAKE, call)
     }
 
     /// Returns a call that undoes a take whose answer never arrived.
-    pub(super) fn give_back(&self, worker: Nonce, number: u64) -> Call {
-        self.of_worker(&GIVE_BACK, worker, number)
+    pub(super) fn give_back(&self, call: &CallName) -> Call {
+        self.of_worker(&GIVE_BACK, call)
     }
 
-    fn of_worker(&self, script: &'static Script, worker: Nonce, number: u64) -> Call {
+    fn of_worker(&self, script: &'static Script, call: &CallName) -> Call {
         self.with_keys(script)
-            .key(self.tag.key(&format!("worker:{worker}")))
-            .arg(number)
+            .key(self.tag.key(&format!("worker:{}", call.sender)))
+            .arg(&call.sequence)
             .arg(&self.channel)
-            .arg(token(worker, number))
+            .arg(&*call.token)
+    }
+
+    /// Returns a call that reads a part of the payload of a job that is held under `token`.
+    /// Redis keeps a copy of one that is large under the name of the `fetch`, for so long.
+    pub(super) fn fetch(&self, fetch: Nonce, keep: Duration, id: &str, token: &str, offset: usize) -> Call {
+        FETCH
+            .call()
+            .key(self.tag.key("state"))
+            .key(self.tag.key("payload"))
+            .key(self.tag.key(&format!("copy:{fetch}")))
+            .arg(id)
+            .arg(token)
+            .arg(offset)
+            .arg(PART)
+            .arg(keep.as_millis() as u64)
     }
 
     pub(super) fn counts(&self) -> Call {
@@ -94,6 +121,7 @@ impl Partition {
             .key(self.tag.key("payload"))
             .arg(offset)
             .arg(limit)
+            .arg(PART)
     }
 
     fn with_keys(&self, script: &'static Script) -> Call {
@@ -106,11 +134,6 @@ impl Partition {
 /// The keys, in the order that every script expects.
 fn keys(tag: &Tag) -> [String; 6] {
     ["due", "claimed", "running", "dead", "state", "payload"].map(|what| tag.key(what))
-}
-
-/// The token under which the jobs of one take are held.
-pub(super) fn token(worker: Nonce, number: u64) -> String {
-    format!("{worker}:{number}")
 }
 
 /// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.
@@ -126,6 +149,14 @@ pub(super) fn partition_of(id: &str, partitions: usize) -> usize {
 pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+/// Returns the text of a part of an answer that another program may have stored.
+pub(super) fn lossy(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use redis::Value;
 use tickwheel::Wheel;
 use tokio::{
-    sync::{OnceCell, oneshot},
+    sync::{OnceCell, Semaphore, oneshot},
     time::Instant,
 };
 
@@ -20,7 +20,7 @@ use super::{
     server::Server,
 };
 use crate::{
-    error::Error,
+    error::{Error, check_name},
     keys::Tag,
     notifications::Notifications,
     script::{Call, Script},
@@ -28,10 +28,55 @@ use crate::{
 
 static OPEN: Script = Script::new(include_str!("scripts/open.lua"));
 
-/// How long a call is retried while Redis does not answer.
+/// How long a call is retried at least while Redis does not answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest number of partitions that a worker can still sweep.
 const MAX_PARTITIONS: usize = 1024;
+
+/// The longest string that Redis accepts by default (`proto-max-bulk-len`).
+const LONGEST_PAYLOAD: usize = 512 << 20;
+/// How many payloads are fetched in parts at the same time.
+const FETCHES: usize = 2;
+
+/// What a queue's handle asks of Redis at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) max_payload: usize,
+    pub(super) answer_within: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_payload: 1 << 20,
+            answer_within: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |setting, value, allowed| {
+            Err(Error::InvalidSetting {
+                setting,
+                value,
+                allowed,
+            })
+        };
+        if self.max_payload > LONGEST_PAYLOAD {
+            let value = format!("{} bytes", self.max_payload);
+            return wrong("max_payload", value, "up to 512 MiB, the longest string of Redis");
+        }
+        if !(Duration::from_millis(10)..=Duration::from_secs(3600)).contains(&self.answer_within) {
+            return wrong(
+                "answer_within",
+                format!("{:?}", self.answer_within),
+                "10 ms to an hour",
+            );
+        }
+        Ok(())
+    }
+}
 
 pub(super) struct Queue {
     pub(super) wheel: Wheel,
@@ -41,6 +86,9 @@ pub(super) struct Queue {
     /// The number of partitions asked for, which `check` may refuse.
     pub(super) given: usize,
     pub(super) notifications: Option<Notifications>,
+    pub(super) limits: Limits,
+    /// Permits to fetch payloads in parts.
+    pub(super) fetches: Semaphore,
     opened: OnceCell<()>,
 }
 
@@ -51,9 +99,10 @@ impl Queue {
         name: String,
         given: usize,
         notifications: Option<Notifications>,
+        limits: Limits,
     ) -> Queue {
         let partitions = (0..given.clamp(1, MAX_PARTITIONS))
-            .map(|number| Partition::new(&name, number, &server, &wheel))
+            .map(|number| Partition::new(&name, number, &server, &wheel, limits))
             .collect();
         Queue {
             wheel,
@@ -62,6 +111,8 @@ impl Queue {
             partitions,
             given,
             notifications,
+            limits,
+            fetches: Semaphore::new(FETCHES),
             opened: OnceCell::new(),
         }
     }
@@ -72,12 +123,7 @@ impl Queue {
     }
 
     async fn check(&self) -> Result<(), Error> {
-        if self.name.is_empty() {
-            return Err(Error::InvalidName {
-                name: String::new(),
-                reason: "a queue's name has at least one character",
-            });
-        }
+        check_name(&self.name, "a queue's name has at least one character")?;
         if self.given != self.partitions.len() {
             return Err(Error::InvalidSetting {
                 setting: "partitions",
@@ -85,6 +131,7 @@ impl Queue {
                 allowed: "1 to 1024",
             });
         }
+        self.limits.check()?;
         self.server.check_policy().await?;
         let call = OPEN
             .call()
@@ -100,9 +147,19 @@ impl Queue {
         }
     }
 
-    /// Sends a call that may be carried out twice, and repeats it until it is answered or `PATIENCE` has passed.
+    /// Sends a call that may be carried out twice, and repeats it until it is answered or [`patience`](Queue::patience) has passed.
     pub(super) async fn ask(&self, call: Call) -> Result<Value, Error> {
-        ask(&*self.server, &self.wheel, call, Instant::now() + PATIENCE, Ok).await
+        self.ask_until(call, Instant::now() + self.patience()).await
+    }
+
+    pub(super) async fn ask_until(&self, call: Call, last: Instant) -> Result<Value, Error> {
+        let attempt = self.limits.answer_within;
+        ask(&*self.server, &self.wheel, call, attempt, last, Ok).await
+    }
+
+    /// Returns how long a call is retried while Redis does not answer.
+    pub(super) fn patience(&self) -> Duration {
+        PATIENCE.max(self.limits.answer_within)
     }
 
     pub(super) fn partition(&self, id: &str) -> &Partition {
@@ -126,14 +183,14 @@ impl Queue {
         batcher: impl FnOnce(&Partition) -> &Arc<Batcher>,
         arguments: Vec<Vec<u8>>,
     ) -> Result<bool, Error> {
-        if id.is_empty() {
-            return Err(Error::InvalidName {
-                name: String::new(),
-                reason: "a job's id has at least one character",
-            });
-        }
+        check_name(id, "a job's id has at least one character")?;
         self.open().await?;
-        submit(batcher(self.partition(id)), arguments, Instant::now() + PATIENCE).await
+        submit(
+            batcher(self.partition(id)),
+            arguments,
+            Instant::now() + self.patience(),
+        )
+        .await
     }
 }
 

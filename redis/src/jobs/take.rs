@@ -6,22 +6,24 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    asking::{ATTEMPT, unexpected},
+    asking::unexpected,
     claim::{Claim, JobLease, valid_until},
-    partition::{text, token},
+    partition::{lossy, text},
     queue::{Queue, micros},
+    sender::CallName,
     settings::Settings,
     waiting::within,
 };
-use crate::{error::Error, nonce::Nonce};
+use crate::error::Error;
 
-/// A take of one worker on one partition, where takes are numbered.
-#[derive(Clone, Copy, Debug)]
+/// A take of one worker on one partition.
+#[derive(Clone, Debug)]
 pub(super) struct TakeRequest {
-    pub(super) worker: Nonce,
+    pub(super) call: CallName,
     pub(super) partition: usize,
-    pub(super) number: u64,
     pub(super) limit: usize,
+    /// How many bytes of payload the answer may have.
+    pub(super) bytes: usize,
     /// Whether it has been sent before without an answer.
     pub(super) again: bool,
 }
@@ -29,6 +31,10 @@ pub(super) struct TakeRequest {
 pub(super) struct Taken {
     /// Claims, each with the instant from which it may be delivered.
     pub(super) claims: Vec<(Instant, Claim)>,
+    /// Jobs that cannot be delivered, each as an error.
+    pub(super) undeliverable: Vec<Error>,
+    /// Whether Redis remembers the take.
+    pub(super) stored: bool,
     /// When the next job is due, and when the next lease ends.
     pub(super) next_due: Option<Instant>,
     pub(super) next_end: Option<Instant>,
@@ -41,24 +47,34 @@ pub(super) async fn take(
 ) -> (TakeRequest, Result<Taken, Error>) {
     let sent = Instant::now();
     let call = queue.partitions[request.partition]
-        .take(request.worker, request.number)
+        .take(&request.call)
         .arg(request.limit)
         .arg(micros(settings.look_ahead))
         .arg(micros(settings.lease))
         .arg(settings.attempts)
-        .arg(if request.again { "again" } else { "" });
-    let limit = ATTEMPT.min(settings.lease);
-    let answer = within(&queue.wheel, limit, queue.server.send(Arc::new(call))).await;
+        .arg(if request.again { "again" } else { "" })
+        .arg(queue.limits.max_payload)
+        .arg(request.bytes);
+    let limit = queue.limits.answer_within.min(settings.lease);
+    let probe = Arc::new(call.probe());
+    let answer = within(&queue.wheel, limit, async {
+        // The first answer may still be filling the connection.
+        if request.again {
+            queue.server.send(probe).await?;
+        }
+        queue.server.send(Arc::new(call)).await
+    })
+    .await;
     // A take that is repeated renews the claims of the first.
     let until = valid_until(&queue.wheel, sent, settings.lease);
-    let taken = answer.and_then(|answer| read(&answer, request, until).ok_or_else(|| unexpected(&answer)));
+    let taken = answer.and_then(|answer| read(&answer, &request, until).ok_or_else(|| unexpected(&answer)));
     (request, taken)
 }
 
 /// Parses an answer. Returns `None` if it is malformed.
-fn read(answer: &Value, request: TakeRequest, until: Instant) -> Option<Taken> {
+fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
-    let (head, jobs) = values.split_at_checked(3)?;
+    let (head, jobs) = values.split_at_checked(4)?;
     let now: u64 = text(&head[0])?.parse().ok()?;
     // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
@@ -71,25 +87,33 @@ fn read(answer: &Value, request: TakeRequest, until: Instant) -> Option<Taken> {
             text.parse().ok().map(|at| Some(instant(at)))
         }
     };
-    let token: Arc<str> = token(request.worker, request.number).into();
-    let claims = jobs
-        .chunks(4)
-        .map(|job| {
-            let [id, Value::BulkString(payload), attempts, due] = job else {
-                return None;
-            };
-            let due = text(due)?.parse().ok()?;
-            let claim = Claim {
-                lease: JobLease::new(text(id)?.to_owned(), request.partition, token.clone(), until),
-                payload: payload.clone(),
-                attempts: text(attempts)?.parse().ok()?,
-                due,
-            };
-            Some((instant(due), claim))
-        })
-        .collect::<Option<Vec<_>>>()?;
+    let (mut claims, mut undeliverable) = (Vec::new(), Vec::new());
+    for job in jobs.chunks(5) {
+        let [id, Value::BulkString(payload), size, attempts, due] = job else {
+            return None;
+        };
+        let Ok(size) = text(size)?.parse() else {
+            undeliverable.push(Error::Undeliverable {
+                id: lossy(id)?,
+                reason: String::from_utf8_lossy(payload).into_owned(),
+            });
+            continue;
+        };
+        let due = text(due)?.parse().ok()?;
+        let token = request.call.token.clone();
+        let claim = Claim {
+            lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
+            payload: payload.clone(),
+            size,
+            attempts: text(attempts)?.parse().ok()?,
+            due,
+        };
+        claims.push((instant(due), claim));
+    }
     Some(Taken {
         claims,
+        undeliverable,
+        stored: text(&head[3])? == "1",
         next_due: next(&head[1])?,
         next_end: next(&head[2])?,
     })

@@ -49,6 +49,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             wheel,
             connection,
             policy,
+            prefix,
             ..
         } = self.leases;
         let validity = self.terms.validity();
@@ -66,7 +67,7 @@ impl<'a, C: Connection> Asking<'a, C> {
         let was_unsure = self.unsure.is_some();
         let (calls, sent) = self
             .unsure
-            .get_or_insert_with(|| (Calls::new(self.tag.clone(), self.terms.ttl), now))
+            .get_or_insert_with(|| (Calls::new(prefix, self.tag.clone(), self.terms.ttl), now))
             .clone();
         entry.reset(sent + validity);
         let (mut broken, mut repeated) = (false, was_unsure);

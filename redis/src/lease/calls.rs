@@ -14,8 +14,8 @@ static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
 static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
 
-/// How much longer than the lease the last token is remembered.
-const FENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the last token is remembered after it was granted or renewed: a day longer than the longest lease.
+const FENCE: Duration = Duration::from_secs(48 * 60 * 60);
 /// How long a release is remembered, in case it is repeated.
 const REPEAT: Duration = Duration::from_secs(10);
 /// How long a release is remembered whose request to acquire may still be in flight.
@@ -37,13 +37,16 @@ pub(super) enum Acquired {
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     tag: Tag,
+    /// The last token of all names in the slot. It may be greater than a name's own, which does no harm, and so costs nothing per name.
+    fence: String,
     nonce: Nonce,
     ttl: Duration,
 }
 
 impl Calls {
-    pub(super) fn new(tag: Tag, ttl: Duration) -> Calls {
+    pub(super) fn new(prefix: &str, tag: Tag, ttl: Duration) -> Calls {
         Calls {
+            fence: tag.of_slot(prefix).key("fence"),
             tag,
             nonce: Nonce::new(),
             ttl,
@@ -54,7 +57,7 @@ impl Calls {
         let call = ACQUIRE
             .call()
             .key(self.holder())
-            .key(self.tag.key("fence"))
+            .key(&self.fence)
             .key(self.ended())
             .arg(self.nonce.to_string())
             .arg(milliseconds(self.ttl))
@@ -74,7 +77,7 @@ impl Calls {
         RENEW
             .call()
             .key(self.holder())
-            .key(self.tag.key("fence"))
+            .key(&self.fence)
             .arg(self.nonce.to_string())
             .arg(token)
             .arg(milliseconds(self.ttl))

@@ -5,7 +5,11 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 use tickwheel::Wheel;
 
 use crate::{
-    connection::Connection, error::Error, keys::Tag, nonce::random_part, notifications::Notifications,
+    connection::Connection,
+    error::{Error, check_name},
+    keys::Tag,
+    nonce::random_part,
+    notifications::Notifications,
     policy::Policy,
 };
 
@@ -146,7 +150,7 @@ impl<C: Connection> Leases<C> {
     /// Before it asks Redis, it returns:
     ///
     /// - [`Error::InvalidTtl`]: `ttl` is less than 200 ms or 20 ticks, or more than 24 hours.
-    /// - [`Error::InvalidName`]: the name is empty.
+    /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
     /// - [`Error::Wheel`]: the wheel is full or has been shut down.
     ///
     /// Afterwards, it returns:
@@ -262,12 +266,7 @@ impl<C: Connection> Leases<C> {
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
-        if name.is_empty() {
-            return Err(Error::InvalidName {
-                name: name.to_owned(),
-                reason: "a lease needs a name of at least one character",
-            });
-        }
+        check_name(name, "a lease needs a name of at least one character")?;
         let tick = self.wheel.tick_duration();
         let (min, max) = Terms::limits(tick);
         if ttl < min || ttl > max {

@@ -1,7 +1,7 @@
 //! `Notifications`: the one subscription of a process to Redis.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -78,7 +78,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn channels(&self) -> Vec<String> {
+    fn channels(&self) -> BTreeSet<String> {
         self.lock().listeners.keys().cloned().collect()
     }
 
@@ -251,23 +251,15 @@ async fn run(hub: Weak<Hub>) {
 
 /// Serves the listeners until the connection fails.
 async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
-    let mut subscribed: Vec<String> = Vec::new();
+    let mut subscribed = BTreeSet::new();
     // Kept over every `changed`, so that busy listeners do not put the ping off.
     let mut ping_at = Instant::now() + SILENCE;
     loop {
         let Some(wanted) = hub.upgrade().map(|hub| hub.channels()) else {
             return;
         };
-        let gone: Vec<String> = subscribed
-            .iter()
-            .filter(|channel| !wanted.contains(channel))
-            .cloned()
-            .collect();
-        let new: Vec<String> = wanted
-            .iter()
-            .filter(|channel| !subscribed.contains(channel))
-            .cloned()
-            .collect();
+        let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
+        let new: Vec<String> = wanted.difference(&subscribed).cloned().collect();
         if !gone.is_empty() && !matches!(timeout(PATIENCE, link.unsubscribe(&gone)).await, Ok(Ok(()))) {
             return;
         }

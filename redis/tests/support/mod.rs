@@ -8,6 +8,7 @@ pub mod jobs;
 pub mod process;
 pub mod proxy;
 pub mod server;
+pub mod slow;
 
 use std::time::Duration;
 

@@ -23,6 +23,10 @@ impl Engine {
         for on_wheel in mem::take(&mut self.on_wheel) {
             self.give_back("release", on_wheel.claim.into_iter().collect());
         }
+        for fetching in mem::take(&mut self.fetching) {
+            let claim = fetching.claim.map(|(_, claim)| claim);
+            self.give_back("release", claim.into_iter().collect());
+        }
         let mut given = false;
         loop {
             // Starts that were in flight when the stream was dropped are answered later.
@@ -73,7 +77,7 @@ impl Engine {
         for (partition, sweep) in self.sweeps.iter().enumerate() {
             if sweep.unanswered {
                 let queue = self.inbox.queue.clone();
-                let call = queue.partitions[partition].give_back(self.worker, sweep.number);
+                let call = queue.partitions[partition].give_back(&self.senders[partition].call_name());
                 // A job that cannot be returned is delivered again when its lease has expired.
                 tokio::spawn(async move { queue.ask(call).await.map(drop) });
             }

@@ -20,10 +20,11 @@ use tokio::time::Instant;
 use super::{
     claim::Claim,
     inbox::{Inbox, Status},
+    sender::Sender,
     take::{TakeRequest, Taken},
     waiting::sleep_until,
 };
-use crate::{error::Error, nonce::Nonce};
+use crate::error::Error;
 
 mod ending;
 mod renewing;
@@ -39,14 +40,18 @@ const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 
 pub(super) struct Engine {
     inbox: Arc<Inbox>,
-    worker: Nonce,
-    /// The sweep of each partition.
+    /// The sweep of each partition, and the sender of its takes.
     sweeps: Vec<Sweep>,
+    senders: Vec<Sender>,
     /// The partition that is swept first the next time.
     first: usize,
     takes: FuturesUnordered<BoxFuture<'static, (TakeRequest, Result<Taken, Error>)>>,
     /// How many jobs the takes in flight may bring.
     expected: usize,
+    /// How many bytes of payload they may bring.
+    expected_bytes: usize,
+    /// Claims whose payload is being fetched in parts.
+    fetching: FuturesUnordered<Fetching>,
     on_wheel: FuturesUnordered<OnWheel>,
     hints: SelectAll<BoxStream<'static, usize>>,
     /// Whether the consumer has left due jobs unfetched. No more are taken until it asks again.
@@ -71,15 +76,32 @@ impl Future for OnWheel {
     }
 }
 
+/// A claim whose payload is being fetched, with the instant from which it may be delivered.
+struct Fetching {
+    claim: Option<(Instant, Claim)>,
+    fetched: BoxFuture<'static, Result<Option<Vec<u8>>, Error>>,
+}
+
+impl Future for Fetching {
+    type Output = (Option<(Instant, Claim)>, Result<Option<Vec<u8>>, Error>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let fetched = self.fetched.as_mut().poll(cx);
+        fetched.map(|fetched| (self.claim.take(), fetched))
+    }
+}
+
 impl Engine {
     pub(super) fn new(inbox: Arc<Inbox>) -> Engine {
         let now = Instant::now();
         Engine {
-            worker: Nonce::new(),
+            senders: inbox.queue.partitions.iter().map(|_| Sender::new()).collect(),
             sweeps: inbox.queue.partitions.iter().map(|_| Sweep::new(now)).collect(),
             first: 0,
             takes: FuturesUnordered::new(),
             expected: 0,
+            expected_bytes: 0,
+            fetching: FuturesUnordered::new(),
             on_wheel: FuturesUnordered::new(),
             hints: SelectAll::new(),
             paused: true,
@@ -182,6 +204,11 @@ impl Engine {
                     inbox.add(claims);
                 }
                 Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => self.taken(request, taken),
+                Some((claim, fetched)) = self.fetching.next(), if !self.fetching.is_empty() => {
+                    if let Some((due, claim)) = claim {
+                        self.fetched(due, claim, fetched);
+                    }
+                }
                 Some(partition) = self.hints.next(), if !self.hints.is_empty() => {
                     self.sweeps[partition].hint(Instant::now());
                 }

@@ -74,6 +74,17 @@ impl Engine {
         self.give_back("unstart", starts);
     }
 
+    /// Counts an attempt for a claim whose payload could not be fetched in time.
+    pub(super) fn count_as_unfetched(&self, claim: &Claim) {
+        let lease = &claim.lease;
+        self.inbox.let_go(lease);
+        let most = u64::from(self.inbox.settings.attempts);
+        let arguments = operation("unfetched", &lease.id, &lease.token, 0, most);
+        let deadline = Instant::now() + PATIENCE;
+        let counted = Operation::new(arguments, deadline, drop);
+        self.inbox.queue.update_all(vec![(lease.partition, counted)]);
+    }
+
     pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
         let deadline = Instant::now() + PATIENCE;
         let given_back = claims.into_iter().map(|Claim { lease, .. }| {

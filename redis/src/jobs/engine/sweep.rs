@@ -23,8 +23,6 @@ pub(super) struct Sweep {
     sent: Instant,
     /// Whether a take is in flight.
     pub(super) taking: bool,
-    /// The number of the take in flight, or of the last one.
-    pub(super) number: u64,
     /// Whether the last take got no answer.
     pub(super) unanswered: bool,
     pause: Duration,
@@ -42,7 +40,6 @@ impl Sweep {
             at: now,
             sent: now,
             taking: false,
-            number: 0,
             unanswered: false,
             pause: PAUSE,
             hinted: false,
@@ -69,9 +66,6 @@ impl Sweep {
 
     /// Records that a take is sent, which repeats the last one if that got no answer.
     pub(super) fn begin(&mut self, now: Instant) {
-        if !self.unanswered {
-            self.number += 1;
-        }
         self.taking = true;
         self.hinted = false;
         self.more = false;
@@ -83,6 +77,13 @@ impl Sweep {
         self.unanswered = true;
         self.at = now + self.pause / 2 + random_part(self.pause / 2);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Records that Redis refused the take for what another process sent, so that it is sent again as another call.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.taking = false;
+        self.unanswered = false;
+        self.at = now;
     }
 
     /// Records an answer, which says when the next job is due and when the next lease ends.
@@ -208,20 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn one_without_an_answer_is_sent_again_under_its_number() {
+    fn one_without_an_answer_is_sent_again() {
         let (now, mut sweep) = answered(None, None);
         sweep.hint(now);
         sweep.begin(now);
-        assert_eq!(sweep.number, 2);
         sweep.failed(now);
+        assert!(sweep.unanswered);
         assert!(sweep.at > now);
         sweep.hint(now);
         assert!(!sweep.is_due(now, 1, true), "it is not hurried");
         assert!(sweep.is_due(sweep.at, 0, false));
         sweep.begin(now);
-        assert_eq!(sweep.number, 2);
+        assert!(sweep.unanswered);
         sweep.answered(now, None, None, SECOND);
-        sweep.begin(now);
-        assert_eq!(sweep.number, 3);
+        assert!(!sweep.unanswered);
     }
 }

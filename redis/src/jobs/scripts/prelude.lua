@@ -1,17 +1,20 @@
--- What the scripts begin with that change jobs. Each is a call with a number, of a sender that has one call under way at a time.
--- KEYS: due claimed running dead state payload last. ARGV: number, channel, and what each script says.
+-- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way at a time.
+-- KEYS: due claimed running dead state payload last. ARGV: the call's name and those that may precede it, channel, and what each
+-- script says.
 --
 -- A job has its payload in `payload`, and is in exactly one of four sorted sets:
 --   due      waits; the score is its due time
 --   claimed  waits, but a worker has it on its wheel; the score is the end of that worker's lease
 --   running  was delivered; the score is the end of the lease
 --   dead     ran out of attempts, or was buried; the score is when
--- `state` holds "token attempts due" for each job that is claimed or was ever started, with the token "-" while nobody holds it.
--- `last` holds the sender's last call: its number and its reply. A repeated call answers as the first did, and one that comes late,
--- behind its successor, is refused.
+-- `state` holds "token attempts due" for each job that is claimed or was ever started, with the token "-" while nobody holds it, and
+-- after that why a dead job could not be delivered.
+-- `last` holds the sender's last call: its name and its reply. A repeated call answers as the first did. One that finds another call
+-- than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
 local due, claimed, running, dead, state, payload, last = unpack(KEYS)
-local number, channel = ARGV[1], ARGV[2]
 local call, match = redis.call, string.match
+local name, before = match(ARGV[1], '^(%S+)(.*)$')
+local channel = ARGV[2]
 
 -- Redis' clock, in microseconds.
 local function clock()
@@ -21,15 +24,20 @@ end
 
 local now = clock()
 
--- Lua writes 14 digits of a number unless it is told to write all.
+-- Lua writes 14 digits of a number unless it is told to write all. A score that is none of ours may be anything.
 local function exact(value)
-  return string.format('%.0f', math.min(value, 9e15))
+  return string.format('%.0f', math.max(0, math.min(value, 9e15)))
 end
 
--- Who holds a job, its attempts and its due time. Of one whose state Redis has lost: nobody, none and now.
+-- Who holds a job, its attempts and its due time. Of one whose state is lost or damaged: nobody, none and now.
+local function parse(stored)
+  local owner, attempts, at = match(stored or '', '^(%S+) (%d+) (%d+)')
+  if not owner or #attempts > 9 or #at > 16 then return '-', '0', exact(now) end
+  return owner, attempts, at
+end
+
 local function read(id)
-  local owner, attempts, at = match(call('HGET', state, id) or '', '^(%S+) (%d+) (%d+)$')
-  return owner or '-', attempts or '0', at or exact(now)
+  return parse(call('HGET', state, id))
 end
 
 local function write(id, token, attempts, at)
@@ -47,21 +55,31 @@ local function wait(from, id, attempts, at)
   end
 end
 
-local function bury(from, id, attempts, at)
+local function bury(from, id, attempts, at, why)
   call('ZADD', dead, exact(now), id)
   call('ZREM', from, id)
-  write(id, '-', attempts, at)
+  write(id, '-', attempts, why and at .. ' ' .. why or at)
 end
 
-local past, last_reply = match(call('GET', last) or '', '^(%d+) (.*)$')
-local is_repeated = past == number
-local is_late = past and tonumber(past) > tonumber(number)
+-- Counts an attempt to deliver a job that failed for its payload. It waits for a second, so that a worker which can may take it.
+local function fail(from, id, attempts, at, most, why)
+  attempts = exact(attempts + 1)
+  if tonumber(attempts) >= most then
+    bury(from, id, attempts, at, why)
+  else
+    wait(from, id, attempts, exact(now + 1000000))
+  end
+end
+
+local past, last_reply = match(call('GET', last) or '', '^(%S+) (.*)$')
+local is_repeated = past == name
+local is_late = past and not is_repeated and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
 
 local function refuse()
-  return redis.error_reply('STALE a later call of this sender was answered already')
+  return redis.error_reply('STALE another call of this sender was answered already')
 end
 
 local function remember(reply)
-  call('SET', last, number .. ' ' .. reply, 'PX', 3600000)
+  call('SET', last, name .. ' ' .. reply, 'PX', 3600000)
 end
 

@@ -4,8 +4,8 @@
 if is_repeated then return last_reply end
 if is_late then return refuse() end
 
-local before = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or math.huge
-local earliest = before
+local first = tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or math.huge
+local earliest = first
 local answers, scores = {}, {}
 for at = 3, #ARGV, 4 do
   local id = ARGV[at]
@@ -24,5 +24,5 @@ if scores[1] then call('ZADD', due, unpack(scores)) end
 local reply = table.concat(answers)
 remember(reply)
 -- Workers look again when there is another first one.
-if earliest < before then call('PUBLISH', channel, '') end
+if earliest < first then call('PUBLISH', channel, '') end
 return reply

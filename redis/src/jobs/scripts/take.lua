@@ -1,19 +1,25 @@
 -- Sweeps a partition: what a worker lost comes again or is dead, and up to `limit` jobs are claimed that come due.
--- It looks at 100 entries at most, and replies with a megabyte of payload and one job more at most.
--- ARGV, from the third on: token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost.
--- Returns Redis' time, when the next job is due and when the next lease ends (empty where there is none), and for each job
--- its id, payload, attempts so far and due time.
+-- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
+-- payload read in parts, by fetch.lua, and what has more than `largest` is not delivered.
+-- ARGV, from the third on: token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost, the largest
+-- payload, and how many bytes of payload the reply may have.
+-- Returns Redis' time, when the next job is due, when the next lease ends (empty where there is none), and 1 where this call is
+-- remembered; then for each job its id, payload, the size of that, attempts so far and due time. A job that cannot be delivered has the
+-- size -1, and the reason instead of a payload.
 local token = ARGV[3]
 local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local again = ARGV[8] == 'again'
+local largest, room = tonumber(ARGV[9]), tonumber(ARGV[10])
+local reply = { '', '', '', '' }
 
 local function first(set)
-  return call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+  local score = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+  return score and exact(score)
 end
 
 -- The reply's head is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment at
 -- which the reply arrives, and what has passed by then makes its jobs late.
-local function finish(reply)
+local function finish()
   local next_due, next_claim, next_running = first(due), first(claimed), first(running)
   local next_end = next_claim or next_running
   if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
@@ -21,18 +27,30 @@ local function finish(reply)
   return reply
 end
 
+local function add(...)
+  for _, value in ipairs({ ... }) do reply[#reply + 1] = value end
+end
+
+local function add_job(id, size, attempts, at)
+  local body = ''
+  if size <= room then
+    body = call('HGET', payload, id)
+    room = room - size
+  end
+  add(id, body, exact(size), attempts, at)
+end
+
 -- A repeated take answers with what the first one claimed and still holds.
 if is_repeated then
-  local reply = { '', '', '' }
   for _, id in ipairs(cmsgpack.unpack(last_reply)) do
     local owner, attempts, at = read(id)
-    local body = owner == token and call('HGET', payload, id)
-    if body then
+    if owner == token and call('HEXISTS', payload, id) == 1 then
       call('ZADD', claimed, 'XX', exact(now + lease), id)
-      for _, value in ipairs({ id, body, attempts, at }) do reply[#reply + 1] = value end
+      add_job(id, call('HSTRLEN', payload, id), attempts, at)
     end
   end
-  return finish(reply)
+  reply[4] = '1'
+  return finish()
 end
 if is_late then return refuse() end
 
@@ -52,32 +70,58 @@ for _, id in ipairs(call('ZRANGE', claimed, '-inf', exact(now), 'BYSCORE', 'LIMI
   returned = returned + 1
 end
 
-local reply, ids = { '', '', '' }, {}
+-- Why an id is none of ours.
+local function foreign(id)
+  if #id > 1024 then return 'its id has ' .. #id .. ' bytes' end
+  if not string.find(id, '[\128-\255]') then return nil end
+  -- Each valid sequence leaves a space, so that what stands around it does not become one.
+  for _, sequence in ipairs({
+    '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]',
+  }) do
+    id = string.gsub(id, sequence, ' ')
+  end
+  return string.find(id, '[\128-\255]') and 'its id is not UTF-8'
+end
+
+local gone, ids = {}, {}
 local found = {}
 if limit > 0 then
   found = call('ZRANGE', due, '-inf', exact(now + ahead), 'BYSCORE', 'LIMIT', 0, math.min(limit, 60), 'WITHSCORES')
 end
 if found[1] then
-  for entry = 1, #found, 2 do ids[#ids + 1] = found[entry] end
-  local bytes, count = 0, #ids
-  local states = call('HMGET', state, unpack(ids))
+  local names = {}
+  for entry = 1, #found, 2 do names[#names + 1] = found[entry] end
+  local states = call('HMGET', state, unpack(names))
   local scores, after = {}, {}
   local till = exact(now + lease)
-  for n = 1, count do
-    local id, at = ids[n], exact(found[2 * n])
-    if bytes >= 1048576 then
-      ids[n] = nil
+  local whole = room
+  for n, id in ipairs(names) do
+    local _, attempts = parse(states[n])
+    local at = exact(found[2 * n])
+    local size = call('HSTRLEN', payload, id)
+    local why = foreign(id)
+    if why then
+      bury(due, id, attempts, at, why)
+      add(string.sub(id, 1, 64), why, '-1', attempts, at)
+    elseif size > largest then
+      why = 'its payload of ' .. size .. ' bytes is larger than the ' .. largest .. ' bytes that the worker accepts'
+      fail(due, id, attempts, at, most, why)
+      add(id, why, '-1', attempts, at)
+    elseif size > room and size <= whole then
+      -- The next take has room for it.
+      break
     else
-      local body = call('HGET', payload, id)
+      gone[#gone + 1] = id
       -- One whose payload Redis has lost is lost.
-      if body then
-        local attempts = states[n] and match(states[n], '^%S+ (%d+)') or '0'
+      if size > 0 or call('HEXISTS', payload, id) == 1 then
+        ids[#ids + 1] = id
         scores[#scores + 1] = till
         scores[#scores + 1] = id
         after[#after + 1] = id
         after[#after + 1] = token .. ' ' .. attempts .. ' ' .. at
-        for _, value in ipairs({ id, body, attempts, at }) do reply[#reply + 1] = value end
-        bytes = bytes + #body
+        add_job(id, size, attempts, at)
       else
         call('HDEL', state, id)
       end
@@ -87,14 +131,15 @@ if found[1] then
     call('ZADD', claimed, unpack(scores))
     call('HSET', state, unpack(after))
   end
-  call('ZREM', due, unpack(ids))
+  if gone[1] then call('ZREM', due, unpack(gone)) end
 end
 
 -- A take that found nothing has nothing to repeat, unless an earlier call of it may still be under way.
 if #ids > 0 or again then
   remember(cmsgpack.pack(ids))
+  reply[4] = '1'
 end
-finish(reply)
+finish()
 -- What came back and is not taken here is for the others.
 if returned > 0 and reply[2] ~= '' and tonumber(reply[2]) <= now then
   call('PUBLISH', channel, '')

@@ -18,7 +18,7 @@ local function carry_out()
   local ends = call('ZMSCORE', set, unpack(ids))
   local held, scores, after = {}, {}, {}
   for n, id in ipairs(ids) do
-    local owner, attempts, at = match(states[n] or '', '^(%S+) (%d+) (%d+)$')
+    local owner, attempts, at = parse(states[n])
     local till = ends[n]
     if owner == tokens[n] and till and tonumber(till) > now then
       held[#held + 1] = id
@@ -74,7 +74,14 @@ local function other_operations()
     renew = { is_holders = true, from = { running, claimed }, act = function(from, id, _, _, lease)
       call('ZADD', from, exact(now + lease), id)
     end },
-    bury = { is_holders = true, from = { running }, act = bury },
+    bury = { is_holders = true, from = { running }, act = function(from, id, attempts, at)
+      bury(from, id, attempts, at)
+    end },
+    -- Of a worker that could not fetch the payload.
+    unfetched = { is_holders = true, from = { claimed }, act = function(from, id, attempts, at, _, most)
+      fail(from, id, attempts, at, most,
+        'its payload of ' .. call('HSTRLEN', payload, id) .. ' bytes could not be fetched in time')
+    end },
     retry = { is_holders = true, from = { running }, act = function(from, id, attempts, at, delay, limit)
       if tonumber(attempts) >= limit then
         bury(from, id, attempts, at)

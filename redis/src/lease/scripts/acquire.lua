@@ -1,6 +1,6 @@
 #!lua
 -- Takes a lease that nobody holds.
--- KEYS: holder, fence, ended. ARGV: nonce, ttl in ms, how long the fence outlives the lease in ms.
+-- KEYS: holder, fence, ended. ARGV: nonce, ttl in ms, how long the fence is kept in ms.
 -- Answers {1, token}, or {0, what is left of the holder's ttl in ms}.
 local held = redis.call('GET', KEYS[1])
 if held then
@@ -17,10 +17,11 @@ end
 local time = redis.call('TIME')
 local token = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local last = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
-if last >= token then
+-- A number that Lua does not represent exactly is none of ours.
+if last >= token and last < 9e15 then
     token = last + 1
 end
 token = string.format('%.0f', token)
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. token, 'PX', ARGV[2])
-redis.call('SET', KEYS[2], token, 'PX', ARGV[2] + ARGV[3])
+redis.call('SET', KEYS[2], token, 'PX', ARGV[3])
 return {1, token}

@@ -1,0 +1,97 @@
+//! `Sender`: names the calls of one sender, so that Redis carries out each of them once and in order.
+//!
+//! Redis keeps the name and the answer of the sender's last call. A call tells its own name, drawn for it alone, and the names that may
+//! stand there before it. If Redis finds the call's own name, it answers as it did at first. If it finds any other, the call comes late,
+//! behind its successor, or this process is a copy of another one, by a fork or a restored snapshot, that has sent a call since. Redis
+//! then refuses the call without carrying it out, and the copy goes on as another sender.
+
+use std::sync::Arc;
+
+use crate::{error::Error, nonce::Nonce};
+
+/// The largest number of calls in a row whose outcome is unknown.
+const UNKNOWN: usize = 16;
+
+pub(super) struct Sender {
+    name: Nonce,
+    call: Nonce,
+    /// The names that Redis may have stored.
+    before: Vec<Nonce>,
+}
+
+/// A call of a sender.
+#[derive(Clone, Debug)]
+pub(super) struct CallName {
+    pub(super) sender: Nonce,
+    pub(super) sequence: String,
+    /// The token under which the jobs of a take are held.
+    pub(super) token: Arc<str>,
+}
+
+impl Sender {
+    pub(super) fn new() -> Sender {
+        Sender {
+            name: Nonce::new(),
+            call: Nonce::new(),
+            before: Vec::new(),
+        }
+    }
+
+    /// Begins the next call.
+    pub(super) fn next_call(&mut self) {
+        self.call = Nonce::new();
+    }
+
+    /// Returns the name of the sender, under which Redis stores its last call.
+    pub(super) fn name(&self) -> Nonce {
+        self.name
+    }
+
+    /// Returns everything by which Redis knows the call.
+    pub(super) fn call_name(&self) -> CallName {
+        CallName {
+            sender: self.name,
+            sequence: self.sequence(),
+            token: self.call.to_string().into(),
+        }
+    }
+
+    /// Returns the call's first argument: its name, and those that Redis may have stored.
+    pub(super) fn sequence(&self) -> String {
+        let mut sequence = self.call.to_string();
+        for before in &self.before {
+            sequence.push(' ');
+            sequence.push_str(&before.to_string());
+        }
+        sequence
+    }
+
+    /// Records that the call was answered and stored.
+    pub(super) fn stored(&mut self) {
+        self.before.clear();
+        self.before.push(self.call);
+    }
+
+    /// Records that the call failed, and that nobody repeats it.
+    pub(super) fn given_up(&mut self) {
+        self.before.push(self.call);
+        if self.before.len() > UNKNOWN {
+            *self = Sender::new();
+        }
+    }
+
+    /// Whether Redis refused the call because of what a copy of this process has sent. If so, continues as another sender, as which the
+    /// call can be sent again.
+    pub(super) fn was_copied(&mut self, error: &Error) -> bool {
+        let refused = is_stale(error);
+        if refused {
+            *self = Sender::new();
+        }
+        refused
+    }
+}
+
+/// Whether Redis refused a call because the sender's last one is not among those that may precede it.
+pub(super) fn is_stale(error: &Error) -> bool {
+    matches!(error, Error::Redis(error) if error.code() == Some("STALE"))
+}

@@ -75,7 +75,8 @@ impl Timer {
         let now = self.shard.now();
         let due = now.after(delay);
         let tick = self.shard.tick;
-        if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
+        let latest = due.after(tick.slack_of(delay));
+        if !latest.is_wheel_time() || !candidate.is_due_by(latest.wheel_time(), tick) {
             return false;
         }
         let taken = match tick.is_long(delay) {
@@ -148,15 +149,17 @@ impl Timer {
             return Poll::Ready(Ok(()));
         }
         shard.admit(&mut state, self.claim.admission)?;
-        let until = state.until(tick);
-        let key = state.wheel.insert(tick, waker);
-        let mut wake_at = tick;
+        let slack = shard.with_slack(&state, tick);
+        let due = slack.due();
+        let until = state.until(due);
+        let key = state.wheel.insert(slack, waker);
+        let mut wake_at = due;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
         if let Some((now, _)) = counted.filter(|_| is_long && !state.mode.is_ticking()) {
             let now = shard.tick.tick_at(now.wheel_time());
             if state.count_registration(now, shard.reuse.were_many()) {
-                wake_at = tick.min(state.full_at);
+                wake_at = due.min(state.full_at);
                 // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
                 shard.end_generation(&mut state, begins, &mut emptied);

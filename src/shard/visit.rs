@@ -183,9 +183,8 @@ impl State {
     /// Gives up to `limit` of the marked incoming timers their deadlines. Returns `true` if none is left.
     fn transfer_incoming(&mut self, limit: usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
-        self.wheel.transfer_incoming(limit, |delay| {
-            clock.tick.deadline_tick(from.saturating_add(delay))
-        })
+        self.wheel
+            .transfer_incoming(limit, |delay| clock.deadline_after(delay, from))
     }
 }
 

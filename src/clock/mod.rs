@@ -75,10 +75,21 @@ impl Clock {
 
     /// Creates a clock by which a millisecond of Tokio's begins at `begin`, and whose wheel time at `now`, within that
     /// millisecond, is `time` or less than a millisecond before it. Wheel time thus continues without making any timer early.
-    pub(crate) fn aligned(begin: Instant, now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
+    pub(crate) fn aligned(
+        begin: Instant,
+        now: Instant,
+        time: Nanos,
+        tick: TickDuration,
+        source: Source,
+    ) -> Clock {
         let next = begin + MILLISECOND;
         let until_next = Nanos::passed(next - now);
-        Clock::new(next, time.saturating_add(until_next).whole_milliseconds(), tick, source)
+        Clock::new(
+            next,
+            time.saturating_add(until_next).whole_milliseconds(),
+            tick,
+            source,
+        )
     }
 
     /// Returns the deadline of a timer that waits for `tick` from `now` on, with its slack unless this is a test's clock.

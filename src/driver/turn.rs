@@ -127,5 +127,4 @@ impl Driver {
             driver: self.number,
         }
     }
-
 }

@@ -166,7 +166,9 @@ impl Claim {
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
         // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
-        let done = match deadline <= shard.reached(&state).max(state.wheel.due(key)) && !state.wheel.is_cancelled(key) {
+        let done = match deadline <= shard.reached(&state).max(state.wheel.due(key))
+            && !state.wheel.is_cancelled(key)
+        {
             true => Some(Ok(())),
             false => (state.mode == Mode::Shutdown).then_some(Err(SleepError::Shutdown)),
         };

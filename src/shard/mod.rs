@@ -209,6 +209,14 @@ impl Shard {
         }
     }
 
+    /// Returns how late, beyond its tick, a timer with this delay may be so that it fires in company.
+    pub(crate) fn slack_of(&self, delay: Nanos) -> Nanos {
+        match self.status() {
+            Status::Driven(Source::Test) => Nanos::ZERO,
+            _ => self.tick.slack_of(delay),
+        }
+    }
+
     #[cold]
     fn slack_from_now(&self, state: &State, tick: Tick) -> Deadline {
         // A test may have paused the clock without the driver knowing yet.

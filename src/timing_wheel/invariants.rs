@@ -43,11 +43,7 @@ impl<T> TimingWheel<T> {
                 for (position, index) in entries.into_iter().enumerate() {
                     let due = self.entries[index as usize].due();
                     let number = ring.number(due);
-                    assert_eq!(
-                        at,
-                        ring.index(number),
-                        "3: bucket of {due:?} on level {level}"
-                    );
+                    assert_eq!(at, ring.index(number), "3: bucket of {due:?} on level {level}");
                     let is_due = level == 0 && due == now;
                     assert!(
                         due > now || is_due,
@@ -55,8 +51,7 @@ impl<T> TimingWheel<T> {
                     );
                     assert!(
                         level == top
-                            || self.levels[level + 1].number(due)
-                                <= self.levels[level + 1].number(now) + 1,
+                            || self.levels[level + 1].number(due) <= self.levels[level + 1].number(now) + 1,
                         "3: {due:?} is beyond level {level} at {now:?}"
                     );
                     assert!(
@@ -76,7 +71,7 @@ impl<T> TimingWheel<T> {
                     if level > 0 && number == hand + 1 && self.walked == number && level == top {
                         assert!(
                             cursor.is_some_and(|cursor| position <= cursor),
-                            "6: {deadline:?} was to be spread and has been passed by"
+                            "6: {due:?} was to be spread and has been passed by"
                         );
                     }
                     if all_spread && next == hand + 1 {

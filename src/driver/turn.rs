@@ -127,4 +127,5 @@ impl Driver {
             driver: self.number,
         }
     }
+
 }

@@ -56,10 +56,7 @@ impl State {
     /// Returns the first tick at which a timer for `deadline` may expire.
     pub(super) fn tick_of(&self, deadline: Moment) -> Tick {
         let deadline = self.clock.shift.to_wheel(deadline);
-        self.clock
-            .tick
-            .deadline_tick(deadline.wheel_time())
-            .max(self.first)
+        self.clock.tick.deadline_tick(deadline.wheel_time()).max(self.first)
     }
 
     /// Continues by another clock, which reads `now`.

@@ -113,9 +113,7 @@ pub(crate) fn waiting_task<F: Future>(make: impl Fn() -> F) -> Spawn<F> {
 pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
     // Shorter ones would not be incoming.
     let long = wheel.tick_duration().max(ms(10)) * 100;
-    let mut busy: Vec<_> = (0..500)
-        .map(|_| wheel.timeout(SECOND * 60 + long, pending()))
-        .collect();
+    let mut busy: Vec<_> = (0..500).map(|_| wheel.timeout(SECOND * 60 + long, pending())).collect();
     busy.iter_mut().for_each(register);
     busy
 }

@@ -208,7 +208,8 @@ impl Interval {
         }
         let tick = self.sleep.due();
         let late = now.since(tick);
-        let next = match late.to_duration() > self.missed_after {
+        let beyond_slack = late.saturating_sub(self.sleep.shard().slack_of(Nanos::passed(self.period)));
+        let next = match beyond_slack.to_duration() > self.missed_after {
             true => self.after_missed(tick, now, late),
             false => tick.after(Nanos::passed(self.period)),
         };

@@ -76,6 +76,7 @@ impl Drop for Parts {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) tick_duration: Duration,
+    pub(crate) slack: Duration,
     pub(crate) ticks_per_wheel: usize,
     pub(crate) levels: usize,
     pub(crate) max_pending: Option<usize>,
@@ -119,6 +120,18 @@ impl Wheel {
     /// ```
     pub fn tick_duration(&self) -> Duration {
         self.parts.settings.tick_duration
+    }
+
+    /// Returns how late a timer may be, beyond its tick, to fire in company.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// assert_eq!(tickwheel::Wheel::new().slack(), Duration::ZERO);
+    /// ```
+    pub fn slack(&self) -> Duration {
+        self.parts.settings.slack
     }
 
     /// Returns the number of buckets in one level, a power of two.
@@ -313,6 +326,7 @@ impl fmt::Debug for Wheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings {
             tick_duration,
+            slack,
             ticks_per_wheel,
             levels,
             max_pending,
@@ -321,6 +335,7 @@ impl fmt::Debug for Wheel {
         f.debug_struct("Wheel")
             .field("name", &self.parts.driver.stats.name)
             .field("tick_duration", tick_duration)
+            .field("slack", slack)
             .field("ticks_per_wheel", ticks_per_wheel)
             .field("levels", levels)
             .field("shards", &self.shards())

@@ -10,10 +10,11 @@ mod timing_wheel;
 
 use timing_wheel::model::{self, Op};
 
-fuzz_target!(|input: (u8, u8, Vec<Op>)| {
-    let (ticks_per_wheel, levels, ops) = input;
+fuzz_target!(|input: (u8, u8, u16, Vec<Op>)| {
+    let (ticks_per_wheel, levels, slack, ops) = input;
+    let slack = u64::from(slack);
     match ticks_per_wheel {
-        u8::MAX => model::run(512, 4, &ops),
-        small => model::run(2 + usize::from(small) % 7, 1 + usize::from(levels) % 4, &ops),
+        u8::MAX => model::run(512, 4, slack, &ops),
+        small => model::run(2 + usize::from(small) % 7, 1 + usize::from(levels) % 4, slack, &ops),
     }
 });

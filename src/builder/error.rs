@@ -7,6 +7,7 @@ pub(super) const TICK_DURATION: RangeInclusive<Duration> =
 pub(super) const TICKS_PER_WHEEL: RangeInclusive<usize> = 1..=1 << 20;
 pub(super) const LEVELS: RangeInclusive<usize> = 1..=8;
 pub(super) const SHARDS: RangeInclusive<usize> = 1..=1024;
+pub(super) const SLACK: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 pub(super) const TIMERS: RangeInclusive<usize> = 1..=u32::MAX as usize;
 
 /// The error of a wheel that could not be built.
@@ -41,6 +42,11 @@ pub enum BuildError {
     Shards {
         /// The value given.
         given: usize,
+    },
+    /// The slack is more than 1 h.
+    Slack {
+        /// The value given.
+        given: Duration,
     },
     /// The limit on pending timers is 0 or more than `u32::MAX`.
     MaxPending {
@@ -80,6 +86,10 @@ impl fmt::Display for BuildError {
             }
             BuildError::Levels { given } => write!(f, "{given} levels: a wheel has {}", allowed(LEVELS)),
             BuildError::Shards { given } => write!(f, "{given} shards: a wheel has {}", allowed(SHARDS)),
+            BuildError::Slack { given } => {
+                let most = SLACK.end();
+                write!(f, "a slack of {given:?}: a timer may be late by {most:?} at most")
+            }
             BuildError::MaxPending { given } => {
                 write!(f, "a limit of {given} pending timers: it is {}", allowed(TIMERS))
             }

@@ -10,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::timing_wheel::{Tick, TickDuration};
+use crate::timing_wheel::{Deadline, Tick, TickDuration};
 
 pub(crate) use crate::timing_wheel::Nanos;
 pub(crate) use moment::{Moment, Shift};
@@ -102,6 +102,21 @@ impl Clock {
         let last = self.shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
         let last = last.saturating_sub(self.tick.nanos());
         self.tick.deadline_tick(deadline.min(last))
+    }
+
+    /// Returns the deadline of a timer that waits for `tick` from `now` on, with its slack unless this is a test's clock.
+    #[inline]
+    pub(crate) fn slack_until(&self, tick: Tick, now: Nanos) -> Deadline {
+        match self.source.is_real() {
+            true => self.tick.slack_until(tick, now),
+            false => tick.into(),
+        }
+    }
+
+    /// Returns the deadline, with its slack, of a timer whose delay counts from `now`.
+    #[inline]
+    pub(crate) fn deadline_after(&self, delay: Nanos, now: Nanos) -> Deadline {
+        self.slack_until(self.deadline_tick(now.saturating_add(delay)), now)
     }
 
     /// Returns the beginning of `tick` by this clock.

@@ -172,7 +172,9 @@ impl Claim {
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
         // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
-        let done = match deadline <= shard.reached(&state).max(own) && !state.wheel.is_cancelled(key) {
+        let done = match deadline <= shard.reached(&state).max(state.wheel.due(key))
+            && !state.wheel.is_cancelled(key)
+        {
             true => Some(Ok(())),
             false => (state.mode == Mode::Shutdown).then_some(Err(SleepError::Shutdown)),
         };
@@ -194,9 +196,10 @@ impl Claim {
             return Some(Poll::Ready(Err(refusal)));
         }
         self.waker = WakerId::of(&waker);
-        self.until = state.until(deadline);
+        let deadline = shard.with_slack(&state, deadline);
+        self.until = state.until(deadline.due());
         state.wheel.reinsert(key, deadline, waker);
-        shard.wake_driver_by(state, deadline);
+        shard.wake_driver_by(state, deadline.due());
         Some(Poll::Pending)
     }
 
@@ -222,12 +225,16 @@ impl Claim {
                 self.expire(shard, state);
                 return Some(Poll::Ready(Ok(())));
             }
+            let due = state.wheel.due(key);
             // The timer was reset while there was no driver.
-            if deadline < own && state.wheel.bring_forward(key, deadline) {
-                shard.wake_driver_by(state, deadline);
-                return None;
+            if deadline != own && deadline < due {
+                let deadline = shard.with_slack(&state, deadline);
+                if state.wheel.bring_forward(key, deadline) {
+                    shard.wake_driver_by(state, deadline.due());
+                    return None;
+                }
             }
-            self.until = state.until(own);
+            self.until = state.until(due);
         }
         self.waker = WakerId::of(&waker);
         let outdated = mem::replace(state.wheel.get_mut(key)?, waker);

@@ -29,10 +29,10 @@ mod walk;
 use std::{sync::Arc, task::Waker};
 
 use crate::{
-    clock::Clock,
+    clock::{self, Clock, Source},
     error::SleepError,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
-    timing_wheel::{Key, Nanos, Tick, TickDuration, TimingWheel},
+    timing_wheel::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel},
 };
 
 pub(crate) use drive::Drive;
@@ -198,6 +198,36 @@ impl Shard {
     fn current(&self, state: &State) -> Tick {
         let now = state.clock.wheel_time(self.read_clock());
         self.tick.tick_at(now).max(state.wheel.now())
+    }
+
+    /// Returns the deadline, with its slack, of a timer that begins to wait for `tick`.
+    #[inline]
+    fn with_slack(&self, state: &State, tick: Tick) -> Deadline {
+        match self.tick.has_slack() {
+            true => self.slack_from_now(state, tick),
+            false => tick.into(),
+        }
+    }
+
+    /// Returns how late, beyond its tick, a timer with this delay may be so that it fires in company.
+    pub(crate) fn slack_of(&self, delay: Nanos) -> Nanos {
+        match self.status() {
+            Status::Driven(Source::Test) => Nanos::ZERO,
+            _ => self.tick.slack_of(delay),
+        }
+    }
+
+    #[cold]
+    fn slack_from_now(&self, state: &State, tick: Tick) -> Deadline {
+        // A test may have paused the clock without the driver knowing yet.
+        if state.clock.source == Source::Pausable && !clock::is_real(|| self.driver.now()) {
+            return tick.into();
+        }
+        let now = match state.mode.is_ticking() {
+            true => self.tick.start_of(state.wheel.now()),
+            false => state.clock.wheel_time(self.read_clock()),
+        };
+        state.clock.slack_until(tick, now)
     }
 
     #[inline]

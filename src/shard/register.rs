@@ -76,10 +76,12 @@ impl Timer {
     /// Takes over the timer that this thread keeps, if its deadline is no later. This needs a reading of the clock.
     #[inline]
     fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
+        let delay = self.claim.incoming_delay();
         let now = self.shard.now();
-        let due = now.after(self.claim.incoming_delay());
+        let due = now.after(delay);
         let tick = self.shard.tick;
-        if !due.is_wheel_time() || !candidate.is_due_by(due.wheel_time(), tick) {
+        let latest = due.after(tick.slack_of(delay));
+        if !latest.is_wheel_time() || !candidate.is_due_by(latest.wheel_time(), tick) {
             return false;
         }
         let Some(key) = self.shard.reuse.take_at(now, due, &self.shard.tick) else {
@@ -149,21 +151,23 @@ impl Timer {
             return Poll::Ready(Ok(()));
         }
         shard.admit(&mut state, self.claim.admission)?;
-        let until = state.until(tick);
-        let key = state.wheel.insert(tick, waker);
+        let slack = shard.with_slack(&state, tick);
+        let due = slack.due();
+        let until = state.until(due);
+        let key = state.wheel.insert(slack, waker);
         if planted("late_owner") {
-            shard.driver.wake_by(state.clock.instant_of(tick));
+            shard.driver.wake_by(state.clock.instant_of(due));
         }
         // The entry has its owner before anything else can panic.
         self.claim.set_entry(key, until, id);
         self.claim.set_deadline(deadline);
-        let mut wake_at = tick;
+        let mut wake_at = due;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
         if let Some((now, _)) = counted.filter(|_| is_long && !state.mode.is_ticking()) {
             let now = shard.tick.tick_at(now.wheel_time());
             if state.count_registration(now, shard.reuse.were_many()) {
-                wake_at = tick.min(state.full_at);
+                wake_at = due.min(state.full_at);
                 // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
                 shard.end_generation(&mut state, begins, now, &mut emptied);

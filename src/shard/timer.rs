@@ -129,7 +129,7 @@ impl Timer {
         match &self.claim.key {
             None => tick <= reached,
             Some(key) if state.wheel.is_cancelled(key) => false,
-            Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.deadline(key)),
+            Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.due(key)),
             Some(_) => matches!(state.mode, Mode::Dozing { .. }) && tick <= reached,
         }
     }
@@ -198,9 +198,10 @@ impl Timer {
             self.claim.progress = Progress::Elapsed;
             return Some(waker);
         }
-        if state.wheel.bring_forward(key, tick) {
-            self.claim.until = self.claim.until.min(state.until(tick));
-            self.shard.wake_driver_by(state, tick);
+        let deadline = self.shard.with_slack(&state, tick);
+        if state.wheel.bring_forward(key, deadline) {
+            self.claim.until = self.claim.until.min(state.until(deadline.due()));
+            self.shard.wake_driver_by(state, deadline.due());
         }
         None
     }

@@ -194,7 +194,7 @@ impl State {
     fn transfer_incoming(&mut self, limit: usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
         self.wheel
-            .transfer_incoming(limit, |delay| clock.deadline_tick(from.saturating_add(delay)))
+            .transfer_incoming(limit, |delay| clock.deadline_after(delay, from))
     }
 }
 

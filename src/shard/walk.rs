@@ -53,7 +53,7 @@ impl Iterator for Walk<'_> {
                 return None;
             }
             let cells = self.cell..self.cell + BATCH;
-            let deadline_of = |delay| clock.tick.deadline_tick(self.now.saturating_add(delay));
+            let deadline_of = |delay| clock.deadline_after(delay, self.now);
             sites.extend(wheel.sites(cells, deadline_of));
             self.cell += BATCH;
             state.ledger.kept(&mut kept);

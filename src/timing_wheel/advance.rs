@@ -23,7 +23,7 @@ pub(crate) struct Advanced {
 }
 
 impl<T> TimingWheel<T> {
-    /// Advances to tick `now`. Appends the values of the timers that are due to `expired`, in order of deadline and, within a
+    /// Advances to tick `now`. Appends the values of the timers that are due to `expired`, in the order of their ticks and, within a
     /// tick, of insertion. Then spreads some of the timers that will be due before long.
     ///
     /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole round of the last
@@ -49,7 +49,7 @@ impl<T> TimingWheel<T> {
                 None => {
                     limit -= 1;
                     let entry = &self.entries[due as usize];
-                    if entry.deadline() <= self.now {
+                    if entry.due() <= self.now {
                         self.expire(due, expired);
                         done.expired += 1;
                     } else {
@@ -184,10 +184,10 @@ impl<T> TimingWheel<T> {
             let Some(entry) = self.entries.get(index as usize) else {
                 return looks;
             };
-            let (deadline, prev) = (entry.deadline(), entry.prev);
-            if self.levels[level].number(deadline) == number {
+            let (due, prev) = (entry.due(), entry.prev);
+            if self.levels[level].number(due) == number {
                 self.unlink(index);
-                self.levels[level - 1].push_front(&mut self.entries, index, deadline);
+                self.levels[level - 1].push_front(&mut self.entries, index, due);
                 done.cascaded += 1;
             } else {
                 self.cursor = prev;
@@ -249,21 +249,21 @@ impl<T> TimingWheel<T> {
         let Some(top) = self.levels.last() else { return };
         let end = Tick((top.number(now) << top.shift) - 1);
         let mut due = Vec::new();
-        // Of two timers with the same deadline, the one on the coarser level was inserted first.
+        // Of two timers that are due at the same tick, the one on the coarser level was inserted first.
         for level in self.levels.iter().rev() {
             let mut used = level.used.next(0);
             while let Some(at) = used {
                 let mut index = level.buckets[at].head;
                 while let Some(entry) = self.entries.get(index as usize) {
-                    if entry.deadline() <= end {
-                        due.push((entry.deadline(), index));
+                    if entry.due() <= end {
+                        due.push((entry.due(), index));
                     }
                     index = entry.next;
                 }
                 used = level.used.next(at + 1);
             }
         }
-        due.sort_by_key(|(deadline, _)| *deadline);
+        due.sort_by_key(|(tick, _)| *tick);
         for (_, index) in due {
             self.unlink(index);
             self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use slab::Slab;
 
-use super::tick::{Nanos, Tick};
+use super::tick::{Deadline, Nanos, Tick};
 
 /// The index of no entry, which marks the end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -80,6 +80,8 @@ pub(crate) struct Entry<T> {
     pub(crate) prev: u32,
     pub(crate) next: u32,
     pub(crate) place: Place,
+    /// The power of the deadline, zero while the entry is incoming.
+    power: u8,
 }
 
 impl<T> Entry<T> {
@@ -89,6 +91,7 @@ impl<T> Entry<T> {
         prev: NIL,
         next: NIL,
         place: Place::INCOMING,
+        power: 0,
     };
 
     /// Returns the deadline of an entry that is not incoming.
@@ -97,9 +100,18 @@ impl<T> Entry<T> {
         Tick(self.time)
     }
 
+    /// Returns the tick at which an entry that is not incoming expires: its deadline, rounded up by its slack.
     #[inline]
-    pub(crate) fn set_deadline(&mut self, deadline: Tick) {
-        self.time = deadline.0;
+    pub(crate) fn due(&self) -> Tick {
+        let (tick, power) = (self.deadline(), self.power);
+        Deadline { tick, power }.due()
+    }
+
+    #[inline]
+    pub(crate) fn set_deadline(&mut self, deadline: impl Into<Deadline>) {
+        let deadline = deadline.into();
+        self.time = deadline.tick.0;
+        self.power = deadline.power;
     }
 
     /// Returns the delay of an entry that is incoming.
@@ -111,6 +123,7 @@ impl<T> Entry<T> {
     #[inline]
     pub(crate) fn set_delay(&mut self, delay: Nanos) {
         self.time = delay.0;
+        self.power = 0;
     }
 }
 

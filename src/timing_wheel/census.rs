@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, ops::Range};
 
-use super::{Key, Nanos, Place, Tick, TimingWheel};
+use super::{Deadline, Key, Nanos, Place, Tick, TimingWheel};
 
 /// Where a pending entry is, and its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn sites(
         &self,
         cells: Range<usize>,
-        deadline_of: impl Fn(Nanos) -> Tick,
+        deadline_of: impl Fn(Nanos) -> Deadline,
     ) -> impl Iterator<Item = Site> {
         cells.filter_map(move |cell| {
             let entry = self.entries.get(cell)?;
@@ -33,8 +33,8 @@ impl<T> TimingWheel<T> {
             let (deadline, place) = match entry.place {
                 Place::INCOMING => {
                     let deadline = deadline_of(entry.delay());
-                    let due = deadline.max(self.now);
-                    (deadline, self.level_of(due).place(due))
+                    let due = deadline.due().max(self.now);
+                    (deadline.tick, self.level_of(due).place(due))
                 }
                 Place::OVERDUE => (entry.deadline(), self.levels[0].place(self.now)),
                 place => (entry.deadline(), place),

@@ -3,7 +3,7 @@
 use super::{
     TimingWheel,
     bucket::{Key, NIL, Place},
-    tick::{Nanos, Tick},
+    tick::{Deadline, Nanos},
 };
 
 impl<T> TimingWheel<T> {
@@ -47,7 +47,11 @@ impl<T> TimingWheel<T> {
 
     /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` returns for its
     /// delay. Returns `true` if none is left.
-    pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
+    pub(crate) fn transfer_incoming<D: Into<Deadline>>(
+        &mut self,
+        limit: usize,
+        deadline_of: impl Fn(Nanos) -> D,
+    ) -> bool {
         for _ in 0..limit {
             if self.marked == NIL {
                 break;

@@ -23,8 +23,8 @@ impl<T> TimingWheel<T> {
             "9: the mark is at an entry that is not incoming"
         );
         for index in list(self.overdue, Place::OVERDUE) {
-            let deadline = self.entries[index as usize].deadline();
-            assert!(deadline <= now, "4: {deadline:?} hangs in overdue at {now:?}");
+            let due = self.entries[index as usize].due();
+            assert!(due <= now, "4: {due:?} hangs in overdue at {now:?}");
         }
         let top = self.levels.len() - 1;
         let mut looked_at = false;
@@ -41,32 +41,27 @@ impl<T> TimingWheel<T> {
                 let cursor = entries.iter().position(|index| *index == self.cursor);
                 looked_at |= cursor.is_some();
                 for (position, index) in entries.into_iter().enumerate() {
-                    let deadline = self.entries[index as usize].deadline();
-                    let number = ring.number(deadline);
-                    assert_eq!(
-                        at,
-                        ring.index(number),
-                        "3: bucket of {deadline:?} on level {level}"
-                    );
-                    let is_due = level == 0 && deadline == now;
+                    let due = self.entries[index as usize].due();
+                    let number = ring.number(due);
+                    assert_eq!(at, ring.index(number), "3: bucket of {due:?} on level {level}");
+                    let is_due = level == 0 && due == now;
                     assert!(
-                        deadline > now || is_due,
-                        "4: {deadline:?} hangs on level {level} at {now:?}"
+                        due > now || is_due,
+                        "4: {due:?} hangs on level {level} at {now:?}"
                     );
                     assert!(
                         level == top
-                            || self.levels[level + 1].number(deadline)
-                                <= self.levels[level + 1].number(now) + 1,
-                        "3: {deadline:?} is beyond level {level} at {now:?}"
+                            || self.levels[level + 1].number(due) <= self.levels[level + 1].number(now) + 1,
+                        "3: {due:?} is beyond level {level} at {now:?}"
                     );
                     assert!(
                         level == 0 || number > hand,
-                        "5: {deadline:?} hangs on level {level} at {now:?}, where its bucket has begun"
+                        "5: {due:?} hangs on level {level} at {now:?}, where its bucket has begun"
                     );
                     if is_due {
                         assert!(
                             top > 0 || cursor.is_some_and(|cursor| cursor <= position),
-                            "6: {deadline:?} is due and has been passed by"
+                            "6: {due:?} is due and has been passed by"
                         );
                         visits.push(now);
                         continue;
@@ -76,7 +71,7 @@ impl<T> TimingWheel<T> {
                     if level > 0 && number == hand + 1 && self.walked == number && level == top {
                         assert!(
                             cursor.is_some_and(|cursor| position <= cursor),
-                            "6: {deadline:?} was to be spread and has been passed by"
+                            "6: {due:?} was to be spread and has been passed by"
                         );
                     }
                     if all_spread && next == hand + 1 {
@@ -147,15 +142,15 @@ impl<T> TimingWheel<T> {
         entries
     }
 
-    /// Returns the deadlines and values of all timers that have a deadline, the coarsest level first, and each list from its
-    /// head. Timers with the same deadline come in the order of their insertion.
+    /// Returns the due ticks and values of all timers that have a deadline, the coarsest level first, and each list from its
+    /// head. Timers due at the same tick come in the order of their insertion.
     pub(super) fn coarsest_first(&self) -> Vec<(Tick, &T)> {
         let buckets = self.levels.iter().rev().flat_map(|level| &level.buckets);
         let mut found = Vec::new();
         for bucket in buckets.chain([&self.overdue]) {
             let mut index = bucket.head;
             while let Some(entry) = self.entries.get(index as usize) {
-                found.extend(entry.value.as_ref().map(|value| (entry.deadline(), value)));
+                found.extend(entry.value.as_ref().map(|value| (entry.due(), value)));
                 index = entry.next;
             }
         }

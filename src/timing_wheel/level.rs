@@ -52,21 +52,21 @@ impl Level {
         self.buckets[self.index(number)]
     }
 
-    /// Returns the place of a deadline that belongs on this level.
+    /// Returns the place of a tick that belongs on this level.
     #[inline]
-    pub(crate) fn place(&self, deadline: Tick) -> Place {
-        Place::bucket(self.first + self.index(self.number(deadline)) as u32)
+    pub(crate) fn place(&self, due: Tick) -> Place {
+        Place::bucket(self.first + self.index(self.number(due)) as u32)
     }
 
     #[inline]
-    pub(crate) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, deadline: Tick) {
-        let (place, at) = (self.place(deadline), self.index(self.number(deadline)));
+    pub(crate) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
+        let (place, at) = (self.place(due), self.index(self.number(due)));
         self.used.insert(at);
         self.buckets[at].push_back(entries, index, place);
     }
 
-    pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, deadline: Tick) {
-        let (place, at) = (self.place(deadline), self.index(self.number(deadline)));
+    pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
+        let (place, at) = (self.place(due), self.index(self.number(due)));
         self.used.insert(at);
         self.buckets[at].push_front(entries, index, place);
     }

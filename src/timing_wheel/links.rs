@@ -8,26 +8,26 @@ use super::{
 };
 
 impl<T> TimingWheel<T> {
-    /// Returns the finest level whose horizon is not before `deadline`.
+    /// Returns the finest level whose horizon is not before `due`.
     #[inline]
-    pub(super) fn level_of(&self, deadline: Tick) -> &Level {
+    pub(super) fn level_of(&self, due: Tick) -> &Level {
         let mut levels = self.levels.iter();
         levels
-            .find(|level| deadline <= level.horizon)
+            .find(|level| due <= level.horizon)
             .unwrap_or(&self.levels[0])
     }
 
-    /// Appends an entry that is in no list to the list of its deadline.
+    /// Appends an entry that is in no list to the list of the tick at which it is due.
     #[inline]
     pub(super) fn link(&mut self, index: u32) {
-        let deadline = self.entries[index as usize].deadline();
-        if deadline <= self.now {
+        let due = self.entries[index as usize].due();
+        if due <= self.now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }
         // There is always such a level, because the last level has no horizon.
-        let level = self.levels.iter_mut().find(|level| deadline <= level.horizon);
+        let level = self.levels.iter_mut().find(|level| due <= level.horizon);
         if let Some(level) = level {
-            level.push_back(&mut self.entries, index, deadline);
+            level.push_back(&mut self.entries, index, due);
         }
     }
 

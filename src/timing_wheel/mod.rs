@@ -33,20 +33,24 @@
 //! If the clock jumps from 6 to a million, the wheel makes the same steps and no others, because the bitmap of each level tells where the
 //! next used bucket is. A timer that is cancelled before its bucket is spread is never moved.
 //!
+//! **Slack.** A [`Deadline`] may be rounded up, to a multiple of a power of two ticks, so that timers expire in company. A timer is *due* at
+//! that tick, which decides where it hangs and when it expires. Timers due at one tick expire in the order in which they were inserted,
+//! whatever their deadlines. Without slack, a timer is due at its deadline.
+//!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number 8, which `check_order` checks.
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
 //! 2. A bucket's bit is set exactly if an entry is in the bucket.
-//! 3. On a level, an entry is in the bucket of its deadline, which is no later than the level's horizon: the end of the bucket after the
+//! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's horizon: the end of the bucket after the
 //!    hand's on the next coarser level. The coarsest level has no horizon. Entries of later rounds share its buckets.
-//! 4. Deadlines on a level are after now, except those of due entries in the current bucket on level 0. Entries whose deadline had passed
-//!    when it was set, or is passed by many rounds in one jump, are in `overdue`. Entries whose deadline is not known yet are in
+//! 4. Entries on a level are due after now, except those in the current bucket on level 0, which are due now. Entries that were due when
+//!    their deadline was set, or became due many rounds ago in one jump, are in `overdue`. Entries whose deadline is not known yet are in
 //!    `incoming`.
 //! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
 //! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
 //!    been looked at stay.
 //! 7. An entry without a value is in no list, and its cell stays until its key is returned. `len` counts the other entries.
-//! 8. Of two entries with one deadline, the older is on the coarser level or, in one list, nearer to the head.
+//! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
 //! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
 //! 10. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one in use begins.
 //!
@@ -76,11 +80,11 @@ use slab::Slab;
 pub(crate) use bucket::{Bucket, Entry, Key, NIL, Place};
 pub(crate) use census::Site;
 pub(crate) use level::Level;
-pub(crate) use tick::{Nanos, Tick, TickDuration};
+pub(crate) use tick::{Deadline, Nanos, Tick, TickDuration};
 
 /// Values of type `T`, each with a deadline. The wheel has no clock: its owner tells it the current tick.
 pub(crate) struct TimingWheel<T> {
-    /// The current tick. Every deadline before it has expired or is in `overdue`, and those of this tick are due.
+    /// The current tick. Entries due before it have expired or are in `overdue`, and those of this tick are due.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Slab<Entry<T>>,
@@ -90,7 +94,7 @@ pub(crate) struct TimingWheel<T> {
     incoming: Bucket,
     /// The last incoming entry to be transferred, or [`NIL`] if there is none.
     marked: u32,
-    /// Entries whose deadline has passed.
+    /// Entries that are due.
     overdue: Bucket,
     /// The levels, the finest first.
     levels: Box<[Level]>,
@@ -190,9 +194,9 @@ impl<T> TimingWheel<T> {
         self.entries.capacity() * mem::size_of::<Entry<T>>()
     }
 
-    /// Starts a timer. If its deadline is not after now, it is due at the next `advance`.
+    /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: Tick, value: T) -> Key {
+    pub(crate) fn insert(&mut self, deadline: impl Into<Deadline>, value: T) -> Key {
         let (key, entry) = self.occupy(value);
         entry.set_deadline(deadline);
         self.link(key.index());
@@ -229,8 +233,14 @@ impl<T> TimingWheel<T> {
         self.entries[key.index() as usize].deadline()
     }
 
+    /// Returns the tick at which a timer that has a deadline expires, or has expired: its deadline, rounded up by its slack.
+    #[inline]
+    pub(crate) fn due(&self, key: &Key) -> Tick {
+        self.entries[key.index() as usize].due()
+    }
+
     /// Moves a timer, pending or expired, to another deadline and gives it a new value. Returns the former value.
-    pub(crate) fn reinsert(&mut self, key: &Key, deadline: Tick, value: T) -> Option<T> {
+    pub(crate) fn reinsert(&mut self, key: &Key, deadline: impl Into<Deadline>, value: T) -> Option<T> {
         let index = key.index();
         let old = self.entries[index as usize].value.replace(value);
         match old {
@@ -242,18 +252,20 @@ impl<T> TimingWheel<T> {
         old
     }
 
-    /// Moves a timer to an earlier deadline. Returns `false` if it has expired, or if its deadline is no later than the new one.
+    /// Moves a timer to a deadline at which it is due earlier. Returns `false` if it has expired, or is due no later as it is.
     ///
     /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch four other entries
     /// anywhere in memory.
-    pub(crate) fn bring_forward(&mut self, key: &Key, deadline: Tick) -> bool {
+    pub(crate) fn bring_forward(&mut self, key: &Key, deadline: impl Into<Deadline>) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
-        if entry.value.is_none() || entry.deadline() <= deadline {
+        let deadline = deadline.into();
+        let due = deadline.due();
+        if entry.value.is_none() || entry.due() <= due {
             return false;
         }
         let place = entry.place;
-        if deadline > self.now && place == self.level_of(deadline).place(deadline) {
+        if due > self.now && place == self.level_of(due).place(due) {
             self.entries[index as usize].set_deadline(deadline);
             return true;
         }

@@ -1,10 +1,13 @@
 //! The wheel beside a model, a `BTreeMap` that is too plain to be wrong. It takes any operations in any order. After each of them it checks
 //! everything that can be observed from outside, and every invariant inside. tests.rs runs it under proptest, and fuzz/ under libFuzzer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use super::bucket::Place;
-use super::{Key, Nanos, Tick, TimingWheel, advance::Advanced};
+use super::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel, advance::Advanced};
 
 /// A tick relative to now, so that small numbers reach every level and every edge.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +42,9 @@ pub(crate) enum Op {
     CancelAll,
 }
 
-/// Runs `ops` on a new wheel and then empties it. Panics at the first difference from the model.
-pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
-    let mut model = Model::new(ticks_per_wheel, levels);
+/// Runs `ops` on a new wheel, with a slack in ticks, and then empties it. Panics at the first difference from the model.
+pub(crate) fn run(ticks_per_wheel: usize, levels: usize, slack: u64, ops: &[Op]) {
+    let mut model = Model::new(ticks_per_wheel, levels, slack);
     model.check();
     for op in ops {
         model.step(*op);
@@ -52,6 +55,7 @@ pub(crate) fn run(ticks_per_wheel: usize, levels: usize, ops: &[Op]) {
 
 struct Model {
     wheel: TimingWheel<u64>,
+    slack: u64,
     timers: Vec<Timer>,
     /// The pending timers, in the order in which they must expire. A deadline that had passed at insertion counts as the tick of
     /// the insertion. All other deadlines are later, and entries that were overdue before became so at that tick or earlier.
@@ -67,7 +71,7 @@ struct Timer {
     key: Key,
     value: u64,
     /// The deadline as given, past or not. `None` while the timer is incoming.
-    deadline: Option<Tick>,
+    deadline: Option<Deadline>,
     state: State,
 }
 
@@ -79,9 +83,10 @@ enum State {
 }
 
 impl Model {
-    fn new(ticks_per_wheel: usize, levels: usize) -> Model {
+    fn new(ticks_per_wheel: usize, levels: usize, slack: u64) -> Model {
         Model {
             wheel: TimingWheel::new(ticks_per_wheel, levels),
+            slack,
             timers: Vec::new(),
             due: BTreeMap::new(),
             incoming: VecDeque::new(),
@@ -94,7 +99,7 @@ impl Model {
     fn step(&mut self, op: Op) {
         match op {
             Op::Insert(deadline) => {
-                let deadline = self.resolve(deadline);
+                let deadline = self.deadline(self.resolve(deadline));
                 let value = self.new_value();
                 let key = self.wheel.insert(deadline, value);
                 let state = self.place(deadline, value);
@@ -123,7 +128,8 @@ impl Model {
             }
             Op::TransferIncoming { from, limit } => {
                 let from = self.resolve(from);
-                let deadline_of = |delay: Nanos| Tick(from.0.saturating_add(delay.0));
+                let (now, slack) = (self.wheel.now(), self.slack);
+                let deadline_of = |delay: Nanos| rounded(Tick(from.0.saturating_add(delay.0)), now, slack);
                 let transferred = self.wheel.transfer_incoming(limit.into(), deadline_of);
                 for _ in 0..limit {
                     let Some((delay, value, true)) = self.incoming.front().copied() else {
@@ -141,7 +147,7 @@ impl Model {
                 let Some(index) = self.pick(timer) else {
                     return;
                 };
-                let deadline = self.resolve(deadline);
+                let deadline = self.deadline(self.resolve(deadline));
                 let value = self.new_value();
                 let old = self.wheel.reinsert(&self.timers[index].key, deadline, value);
                 assert_eq!(old, self.forget(index));
@@ -153,7 +159,7 @@ impl Model {
                 let Some(index) = self.pick(timer) else {
                     return;
                 };
-                let deadline = self.resolve(deadline);
+                let deadline = self.deadline(self.resolve(deadline));
                 let Timer {
                     ref key,
                     value,
@@ -162,7 +168,7 @@ impl Model {
                 } = self.timers[index];
                 // An incoming timer has no deadline to compare.
                 let Some(old) = old else { return };
-                let forward = state != State::Expired && deadline < old;
+                let forward = state != State::Expired && deadline.due() < old.due();
                 let place = self.wheel.entries[key.index() as usize].place;
                 assert_eq!(self.wheel.bring_forward(key, deadline), forward);
                 let stays =
@@ -170,7 +176,7 @@ impl Model {
                 if forward {
                     self.forget(index);
                     let state = match state {
-                        State::Due(_, placed) if stays => self.place_at(deadline, placed, value),
+                        State::Due(_, placed) if stays => self.place_at(deadline.due(), placed, value),
                         _ => self.place(deadline, value),
                     };
                     let timer = &mut self.timers[index];
@@ -192,7 +198,8 @@ impl Model {
                 let pending = (timer.state != State::Expired).then_some(timer.value);
                 assert_eq!(self.wheel.get_mut(&timer.key).copied(), pending);
                 if let Some(deadline) = timer.deadline {
-                    assert_eq!(self.wheel.deadline(&timer.key), deadline);
+                    assert_eq!(self.wheel.deadline(&timer.key), deadline.tick);
+                    assert_eq!(self.wheel.due(&timer.key), deadline.due());
                 }
             }
             Op::Advance { to, limit, calls } => {
@@ -211,7 +218,7 @@ impl Model {
                 for index in 0..self.timers.len() {
                     if let Some(value) = self.forget(index) {
                         pending.push(value);
-                        self.timers[index].deadline.get_or_insert(Tick::MAX);
+                        self.timers[index].deadline.get_or_insert(Tick::MAX.into());
                         self.timers[index].state = State::Expired;
                     }
                 }
@@ -346,14 +353,18 @@ impl Model {
         self.values
     }
 
-    fn place(&mut self, deadline: Tick, value: u64) -> State {
-        self.placed += 1;
-        self.place_at(deadline.max(self.wheel.now()), self.placed, value)
+    fn deadline(&self, tick: Tick) -> Deadline {
+        rounded(tick, self.wheel.now(), self.slack)
     }
 
-    fn place_at(&mut self, deadline: Tick, placed: u64, value: u64) -> State {
-        self.due.insert((deadline, placed), value);
-        State::Due(deadline, placed)
+    fn place(&mut self, deadline: Deadline, value: u64) -> State {
+        self.placed += 1;
+        self.place_at(deadline.due().max(self.wheel.now()), self.placed, value)
+    }
+
+    fn place_at(&mut self, due: Tick, placed: u64, value: u64) -> State {
+        self.due.insert((due, placed), value);
+        State::Due(due, placed)
     }
 
     fn add(&mut self, timer: Timer) {
@@ -386,4 +397,24 @@ impl Model {
         }
         Some(value)
     }
+}
+
+/// Returns the deadline of a timer that waits for `tick` from `now` on, after checking how it is rounded.
+fn rounded(tick: Tick, now: Tick, slack: u64) -> Deadline {
+    let nanosecond = TickDuration::new(Duration::from_nanos(1)).with_slack(Duration::from_nanos(slack));
+    let deadline = nanosecond.slack_until(tick, Nanos(now.0));
+    let slack = slack.min(tick.0.saturating_sub(now.0) / 100);
+    let due = deadline.due().0;
+    let unit = 1_u64 << deadline.power;
+    assert!(
+        tick.0 <= due && due - tick.0 <= slack,
+        "{tick:?} at {now:?} becomes {due}"
+    );
+    assert_eq!((deadline.tick, due % unit), (tick, 0));
+    let at_the_end = tick.0 > u64::MAX - (unit << 1).max(slack);
+    assert!(
+        unit * 2 > slack || at_the_end,
+        "{tick:?} at {now:?} could have had more company"
+    );
+    deadline
 }

@@ -68,6 +68,10 @@ fn limit() -> impl Strategy<Value = u8> {
     prop_oneof![0..6_u8, Just(u8::MAX)]
 }
 
+fn slack() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 1..100_u64, 1..3_600_000_u64]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let small_step = (0..5_u8, limit(), 0..3_u8).prop_map(|(buckets, limit, calls)| Op::Advance {
         to: When::Ahead {
@@ -100,9 +104,10 @@ proptest! {
     fn a_small_wheel_does_as_the_model(
         ticks_per_wheel in 2..=8_usize,
         levels in 1..=4_usize,
+        slack in slack(),
         ops in vec(op(), 1..120),
     ) {
-        model::run(ticks_per_wheel, levels, &ops);
+        model::run(ticks_per_wheel, levels, slack, &ops);
     }
 }
 
@@ -110,8 +115,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_default_wheel_does_as_the_model(ops in vec(op(), 1..60)) {
-        model::run(512, 4, &ops);
+    fn the_default_wheel_does_as_the_model(slack in slack(), ops in vec(op(), 1..60)) {
+        model::run(512, 4, slack, &ops);
     }
 }
 
@@ -522,7 +527,7 @@ fn a_minute_long_bucket_takes_as_many_visits_as_there_are_steps() {
         let mut expired = Vec::new();
         let step = if visits == 0 { 8 * 256 } else { 256 };
         assert!(tick_on(&mut wheel, next, &mut expired) <= step);
-        assert_eq!(expired, []);
+        assert!(expired.is_empty());
         visits += 1;
     }
     wheel.assert_consistent();
@@ -581,7 +586,7 @@ fn timers_of_one_tick_expire_first_in_first_out_across_cascades() {
             wheel.insert(Tick(deadline), now);
             wheel.assert_consistent();
         }
-        assert_eq!(expired, []);
+        assert!(expired.is_empty());
         assert!(
             wheel.expire_until(deadline).into_iter().eq(0..deadline),
             "{ticks_per_wheel} ticks, {levels} levels"
@@ -939,6 +944,23 @@ proptest! {
         prop_assert!(tick.start_of(due).saturating_sub(deadline) < tick.start_of(Tick(1)));
         prop_assert!(tick.start_of(tick.tick_at(clock)) <= clock);
         prop_assert!(tick.deadline_tick(clock).0 - tick.tick_at(clock).0 <= 1);
+    }
+
+    /// However long the ticks are, and from wherever in a tick, or in the hundred ticks before it, the delay counts.
+    #[test]
+    fn a_timer_with_slack_is_late_by_a_hundredth_and_by_the_slack_at_most(
+        tick in 1..3_600_000_000_001_u64,
+        slack in 0..3_600_000_000_001_u64,
+        delay in prop_oneof![0..10_000_000_000_u64, 0..3_600_000_000_001_u64],
+        now in 0..Nanos::FAR_FUTURE.0,
+        behind in 0..90_u64,
+    ) {
+        let duration = TickDuration::new(Duration::from_nanos(tick)).with_slack(Duration::from_nanos(slack));
+        let deadline = duration.deadline_tick(Nanos(now + delay));
+        let due = duration.slack_until(deadline, Nanos(now.saturating_sub(behind * tick))).due();
+        let late = duration.start_of(due).0 - duration.start_of(deadline).0;
+        prop_assert!(due >= deadline);
+        prop_assert!(late <= slack && late <= delay / 100, "{late} ns late of {delay}");
     }
 
     #[test]

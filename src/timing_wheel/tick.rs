@@ -8,6 +8,9 @@ const CADENCE: u64 = 10_000_000;
 /// The number of cadences from which on a delay is long. Loom has no time for so many ticks.
 const LONG: u64 = if cfg!(loom) { 1 } else { 100 };
 
+/// A timer may be late by this fraction of its delay, to expire in company, if the wheel has slack.
+const SHARE: u64 = 100;
+
 /// Nanoseconds of wheel time: an instant counted from the wheel's origin, or a span.
 ///
 /// 64 bits of nanoseconds last 584 years. A [`Duration`] longer than [`Nanos::FAR_FUTURE`] is cut to that, so the sum of an
@@ -65,6 +68,31 @@ impl Tick {
     pub(crate) const MAX: Tick = Tick(u64::MAX);
 }
 
+/// A deadline, and how far it is rounded up so that timers expire in company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    pub(crate) tick: Tick,
+    /// The timer is due at a multiple of two to this power ticks.
+    pub(crate) power: u8,
+}
+
+impl Deadline {
+    /// Returns the tick at which the timer expires.
+    #[inline]
+    pub(crate) fn due(self) -> Tick {
+        let below = (1 << self.power) - 1;
+        Tick((self.tick.0 + below) & !below)
+    }
+}
+
+/// A deadline without slack.
+impl From<Tick> for Deadline {
+    #[inline]
+    fn from(tick: Tick) -> Deadline {
+        Deadline { tick, power: 0 }
+    }
+}
+
 /// The duration of a tick, which determines all rounding: a reading of the clock is rounded down, and a deadline up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickDuration {
@@ -74,6 +102,8 @@ pub(crate) struct TickDuration {
     cadence: u64,
     /// A timer with at least this delay may be late by a cadence, which is a hundredth of the delay at most.
     long: Nanos,
+    /// How late, beyond its tick, a timer may be at most so that it expires in company.
+    slack: Nanos,
 }
 
 impl TickDuration {
@@ -90,6 +120,41 @@ impl TickDuration {
             nanos,
             cadence,
             long: Nanos(long),
+            slack: Nanos::ZERO,
+        }
+    }
+
+    pub(crate) fn with_slack(self, slack: Duration) -> TickDuration {
+        let slack = Nanos::from_duration(slack);
+        TickDuration { slack, ..self }
+    }
+
+    #[inline]
+    pub(crate) fn has_slack(self) -> bool {
+        self.slack != Nanos::ZERO
+    }
+
+    /// Returns how late, beyond its tick, a timer with this delay may be so that it expires in company.
+    #[inline]
+    pub(crate) fn slack_of(self, delay: Nanos) -> Nanos {
+        Nanos(delay.0 / SHARE).min(self.slack)
+    }
+
+    /// Returns the deadline, with its slack, of a timer that waits for `tick` from `now` on.
+    ///
+    /// The rounding adds at least a tick less than the slack. That makes up for a delay of up to [`SHARE`] ticks too many, so
+    /// `now` may be a cadence behind the clock.
+    #[inline]
+    pub(crate) fn slack_until(self, tick: Tick, now: Nanos) -> Deadline {
+        let slack = self.slack_of(self.start_of(tick).saturating_sub(now));
+        let power = (slack.0 / self.nanos).checked_ilog2().unwrap_or(0);
+        match tick.0.checked_add(1 << power) {
+            Some(_) => Deadline {
+                tick,
+                power: power as u8,
+            },
+            // The end of time is no multiple.
+            None => tick.into(),
         }
     }
 

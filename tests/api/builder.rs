@@ -241,3 +241,20 @@ fn a_builder_can_be_kept_and_used_twice() {
     assert!(first.is_shutdown());
     assert!(!second.is_shutdown(), "they are two wheels");
 }
+
+#[test]
+fn slack_is_an_hour_at_most() {
+    for given in [HOUR + Duration::from_nanos(1), Duration::MAX] {
+        assert_refused(
+            Wheel::builder().slack(given),
+            &BuildError::Slack { given },
+            &format!("a slack of {given:?}: a timer may be late by 3600s at most"),
+        );
+    }
+    for allowed in [Duration::ZERO, Duration::from_nanos(1), ms(300), HOUR] {
+        let wheel = Wheel::builder().slack(allowed).build().unwrap();
+        assert_eq!(wheel.slack(), allowed);
+        assert!(format!("{wheel:?}").contains(&format!("slack: {allowed:?}")));
+    }
+    assert_eq!(Wheel::new().slack(), Duration::ZERO);
+}

@@ -21,6 +21,7 @@ mod periodic;
 mod precision;
 mod schedule;
 mod shutdown;
+mod slack;
 mod sleep;
 mod snapshot;
 mod time;

@@ -29,7 +29,7 @@ const BUCKETS: usize = 240;
 /// # async fn main() {
 /// let wheel = Wheel::new();
 /// let before = wheel.snapshot();
-/// wheel.sleep(Duration::from_millis(20)).await.unwrap();
+/// wheel.sleep(Duration::from_millis(20)).await;
 ///
 /// let lag = wheel.snapshot().lag.since(&before.lag);
 /// assert!(lag.count() >= 1);

@@ -17,7 +17,7 @@ use crate::shard::Usage;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let wheel = Wheel::new();
-/// wheel.sleep(Duration::from_millis(20)).await.unwrap();
+/// wheel.sleep(Duration::from_millis(20)).await;
 ///
 /// let metrics = wheel.metrics();
 /// assert_eq!(metrics.registered, 1);

@@ -203,7 +203,7 @@ impl Wheel {
     /// assert_eq!(wheel.pending(), 1);
     ///
     /// tokio::time::advance(Duration::from_secs(60)).await;
-    /// sleeping.await.unwrap().unwrap(); // the driver has run
+    /// sleeping.await.unwrap(); // the driver has run
     /// assert_eq!(wheel.pending(), 0);
     /// # }
     /// ```

@@ -252,7 +252,7 @@ impl Builder {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     /// let wheel = tickwheel::Wheel::builder().handle(runtime.handle().clone()).build()?;
     ///
-    /// futures::executor::block_on(wheel.sleep(Duration::from_millis(10))).unwrap();
+    /// futures::executor::block_on(wheel.sleep(Duration::from_millis(10)));
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn handle(mut self, handle: Handle) -> Builder {

@@ -134,7 +134,7 @@ impl PeriodicBuilder {
     /// # async fn main() {
     /// let wheel = tickwheel::Wheel::new();
     /// let heartbeat = wheel.periodic(Duration::from_millis(10)).spawn_at_fixed_rate(|| async {});
-    /// wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    /// wheel.sleep(Duration::from_millis(50)).await;
     /// heartbeat.stop();
     /// heartbeat.await.unwrap();
     /// # }
@@ -172,7 +172,7 @@ impl PeriodicBuilder {
     /// # async fn main() {
     /// let wheel = tickwheel::Wheel::new();
     /// let sweep = wheel.periodic(Duration::from_millis(10)).spawn_with_fixed_delay(|| async {});
-    /// wheel.sleep(Duration::from_millis(50)).await.unwrap();
+    /// wheel.sleep(Duration::from_millis(50)).await;
     /// sweep.stop();
     /// # }
     /// ```

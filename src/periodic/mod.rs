@@ -45,7 +45,7 @@ impl Wheel {
     ///     .jitter(Duration::from_millis(10))
     ///     .spawn_at_fixed_rate(|| async { println!("still here") });
     ///
-    /// wheel.sleep(Duration::from_millis(60)).await.unwrap();
+    /// wheel.sleep(Duration::from_millis(60)).await;
     /// heartbeat.stop();
     /// assert!(heartbeat.runs() > 0);
     /// # }

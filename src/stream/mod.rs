@@ -24,7 +24,7 @@ pub use timeout::{Timeout, TimeoutRepeating};
 /// ```
 /// use futures::{StreamExt, stream};
 /// use std::time::Duration;
-/// use tickwheel::{TimeoutError, Wheel, stream::WheelStreamExt};
+/// use tickwheel::{Wheel, stream::WheelStreamExt};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -32,7 +32,7 @@ pub use timeout::{Timeout, TimeoutRepeating};
 /// let mut numbers = stream::iter([1, 2]).chain(stream::pending()).timeout(&wheel, Duration::from_millis(20));
 /// assert_eq!(numbers.next().await, Some(Ok(1)));
 /// assert_eq!(numbers.next().await, Some(Ok(2)));
-/// assert_eq!(numbers.next().await, Some(Err(TimeoutError::Elapsed)));
+/// assert!(numbers.next().await.unwrap().is_err());
 /// # }
 /// ```
 pub trait WheelStreamExt: Stream {
@@ -52,8 +52,8 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
-    /// timer, the stream yields that refusal as an error once, and no further error until the next item.
+    /// The stream yields [`Elapsed`](crate::time::error::Elapsed) when the time runs out. If the wheel refuses the timer, the
+    /// stream waits for the same instant on Tokio's timer.
     ///
     /// # Examples
     ///
@@ -66,7 +66,7 @@ pub trait WheelStreamExt: Stream {
     /// # async fn main() {
     /// let silent = stream::pending::<u8>();
     /// let mut silent = silent.timeout(&Wheel::new(), Duration::from_millis(20));
-    /// assert!(silent.next().await.unwrap().unwrap_err().is_elapsed());
+    /// assert!(silent.next().await.unwrap().is_err());
     /// # }
     /// ```
     fn timeout(self, wheel: &Wheel, duration: Duration) -> Timeout<Self>
@@ -91,8 +91,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// The stream yields [`TimeoutError::Elapsed`](crate::TimeoutError::Elapsed) when the time runs out. If the wheel refuses the
-    /// timer, the stream yields that refusal as an error once, and no further error until the next item.
+    /// The stream yields [`Elapsed`](crate::time::error::Elapsed) at each such tick.
     ///
     /// # Examples
     ///

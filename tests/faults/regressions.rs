@@ -265,7 +265,7 @@ fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
     for driven in [false, true] {
         let wheel = Wheel::new();
         if driven {
-            driving.block_on(async { wheel.sleep(Duration::from_millis(1)).await.unwrap() });
+            driving.block_on(async { wheel.sleep(Duration::from_millis(1)).await });
         }
         let idle = wheel.idle_timer(HOUR);
         let touched = format!("{idle:?}");
@@ -288,7 +288,7 @@ fn sleeps_end_also_when_the_clock_of_the_wheel_has() {
         paused().block_on(async {
             let wheel = Wheel::new();
             for _ in 0..12 {
-                wheel.sleep(Duration::MAX).await.unwrap();
+                wheel.sleep(Duration::MAX).await;
                 assert!(wheel.timeout(Duration::MAX, pending::<()>()).await.is_err());
             }
         });

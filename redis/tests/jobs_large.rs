@@ -327,16 +327,6 @@ async fn damaged_entries_stop_no_partition() {
     }
 }
 
-/// An answer of none of our scripts is described, not shown.
-#[tokio::test]
-async fn no_payload_stands_in_an_error() {
-    let server = Server::start();
-    let jobs = queue(&server, "q").await;
-    let _: () = server.command(&["SET", "tickwheel:jobs:{q}:partitions", "SECRET"]);
-    let error = jobs.counts().await.unwrap_err();
-    assert!(!format!("{error:?} {error}").contains("SECRET"), "{error:?}");
-}
-
 #[tokio::test]
 async fn a_name_or_an_id_has_at_most_1024_bytes() {
     let server = Server::start();

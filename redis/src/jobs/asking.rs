@@ -76,3 +76,18 @@ pub(super) fn unexpected(answer: &Value) -> Error {
         form,
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unexpected_answer_is_described_and_not_shown() {
+        let payload = Value::BulkString(b"SECRET".to_vec());
+        for answer in [payload.clone(), Value::Array(vec![Value::Nil, payload])] {
+            let error = unexpected(&answer);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("SECRET") && !text.contains("83, 69"), "{text}");
+        }
+    }
+}

@@ -25,6 +25,7 @@ mod engine;
 mod fetch;
 mod inbox;
 mod job;
+mod limits;
 mod partition;
 mod queue;
 mod sender;
@@ -36,8 +37,9 @@ mod worker;
 
 use asking::unexpected;
 use fetch::fetch;
+use limits::Limits;
 use partition::{lossy, text};
-use queue::{Limits, Queue, micros, micros_of, operation};
+use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
 
 pub use job::{Counts, DeadJob, Job};

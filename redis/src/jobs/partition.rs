@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 use tickwheel::Wheel;
 
-use super::{batcher::Batcher, queue::Limits, sender::CallName, server::Server};
+use super::{batcher::Batcher, limits::Limits, sender::CallName, server::Server};
 use crate::{
     keys::Tag,
     nonce::Nonce,

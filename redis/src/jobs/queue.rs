@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     asking::{ask, unexpected},
     batcher::{Answer, Batcher, Operation},
+    limits::Limits,
     partition::{PREFIX, Partition, partition_of},
     server::Server,
 };
@@ -33,50 +34,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest number of partitions that a worker can still sweep.
 const MAX_PARTITIONS: usize = 1024;
 
-/// The longest string that Redis accepts by default (`proto-max-bulk-len`).
-const LONGEST_PAYLOAD: usize = 512 << 20;
 /// How many payloads are fetched in parts at the same time.
 const FETCHES: usize = 2;
-
-/// What a queue's handle asks of Redis at most.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) max_payload: usize,
-    pub(super) answer_within: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            max_payload: 1 << 20,
-            answer_within: Duration::from_secs(2),
-        }
-    }
-}
-
-impl Limits {
-    fn check(&self) -> Result<(), Error> {
-        let wrong = |setting, value, allowed| {
-            Err(Error::InvalidSetting {
-                setting,
-                value,
-                allowed,
-            })
-        };
-        if self.max_payload > LONGEST_PAYLOAD {
-            let value = format!("{} bytes", self.max_payload);
-            return wrong("max_payload", value, "up to 512 MiB, the longest string of Redis");
-        }
-        if !(Duration::from_millis(10)..=Duration::from_secs(3600)).contains(&self.answer_within) {
-            return wrong(
-                "answer_within",
-                format!("{:?}", self.answer_within),
-                "10 ms to an hour",
-            );
-        }
-        Ok(())
-    }
-}
 
 pub(super) struct Queue {
     pub(super) wheel: Wheel,

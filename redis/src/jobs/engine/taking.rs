@@ -27,7 +27,9 @@ impl Engine {
     /// Returns how many claims there may be in the inbox.
     fn room(&self) -> usize {
         let prefetch = self.inbox.settings.prefetch;
-        prefetch.saturating_sub(self.on_wheel.len() + self.fetching.len() + self.expected)
+        // Large jobs that are slow to fetch leave room for others.
+        let fetching = self.fetching.len().saturating_sub(prefetch);
+        prefetch.saturating_sub(self.on_wheel.len() + fetching + self.expected)
     }
 
     /// Returns how much room makes a take worthwhile.
@@ -181,7 +183,7 @@ impl Engine {
     }
 
     fn undeliverable(&self, error: Error) {
-        tracing::warn!(queue = self.inbox.queue.name, %error);
+        tracing::warn!(queue = self.inbox.queue.name, %error, "a job could not be delivered");
         self.inbox.report(error);
     }
 }

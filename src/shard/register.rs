@@ -80,8 +80,11 @@ impl Timer {
         let now = self.shard.now();
         let due = now.after(delay);
         let tick = self.shard.tick;
-        let latest = due.after(tick.slack_of(delay));
-        if !latest.is_wheel_time() || !candidate.is_due_by(latest.wheel_time(), tick) {
+        if !due.is_wheel_time() {
+            return false;
+        }
+        let latest = due.wheel_time().saturating_add(tick.slack_of(delay));
+        if !candidate.is_due_by(latest, tick) {
             return false;
         }
         let Some(key) = self.shard.reuse.take_at(now, due, &self.shard.tick) else {

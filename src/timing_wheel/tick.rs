@@ -137,7 +137,10 @@ impl TickDuration {
     /// Returns how late, beyond its tick, a timer with this delay may be so that it expires in company.
     #[inline]
     pub(crate) fn slack_of(self, delay: Nanos) -> Nanos {
-        Nanos(delay.0 / SHARE).min(self.slack)
+        match self.has_slack() {
+            true => Nanos(delay.0 / SHARE).min(self.slack),
+            false => Nanos::ZERO,
+        }
     }
 
     /// Returns the deadline, with its slack, of a timer that waits for `tick` from `now` on.

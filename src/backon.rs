@@ -10,7 +10,7 @@ use crate::{sleep::Sleep, wheel::Wheel};
 ///
 /// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay.
 ///
-/// backon cannot report a refusal. If the wheel is full or has been shut down, a pause waits on Tokio's own timer, so no retry
+/// If the wheel is full or has been shut down, a pause waits on Tokio's own timer, so no retry
 /// comes early. The guide lists the behaviour of each integration under "Handle refusals".
 ///
 /// Retries therefore continue after the wheel has been shut down. With `.when(|_| !wheel.is_shutdown())` they end at the first

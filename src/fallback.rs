@@ -99,7 +99,7 @@ impl FallbackTimer {
     }
 
     /// Makes the timer wait if that needs no lock. Such a poll spends no budget either.
-    #[inline]
+    #[inline(always)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => timer.takes_over(waker),
@@ -107,6 +107,7 @@ impl FallbackTimer {
         }
     }
 
+    #[inline(never)]
     fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         match ready!(self.try_poll_locked(had_budget, cx)) {
             Ok(()) => Poll::Ready(()),
@@ -114,7 +115,7 @@ impl FallbackTimer {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         budget::poll(had_budget, cx, |waker| match self {
             FallbackTimer::Wheel(timer) => timer.poll_locked(waker),

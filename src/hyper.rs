@@ -14,7 +14,7 @@ use crate::{sleep::Sleep, wheel::Wheel};
 /// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, including one that a test
 /// has paused.
 ///
-/// hyper cannot report a refusal. If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so connections
+/// If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so connections
 /// keep their timeouts. The guide lists the behaviour of each integration under "Handle refusals".
 ///
 /// hyper-util's `auto::Builder` reads the first bytes of a connection to tell HTTP/1 from HTTP/2, and no timer runs until then. A

@@ -142,7 +142,7 @@ impl Wheel {
 impl Labelled {
     /// Creates a scope of `duration`, as [`Wheel::within`](crate::Wheel::within) does, and counts its outcome under the label.
     ///
-    /// The scope counts like a [`timeout`](Labelled::timeout) of this label, except that no scope is refused. Inside another
+    /// The scope counts like a [`timeout`](Labelled::timeout) of this label. Inside another
     /// scope, the time left is counted with respect to the sooner of the two deadlines.
     ///
     /// # Examples

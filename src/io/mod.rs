@@ -47,9 +47,8 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// An operation fails with [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. If the wheel is full or has been
-    /// shut down, an operation that has to wait fails with [`Other`](std::io::ErrorKind::Other), and may fail again at once. Both
-    /// errors contain a [`TimeoutError`](crate::TimeoutError).
+    /// An operation fails with [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. The error contains a
+    /// [`TimeoutError`](crate::TimeoutError). If the wheel is full or has been shut down, the time is kept by Tokio's timer.
     ///
     /// # Examples
     ///

@@ -59,8 +59,8 @@ pub struct LabelStats {
     pub completed: u64,
     /// The number of timeouts whose time ran out.
     pub elapsed: u64,
-    /// The number of timeouts that the wheel refused because it was full or shut down. Timeouts that were pending at a shutdown
-    /// count too.
+    /// The number of timeouts that failed because the wheel was full, which only a `try_timeout` does, and of timeouts that were
+    /// pending at a shutdown or began after it.
     pub refused: u64,
     /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,

@@ -20,7 +20,7 @@ use crate::{
 
 impl Timer {
     /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn takes_over(&mut self, waker: &Waker) -> bool {
         match (&self.claim.key, self.claim.progress) {
             (None, Progress::New | Progress::Waiting) => self.take_over(waker),
@@ -30,7 +30,7 @@ impl Timer {
     }
 
     /// Takes over the timer that this thread keeps, if that timer's deadline is no later than this one's.
-    #[inline]
+    #[inline(always)]
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
         self.claim.settle(&self.shard);
@@ -51,7 +51,7 @@ impl Timer {
     }
 
     /// Takes over the timer that this thread keeps, if that timer has the same delay, or a deadline no later than this one's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_over_counting(&mut self, waker: &Waker) -> bool {
         let delay = self.claim.incoming_delay();
         if delay == Nanos::ZERO {

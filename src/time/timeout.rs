@@ -25,7 +25,7 @@ use crate::{console::Caller, current, timeout::Timeout};
 ///
 /// # Errors
 ///
-/// The timeout resolves to [`Elapsed`] when the time runs out.
+/// The timeout resolves to [`Elapsed`](super::error::Elapsed) when the time runs out.
 ///
 /// # Examples
 ///

@@ -180,7 +180,7 @@ async fn the_waker_of_a_timeout_refused_while_ticking_is_dropped_outside_the_loc
     let _full = make_it_tick(&wheel);
     let asked = wheel.clone();
     let waker = Waker::from(Arc::new(Asks(Box::new(move || assert_eq!(asked.pending(), 200)))));
-    let mut refused = pin!(wheel.timeout(HOUR, pending::<()>()));
+    let mut refused = pin!(wheel.try_timeout(HOUR, pending::<()>()));
     assert!(refused.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     drop(waker);
 }

@@ -181,6 +181,7 @@ async fn interval(stage: &Stage, random: &mut Random) {
             // Too long for the next tick, which is missed.
             tokio::time::sleep(SHORT * 2).await;
         }
+        stage.note_sure();
         match stage.patiently("an interval", interval.tick()).await {
             Some(tick) => {
                 stage.check_not_early(Ok(()), tick, "an interval's tick");
@@ -203,6 +204,7 @@ async fn idle(stage: &Stage, random: &mut Random) {
     let duration = SHORT + random.within(LONG);
     let made = Instant::now();
     let mut timer = stage.wheel.idle_timer(duration);
+    stage.note_sure();
     let handle = timer.handle();
     let pauses: Vec<_> = (0..random.below(6)).map(|_| random.within(SHORT * 2)).collect();
     let mut touching = tokio::spawn(async move {

@@ -12,7 +12,7 @@ use super::{
     reuse::{Candidate, WakerId},
 };
 use crate::{
-    clock::Moment,
+    clock::{Moment, Source},
     error::SleepError,
     sync::{Ordering, lock},
     timing_wheel::Nanos,
@@ -150,6 +150,7 @@ impl Timer {
         }
         shard.admit(&mut state, self.claim.admission)?;
         let until = state.until(tick);
+        let source = state.clock.source;
         let key = state.wheel.insert(tick, waker);
         let mut wake_at = tick;
         let mut emptied = Vec::new();
@@ -170,14 +171,12 @@ impl Timer {
         self.claim.set_deadline(deadline);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
-        match has_come && counted.is_none() {
-            false => Poll::Pending,
-            true => {
-                // The last visit was before the deadline, and Tokio's timer says that this has passed.
-                self.claim.expire(&self.shard, lock(&self.shard.state));
-                self.claim.progress = Progress::Elapsed;
-                Poll::Ready(Ok(()))
-            }
+        if has_come && delay.is_none() && source == Source::Pausable {
+            // A test may have paused the clock, and then no task should have to wait for the driver.
+            self.claim.expire(&self.shard, lock(&self.shard.state));
+            self.claim.progress = Progress::Elapsed;
+            return Poll::Ready(Ok(()));
         }
+        Poll::Pending
     }
 }

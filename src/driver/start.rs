@@ -101,7 +101,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
         let number = slot.driver + 1;
         let entered = runtime.enter();
         let (now, source) = (Instant::now(), Source::of(&runtime));
-        let waker = DriverWaker::new(shared, number, runtime.clone());
+        let waker = DriverWaker::new(shared, number, runtime.clone(), source);
         let timer = Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), woken.clone());
         drop(entered);
         slot.clock = slot.clock_of_next(&runtime, now, source);

@@ -18,6 +18,8 @@ pub(crate) struct Wakers {
     pub(crate) due: Vec<Waker>,
     /// To be dropped, because no task waits for them.
     pub(crate) spent: Vec<Waker>,
+    /// The number of timers that were transferred or cascaded, whose wakers stayed.
+    pub(crate) moved: usize,
 }
 
 /// The one reading of the clock that a turn of the driver uses.
@@ -62,7 +64,7 @@ impl Shard {
         }
         if state.wheel.has_incoming() {
             self.mark_incoming(&mut state, stopped_at);
-            state.transfer_incoming(usize::MAX);
+            state.transfer_incoming(usize::MAX, &mut wakers.moved);
         }
         let pending = state.wheel.values_mut();
         wakers
@@ -80,7 +82,7 @@ impl Shard {
         if state.wheel.has_incoming() {
             // Futures that fall back on Tokio's timer query their deadlines.
             self.mark_incoming(&mut state, Nanos::ZERO);
-            state.transfer_incoming(usize::MAX);
+            state.transfer_incoming(usize::MAX, &mut wakers.moved);
         }
         let pending = state.wheel.len();
         state.wheel.cancel_all(&mut wakers.due);
@@ -179,7 +181,9 @@ impl Shard {
         state.counters.expired += advanced.expired as u64;
         state.counters.cascaded += advanced.cascaded as u64;
         self.release(advanced.expired);
-        if advanced.more || !state.transfer_incoming(batch - advanced.expired - advanced.cascaded) {
+        wakers.moved += advanced.cascaded;
+        let limit = batch - advanced.expired - advanced.cascaded;
+        if advanced.more || !state.transfer_incoming(limit, &mut wakers.moved) {
             return true;
         }
         let next = state.next_visit();
@@ -190,10 +194,11 @@ impl Shard {
 }
 
 impl State {
-    /// Gives up to `limit` of the marked incoming timers their deadlines. Returns `true` if none is left.
-    fn transfer_incoming(&mut self, limit: usize) -> bool {
+    /// Gives up to `limit` of the marked incoming timers their deadlines, and counts them. Returns `true` if none is left.
+    fn transfer_incoming(&mut self, limit: usize, moved: &mut usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
         self.wheel.transfer_incoming(limit, |delay| {
+            *moved += 1;
             clock.tick.deadline_tick(from.saturating_add(delay))
         })
     }

@@ -47,7 +47,11 @@ impl<T> TimingWheel<T> {
 
     /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` returns for its
     /// delay. Returns `true` if none is left.
-    pub(crate) fn transfer_incoming(&mut self, limit: usize, deadline_of: impl Fn(Nanos) -> Tick) -> bool {
+    pub(crate) fn transfer_incoming(
+        &mut self,
+        limit: usize,
+        mut deadline_of: impl FnMut(Nanos) -> Tick,
+    ) -> bool {
         for _ in 0..limit {
             if self.marked == NIL {
                 break;

@@ -15,10 +15,10 @@ const BATCH: usize = 256;
 
 /// The number of wake-ups after which the driver lets other tasks run. Only a burst, a cascade or a storm takes so many. Tokio's own
 /// timer makes no such pause.
-const SLICE: usize = 8192;
+const SLICE: usize = 1024;
 
 /// The number of timers that are transferred or cascaded in the time of a wake-up.
-const MOVES: usize = 8;
+const MOVES: usize = 16;
 
 /// The work of the driver since it last let other tasks run.
 #[derive(Default)]
@@ -93,9 +93,10 @@ impl Driver {
             driver: self.number,
         };
         stats.turned_to(reading.now, &self.clock);
-        let mut begins = self.shards.len();
+        let due = (0..self.shards.len()).filter(|index| self.shards[*index].is_due(reading));
         self.unfinished.clear();
-        self.unfinished.extend(0..begins);
+        self.unfinished.extend(due);
+        let mut begins = self.unfinished.len();
         while let Some(index) = self.unfinished.pop_front() {
             let more = self.shards[index].visit(reading, begins > 0, BATCH, &mut self.wakers);
             begins = begins.saturating_sub(1);

@@ -122,6 +122,12 @@ impl Shard {
         }
     }
 
+    /// Returns whether a turn has to visit the shard, as far as is known without the lock.
+    #[inline]
+    pub(crate) fn is_due(&self, Reading { now, source, .. }: Reading) -> bool {
+        !source.is_real() || self.tick.start_of(self.wake_at()) <= now || !self.is_driven_by(source)
+    }
+
     /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers,
     /// the earliest first, and returns whether there are more. `begins` says that this is the turn's first visit here.
     ///
@@ -135,9 +141,6 @@ impl Shard {
         wakers: &mut Wakers,
     ) -> bool {
         let tick = self.tick.tick_at(now);
-        if begins && source.is_real() && tick < self.wake_at() && self.is_driven_by(source) {
-            return false;
-        }
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) || state.driver != driver {

@@ -35,13 +35,22 @@ impl Source {
         }
     }
 
-    /// Checks again, in the same context, because a test may have paused the clock meanwhile.
-    pub(crate) fn recheck(self) -> Source {
-        match self {
-            Source::Machine => Source::Machine,
-            _ if is_real(Instant::now) => Source::Pausable,
-            _ => Source::Test,
+    /// Reads the clock in the same context, and checks its source again, because a test may have paused it meanwhile.
+    pub(crate) fn read(self) -> (Instant, Source) {
+        if self == Source::Machine {
+            return (std::time::Instant::now().into(), Source::Machine);
         }
+        let mut now = None;
+        let source = match is_real(|| *now.insert(Instant::now())) {
+            true => Source::Pausable,
+            false => Source::Test,
+        };
+        (now.unwrap_or_else(Instant::now), source)
+    }
+
+    /// Checks the source again, in the same context.
+    pub(crate) fn recheck(self) -> Source {
+        self.read().1
     }
 
     /// Returns whether this is the machine's time, at least for now.

@@ -196,24 +196,25 @@ impl Shared {
         wake_all(wakers, &self.stats);
     }
 
-    /// Runs driver number `number` until it waits, for a slice at most, unless another thread runs it. This must be called in the
-    /// driver's runtime. Returns `true` if the driver has more to do once other tasks have run.
-    pub(super) fn work(&self, number: u64) -> bool {
-        let mut slice = Slice::begin();
+    /// Runs driver number `number` until it waits, for a slice at most, unless another thread runs it. The first turn uses this
+    /// `reading` of the clock. This must be called in the driver's runtime, unless its clock is the machine's. Returns `true` if
+    /// the driver has more to do once other tasks have run.
+    pub(super) fn work(&self, number: u64, mut reading: (Instant, Source)) -> bool {
+        let mut slice = Slice::default();
         let mut pauses = false;
         // The caller may be Tokio's time driver, which must not see a panic.
         let panicked = panics(|| {
             while let Some((mut driver, planned)) = self.alarm.take(number) {
-                let next = driver.turn(planned, &mut slice, &self.stats);
-                let exhausted = driver.is_exhausted(&slice);
+                let next = driver.turn(planned, reading, &mut slice, &self.stats);
                 if !self.alarm.give_back(number, driver, next) {
                     return;
                 }
-                if exhausted {
+                if slice.is_over() {
                     self.alarm.pause(number);
                     pauses = true;
                     return;
                 }
+                reading = reading.1.read();
             }
         });
         if panicked {

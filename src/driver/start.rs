@@ -99,7 +99,7 @@ fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), S
     let task = Arc::new(DriverTask::default());
     let timer = {
         let _entered = runtime.enter();
-        let waker = DriverWaker::new(shared, &task, runtime.clone());
+        let waker = DriverWaker::new(shared, &task, runtime.clone(), Source::of(&runtime));
         Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
     };
     // No lock is held here, because a runtime that has been shut down drops the task at once.

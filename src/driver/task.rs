@@ -19,7 +19,7 @@ use super::{
     timer::{observe_millisecond, sets_timer},
     waking::panics,
 };
-use crate::events;
+use crate::{clock::Source, events};
 
 /// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
 /// fifty timers.
@@ -30,14 +30,22 @@ pub(super) struct DriverWaker {
     shared: Weak<Shared>,
     task: Arc<DriverTask>,
     runtime: Handle,
+    /// The source of the runtime's clock when the driver started.
+    source: Source,
 }
 
 impl DriverWaker {
-    pub(super) fn new(shared: &Arc<Shared>, task: &Arc<DriverTask>, runtime: Handle) -> DriverWaker {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        task: &Arc<DriverTask>,
+        runtime: Handle,
+        source: Source,
+    ) -> DriverWaker {
         DriverWaker {
             shared: Arc::downgrade(shared),
             task: task.clone(),
             runtime,
+            source,
         }
     }
 }
@@ -52,9 +60,11 @@ impl Wake for DriverWaker {
             return;
         }
         if let (Some(shared), Some(driver)) = (self.shared.upgrade(), self.task.driver()) {
-            let _entered = self.runtime.enter();
-            let real = shared.clock().source.recheck().is_real();
-            if !real || shared.work(driver) || shared.may_retire() {
+            // The machine's clock is read without the runtime.
+            let _entered = (self.source != Source::Machine).then(|| self.runtime.enter());
+            let reading = self.source.read();
+            let (_, source) = reading;
+            if !source.is_real() || shared.work(driver, reading) || shared.may_retire() {
                 shared.alarm.wake_task();
             }
         }
@@ -119,7 +129,7 @@ impl Guard {
                 }
             }
             loop {
-                let goes_on = shared.work(number);
+                let goes_on = shared.work(number, shared.clock().source.read());
                 if !shared.alarm.is_set_up(number) || shared.is_shut_down() {
                     return;
                 }

@@ -16,8 +16,8 @@ pub(super) fn wake_all(wakers: &mut Wakers, stats: &Stats) {
     catch_panics(wakers.spent.drain(..), drop, stats);
 }
 
-fn catch_panics(mut wakers: impl Iterator<Item = Waker>, act: impl Fn(Waker), stats: &Stats) {
-    while panics(|| wakers.by_ref().for_each(&act)) {
+fn catch_panics(mut wakers: impl ExactSizeIterator<Item = Waker>, act: impl Fn(Waker), stats: &Stats) {
+    while wakers.len() > 0 && panics(|| wakers.by_ref().for_each(&act)) {
         stats.waker_panicked();
         // A subscriber that panics must not keep the other wakers from being woken.
         panics(|| events::waker_panicked(&stats.name));

@@ -136,6 +136,29 @@ impl Claim {
         }
     }
 
+    /// Completes a timer whose entry has expired at its deadline, as nearly every timer does that is polled after its generation.
+    /// This needs no waker. Returns `false` if [`Claim::poll`] has to look further.
+    #[inline]
+    pub(super) fn has_expired(&mut self, shard: &Shard) -> bool {
+        let mut state = lock(&shard.state);
+        let Some(key) = self.key.as_ref() else {
+            return false;
+        };
+        if state.wheel.get_mut(key).is_some() || state.wheel.is_cancelled(key) {
+            return false;
+        }
+        let begin = shard.tick.start_of(state.wheel.deadline(key));
+        match self.due() {
+            // Only the entry knows when the timer would have been due.
+            Due::In(_) => self.set_deadline(Moment::of_wheel(begin)),
+            Due::At(deadline) if deadline.is_wheel_time() && deadline.wheel_time() <= begin => {}
+            Due::At(_) => return false,
+        }
+        self.expire(shard, state);
+        self.progress = Progress::Elapsed;
+        true
+    }
+
     /// Polls a registered timer, which may have been reset since.
     #[inline(never)]
     pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), SleepError>> {

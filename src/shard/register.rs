@@ -12,7 +12,7 @@ use super::{
     reuse::{Candidate, WakerId},
 };
 use crate::{
-    clock::Moment,
+    clock::{Moment, Source},
     error::SleepError,
     sync::{Ordering, lock, planted},
     timing_wheel::Nanos,
@@ -157,6 +157,7 @@ impl Timer {
         let slack = shard.with_slack(&state, tick);
         let due = slack.due();
         let until = state.until(due);
+        let source = state.clock.source;
         let key = state.wheel.insert(slack, waker);
         if planted("late_owner") {
             shard.driver.wake_by(state.clock.instant_of(due));
@@ -181,15 +182,13 @@ impl Timer {
         let has_come = shard.wake_driver_by(state, wake_at);
         // Dropped last, because a waker may panic as it is dropped.
         drop((spent, emptied));
-        match has_come && counted.is_none() {
-            false => Poll::Pending,
-            true => {
-                // The last visit was before the deadline, and Tokio's timer says that this has passed.
-                self.claim.expire(&self.shard, lock(&self.shard.state));
-                self.claim.progress = Progress::Elapsed;
-                Poll::Ready(Ok(()))
-            }
+        if has_come && delay.is_none() && source == Source::Pausable {
+            // A test may have paused the clock, and then no task should have to wait for the driver.
+            self.claim.expire(&self.shard, lock(&self.shard.state));
+            self.claim.progress = Progress::Elapsed;
+            return Poll::Ready(Ok(()));
         }
+        Poll::Pending
     }
 }
 

@@ -226,7 +226,13 @@ impl Timer {
     pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         match (&self.claim.key, self.claim.progress) {
             (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(waker),
-            (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
+            (Some(_), Progress::Waiting | Progress::Counting) => {
+                let ended = !self.claim.until.outlasts(self.shard.reuse.generation());
+                match ended && self.claim.has_expired(&self.shard) {
+                    true => Poll::Ready(Ok(())),
+                    false => self.claim.poll(&self.shard, waker),
+                }
+            }
             (None, _) => self.register(waker),
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct Wakers {
     pub(crate) due: Vec<Waker>,
     /// To be dropped, because no task waits for them.
     pub(crate) spent: Vec<Waker>,
+    /// The number of timers that were transferred or cascaded, whose wakers stayed.
+    pub(crate) moved: usize,
 }
 
 /// The one reading of the clock that a turn of the driver uses.
@@ -62,7 +64,7 @@ impl Shard {
         }
         if state.wheel.has_incoming() {
             self.mark_incoming(&mut state, stopped_at);
-            state.transfer_incoming(usize::MAX);
+            state.transfer_incoming(usize::MAX, &mut wakers.moved);
         }
         let pending = state.wheel.values_mut();
         wakers
@@ -80,7 +82,7 @@ impl Shard {
         if state.wheel.has_incoming() {
             // Futures that fall back on Tokio's timer query their deadlines.
             self.mark_incoming(&mut state, Nanos::ZERO);
-            state.transfer_incoming(usize::MAX);
+            state.transfer_incoming(usize::MAX, &mut wakers.moved);
         }
         let pending = state.wheel.len();
         state.wheel.cancel_all(&mut wakers.due);
@@ -120,6 +122,12 @@ impl Shard {
         }
     }
 
+    /// Returns whether a turn has to visit the shard, as far as is known without the lock.
+    #[inline]
+    pub(crate) fn is_due(&self, Reading { now, source, .. }: Reading) -> bool {
+        !source.is_real() || self.tick.start_of(self.wake_at()) <= now || !self.is_driven_by(source)
+    }
+
     /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers,
     /// the earliest first, and returns whether there are more. `begins` says that this is the turn's first visit here.
     ///
@@ -133,9 +141,6 @@ impl Shard {
         wakers: &mut Wakers,
     ) -> bool {
         let tick = self.tick.tick_at(now);
-        if begins && source.is_real() && tick < self.wake_at() && self.is_driven_by(source) {
-            return false;
-        }
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) || state.driver != driver {
@@ -179,7 +184,9 @@ impl Shard {
         state.counters.expired += advanced.expired as u64;
         state.counters.cascaded += advanced.cascaded as u64;
         self.release(advanced.expired);
-        if advanced.more || !state.transfer_incoming(batch - advanced.expired - advanced.cascaded) {
+        wakers.moved += advanced.cascaded;
+        let limit = batch - advanced.expired - advanced.cascaded;
+        if advanced.more || !state.transfer_incoming(limit, &mut wakers.moved) {
             return true;
         }
         let next = state.next_visit();
@@ -190,11 +197,13 @@ impl Shard {
 }
 
 impl State {
-    /// Gives up to `limit` of the marked incoming timers their deadlines. Returns `true` if none is left.
-    fn transfer_incoming(&mut self, limit: usize) -> bool {
+    /// Gives up to `limit` of the marked incoming timers their deadlines, and counts them. Returns `true` if none is left.
+    fn transfer_incoming(&mut self, limit: usize, moved: &mut usize) -> bool {
         let (clock, from) = (self.clock, self.incoming_from);
-        self.wheel
-            .transfer_incoming(limit, |delay| clock.deadline_after(delay, from))
+        self.wheel.transfer_incoming(limit, |delay| {
+            *moved += 1;
+            clock.deadline_after(delay, from)
+        })
     }
 }
 

@@ -77,6 +77,9 @@ impl<T> TimingWheel<T> {
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
     /// from the middle of the bucket before it. By then a visit may have come for another reason.
     pub(crate) fn next_deadline(&self) -> Option<Tick> {
+        if self.len == 0 {
+            return None;
+        }
         if self.next_due() != NIL {
             return Some(self.now);
         }
@@ -202,6 +205,9 @@ impl<T> TimingWheel<T> {
             self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
             self.spread_at = self.now;
             self.spread = 0;
+        }
+        if self.len == 0 {
+            return;
         }
         for level in 1..self.levels.len() {
             if !self.is_to_be_spread(level) {

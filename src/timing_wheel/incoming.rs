@@ -50,7 +50,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn transfer_incoming<D: Into<Deadline>>(
         &mut self,
         limit: usize,
-        deadline_of: impl Fn(Nanos) -> D,
+        mut deadline_of: impl FnMut(Nanos) -> D,
     ) -> bool {
         for _ in 0..limit {
             if self.marked == NIL {

@@ -6,7 +6,7 @@ use std::{num::NonZeroU64, time::Duration};
 const CADENCE: u64 = 10_000_000;
 
 /// The number of cadences from which on a delay is long. Loom has no time for so many ticks.
-const LONG: u64 = if cfg!(loom) { 1 } else { 100 };
+const LONG: u64 = if cfg!(loom) { 0 } else { 100 };
 
 /// A timer may be late by this fraction of its delay, to expire in company, if the wheel has slack.
 const SHARE: u64 = 100;

@@ -237,7 +237,7 @@ impl World {
     pub(super) fn turn(&self, wakers: &mut Wakers) {
         let reading = self.reading();
         let mut begins = true;
-        let mut more = true;
+        let mut more = self.shard.is_due(reading);
         while more {
             more = self.shard.visit(reading, begins, 1, wakers);
             wakers.spent.clear();

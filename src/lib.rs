@@ -90,83 +90,56 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod agenda;
-#[cfg(feature = "aws")]
-mod aws;
-#[cfg(feature = "backon")]
-mod backon;
-mod budget;
-mod builder;
-mod clock;
-mod console;
-mod current;
 pub mod deadline;
-pub mod delay_queue;
-mod driver;
+mod engine;
 mod error;
-mod events;
-#[cfg(any(feature = "metrics", feature = "prometheus-client"))]
-mod exported;
-mod fallback;
-#[cfg(feature = "hyper")]
-mod hyper;
-mod idle;
-mod interval;
-#[cfg(feature = "io")]
-#[cfg_attr(docsrs, doc(cfg(feature = "io")))]
-pub mod io;
-mod labelled;
-mod labels;
-mod lag;
-mod metrics;
-#[cfg(feature = "metrics")]
-mod metrics_reporter;
-mod periodic;
-#[cfg(feature = "prometheus-client")]
-#[cfg_attr(docsrs, doc(cfg(feature = "prometheus-client")))]
-pub mod prometheus;
-#[cfg(feature = "quinn")]
-#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
-pub mod quinn;
-mod roster;
-mod schedule;
-mod shard;
-mod shutdown;
-mod sleep;
-mod snapshot;
-#[cfg(feature = "stream")]
-#[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
-pub mod stream;
-mod sync;
+mod integrations;
+mod observe;
 pub mod time;
-mod timeout;
-mod timing_wheel;
-#[cfg(feature = "tower")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
-pub mod tower;
+mod timers;
 mod wheel;
 
-pub use builder::{BuildError, Builder};
-pub use current::{NoRuntime, SetDefaultError};
-pub use delay_queue::DelayQueue;
+pub use engine::{labels::LabelStats, lag::LagHistogram};
 pub use error::{ScheduleError, SleepError, TimeoutError};
-pub use idle::{IdleHandle, IdleTimer};
-pub use interval::Interval;
-pub use labelled::{Labelled, LabelledTimeout, TryLabelledTimeout};
-pub use labels::LabelStats;
-pub use lag::LagHistogram;
-pub use metrics::Metrics;
+#[cfg(feature = "io")]
+#[cfg_attr(docsrs, doc(cfg(feature = "io")))]
+pub use integrations::io;
+#[cfg(feature = "quinn")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
+pub use integrations::quinn;
+#[cfg(feature = "stream")]
+#[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
+pub use integrations::stream;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use integrations::tower;
+#[cfg(feature = "prometheus-client")]
+#[cfg_attr(docsrs, doc(cfg(feature = "prometheus-client")))]
+pub use observe::prometheus;
 #[cfg(feature = "metrics")]
 #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
-pub use metrics_reporter::MetricsReporter;
-pub use periodic::{Periodic, PeriodicBuilder};
-pub use roster::ScheduledTask;
-pub use schedule::Scheduled;
-pub use shutdown::Unprocessed;
-pub use sleep::{Sleep, TrySleep};
-pub use snapshot::{LevelSnapshot, Mode, ShardSnapshot, Snapshot};
-pub use timeout::{Timeout, TryTimeout};
-pub use wheel::Wheel;
+pub use observe::reporter::MetricsReporter;
+pub use observe::{
+    labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
+    metrics::Metrics,
+    snapshot::{LevelSnapshot, Mode, ShardSnapshot, Snapshot},
+};
+pub use timers::{
+    delay_queue::{self, DelayQueue},
+    idle::{IdleHandle, IdleTimer},
+    interval::Interval,
+    periodic::{Periodic, PeriodicBuilder},
+    schedule::Scheduled,
+    sleep::{Sleep, TrySleep},
+    timeout::{Timeout, TryTimeout},
+};
+pub use wheel::{
+    Wheel,
+    builder::{BuildError, Builder},
+    current::{NoRuntime, SetDefaultError},
+    roster::ScheduledTask,
+    shutdown::Unprocessed,
+};
 
 /// Runs every example in the documents as a test.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../src/timing_wheel/mod.rs"]
+#[path = "../../src/engine/timing_wheel/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod timing_wheel;
 

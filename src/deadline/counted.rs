@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{labelled::Labelled, labels::Count};
+use crate::{engine::labels::Count, observe::labelled::Labelled};
 
 /// Counts the first poll of a scope and its outcome. A scope that is dropped before it ends counts as cancelled.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::sync::{Mutex, lock};
+use crate::engine::sync::{Mutex, lock};
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };

@@ -16,8 +16,11 @@ use super::{
     scope::{Shields, current, inside, poll_inside, sooner},
 };
 use crate::{
-    budget, clock::saturating_add, current::with_wheel, error::Elapsed, labelled::Labelled, labels::Count,
-    sleep::Sleep, wheel::Wheel,
+    engine::{clock::saturating_add, labels::Count},
+    error::Elapsed,
+    observe::labelled::Labelled,
+    timers::{budget, sleep::Sleep},
+    wheel::{Wheel, current::with_wheel},
 };
 
 /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the current

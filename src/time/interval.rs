@@ -1,7 +1,7 @@
 //! `interval` and `interval_at` on the current wheel.
 
 use super::{Duration, Instant};
-use crate::{current, interval::Interval};
+use crate::{timers::interval::Interval, wheel::current};
 
 /// Creates an interval that ticks every `period`, on the wheel of the current runtime.
 ///

@@ -58,4 +58,4 @@ pub use tokio::time::{Duration, Instant, MissedTickBehavior};
 #[doc(no_inline)]
 pub use tokio::time::{pause, resume};
 
-pub use crate::{interval::Interval, timeout::Timeout};
+pub use crate::timers::{interval::Interval, timeout::Timeout};

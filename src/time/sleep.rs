@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{Duration, Instant};
-use crate::{console::Caller, current, sleep};
+use crate::{
+    timers::{console::Caller, sleep},
+    wheel::current,
+};
 
 /// Waits until `duration` has elapsed, on the wheel of the current runtime.
 ///

@@ -3,7 +3,10 @@
 use std::future::IntoFuture;
 
 use super::{Duration, Instant};
-use crate::{console::Caller, current, timeout::Timeout};
+use crate::{
+    timers::{console::Caller, timeout::Timeout},
+    wheel::current,
+};
 
 /// Requires `future` to complete before `duration` has elapsed, on the wheel of the current runtime.
 ///

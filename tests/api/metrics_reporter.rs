@@ -218,7 +218,7 @@ async fn it_ends_with_the_wheel_which_it_does_not_keep() {
 
 /// The rows of the table in the documentation: name and kind.
 pub(crate) fn documented() -> BTreeMap<String, String> {
-    let source = include_str!("../../src/metrics_reporter.rs");
+    let source = include_str!("../../src/observe/reporter.rs");
     let rows = source
         .lines()
         .filter_map(|line| line.strip_prefix("/// | `tickwheel_"));

@@ -13,7 +13,7 @@ use tokio_util::time::{DelayQueue, delay_queue};
 
 // Checked where it belongs.
 #[allow(clippy::all, unused)]
-#[path = "../../../src/timing_wheel/mod.rs"]
+#[path = "../../../src/engine/timing_wheel/mod.rs"]
 mod timing_wheel;
 
 use timing_wheel::{Key, Tick, TimingWheel};

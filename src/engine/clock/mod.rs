@@ -1,0 +1,168 @@
+//! `Clock` converts between instants and wheel time. `Source` distinguishes a real clock from one that a test controls.
+
+mod moment;
+
+use std::time::Duration;
+
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task,
+    time::Instant,
+};
+
+use crate::engine::timing_wheel::{Deadline, Tick, TickDuration};
+
+pub(crate) use crate::engine::timing_wheel::Nanos;
+pub(crate) use moment::{Moment, Shift};
+
+/// The source of a runtime's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The machine's time, always, because only a current-thread runtime can pause its clock.
+    Machine,
+    /// The machine's time for now, but a test may pause the clock.
+    Pausable,
+    /// A time that a test has paused or moved.
+    Test,
+}
+
+impl Source {
+    /// Returns the source of a runtime's clock. This must be called in the context of that runtime.
+    pub(crate) fn of(runtime: &Handle) -> Source {
+        match runtime.runtime_flavor() {
+            RuntimeFlavor::MultiThread => Source::Machine,
+            _ => Source::Pausable.recheck(),
+        }
+    }
+
+    /// Reads the clock in the same context, and checks its source again, because a test may have paused it meanwhile.
+    pub(crate) fn read(self) -> (Instant, Source) {
+        if self == Source::Machine {
+            return (std::time::Instant::now().into(), Source::Machine);
+        }
+        let mut now = None;
+        let source = match is_real(|| *now.insert(Instant::now())) {
+            true => Source::Pausable,
+            false => Source::Test,
+        };
+        (now.unwrap_or_else(Instant::now), source)
+    }
+
+    /// Checks the source again, in the same context.
+    pub(crate) fn recheck(self) -> Source {
+        self.read().1
+    }
+
+    /// Returns whether this is the machine's time, at least for now.
+    pub(crate) fn is_real(self) -> bool {
+        self != Source::Test
+    }
+}
+
+/// A driver's clock, which maps its instants to wheel time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) shift: Shift,
+    pub(crate) tick: TickDuration,
+    pub(crate) source: Source,
+}
+
+impl Clock {
+    /// Creates a clock by which `now` is `time` of the wheel.
+    pub(crate) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
+        Clock {
+            shift: Shift::between(Moment::of(now), time),
+            tick,
+            source,
+        }
+    }
+
+    /// Returns wheel time at an instant of this clock.
+    #[inline]
+    pub(crate) fn wheel_time(&self, instant: Instant) -> Nanos {
+        self.shift.to_wheel(Moment::of(instant)).wheel_time()
+    }
+
+    /// Creates a clock by which a millisecond of Tokio's begins at `begin`, and whose wheel time at `now`, within that
+    /// millisecond, is `time` or less than a millisecond before it. Wheel time thus continues without making any timer early.
+    pub(crate) fn aligned(
+        begin: Instant,
+        now: Instant,
+        time: Nanos,
+        tick: TickDuration,
+        source: Source,
+    ) -> Clock {
+        let next = begin + MILLISECOND;
+        let until_next = Nanos::passed(next - now);
+        Clock::new(
+            next,
+            time.saturating_add(until_next).whole_milliseconds(),
+            tick,
+            source,
+        )
+    }
+
+    /// Returns the first tick at which a timer for `deadline` may expire.
+    ///
+    /// Where moments end, the clock stands still and would never reach a tick that begins later. A timer for a deadline beyond
+    /// that expires there.
+    #[inline]
+    pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
+        let last = self.shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
+        let last = last.saturating_sub(self.tick.nanos());
+        self.tick.deadline_tick(deadline.min(last))
+    }
+
+    /// Returns the deadline of a timer that waits for `tick` from `now` on, with its slack unless this is a test's clock.
+    #[inline]
+    pub(crate) fn slack_until(&self, tick: Tick, now: Nanos) -> Deadline {
+        match self.source.is_real() {
+            true => self.tick.slack_until(tick, now),
+            false => tick.into(),
+        }
+    }
+
+    /// Returns the deadline, with its slack, of a timer whose delay counts from `now`.
+    #[inline]
+    pub(crate) fn deadline_after(&self, delay: Nanos, now: Nanos) -> Deadline {
+        self.slack_until(self.deadline_tick(now.saturating_add(delay)), now)
+    }
+
+    /// Returns the beginning of `tick` by this clock.
+    pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
+        let begin = Moment::of_wheel(self.tick.start_of(tick));
+        self.shift.instant(begin)
+    }
+}
+
+/// The unit in which Tokio counts time.
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
+pub(crate) fn is_within_reach() -> bool {
+    !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// Reads the clock of the current runtime or, if that is out of reach, the machine's.
+pub(crate) fn now() -> Instant {
+    // Inside a task, Tokio's thread-locals are there. Asking costs less than a clone of the runtime's handle.
+    match task::try_id().is_some() || is_within_reach() {
+        true => Instant::now(),
+        false => std::time::Instant::now().into(),
+    }
+}
+
+/// Returns whether a clock is the machine's, in which case a reading of it falls between two readings of the machine's clock.
+pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {
+    let before = std::time::Instant::now();
+    let reading = read().into_std();
+    (before..=std::time::Instant::now()).contains(&reading)
+}
+
+/// Returns `instant + duration` or, if that overflows the clock, an instant 30 years after `instant`, as Tokio does.
+#[inline]
+pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
+    instant
+        .checked_add(duration)
+        .unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
+}

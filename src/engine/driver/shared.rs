@@ -1,0 +1,288 @@
+//! `Shared`: the state that the driver shares with the shards: how they reach it, which runtime drives, how it runs and how it ends.
+
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::{
+    runtime::{self, Handle},
+    time::Instant,
+};
+
+use super::{
+    alarm::{Alarm, NextWake},
+    stats::Stats,
+    timer::{Timer, whole_milliseconds_after},
+    turn::{Driver, Slice},
+    waking::{panics, wake_all},
+};
+use crate::engine::{
+    clock::{self, Clock, Source},
+    labels::Labels,
+    shard::{Shard, Wakers},
+    sync::{Mutex, lock},
+    timing_wheel::{Nanos, TickDuration},
+};
+
+/// What the shards know of their driver, and what a driver knows of the previous one.
+pub(crate) struct Shared {
+    /// Set once, when the wheel is assembled, because each shard has a reference to this value.
+    shards: OnceLock<Box<[Weak<Shard>]>>,
+    /// On which the driver waits.
+    pub(super) alarm: Alarm<Driver, Timer>,
+    /// The runtime given to the builder. `None` if there was none, and once the runtime of a current wheel has ended.
+    handle: Mutex<Option<Handle>>,
+    /// Whether a driver has found that this runtime has been shut down.
+    pub(super) handle_has_ended: AtomicBool,
+    /// The number and the clock of the current driver.
+    pub(super) slot: Mutex<DriverSlot>,
+    /// The runtime that drives now, whose clock the wheel uses.
+    pub(super) runtime: Mutex<Option<Handle>>,
+    pub(crate) stats: Stats,
+    pub(crate) labels: Labels,
+}
+
+/// The place of the one driver of a wheel.
+pub(super) struct DriverSlot {
+    /// The number of drivers so far. A driver that ends empties the slot only if no other has started since.
+    pub(super) driver: u64,
+    /// Whether there is a driver.
+    pub(super) taken: bool,
+    /// The clock of this driver, or of the previous one. Before the first driver, its wheel time has no meaning.
+    pub(super) clock: Clock,
+    /// Whether ticks of this clock begin with Tokio's milliseconds.
+    pub(super) is_aligned: bool,
+    /// Wheel time when the previous driver ended.
+    pub(super) stopped_at: Nanos,
+    /// The runtime of the last driver. If a driver starts on it again, its clock has continued in the meantime.
+    pub(super) runtime: Option<runtime::Id>,
+}
+
+impl DriverSlot {
+    /// Empties the slot when the driver has ended. Wheel time stops here, unless it continues by the clock of the next driver.
+    fn stop(&mut self, runtime: Option<&Handle>, last_turn: Nanos) {
+        self.taken = false;
+        let now = match runtime.filter(|_| clock::is_within_reach()) {
+            Some(runtime) => {
+                let _entered = runtime.enter();
+                self.clock.source = self.clock.source.recheck();
+                Some(Instant::now())
+            }
+            None if self.clock.source == Source::Machine => Some(std::time::Instant::now().into()),
+            None => None,
+        };
+        let now = now.map_or(Nanos::ZERO, |now| self.clock.wheel_time(now));
+        // A visit may have used a later reading than the last turn.
+        self.stopped_at = now.max(last_turn).max(self.stopped_at);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(name: String, tick: TickDuration, handle: Option<Handle>) -> Shared {
+        Shared {
+            shards: OnceLock::new(),
+            alarm: Alarm::default(),
+            handle: Mutex::new(handle),
+            handle_has_ended: AtomicBool::new(false),
+            slot: Mutex::new(DriverSlot {
+                driver: 0,
+                taken: false,
+                // Nothing is registered by this clock.
+                clock: Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Pausable),
+                is_aligned: false,
+                stopped_at: Nanos::ZERO,
+                runtime: None,
+            }),
+            runtime: Mutex::new(None),
+            stats: Stats::new(name),
+            labels: Labels::new(),
+        }
+    }
+
+    /// Returns the clock of the driver, or of the previous one.
+    pub(crate) fn clock(&self) -> Clock {
+        lock(&self.slot).clock
+    }
+
+    pub(crate) fn connect(&self, shards: impl Iterator<Item = Weak<Shard>>) {
+        self.shards.get_or_init(|| shards.collect());
+    }
+
+    /// Returns the runtime on which to start a driver, or to spawn a scheduled task.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a runtime, if the builder was given none.
+    #[track_caller]
+    pub(crate) fn runtime(&self) -> Handle {
+        match self.handle() {
+            Some(handle) => handle,
+            None => current_runtime(),
+        }
+    }
+
+    pub(super) fn handle(&self) -> Option<Handle> {
+        lock(&self.handle).clone()
+    }
+
+    /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
+    pub(super) fn clock_runtime(&self) -> Option<Handle> {
+        let driving = lock(&self.runtime).clone();
+        driving.or_else(|| self.handle())
+    }
+
+    /// Called when the runtime of the driver has been shut down.
+    pub(super) fn driving_runtime_has_ended(&self) {
+        let driving = lock(&self.runtime).as_ref().map(Handle::id);
+        if self.handle().is_some_and(|handle| Some(handle.id()) == driving) {
+            self.handle_has_ended();
+        }
+    }
+
+    /// Called when the runtime that the wheel was given has been shut down.
+    pub(super) fn handle_has_ended(&self) {
+        self.handle_has_ended.store(true, Ordering::Relaxed);
+        self.forget_ended_handle();
+    }
+
+    /// Forgets the runtime that the wheel was given if it has been shut down and the wheel has no handle any more. Otherwise the
+    /// threads that used the wheel last would keep the resources of that runtime.
+    fn forget_ended_handle(&self) {
+        if self.handle_has_ended.load(Ordering::Relaxed) && self.may_retire() {
+            self.forget_handle();
+        }
+    }
+
+    /// Forgets the runtime that the wheel was given, which has ended for good.
+    pub(crate) fn forget_handle(&self) {
+        let handle = lock(&self.handle).take();
+        drop(handle);
+    }
+
+    /// Lets the driver end after the last timer, because every handle has been dropped.
+    pub(crate) fn release_handles(&self) {
+        self.shards().for_each(|shard| shard.release_handles());
+        self.forget_ended_handle();
+        self.alarm.wake_task();
+    }
+
+    /// Returns whether the driver may end after the last timer, because every handle has been dropped.
+    pub(super) fn may_retire(&self) -> bool {
+        self.shards().all(|shard| shard.may_retire())
+    }
+
+    /// Returns whether a handle is left, or a timer is pending.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.may_retire() || self.shards().any(|shard| shard.pending() > 0)
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
+        self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
+    /// Returns the shard for the thread with this number.
+    pub(super) fn shard(&self, number: usize) -> Option<Arc<Shard>> {
+        let shards = self.shards.get()?;
+        shards[number & (shards.len() - 1)].upgrade()
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.shards().all(|shard| shard.is_shutdown())
+    }
+
+    /// Wakes and drops the wakers that were taken out of shards. The caller holds no lock.
+    pub(crate) fn wake(&self, wakers: &mut Wakers) {
+        wake_all(wakers, &self.stats);
+    }
+
+    /// Runs driver number `number` until it waits, for a slice at most, unless another thread runs it. The first turn uses this
+    /// `reading` of the clock. This must be called in the driver's runtime, unless its clock is the machine's. Returns `true` if
+    /// the driver has more to do once other tasks have run.
+    pub(super) fn work(&self, number: u64, mut reading: (Instant, Source)) -> bool {
+        let mut slice = Slice::default();
+        let mut pauses = false;
+        // The caller may be Tokio's time driver, which must not see a panic.
+        let panicked = panics(|| {
+            while let Some((mut driver, planned)) = self.alarm.take(number) {
+                let next = driver.turn(planned, reading, &mut slice, &self.stats);
+                if !self.alarm.give_back(number, driver, next) {
+                    return;
+                }
+                if slice.is_over() {
+                    self.alarm.pause(number);
+                    pauses = true;
+                    return;
+                }
+                reading = reading.1.read();
+            }
+        });
+        if panicked {
+            self.alarm.end(number);
+        }
+        pauses
+    }
+
+    /// Returns whether ticks begin with Tokio's milliseconds.
+    pub(super) fn is_aligned(&self) -> bool {
+        lock(&self.slot).is_aligned
+    }
+
+    /// Lets ticks begin with Tokio's milliseconds, one of which began at `begin`. Wheel time goes back by less than one. Returns
+    /// `false` if driver number `number` is running on another thread, and so cannot be given another clock now.
+    pub(super) fn align(&self, number: u64, begin: Instant) -> bool {
+        let mut slot = lock(&self.slot);
+        let Some((mut driver, _)) = self.alarm.take(number) else {
+            return !self.alarm.is_set_up(number);
+        };
+        let Clock { tick, source, .. } = slot.clock;
+        let now = Instant::now();
+        let begin = whole_milliseconds_after(begin, now);
+        slot.clock = Clock::aligned(begin, now, slot.clock.wheel_time(now), tick, source);
+        slot.is_aligned = true;
+        driver.follow(slot.clock);
+        for shard in self.shards() {
+            shard.follow(slot.clock, now);
+        }
+        // The caller runs the driver next, which then plans its next turn.
+        self.alarm.give_back(number, driver, NextWake::Soon);
+        true
+    }
+
+    /// Records that driver number `number` has ended. Unless another driver has started since, every pending future is woken to
+    /// start one.
+    pub(super) fn driver_has_gone(&self, number: u64) {
+        let mut wakers = Wakers::default();
+        let _plan = {
+            let mut slot = lock(&self.slot);
+            if !slot.taken || slot.driver != number {
+                return;
+            }
+            let plan = self.alarm.take_down(number);
+            let runtime = lock(&self.runtime).clone();
+            slot.stop(runtime.as_ref(), self.stats.last_turn());
+            for shard in self.shards() {
+                shard.detach(slot.stopped_at, &mut wakers);
+            }
+            // Until here, this runtime's clock was that of the shards.
+            lock(&self.runtime).take();
+            plan
+        };
+        self.wake(&mut wakers);
+    }
+}
+
+/// # Panics
+///
+/// Panics outside a runtime, with Tokio's message.
+#[track_caller]
+pub(super) fn current_runtime() -> Handle {
+    match Handle::try_current() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            panic!(
+                "{error}: call or poll this inside a runtime, or give the wheel one with `Builder::handle`"
+            )
+        }
+    }
+}

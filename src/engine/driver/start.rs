@@ -1,0 +1,217 @@
+//! Implements what a shard asks of its driver. Starts and replaces drivers.
+
+use std::{
+    any::Any,
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{
+    shared::{DriverSlot, Shared, current_runtime},
+    task::{DriverTask, DriverWaker, Guard},
+    timer::{Timer, begin_of_millisecond, has_come},
+    turn::Driver,
+};
+use crate::{
+    engine::{
+        clock::{self, Clock, Source},
+        events,
+        shard::{Drive, Shard},
+        sync::lock,
+        timing_wheel::Nanos,
+    },
+    error::SleepError,
+};
+
+impl Drive for Shared {
+    fn wake_by(&self, at: Instant) -> bool {
+        self.alarm.wake_by(at)
+    }
+
+    fn wake_task(&self) {
+        self.alarm.wake_task();
+    }
+
+    fn start(self: Arc<Self>) -> Result<(), SleepError> {
+        let has_ended = || self.handle_has_ended.load(Ordering::Relaxed);
+        if let Some(handle) = self.handle().filter(|_| !has_ended()) {
+            let started = start_on(&self, || handle);
+            if started.is_ok() {
+                return started;
+            }
+            self.handle_has_ended();
+        }
+        match Handle::try_current() {
+            Err(_) if has_ended() => Err(SleepError::Shutdown),
+            _ => start_on(&self, current_runtime),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        let runtime = self.clock_runtime().filter(|_| clock::is_within_reach());
+        let _entered = runtime.as_ref().map(Handle::enter);
+        clock::now()
+    }
+
+    fn has_come(&self, instant: Instant) -> bool {
+        let Some(runtime) = self.clock_runtime().or_else(|| Handle::try_current().ok()) else {
+            return true;
+        };
+        let real = {
+            let _entered = runtime.enter();
+            clock::is_real(Instant::now)
+        };
+        real || has_come(&runtime, instant)
+    }
+
+    fn instant_here(&self, instant: Instant) -> Instant {
+        let here = Handle::try_current().ok();
+        let other = |runtime: &Handle| here.as_ref().is_none_or(|here| here.id() != runtime.id());
+        let Some(runtime) = self.clock_runtime().filter(other) else {
+            return instant;
+        };
+        let now = {
+            let _entered = runtime.enter();
+            Instant::now()
+        };
+        clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
+    }
+
+    fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
+        self.shard(number)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
+/// down.
+///
+/// The driver's task comes first and the shards last, so that a shard counts as driven only once a task exists whose end it will
+/// hear of. Until then nothing has changed, whatever panics.
+fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), SleepError> {
+    if lock(&shared.slot).taken {
+        return Ok(());
+    }
+    let runtime = find();
+    let task = Arc::new(DriverTask::default());
+    let timer = {
+        let _entered = runtime.enter();
+        let waker = DriverWaker::new(shared, &task, runtime.clone(), Source::of(&runtime));
+        Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
+    };
+    // No lock is held here, because a runtime that has been shut down drops the task at once.
+    let spawned = runtime.spawn(Guard::new(shared.clone(), task.clone()).run());
+    let (number, _former) = {
+        let mut slot = lock(&shared.slot);
+        if slot.taken {
+            spawned.abort();
+            return Ok(());
+        }
+        let entered = runtime.enter();
+        let (now, source) = (Instant::now(), Source::of(&runtime));
+        let clock = slot.clock_of_next(&runtime, now, source);
+        drop(entered);
+        let number = slot.driver + 1;
+        if !task.attach(number) {
+            return Err(SleepError::Shutdown);
+        }
+        slot.clock = clock;
+        slot.runtime = Some(runtime.id());
+        slot.taken = true;
+        slot.driver = number;
+        *lock(&shared.runtime) = Some(runtime.clone());
+        let shards: Box<[_]> = shared.shards().collect();
+        let driver = Driver::new(number, shards.clone(), slot.clock);
+        let former = shared.alarm.set_up(number, driver, timer);
+        for shard in &shards {
+            shard.attach(slot.clock, now, number);
+        }
+        (number, former)
+    };
+    task.woken.notify_one();
+    // Many other tasks may be ahead of the driver's task.
+    shared.alarm.pause(number);
+    events::driver_started(&shared.stats.name, number);
+    Ok(())
+}
+
+impl DriverSlot {
+    /// Returns the clock of the next driver, on a runtime whose clock reads `now`. Its ticks begin with Tokio's milliseconds, so
+    /// that a deadline is rounded up only once, and as Tokio would round it. If these are not known, the driver's task
+    /// [finds](Shared::align) them.
+    fn clock_of_next(&mut self, runtime: &Handle, now: Instant, source: Source) -> Clock {
+        let former = Clock { source, ..self.clock };
+        if self.driver > 0 && self.runtime == Some(runtime.id()) {
+            return former;
+        }
+        let begin = begin_of_millisecond(runtime, now);
+        self.is_aligned = begin.is_some();
+        let begin = begin.unwrap_or(now);
+        if self.driver == 0 {
+            return Clock::new(begin, Nanos::ZERO, former.tick, source);
+        }
+        // Wheel time continues by the previous clock if both are real, and otherwise from where it stopped.
+        let time = match self.clock.source.is_real() && source.is_real() {
+            true => former.wheel_time(now),
+            false => self.stopped_at,
+        };
+        Clock::aligned(begin, now, time, former.tick, source)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{
+        future::Future,
+        pin::Pin,
+        task::{Context, Wake},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{Sleep, Wheel};
+
+    /// When the count of drivers is exhausted, the generation carries no information. It must not be taken for "still pending",
+    /// as by a task that polls a timer of the previous driver with the same waker.
+    #[test]
+    fn timers_expire_under_however_many_drivers() {
+        struct Task;
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+        let waker = Waker::from(Arc::new(Task));
+        let poll = |sleep: &mut Sleep| {
+            let mut cx = Context::from_waker(&waker);
+            Pin::new(sleep).poll(&mut cx)
+        };
+        for drivers in [(1 << 20) - 4, u64::from(u32::MAX) - 3] {
+            let wheel = Wheel::builder().shards(1).build().unwrap();
+            lock(&wheel.parts.driver.slot).driver = drivers;
+            let mut left = None;
+            for _ in 0..8 {
+                // Each driver is on a runtime of its own, and on the real clock, because generations do not count on any other.
+                left = tokio_test::block_on(async {
+                    let tick = Duration::from_millis(1);
+                    // The driver has started before the sleep is polled.
+                    wheel.sleep(tick).await;
+                    if let Some(mut sleep) = left {
+                        let mut ticks = 0;
+                        while poll(&mut sleep).is_pending() {
+                            assert!(ticks < 1_000, "it waits for ever");
+                            wheel.sleep(tick).await;
+                            ticks += 1;
+                        }
+                    }
+                    let mut sleep = wheel.sleep(Duration::from_millis(3));
+                    assert!(poll(&mut sleep).is_pending());
+                    Some(sleep)
+                });
+            }
+        }
+    }
+}

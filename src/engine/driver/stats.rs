@@ -1,0 +1,94 @@
+//! What the driver adds to the metrics and reports as events.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::engine::{
+    clock::Clock,
+    events,
+    lag::{LagHistogram, LagRecorder},
+    timing_wheel::Nanos,
+};
+
+/// The lateness, in cadences, above which the driver reports that its runtime was stalled.
+const LATE_CADENCES: u32 = 4;
+
+/// The counts of one wheel's drivers.
+#[derive(Default)]
+pub(crate) struct Stats {
+    /// The name of the wheel, for events.
+    pub(crate) name: String,
+    ticks: AtomicU64,
+    wakeups: AtomicU64,
+    panics: AtomicU64,
+    last_lag: AtomicU64,
+    max_lag: AtomicU64,
+    lags: LagRecorder,
+    /// Wheel time at the last turn.
+    last_turn: AtomicU64,
+}
+
+/// A reading of [`Stats`]. `Metrics` has fields of the same names.
+pub(crate) struct DriverCounts {
+    pub(crate) ticks: u64,
+    pub(crate) wakeups: u64,
+    pub(crate) panics: u64,
+    pub(crate) last_lag: Duration,
+    pub(crate) max_lag: Duration,
+}
+
+impl Stats {
+    pub(super) fn new(name: String) -> Stats {
+        Stats {
+            name,
+            ..Stats::default()
+        }
+    }
+
+    pub(super) fn last_turn(&self) -> Nanos {
+        Nanos(self.last_turn.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn driver_woke(&self) {
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
+        let before = self.last_turn.swap(now.0, Ordering::Relaxed);
+        if clock.tick.tick_at(now) > clock.tick.tick_at(Nanos(before)) {
+            self.ticks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn driver_was_late(&self, lag: Duration, clock: &Clock) {
+        let nanos = Nanos::from_duration(lag).0;
+        self.last_lag.store(nanos, Ordering::Relaxed);
+        self.max_lag.fetch_max(nanos, Ordering::Relaxed);
+        self.lags.record(nanos);
+        if lag > clock.tick.cadence().to_duration() * LATE_CADENCES {
+            events::driver_late(&self.name, lag);
+        }
+    }
+
+    pub(super) fn waker_panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> DriverCounts {
+        let nanos = |lag: &AtomicU64| Duration::from_nanos(lag.load(Ordering::Relaxed));
+        DriverCounts {
+            ticks: self.ticks.load(Ordering::Relaxed),
+            wakeups: self.wakeups.load(Ordering::Relaxed),
+            panics: self.panics.load(Ordering::Relaxed),
+            last_lag: nanos(&self.last_lag),
+            max_lag: nanos(&self.max_lag),
+        }
+    }
+
+    pub(crate) fn lag(&self) -> LagHistogram {
+        let max = self.max_lag.load(Ordering::Relaxed);
+        self.lags.histogram(Duration::from_nanos(max))
+    }
+}

@@ -1,0 +1,289 @@
+//! What a timer knows of itself, and how a poll uses that under the lock.
+//!
+//! ```text
+//! New ------ it is registered -------------> Waiting -- its deadline comes --> Elapsed
+//! Counting - its entry gets a deadline ----> Waiting                              ^
+//! Immediate ------------------------- the next poll ------------------------------+
+//! ```
+//!
+//! A reset leads from each of these to `Waiting`, and an immediate reset to `Immediate`.
+
+use std::{
+    mem,
+    task::{Poll, Waker},
+};
+
+use super::{Admission, Generation, Mode, Removal, Shard, State, reuse::WakerId};
+use crate::{
+    engine::{
+        clock::Moment,
+        sync::{MutexGuard, lock},
+        timing_wheel::{Key, Nanos, Tick},
+    },
+    error::SleepError,
+};
+
+/// What a timer knows of itself without the lock.
+pub(super) struct Claim {
+    /// The value of [`Claim::due`] as a word.
+    word: u64,
+    /// While this outlasts the shard's generation, the timer waits, and its entry is pending with the waker identified below.
+    pub(super) until: Generation,
+    /// Identifies the task that the waker in the entry wakes.
+    pub(super) waker: WakerId,
+    /// The entry, while the timer is registered.
+    pub(super) key: Option<Key>,
+    pub(super) progress: Progress,
+    pub(super) admission: Admission,
+}
+
+/// When a timer is due.
+pub(super) enum Due {
+    At(Moment),
+    /// This long after the timer's registration.
+    In(Nanos),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Neither polled nor reset yet.
+    New,
+    /// Waiting for the deadline. After a reset, the timer may have no entry until the next poll.
+    Waiting,
+    /// The delay counts from the registration, and the entry, if there is one, is incoming as far as is known.
+    Counting,
+    /// Elapses at the next poll, whatever the deadline.
+    Immediate,
+    Elapsed,
+}
+
+/// The result of a poll, or `None` if the timer has to be looked at again.
+type Look = Option<Poll<Result<(), SleepError>>>;
+
+impl Claim {
+    #[inline]
+    pub(super) fn new(due: Due) -> Claim {
+        let (word, progress) = match due {
+            Due::At(deadline) => (deadline.word(), Progress::New),
+            Due::In(delay) => (delay.0, Progress::Counting),
+        };
+        Claim {
+            word,
+            until: Generation::UNKNOWN,
+            waker: WakerId::UNKNOWN,
+            key: None,
+            progress,
+            admission: Admission::New,
+        }
+    }
+
+    #[inline]
+    pub(super) fn due(&self) -> Due {
+        match self.progress {
+            Progress::Counting => Due::In(Nanos(self.word)),
+            _ => Due::At(Moment::from_word(self.word)),
+        }
+    }
+
+    /// Returns the delay of an entry that is incoming as far as is known, and zero for any other.
+    #[inline]
+    pub(super) fn incoming_delay(&self) -> Nanos {
+        match self.due() {
+            Due::In(delay) => delay,
+            Due::At(_) => Nanos::ZERO,
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_entry(&mut self, key: Key, until: Generation, waker: WakerId) {
+        self.key = Some(key);
+        self.until = until;
+        self.waker = waker;
+        self.admission = Admission::Admitted;
+    }
+
+    /// Gives up the entry, of which nothing is known from now on.
+    #[inline]
+    pub(super) fn take_key(&mut self) -> Option<Key> {
+        self.until = Generation::UNKNOWN;
+        self.key.take()
+    }
+
+    /// Makes the timer wait for `deadline`.
+    #[inline]
+    pub(super) fn set_deadline(&mut self, deadline: Moment) {
+        self.word = deadline.word();
+        self.progress = Progress::Waiting;
+    }
+
+    /// Converts the deadline to wheel time, if there is a driver. This happens once, before the timer waits.
+    #[inline]
+    pub(super) fn settle(&mut self, shard: &Shard) {
+        if let Due::At(deadline) = self.due() {
+            self.settle_at(shard.to_wheel(deadline));
+        }
+    }
+
+    /// Stores the deadline on another axis.
+    #[inline]
+    pub(super) fn settle_at(&mut self, deadline: Moment) {
+        self.word = deadline.word();
+    }
+
+    /// Returns whether the deadline is independent of the next driver's clock.
+    fn is_settled(&self) -> bool {
+        match self.due() {
+            Due::At(deadline) => deadline.is_wheel_time(),
+            Due::In(_) => true,
+        }
+    }
+
+    /// Completes a timer whose entry has expired at its deadline, as nearly every timer does that is polled after its generation.
+    /// This needs no waker. Returns `false` if [`Claim::poll`] has to look further.
+    #[inline]
+    pub(super) fn has_expired(&mut self, shard: &Shard) -> bool {
+        let mut state = lock(&shard.state);
+        let Some(key) = self.key.as_ref() else {
+            return false;
+        };
+        if state.wheel.get_mut(key).is_some() || state.wheel.is_cancelled(key) {
+            return false;
+        }
+        let begin = shard.tick.start_of(state.wheel.deadline(key));
+        match self.due() {
+            // Only the entry knows when the timer would have been due.
+            Due::In(_) => self.set_deadline(Moment::of_wheel(begin)),
+            Due::At(deadline) if deadline.is_wheel_time() && deadline.wheel_time() <= begin => {}
+            Due::At(_) => return false,
+        }
+        self.expire(shard, state);
+        self.progress = Progress::Elapsed;
+        true
+    }
+
+    /// Polls a registered timer, which may have been reset since.
+    #[inline(never)]
+    pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        let polled = loop {
+            // No waker is cloned or dropped under the lock.
+            let waker = waker.clone();
+            let mut state = lock(&shard.state);
+            self.settle(shard);
+            let Some(key) = &self.key else {
+                return Poll::Pending;
+            };
+            let pending = state.wheel.get_mut(key).is_some();
+            let look = if state.mode == Mode::Driverless && (pending || !self.is_settled()) {
+                drop(state);
+                self.look_for_driver(shard)
+            } else if pending {
+                self.look_at_pending(shard, waker, state)
+            } else {
+                self.look_at_expired(shard, waker, state)
+            };
+            if let Some(polled) = look {
+                break polled;
+            }
+        };
+        if let Poll::Ready(Ok(())) = polled {
+            self.progress = Progress::Elapsed;
+        }
+        polled
+    }
+
+    /// The entry has expired. Either the timer is done, or it was reset to a later deadline.
+    fn look_at_expired(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Look {
+        let key = self.key.as_ref()?;
+        let own = state.wheel.deadline(key);
+        let deadline = self.tick(&state, own);
+        // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
+        let done = match deadline <= shard.reached(&state).max(state.wheel.due(key))
+            && !state.wheel.is_cancelled(key)
+        {
+            true => Some(Ok(())),
+            false => (state.mode == Mode::Shutdown).then_some(Err(SleepError::Shutdown)),
+        };
+        if let Some(done) = done {
+            if self.progress == Progress::Counting {
+                // Only the entry knows when the timer would have been due.
+                self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
+            }
+            self.expire(shard, state);
+            return Some(Poll::Ready(done));
+        }
+        if state.mode == Mode::Driverless {
+            // A runtime that has ended drops the driver's task as it is spawned, which wakes every waker that waits here. This
+            // timer's waker must not be among them yet, because a scheduled task is locked meanwhile.
+            drop(state);
+            return self.look_for_driver(shard);
+        }
+        if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
+            return Some(Poll::Ready(Err(refusal)));
+        }
+        self.waker = WakerId::of(&waker);
+        let deadline = shard.with_slack(&state, deadline);
+        self.until = state.until(deadline.due());
+        state.wheel.reinsert(key, deadline, waker);
+        shard.wake_driver_by(state, deadline.due());
+        Some(Poll::Pending)
+    }
+
+    fn look_for_driver(&mut self, shard: &Shard) -> Look {
+        match shard.driver.clone().start() {
+            Ok(()) => None,
+            Err(refusal) => {
+                drop(self.take_key().and_then(|key| shard.cancel(key)));
+                Some(Poll::Ready(Err(refusal)))
+            }
+        }
+    }
+
+    /// The entry is pending, and the shard has a driver.
+    fn look_at_pending(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Look {
+        let key = self.key.as_ref()?;
+        let incoming = state.wheel.is_incoming(key);
+        let own = state.wheel.deadline(key);
+        if !incoming {
+            let deadline = self.tick(&state, own);
+            // The driver may be about to run, and under a test's clock no task should have to wait for it.
+            if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
+                self.expire(shard, state);
+                return Some(Poll::Ready(Ok(())));
+            }
+            let due = state.wheel.due(key);
+            // The timer was reset while there was no driver.
+            if deadline != own && deadline < due {
+                let deadline = shard.with_slack(&state, deadline);
+                if state.wheel.bring_forward(key, deadline) {
+                    shard.wake_driver_by(state, deadline.due());
+                    return None;
+                }
+            }
+            self.until = state.until(due);
+        }
+        self.waker = WakerId::of(&waker);
+        let outdated = mem::replace(state.wheel.get_mut(key)?, waker);
+        if !incoming && self.progress == Progress::Counting {
+            self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
+        }
+        drop(state);
+        drop(outdated);
+        Some(Poll::Pending)
+    }
+
+    /// Returns the tick at which the timer may expire. For a timer that counts from its registration, this is the tick of its
+    /// entry.
+    fn tick(&self, state: &State, own: Tick) -> Tick {
+        match self.due() {
+            Due::In(_) => own,
+            Due::At(deadline) => state.tick_of(deadline),
+        }
+    }
+
+    /// Gives up the entry, and counts the timer as expired.
+    pub(super) fn expire(&mut self, shard: &Shard, state: MutexGuard<'_, State>) {
+        if let Some(key) = self.take_key() {
+            drop(shard.remove(state, key, Removal::Expired));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The state that a thread keeps: its shard number, and its last shard reference.
+//!
+//! Each thread keeps the last `Arc<Shard>` that it released. Its next future takes that reference, and so changes no reference count. A
+//! thread may therefore keep a shard whose wheel is gone, until it releases a reference to another shard. This is why the lifetime of the
+//! driver depends on handles and timers, and not on reference counts.
+
+use std::{
+    cell::Cell,
+    ops::Deref,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use super::Shard;
+use crate::engine::{sync::MODELLED, timing_wheel::Tick};
+
+/// A thread that has found its shard's lock taken this many times moves to another shard.
+const CONTENTIONS: u32 = 8;
+
+/// Contention that is more than this many ticks old is forgotten.
+const FORGOTTEN_AFTER: u64 = 1_000;
+
+const UNNUMBERED: usize = usize::MAX;
+
+thread_local! {
+    static CACHED: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+    static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
+    static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Returns the number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A
+/// number changes after [`CONTENTIONS`] contentions with other threads, the driver included.
+#[inline]
+pub(crate) fn shard_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.with(|number| {
+        if number.get() == UNNUMBERED {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+/// Records that the current thread found its shard's lock taken, at `tick`. Contention long ago does not count. A thread cannot
+/// tell whether the driver held the lock, and so may move to another shard because of it, which does no harm.
+#[cold]
+pub(super) fn contended(tick: Tick) {
+    let (times, last) = CONTENTION.get();
+    let times = match tick.0.wrapping_sub(last) <= FORGOTTEN_AFTER {
+        true => times + 1,
+        false => 1,
+    };
+    CONTENTION.set((times % CONTENTIONS, tick.0));
+    if times == CONTENTIONS {
+        NUMBER.set(shard_number().wrapping_add(1) % UNNUMBERED);
+    }
+}
+
+/// A future's reference to its shard.
+pub(crate) struct ShardRef(Option<Arc<Shard>>);
+
+impl ShardRef {
+    #[inline]
+    pub(crate) fn new(shard: &Arc<Shard>) -> ShardRef {
+        // A thread whose thread-locals are gone has none cached.
+        let cached = CACHED.try_with(Cell::take).ok().flatten();
+        match cached {
+            Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
+            cached => {
+                cache(cached);
+                ShardRef(Some(shard.clone()))
+            }
+        }
+    }
+}
+
+impl ShardRef {
+    /// Moves to the shard of the current thread, before a timer is registered. A timer belongs where its task is polled, not
+    /// where it was created. Otherwise an acceptor, which creates the timers of all connections, would have all of them in its
+    /// shard.
+    #[inline]
+    pub(super) fn follow_thread(&mut self) {
+        let number = shard_number() & self.mask;
+        if number != self.number {
+            self.move_to(number);
+        }
+    }
+
+    #[cold]
+    fn move_to(&mut self, number: usize) {
+        let cached = CACHED.try_with(Cell::take).ok().flatten();
+        let fits =
+            |cached: &Arc<Shard>| cached.number == number && ptr::addr_eq(&*cached.driver, &*self.driver);
+        let (there, cached) = match cached {
+            Some(cached) if fits(&cached) => (Some(cached), None),
+            cached => (self.driver.sibling(number), cached),
+        };
+        if let Some(there) = there {
+            self.0 = Some(there);
+        }
+        if cached.is_some() {
+            cache(cached);
+        }
+    }
+}
+
+/// Keeps a reference for the next future of this thread.
+#[inline]
+fn cache(reference: Option<Arc<Shard>>) {
+    // Under loom, a shard must not outlive its model.
+    if MODELLED {
+        return;
+    }
+    // The former reference is dropped here, when the cell is no longer borrowed.
+    let _former = CACHED.try_with(|cached| cached.replace(reference));
+}
+
+impl Drop for ShardRef {
+    #[inline]
+    fn drop(&mut self) {
+        cache(self.0.take());
+    }
+}
+
+impl Deref for ShardRef {
+    type Target = Arc<Shard>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Shard> {
+        self.0.as_ref().expect("a reference lasts until it is dropped")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The test runs on a thread of its own, which has a number of its own.
+    #[test]
+    fn a_thread_moves_on_after_so_many_contentions_that_were_not_long_ago() {
+        let moves = |ticks: &[u64]| {
+            let before = shard_number();
+            ticks.iter().for_each(|tick| contended(Tick(*tick)));
+            shard_number().wrapping_sub(before)
+        };
+        let contentions = CONTENTIONS as u64;
+        let moved = std::thread::spawn(move || {
+            let few: Vec<_> = (1..contentions).collect();
+            let after = contentions + FORGOTTEN_AFTER;
+            let again: Vec<_> = (after..after + contentions - 1).collect();
+            [moves(&few), moves(&again), moves(&[after + contentions])]
+        });
+        assert_eq!(moved.join().unwrap(), [0, 0, 1]);
+    }
+}

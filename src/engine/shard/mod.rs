@@ -1,0 +1,373 @@
+//! `Shard`: one lock, and the wheel and counters behind it. Futures and the driver use it through its methods.
+//!
+//! Rules:
+//!
+//! 1. No user code runs under a lock of this crate. Wakers are cloned before a lock is taken, and woken and dropped after it is released.
+//!    The only exception is a scheduled task's own lock, which its handle and its waker share (`schedule/task.rs`).
+//! 2. Locks are taken in this order: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, a shard's, and last either
+//!    the driver's runtime, to read its clock, or the alarm's. Under these two, only Tokio's own locks are taken. No thread holds the locks of
+//!    two shards.
+//! 3. A waker that is taken out of a shard is woken after the lock is released. A future that read an older value without the lock is
+//!    therefore polled again.
+
+mod claim;
+mod counters;
+mod drive;
+mod generation;
+mod headroom;
+mod limit;
+mod local;
+#[cfg(all(test, loom))]
+mod loom;
+mod mode;
+mod register;
+mod reuse;
+mod state;
+mod status;
+mod timer;
+mod visit;
+mod walk;
+
+use std::{sync::Arc, task::Waker};
+
+use crate::{
+    engine::{
+        clock::{self, Clock, Source},
+        sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
+        timing_wheel::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel},
+    },
+    error::SleepError,
+};
+
+pub(crate) use counters::{Counters, Usage};
+pub(crate) use drive::Drive;
+pub(crate) use limit::{Admission, Limit};
+pub(crate) use local::{ShardRef, shard_number};
+pub(crate) use mode::Mode;
+pub(crate) use timer::Timer;
+pub(crate) use visit::{Reading, Wakers};
+
+use generation::Generation;
+use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
+use state::State;
+use status::Status;
+
+/// An empty arena keeps at least this many cells, or its share of the wheel's capacity if that is more.
+const RETAINED: usize = 1024;
+
+/// The next visit to a shard that needs none.
+pub(crate) const NEVER: Tick = Tick::MAX;
+
+/// One lock, the state behind it, and the values that can be read without it.
+#[repr(align(128))]
+pub(crate) struct Shard {
+    state: Mutex<State>,
+    /// A [`Status`], readable without the lock.
+    status: AtomicU32,
+    /// The [`Shift`](crate::engine::clock::Shift) from moments of the driver's clock to wheel time, readable without the lock. While
+    /// there is no driver, it is [`DRIVERLESS`](status::DRIVERLESS).
+    shift: AtomicU64,
+    /// Whether the shard ticks, readable without the lock. It may have changed since.
+    ticks: AtomicBool,
+    /// The tick at which the driver visits next, written under the lock. [`NEVER`] if no visit is needed.
+    wake_at: AtomicU64,
+    /// The timers kept for reuse, and the generation.
+    reuse: Reuse,
+    /// The duration of a tick.
+    tick: TickDuration,
+    /// Whether every handle of the wheel has been dropped.
+    handles_gone: AtomicBool,
+    /// The `max_pending` that all shards share.
+    limit: Option<Arc<Limit>>,
+    /// The driver, whether it runs now or not.
+    driver: Arc<dyn Drive>,
+    /// The shard's index among the shards of the wheel, and the number of shards less one.
+    number: usize,
+    mask: usize,
+    /// The number of cells that an empty arena keeps while the wheel has a handle.
+    retained: usize,
+}
+
+/// Why a pending timer leaves the wheel.
+#[derive(Clone, Copy, Debug)]
+enum Removal {
+    Cancelled,
+    Expired,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        wheel: TimingWheel<Waker>,
+        clock: Clock,
+        capacity: usize,
+        limit: Option<Arc<Limit>>,
+        driver: Arc<dyn Drive>,
+        (number, mask): (usize, usize),
+    ) -> Shard {
+        Shard {
+            state: Mutex::new(State {
+                wheel,
+                mode: Mode::Driverless,
+                full_at: Tick::ZERO,
+                first: Tick::ZERO,
+                clock,
+                incoming_from: Nanos::ZERO,
+                driver: 0,
+                counters: Counters::default(),
+                ledger: Ledger::default(),
+            }),
+            status: AtomicU32::new(Status::Driverless.pack()),
+            shift: AtomicU64::new(status::DRIVERLESS),
+            ticks: AtomicBool::new(false),
+            wake_at: AtomicU64::new(NEVER.0),
+            reuse: Reuse::new(limit.is_none()),
+            tick: clock.tick,
+            handles_gone: AtomicBool::new(false),
+            limit,
+            driver,
+            number,
+            mask,
+            retained: capacity.max(RETAINED),
+        }
+    }
+
+    /// Records that every handle of the wheel has been dropped. The driver may now end after the last timer, and retained memory
+    /// is freed.
+    pub(crate) fn release_handles(&self) {
+        self.handles_gone.store(true, Ordering::Relaxed);
+        self.reuse.close();
+        self.unlock(lock(&self.state));
+    }
+
+    /// Returns whether every handle has been dropped, so that the driver may end after the last timer.
+    #[inline]
+    pub(crate) fn may_retire(&self) -> bool {
+        self.handles_gone.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of pending timers in this shard.
+    pub(crate) fn pending(&self) -> usize {
+        self.usage().pending
+    }
+
+    /// Returns the shard's counters and sizes, all of one moment.
+    pub(crate) fn usage(&self) -> Usage {
+        let mut guard = lock(&self.state);
+        let State {
+            wheel,
+            ledger,
+            counters,
+            ..
+        } = &mut *guard;
+        let stats = ledger.stats(wheel);
+        let mut counters = *counters;
+        counters.registered += stats.taken;
+        counters.cancelled += stats.taken + stats.kept as u64;
+        Usage {
+            pending: wheel.len() - stats.kept,
+            arena_bytes: wheel.arena_bytes(),
+            counters,
+        }
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Drive {
+        &*self.driver
+    }
+
+    /// Ensures that a locked shard has a driver, and starts one if there is none.
+    fn ensure_driven<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>, SleepError> {
+        while state.mode == Mode::Driverless {
+            drop(state);
+            self.driver.clone().start()?;
+            state = lock(&self.state);
+        }
+        if state.mode == Mode::Shutdown {
+            Err(SleepError::Shutdown)
+        } else {
+            Ok(state)
+        }
+    }
+
+    /// Returns the tick up to which timers are due: that of the last visit or, under a test's clock, the current one.
+    fn reached(&self, state: &State) -> Tick {
+        if state.clock.source.is_real() || matches!(state.mode, Mode::Driverless) {
+            return state.wheel.now();
+        }
+        self.current(state)
+    }
+
+    /// Returns the current tick of a shard that has a driver.
+    fn current(&self, state: &State) -> Tick {
+        let now = state.clock.wheel_time(self.read_clock());
+        self.tick.tick_at(now).max(state.wheel.now())
+    }
+
+    /// Returns the deadline, with its slack, of a timer that begins to wait for `tick`.
+    #[inline]
+    fn with_slack(&self, state: &State, tick: Tick) -> Deadline {
+        match self.tick.has_slack() {
+            true => self.slack_from_now(state, tick),
+            false => tick.into(),
+        }
+    }
+
+    /// Returns how late, beyond its tick, a timer with this delay may be so that it fires in company.
+    pub(crate) fn slack_of(&self, delay: Nanos) -> Nanos {
+        match self.status() {
+            Status::Driven(Source::Test) => Nanos::ZERO,
+            _ => self.tick.slack_of(delay),
+        }
+    }
+
+    #[cold]
+    fn slack_from_now(&self, state: &State, tick: Tick) -> Deadline {
+        // A test may have paused the clock without the driver knowing yet.
+        if state.clock.source == Source::Pausable && !clock::is_real(|| self.driver.now()) {
+            return tick.into();
+        }
+        let now = match state.mode.is_ticking() {
+            true => self.tick.start_of(state.wheel.now()),
+            false => state.clock.wheel_time(self.read_clock()),
+        };
+        state.clock.slack_until(tick, now)
+    }
+
+    #[inline]
+    pub(crate) fn wake_at(&self) -> Tick {
+        Tick(self.wake_at.load(Ordering::Relaxed))
+    }
+
+    /// Plans the next visit for `tick`. A caller that lowers it must also wake the driver.
+    #[inline]
+    fn plan_visit(&self, _locked: &mut State, tick: Tick) {
+        self.wake_at.store(tick.0, Ordering::Relaxed);
+    }
+
+    /// Makes the driver run at `tick` or earlier. Returns `true` if that tick is known to have begun already.
+    fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) -> bool {
+        if tick >= self.wake_at() {
+            return false;
+        }
+        if !planted("wake_at") {
+            self.plan_visit(&mut state, tick);
+        }
+        let at = state.clock.instant_of(tick);
+        drop(state);
+        self.driver.wake_by(at)
+    }
+
+    /// Locks for a registration. A thread that often finds the lock taken creates its next timers in another shard.
+    #[inline]
+    fn lock_to_register(&self) -> MutexGuard<'_, State> {
+        try_lock(&self.state).unwrap_or_else(|| {
+            local::contended(self.reuse.generation().tick());
+            lock(&self.state)
+        })
+    }
+
+    /// Ends a timer and frees its cell. Returns its waker, for the caller to drop.
+    #[cold]
+    fn cancel(&self, key: Key) -> Option<Waker> {
+        let state = lock(&self.state);
+        self.remove(state, key, Removal::Cancelled)
+    }
+
+    /// Ends a timer that this thread's slot did not take. If the thread has no open slot, it gets one with this timer in it.
+    /// Otherwise this returns the timer's waker, for the caller to drop.
+    #[cold]
+    fn cancel_or_keep(&self, key: Key, candidate: &Candidate) -> Option<Waker> {
+        let mut state = lock(&self.state);
+        let clock = state.clock;
+        let closes_at = || {
+            let now = clock.wheel_time(self.read_clock());
+            self.tick.deadline_tick(now.saturating_add(KEPT_FOR))
+        };
+        match self.reuse.open(&mut state.ledger, key, candidate, closes_at) {
+            Ok(()) => {
+                let closes_at = state.ledger.closes_at();
+                if !planted("endless_keep") {
+                    self.wake_driver_by(state, closes_at);
+                }
+                None
+            }
+            Err(key) => self.remove(state, key, Removal::Cancelled),
+        }
+    }
+
+    /// Frees a timer's cell, and counts the timer if it was pending. Returns its waker, for the caller to drop after the lock is
+    /// released.
+    #[inline]
+    fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, removal: Removal) -> Option<Waker> {
+        let waker = state.wheel.remove(key);
+        if waker.is_some() {
+            self.release(1);
+            match removal {
+                Removal::Expired => state.counters.expired += 1,
+                Removal::Cancelled => state.counters.cancelled += 1,
+            }
+        }
+        // Timers that are kept for reuse need no driver, and there is at most one in each slot.
+        let may_retire = || self.may_retire() && state.wheel.len() <= state.ledger.len();
+        if state.wheel.is_vacant() || may_retire() {
+            self.vacated(state);
+        }
+        waker
+    }
+
+    /// Called when the last timer may have left. Frees the memory of an empty arena, and wakes a driver that is no longer needed.
+    #[inline]
+    fn vacated(&self, state: MutexGuard<'_, State>) {
+        self.unlock(state);
+        if self.may_retire() {
+            self.driver.wake_task();
+        }
+    }
+
+    /// Unlocks, and only then frees the memory of an empty arena, so that no thread waits for that.
+    #[inline]
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        let retained = match self.may_retire() {
+            true => RETAINED,
+            false => self.retained,
+        };
+        let arena = state.wheel.release_arena(retained);
+        drop(state);
+        drop(arena);
+    }
+
+    /// Subtracts `timers` from the count of the limit.
+    #[inline]
+    fn release(&self, timers: usize) {
+        if let Some(limit) = &self.limit {
+            limit.release(timers);
+        }
+    }
+
+    #[inline]
+    fn admit(&self, state: &mut State, admission: Admission) -> Result<(), SleepError> {
+        if let Some(limit) = &self.limit {
+            limit
+                .admit(admission)
+                .inspect_err(|_| state.counters.rejected += 1)?;
+        }
+        state.counters.registered += 1;
+        Ok(())
+    }
+
+    /// Ends every timer that is kept for reuse, and the generation in which it could be taken, at tick `now`.
+    fn end_generation(&self, state: &mut State, next: Generation, now: Tick, spent: &mut Vec<Waker>) {
+        let State {
+            ledger,
+            wheel,
+            counters,
+            ..
+        } = state;
+        if !planted("endless_generation") {
+            self.reuse.begin_generation(next);
+        }
+        ledger.empty(now, wheel, counters, spent);
+    }
+}

@@ -1,0 +1,206 @@
+//! How a timer begins to wait: it takes over the timer that its thread keeps, without the lock, or is registered.
+//!
+//! A timer with a deadline goes into the bucket of that deadline. A timer with a delay that counts from its registration needs no clock in
+//! a ticking shard if the delay is long: its entry is incoming, with its delay, and the next full visit counts from its own reading. If the
+//! delay is short, or the shard dozes, the clock is read, and the timer has a deadline from then on.
+
+use std::task::{Poll, Waker};
+
+use super::{
+    Shard, State, Timer,
+    claim::{Due, Progress},
+    reuse::{Candidate, WakerId},
+};
+use crate::{
+    engine::{
+        clock::{Moment, Source},
+        sync::{Ordering, lock, planted},
+        timing_wheel::Nanos,
+    },
+    error::SleepError,
+};
+
+impl Timer {
+    /// Makes the timer wait if that needs no lock, by taking over the timer that the thread keeps.
+    #[inline(always)]
+    pub(crate) fn takes_over(&mut self, waker: &Waker) -> bool {
+        match (&self.claim.key, self.claim.progress) {
+            (None, Progress::New | Progress::Waiting) => self.take_over(waker),
+            (None, Progress::Counting) => self.take_over_counting(waker),
+            _ => false,
+        }
+    }
+
+    /// Takes over the timer that this thread keeps, if that timer's deadline is no later than this one's.
+    #[inline(always)]
+    fn take_over(&mut self, waker: &Waker) -> bool {
+        self.shard.follow_thread();
+        self.claim.settle(&self.shard);
+        let deadline = self.due();
+        if !deadline.is_wheel_time() {
+            return false;
+        }
+        let taken = self
+            .shard
+            .reuse
+            .take_by(waker, deadline.wheel_time(), self.shard.tick);
+        if let Some((key, candidate)) = taken {
+            self.claim.set_entry(key, candidate.until, candidate.waker);
+            self.claim.progress = Progress::Waiting;
+            return true;
+        }
+        false
+    }
+
+    /// Takes over the timer that this thread keeps, if that timer has the same delay, or a deadline no later than this one's.
+    #[inline(always)]
+    pub(super) fn take_over_counting(&mut self, waker: &Waker) -> bool {
+        let delay = self.claim.incoming_delay();
+        if delay == Nanos::ZERO {
+            return false;
+        }
+        self.shard.follow_thread();
+        match self.shard.reuse.take_incoming(waker, delay) {
+            Some((candidate, Some(key))) => {
+                self.claim.set_entry(key, candidate.until, candidate.waker);
+                true
+            }
+            Some((_, None)) if self.shard.ticks.load(Ordering::Relaxed) && self.shard.tick.is_long(delay) => {
+                self.take_over_locked(waker)
+            }
+            Some((candidate, None)) if candidate.delay == Nanos::ZERO => {
+                self.take_over_by_deadline(&candidate)
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes over the timer that this thread keeps, if its deadline is no later. This needs a reading of the clock.
+    #[inline]
+    fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
+        let delay = self.claim.incoming_delay();
+        let now = self.shard.now();
+        let due = now.after(delay);
+        let tick = self.shard.tick;
+        if !due.is_wheel_time() {
+            return false;
+        }
+        let latest = due.wheel_time().saturating_add(tick.slack_of(delay));
+        if !candidate.is_due_by(latest, tick) {
+            return false;
+        }
+        let Some(key) = self.shard.reuse.take_at(now, due, &self.shard.tick) else {
+            return false;
+        };
+        self.claim.set_entry(key, candidate.until, candidate.waker);
+        self.claim.set_deadline(due);
+        true
+    }
+
+    /// Takes over the timer that this thread keeps, whatever its delay or deadline, in a ticking shard, and gives it this timer's
+    /// delay. This needs the lock, because a visit may be about to transfer the timer, but no clone of the waker, which would
+    /// cost as much.
+    #[inline(never)]
+    fn take_over_locked(&mut self, waker: &Waker) -> bool {
+        let shard = &self.shard;
+        let mut state = shard.lock_to_register();
+        if !state.mode.is_ticking() {
+            return false;
+        }
+        let Some((key, id)) = shard.reuse.take_locked(waker) else {
+            return false;
+        };
+        state.wheel.reinsert_incoming(&key, self.claim.incoming_delay());
+        let until = state.until_full_visit();
+        drop(state);
+        self.claim.set_entry(key, until, id);
+        true
+    }
+
+    /// Registers the timer, unless it is already due.
+    pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        let delay = match self.claim.due() {
+            Due::In(Nanos::ZERO) => {
+                self.claim.set_deadline(self.shard.now());
+                self.claim.progress = Progress::Immediate;
+                return self.poll_locked(waker);
+            }
+            Due::In(delay) => Some(delay),
+            Due::At(_) => None,
+        };
+        let waker = waker.clone();
+        let id = WakerId::of(&waker);
+        let shard = &self.shard;
+        let mut state = shard.lock_to_register();
+        let is_long = delay.is_some_and(|delay| shard.tick.is_long(delay));
+        if let Some(delay) = delay.filter(|_| is_long && state.mode.is_ticking()) {
+            shard.admit(&mut state, self.claim.admission)?;
+            let until = state.until_full_visit();
+            let key = state.wheel.insert_incoming(delay, waker);
+            self.claim.set_entry(key, until, id);
+            let spent = shard.make_room(&mut state);
+            drop(state);
+            drop(spent);
+            return Poll::Pending;
+        }
+        let mut state = shard.ensure_driven(state)?;
+        let counted = delay.map(|delay| {
+            let now = state.clock.shift.to_wheel(Moment::of(shard.read_clock()));
+            (now, now.after(delay))
+        });
+        self.claim.settle(shard);
+        let deadline = counted.map_or_else(|| self.due(), |(_, deadline)| deadline);
+        let tick = state.tick_of(deadline);
+        if counted.is_none() && tick <= shard.reached(&state) {
+            self.claim.progress = Progress::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        shard.admit(&mut state, self.claim.admission)?;
+        let slack = shard.with_slack(&state, tick);
+        let due = slack.due();
+        let until = state.until(due);
+        let source = state.clock.source;
+        let key = state.wheel.insert(slack, waker);
+        if planted("late_owner") {
+            shard.driver.wake_by(state.clock.instant_of(due));
+        }
+        // The entry has its owner before anything else can panic.
+        self.claim.set_entry(key, until, id);
+        self.claim.set_deadline(deadline);
+        let mut wake_at = due;
+        let mut emptied = Vec::new();
+        // `ensure_driven` may have let another thread make the shard tick.
+        if let Some((now, _)) = counted.filter(|_| is_long && !state.mode.is_ticking()) {
+            let now = shard.tick.tick_at(now.wheel_time());
+            if state.count_registration(now, shard.reuse.were_many()) {
+                wake_at = due.min(state.full_at);
+                // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
+                let begins = shard.generation_at(&state, now);
+                shard.end_generation(&mut state, begins, now, &mut emptied);
+                shard.ticks.store(true, Ordering::Relaxed);
+            }
+        }
+        let spent = shard.make_room(&mut state);
+        let has_come = shard.wake_driver_by(state, wake_at);
+        // Dropped last, because a waker may panic as it is dropped.
+        drop((spent, emptied));
+        if has_come && delay.is_none() && source == Source::Pausable {
+            // A test may have paused the clock, and then no task should have to wait for the driver.
+            self.claim.expire(&self.shard, lock(&self.shard.state));
+            self.claim.progress = Progress::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    }
+}
+
+impl Shard {
+    /// Removes the timer that this thread keeps, which is of another task, so that the next one can be kept. The caller drops the
+    /// waker with no lock held.
+    #[inline]
+    fn make_room(&self, state: &mut State) -> Option<Waker> {
+        let waker = state.wheel.remove(self.reuse.make_room()?)?;
+        state.counters.cancelled += 1;
+        Some(waker)
+    }
+}

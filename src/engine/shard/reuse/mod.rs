@@ -1,0 +1,307 @@
+//! Reuse: a cancelled timer is kept for the next timer of its task.
+//!
+//! A task that ends one timeout usually starts the next at once. So the timer that a thread cancelled last stays in the wheel, with its
+//! waker, and waits in the thread's [`Slot`]. The next timer of the same task may take it over, if it is due no earlier. That takes one
+//! compare-and-swap: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own deadline,
+//! as after a reset to a later instant. The counters count the old timer as cancelled and the new one as registered. A kept timer is not
+//! pending.
+//!
+//! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
+//!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to.
+//! 2. A visit first stores the tick up to which it expires timers, which ends the generation. It then empties every slot, and only then
+//!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
+//!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
+//! 3. A driver that ends, and a shutdown, also take wakers out of the wheel. They end the generation in the same way.
+//! 4. A timer that is not taken leaves the wheel at the next visit, or if its thread registers another timer. A slot is opened by a cancel
+//!    that takes the lock, and then a visit is planned that closes the slot within [`KEPT_FOR`]. So a kept timer holds neither its waker nor
+//!    the arena for longer, and a process that does nothing more is woken once. A visit also closes the slots that have not been used since
+//!    the one before, so that it looks at none of threads that are parked.
+
+mod ledger;
+mod slot;
+mod waker_id;
+
+use std::{
+    cell::RefCell,
+    num::NonZeroU32,
+    sync::atomic::{self, AtomicBool},
+    task::Waker,
+};
+
+use super::{Generation, mode::BUSY};
+use crate::engine::{
+    clock::Moment,
+    sync::{self, Arc, AtomicU64, Ordering},
+    timing_wheel::{Key, Nanos, Tick, TickDuration},
+};
+use slot::{Slot, Version};
+
+pub(super) use {ledger::Ledger, waker_id::WakerId};
+
+/// The longest time that a timer is kept.
+pub(super) const KEPT_FOR: Nanos = Nanos(if cfg!(loom) { 4_000_000 } else { 500_000_000 });
+
+/// After this many cancels in other shards, with no use of its slot in between, a thread opens a slot in the other shard.
+const ELSEWHERE: u32 = 4;
+
+sync::thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+/// The part of the reuse protocol that a shard has outside its lock.
+pub(super) struct Reuse {
+    /// The number of the shard, unique in the process.
+    shard: u64,
+    /// The [`Generation`], written under the shard's lock.
+    generation: AtomicU64,
+    /// Whether timers are kept, because there is no limit that would count them and the wheel has a handle.
+    open: AtomicBool,
+}
+
+/// What is known of a timer that may be taken over.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate {
+    /// The entry is pending while this outlasts the shard's generation.
+    pub(super) until: Generation,
+    /// The delay of an incoming entry. Zero for an entry with a deadline.
+    pub(super) delay: Nanos,
+    pub(super) waker: WakerId,
+}
+
+impl Candidate {
+    /// Returns whether this timer leaves the wheel no later than a timer for `deadline` would.
+    #[inline]
+    pub(super) fn is_due_by(&self, deadline: Nanos, tick: TickDuration) -> bool {
+        tick.is_due_by(self.until.tick(), deadline)
+    }
+}
+
+/// What a thread knows of its slot.
+struct Local {
+    shard: u64,
+    slot: Arc<Slot>,
+    /// The timer that the thread put last, if it has not tried to take it since.
+    kept: Option<NonZeroU32>,
+    version: Version,
+    /// What is known of that timer, or of the previous one.
+    candidate: Candidate,
+    elsewhere: u32,
+    /// The number of timers started by a reading of the clock, without the lock, and the first of these readings.
+    counted: u32,
+    counted_from: Moment,
+}
+
+impl Reuse {
+    pub(super) fn new(open: bool) -> Reuse {
+        static SHARDS: atomic::AtomicU64 = atomic::AtomicU64::new(0);
+        Reuse {
+            shard: SHARDS.fetch_add(1, atomic::Ordering::Relaxed),
+            generation: AtomicU64::new(Generation::ENDED.word()),
+            open: AtomicBool::new(open),
+        }
+    }
+
+    #[inline]
+    pub(super) fn generation(&self) -> Generation {
+        Generation::from_word(self.generation.load(Ordering::Relaxed))
+    }
+
+    /// Stores the next generation, under the lock, while no timer is kept.
+    pub(super) fn begin_generation(&self, next: Generation) {
+        self.generation.store(next.word(), Ordering::Release);
+    }
+
+    /// Stops keeping timers, because no handle is left that could start the next one.
+    pub(super) fn close(&self) {
+        self.open.store(false, atomic::Ordering::Relaxed);
+    }
+
+    /// Keeps a cancelled timer, or returns its key if the timer cannot be kept.
+    #[inline]
+    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
+        let number = key.into_number();
+        let kept = self.keeps(candidate)
+            && self
+                .with_local(|local| {
+                    let version = local.slot.version();
+                    // This is read after the version, which moves if a generation ends from here on.
+                    let fits = candidate.until.outlasts(self.generation());
+                    if !fits || !local.slot.put(number, version) {
+                        return None;
+                    }
+                    local.kept = Some(number);
+                    local.version = version;
+                    local.candidate = *candidate;
+                    Some(())
+                })
+                .is_some();
+        match kept {
+            true => Ok(()),
+            false => Err(Key::from_number(number)),
+        }
+    }
+
+    /// Takes the timer that this thread keeps, if it is of the same task and has a deadline no later than `deadline`.
+    #[inline]
+    pub(super) fn take_by(
+        &self,
+        waker: &Waker,
+        deadline: Nanos,
+        tick: TickDuration,
+    ) -> Option<(Key, Candidate)> {
+        self.with_candidate_for(waker, |local| {
+            let candidate = local.candidate;
+            if candidate.delay != Nanos::ZERO || !candidate.is_due_by(deadline, tick) {
+                return None;
+            }
+            local.take(Slot::take).map(|key| (key, candidate))
+        })
+    }
+
+    /// Takes the timer that this thread keeps, if it is of the same task, incoming and of the same delay. If it is of the same
+    /// task, what is known of it is returned in any case.
+    #[inline]
+    pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Candidate, Option<Key>)> {
+        self.with_candidate_for(waker, |local| {
+            let candidate = local.candidate;
+            let key = match candidate.delay == delay {
+                true => local.take(Slot::take),
+                false => None,
+            };
+            Some((candidate, key))
+        })
+    }
+
+    /// Takes the timer that this thread keeps, for a timer that had to read the clock, at `now`, and is `due` at the end of its
+    /// delay. Refuses once per [`BUSY`] takes within a cadence, if the delay is long, so that the caller takes the lock and the
+    /// shard may start ticking.
+    #[inline]
+    pub(super) fn take_at(&self, now: Moment, due: Moment, tick: &TickDuration) -> Option<Key> {
+        self.with_local(|local| {
+            if local.counted == 0 {
+                local.counted_from = now;
+            }
+            local.counted += 1;
+            if local.counted >= BUSY {
+                if tick.is_long(due.since(now)) && now.since(local.counted_from) < tick.cadence() {
+                    return None;
+                }
+                local.counted = 0;
+            }
+            local.take(Slot::take)
+        })
+    }
+
+    /// Returns whether so many timers have read the clock of late that the shard should tick, and counts anew.
+    pub(super) fn were_many(&self) -> bool {
+        self.with_local(|local| (local.counted >= BUSY).then(|| local.counted = 0))
+            .is_some()
+    }
+
+    /// Takes the timer that this thread keeps, if it is of the same task, under the lock.
+    #[inline]
+    pub(super) fn take_locked(&self, waker: &Waker) -> Option<(Key, WakerId)> {
+        self.with_candidate_for(waker, |local| {
+            let id = local.candidate.waker;
+            local.take(Slot::take_locked).map(|key| (key, id))
+        })
+    }
+
+    /// Opens a slot for this thread, under the lock, and keeps a cancelled timer in it. Returns the timer's key if it cannot be
+    /// kept. The slot is closed at `closes_at`.
+    pub(super) fn open(
+        &self,
+        ledger: &mut Ledger,
+        key: Key,
+        candidate: &Candidate,
+        closes_at: impl FnOnce() -> Tick,
+    ) -> Result<(), Key> {
+        if !self.keeps(candidate) || !candidate.until.outlasts(self.generation()) {
+            return Err(key);
+        }
+        let number = key.into_number();
+        let opened = LOCAL.try_with(|local| {
+            let mut local = local.borrow_mut();
+            if let Some(local) = local.as_mut().filter(|local| !local.slot.is_closed()) {
+                if local.shard == self.shard || local.elsewhere < ELSEWHERE {
+                    local.elsewhere += 1;
+                    return false;
+                }
+            }
+            let slot = Arc::new(Slot::new());
+            let version = slot.version();
+            ledger.open(slot.clone(), closes_at());
+            slot.put(number, version);
+            *local = Some(Local {
+                shard: self.shard,
+                kept: Some(number),
+                version,
+                slot,
+                candidate: *candidate,
+                elsewhere: 0,
+                counted: 0,
+                counted_from: Moment::of_wheel(Nanos::ZERO),
+            });
+            true
+        });
+        // A thread whose thread-locals are gone keeps none.
+        match opened {
+            Ok(true) => Ok(()),
+            _ => Err(Key::from_number(number)),
+        }
+    }
+
+    fn keeps(&self, candidate: &Candidate) -> bool {
+        self.open.load(atomic::Ordering::Relaxed) && candidate.waker != WakerId::UNKNOWN
+    }
+
+    /// Empties the slot that this thread has in this shard, under the lock, for a timer of another task. Returns the key of the
+    /// timer that was kept.
+    #[inline]
+    pub(super) fn make_room(&self) -> Option<Key> {
+        self.with_local(Local::empty)
+    }
+
+    /// Calls `using` with the slot of this thread, if it keeps a timer of the same task that, as far as the thread knows, has not
+    /// been removed.
+    #[inline]
+    fn with_candidate_for<R>(&self, waker: &Waker, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
+        self.with_local(
+            |local| match local.kept.is_some() && local.candidate.waker.is(waker) {
+                true => using(local),
+                false => None,
+            },
+        )
+    }
+
+    /// Calls `using` with the slot of this thread, if it has one in this shard.
+    #[inline]
+    fn with_local<R>(&self, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
+        // A thread whose thread-locals are gone has none.
+        LOCAL
+            .try_with(|local| {
+                let mut local = local.borrow_mut();
+                local
+                    .as_mut()
+                    .filter(|local| local.shard == self.shard)
+                    .and_then(using)
+            })
+            .ok()
+            .flatten()
+    }
+}
+
+impl Local {
+    #[inline]
+    fn take(&mut self, take: impl FnOnce(&Slot, Version) -> bool) -> Option<Key> {
+        self.elsewhere = 0;
+        let number = self.kept.take()?;
+        take(&self.slot, self.version).then(|| Key::from_number(number))
+    }
+
+    fn empty(&mut self) -> Option<Key> {
+        self.elsewhere = 0;
+        self.kept = None;
+        self.slot.empty()
+    }
+}

@@ -1,0 +1,79 @@
+//! `WakerId`: identifies the task that a waker wakes, in eight bytes.
+
+use std::{
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+    task::{RawWakerVTable, Waker},
+};
+
+/// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in the highest byte, the index
+/// of its vtable in [`VTABLES`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine::shard) struct WakerId(u64);
+
+/// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and hardly any others. The
+/// first element stays null and stands for an unknown waker. A timer with a waker of an eighth vtable takes the lock at each
+/// poll.
+static VTABLES: [AtomicPtr<RawWakerVTable>; 8] = [const { AtomicPtr::new(ptr::null_mut()) }; 8];
+
+impl WakerId {
+    pub(in crate::engine::shard) const UNKNOWN: WakerId = WakerId(0);
+    /// An address has no more bits than this.
+    const ADDRESS_BITS: u32 = 56;
+
+    pub(in crate::engine::shard) fn of(waker: &Waker) -> WakerId {
+        let address = waker.data().addr() as u64;
+        match kind(waker) {
+            Some(kind) if address >> Self::ADDRESS_BITS == 0 => {
+                WakerId((kind as u64) << Self::ADDRESS_BITS | address)
+            }
+            _ => WakerId::UNKNOWN,
+        }
+    }
+
+    /// Returns the same as [`Waker::will_wake`] for a known waker, and `false` for any other.
+    #[inline]
+    pub(in crate::engine::shard) fn is(self, waker: &Waker) -> bool {
+        let address = waker.data().addr() as u64;
+        // If the addresses are equal, this is the kind, and otherwise it is larger than any kind.
+        let kind = (self.0 ^ address).rotate_left(u64::BITS - Self::ADDRESS_BITS);
+        VTABLES
+            .get(kind as usize)
+            .is_some_and(|kind| ptr::eq(kind.load(Ordering::Relaxed), waker.vtable()))
+            && address >> Self::ADDRESS_BITS == 0
+    }
+}
+
+/// Returns the index of a waker's vtable, which is added if it is new and there is room.
+fn kind(waker: &Waker) -> Option<usize> {
+    let vtable = ptr::from_ref(waker.vtable()).cast_mut();
+    (1..VTABLES.len()).find(|&kind| {
+        let met =
+            VTABLES[kind].compare_exchange(ptr::null_mut(), vtable, Ordering::Relaxed, Ordering::Relaxed);
+        met.is_ok() || met == Err(vtable)
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::Arc, task::Wake};
+
+    use super::*;
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn it_is_that_of_a_clone_and_of_no_other_waker() {
+        let (one, other) = (Waker::from(Arc::new(Task)), Waker::from(Arc::new(Task)));
+        let id = WakerId::of(&one);
+        assert!(id.is(&one) && id.is(&one.clone()));
+        assert!(!id.is(&other));
+        assert!(!id.is(Waker::noop()));
+        assert!(WakerId::of(&other).is(&other));
+        assert!(!WakerId::UNKNOWN.is(&one) && !WakerId::UNKNOWN.is(Waker::noop()));
+    }
+}

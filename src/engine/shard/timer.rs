@@ -1,0 +1,293 @@
+//! A timer with a deadline: register, poll, move, cancel.
+
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    Generation, Mode, Removal, Shard, ShardRef,
+    claim::{Claim, Due, Progress},
+    reuse::Candidate,
+};
+use crate::{
+    engine::{
+        clock::{self, Moment},
+        sync::{MODELLED, lock},
+        timing_wheel::Nanos,
+    },
+    error::SleepError,
+};
+
+/// One timer of a shard. The first poll registers it, in the shard of the polling thread. Dropping it cancels it.
+///
+/// A million connections have a million of these pending, so each byte counts.
+pub(crate) struct Timer {
+    pub(super) shard: ShardRef,
+    pub(super) claim: Claim,
+}
+
+const _: () = assert!(mem::size_of::<Timer>() <= 40 || MODELLED);
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut timer = f.debug_struct("Timer");
+        match self.claim.due() {
+            Due::In(delay) => timer.field("delay", &delay.to_duration()),
+            Due::At(deadline) => timer.field("deadline", &self.shard.instant_of(deadline)),
+        };
+        timer.field("progress", &self.claim.progress).finish()
+    }
+}
+
+impl Timer {
+    #[inline]
+    fn new(shard: &Arc<Shard>, due: Due) -> Timer {
+        Timer {
+            shard: ShardRef::new(shard),
+            claim: Claim::new(due),
+        }
+    }
+
+    /// Creates a timer that is due at `deadline`.
+    #[inline]
+    pub(crate) fn at(shard: &Arc<Shard>, deadline: Moment) -> Timer {
+        Timer::new(shard, Due::At(deadline))
+    }
+
+    /// Creates a timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
+    #[inline]
+    pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Timer {
+        let mut timer = Timer::at(shard, start.after(Nanos::passed(duration)));
+        if duration.is_zero() {
+            timer.claim.progress = Progress::Immediate;
+        }
+        timer
+    }
+
+    /// Creates a timer that is due `delay` after its first poll.
+    #[inline]
+    pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
+        Timer::new(shard, Due::In(Nanos::from_duration(delay)))
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
+    /// Returns the deadline. For a timer without one, its delay counts from now.
+    #[inline]
+    pub(crate) fn due(&self) -> Moment {
+        match self.claim.due() {
+            Due::At(deadline) => deadline,
+            Due::In(delay) => self.shard.now().after(delay),
+        }
+    }
+
+    /// Returns when a refused timer would have been due, by the clock of the caller. If it had not begun to count, its time
+    /// counts from now.
+    pub(crate) fn refused_until(&self) -> Instant {
+        match self.claim.due() {
+            Due::In(delay) => clock::saturating_add(Instant::now(), delay.to_duration()),
+            Due::At(_) => self.shard.driver.instant_here(self.deadline()),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.shard.instant_of(self.due())
+    }
+
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
+    pub(crate) fn settle(&mut self) {
+        let shard = &*self.shard;
+        if let Due::At(deadline) = self.claim.due() {
+            self.claim.settle_at(shard.settled(deadline));
+        }
+    }
+
+    /// Returns whether the deadline has come, as [`Timer::poll`] sees it. It is `false` for a timer that was neither polled nor
+    /// reset.
+    pub(crate) fn is_elapsed(&self) -> bool {
+        match self.claim.progress {
+            Progress::New | Progress::Counting | Progress::Immediate => false,
+            Progress::Waiting => self.is_past(),
+            Progress::Elapsed => true,
+        }
+    }
+
+    fn is_past(&self) -> bool {
+        let deadline = self.due();
+        if !self.shard.to_wheel(deadline).is_wheel_time() {
+            return deadline <= self.shard.now();
+        }
+        let mut state = lock(&self.shard.state);
+        let tick = state.tick_of(deadline);
+        let reached = self.shard.reached(&state);
+        match &self.claim.key {
+            None => tick <= reached,
+            Some(key) if state.wheel.is_cancelled(key) => false,
+            Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.due(key)),
+            Some(_) => matches!(state.mode, Mode::Dozing { .. }) && tick <= reached,
+        }
+    }
+
+    /// Moves the timer. For a later deadline nothing else is touched: the entry stays in place, and the timer is re-armed when
+    /// its old deadline comes. For an earlier deadline the entry is moved at once. For a deadline that has passed, the waiting
+    /// task is woken.
+    #[inline]
+    pub(crate) fn reset(&mut self, deadline: Moment) {
+        if !self.set_later(deadline) {
+            self.bring_forward(deadline).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Moves the timer where no waker may be woken yet. Returns the waker to wake.
+    #[must_use = "the waiting task is to be woken"]
+    pub(crate) fn reset_without_waking(&mut self, deadline: Moment) -> Option<Waker> {
+        match self.set_later(deadline) {
+            true => None,
+            false => self.bring_forward(deadline),
+        }
+    }
+
+    /// Moves the timer to a deadline that has passed, so that the next poll completes it.
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
+        self.reset(deadline);
+        self.claim.progress = Progress::Immediate;
+        self.claim.until = Generation::UNKNOWN;
+    }
+
+    /// Sets the deadline. Returns `true` if nothing else is needed, because it is no earlier than before.
+    #[inline]
+    fn set_later(&mut self, deadline: Moment) -> bool {
+        let later = match self.claim.due() {
+            // While there is no driver, the order of the two is not known.
+            Due::At(former) => deadline.is_wheel_time() && deadline.word() >= former.word(),
+            Due::In(_) => false,
+        };
+        self.claim.set_deadline(deadline);
+        later
+    }
+
+    #[inline(never)]
+    fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
+        // While there is no driver, the next poll moves the entry.
+        let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;
+        // The entry may expire early enough in its place, because an earlier reset to a later deadline left it there. If it is
+        // removed before that, its task is woken, as after any lazy reset.
+        let Claim { until, .. } = self.claim;
+        if until.outlasts(self.shard.reuse.generation())
+            && self.shard.tick.is_due_by(until.tick(), deadline.wheel_time())
+        {
+            return None;
+        }
+        let mut state = lock(&self.shard.state);
+        let tick = state.tick_of(deadline);
+        // The clock is read only where the driver would otherwise have to be woken, which costs far more.
+        let reached = match state.mode != Mode::Driverless && tick < self.shard.wake_at() {
+            true => self.shard.current(&state),
+            false => self.shard.reached(&state),
+        };
+        if tick <= reached {
+            // As in Tokio, a deadline that has passed does not wait for the driver.
+            let key = self.claim.take_key()?;
+            let waker = self.shard.remove(state, key, Removal::Expired)?;
+            self.claim.progress = Progress::Elapsed;
+            return Some(waker);
+        }
+        let deadline = self.shard.with_slack(&state, tick);
+        if state.wheel.bring_forward(key, deadline) {
+            self.claim.until = self.claim.until.min(state.until(deadline.due()));
+            self.shard.wake_driver_by(state, deadline.due());
+        }
+        None
+    }
+
+    /// Polls the timer, which is ready when it is due or refused.
+    #[inline]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        match self.waits(waker) || self.takes_over(waker) {
+            true => Poll::Pending,
+            false => self.poll_locked(waker),
+        }
+    }
+
+    /// Returns whether the timer waits and wakes this task, as far as is known without the lock.
+    #[inline]
+    pub(crate) fn waits(&self, waker: &Waker) -> bool {
+        self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
+    }
+
+    /// Polls the timer where the lock is needed.
+    #[inline(never)]
+    pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        match (&self.claim.key, self.claim.progress) {
+            (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(waker),
+            (Some(_), Progress::Waiting | Progress::Counting) => {
+                let ended = !self.claim.until.outlasts(self.shard.reuse.generation());
+                match ended && self.claim.has_expired(&self.shard) {
+                    true => Poll::Ready(Ok(())),
+                    false => self.claim.poll(&self.shard, waker),
+                }
+            }
+            (None, _) => self.register(waker),
+        }
+    }
+
+    /// Completes a timer that waits for nothing, except that on a test's clock a timer whose deadline is now waits for the next
+    /// millisecond, as Tokio's does.
+    fn complete(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
+        let immediate = self.claim.progress == Progress::Immediate;
+        let refused = immediate && self.shard.is_shutdown();
+        if immediate && !refused && !self.shard.has_come(self.due()) {
+            self.claim.progress = Progress::Waiting;
+            return self.poll_locked(waker);
+        }
+        self.cancel();
+        if refused {
+            return Poll::Ready(Err(SleepError::Shutdown));
+        }
+        self.claim.progress = Progress::Elapsed;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the timer, and keeps it for the next timer of its task if possible.
+    #[inline]
+    pub(crate) fn cancel(&mut self) {
+        if self.claim.key.is_some() {
+            self.give_back();
+        }
+    }
+
+    /// Ends the timer, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
+    pub(crate) fn remove(&mut self) {
+        if let Some(key) = self.claim.take_key() {
+            drop(self.shard.cancel(key));
+        }
+    }
+
+    #[inline(never)]
+    fn give_back(&mut self) {
+        let candidate = Candidate {
+            until: self.claim.until,
+            delay: self.claim.incoming_delay(),
+            waker: self.claim.waker,
+        };
+        let Some(key) = self.claim.take_key() else { return };
+        if let Err(key) = self.shard.reuse.put(key, &candidate) {
+            drop(self.shard.cancel_or_keep(key, &candidate));
+        }
+    }
+}
+
+impl Drop for Timer {
+    #[inline]
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}

@@ -1,0 +1,16 @@
+//! Other crates' traits, implemented on a wheel. Each integration is behind a feature, and knows the futures and nothing below them.
+
+#[cfg(feature = "aws")]
+mod aws;
+#[cfg(feature = "backon")]
+mod backon;
+#[cfg(feature = "hyper")]
+mod hyper;
+#[cfg(feature = "io")]
+pub mod io;
+#[cfg(feature = "quinn")]
+pub mod quinn;
+#[cfg(feature = "stream")]
+pub mod stream;
+#[cfg(feature = "tower")]
+pub mod tower;

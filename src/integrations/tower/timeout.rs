@@ -1,0 +1,306 @@
+//! `Timeout`: a service that fails if the response takes too long.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    TimeoutFor, TimeoutLayer,
+    answer::{Answer, Fail, RespondWith},
+};
+use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
+
+/// A service that returns an error if a response takes too long.
+///
+/// The response future of the inner service is polled first, and the time counts from its first pending poll. A response that is
+/// ready at once costs neither a lock nor a clock reading. The timeout is as precise as [`Wheel::timeout`]. Neither the time
+/// until the service is ready nor the body of the response counts.
+///
+/// # Cancellation
+///
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the timeout elapses, the
+/// inner future is dropped only together with the response future. Until then it keeps its resources, such as the permit of a
+/// concurrency limit.
+///
+/// # Panics
+///
+/// The first pending poll of a response panics outside a Tokio runtime, as that of [`Wheel::timeout`] does.
+///
+/// # Errors
+///
+/// As in `tower::timeout`, the error is boxed. It is either that of the inner service or a [`TimeoutError`], which `downcast_ref`
+/// finds. A [`Respond`] has no error of its own.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{TimeoutError, Wheel, tower::TimeoutLayer};
+/// use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let mut service = ServiceBuilder::new()
+///     .layer(TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)))
+///     .service(service_fn(async |request: &str| match request {
+///         "hello" => Ok::<_, BoxError>("world"),
+///         _ => std::future::pending().await,
+///     }));
+///
+/// assert_eq!(service.ready().await?.call("hello").await?, "world");
+/// let error = service.ready().await?.call("anybody there?").await.unwrap_err();
+/// assert_eq!(error.downcast_ref(), Some(&TimeoutError::Elapsed));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Timeout<S, D = Duration, A = Fail> {
+    inner: S,
+    layer: TimeoutLayer<D, A>,
+}
+
+/// A service that answers a request itself if the inner service does not answer in time.
+///
+/// The time counts as in [`Timeout`], with the same precision. The closure creates the answer from the [`TimeoutError`], which
+/// tells whether the time ran out or the wheel refused the timer.
+///
+/// # Cancellation
+///
+/// Dropping the response future drops that of the inner service and cancels the timer at once. When the service answers itself,
+/// the inner future is dropped only together with the response future.
+///
+/// # Panics
+///
+/// Panics in the same cases as [`Timeout`].
+///
+/// # Errors
+///
+/// The only errors are those of the inner service.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{Wheel, tower::TimeoutLayer};
+/// use tower::{Service, ServiceBuilder, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Infallible> {
+/// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_millis(20)).respond_with(|_| "nobody is there");
+/// let mut service = ServiceBuilder::new().layer(layer).service(service_fn(async |request: &str| match request {
+///     "hello" => Ok::<_, Infallible>("world"),
+///     _ => std::future::pending().await,
+/// }));
+///
+/// assert_eq!(service.call("hello").await?, "world");
+/// assert_eq!(service.call("anybody there?").await?, "nobody is there");
+/// # Ok(())
+/// # }
+/// ```
+pub type Respond<S, D, F> = Timeout<S, D, RespondWith<F>>;
+
+impl<S> Timeout<S> {
+    /// Creates a service that gives every request the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::Timeout};
+    ///
+    /// let service = Timeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
+    /// ```
+    pub fn new(wheel: &Wheel, duration: Duration, inner: S) -> Timeout<S> {
+        TimeoutLayer::new(wheel, duration).layer(inner)
+    }
+}
+
+impl<S, D> Timeout<S, D> {
+    /// Creates a service that calls `duration` with each request to get its time limit, as
+    /// [`TimeoutLayer::per_request`](super::TimeoutLayer::per_request) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::Timeout};
+    ///
+    /// let by_length = |request: &String| Duration::from_millis(request.len() as u64);
+    /// let service = Timeout::per_request(&Wheel::new(), by_length, "a service");
+    /// ```
+    pub fn per_request<Request>(wheel: &Wheel, duration: D, inner: S) -> Timeout<S, D>
+    where
+        D: Fn(&Request) -> Duration + Clone,
+    {
+        TimeoutLayer::per_request(wheel, duration).layer(inner)
+    }
+
+    /// Converts this into a service that answers a late request with what `respond` returns for the [`TimeoutError`], as
+    /// [`TimeoutLayer::respond_with`](super::TimeoutLayer::respond_with) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::Timeout};
+    ///
+    /// let service = Timeout::new(&Wheel::new(), Duration::from_secs(10), "a service")
+    ///     .respond_with(|error| format!("sorry: {error}"));
+    /// ```
+    pub fn respond_with<F, Response>(self, respond: F) -> Respond<S, D, F>
+    where
+        F: Fn(TimeoutError) -> Response + Clone,
+    {
+        Timeout {
+            inner: self.inner,
+            layer: self.layer.respond_with(respond),
+        }
+    }
+}
+
+impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
+    type Service = Timeout<S, D, A>;
+
+    fn layer(&self, inner: S) -> Timeout<S, D, A> {
+        Timeout {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+impl<S, D, A> Timeout<S, D, A> {
+    /// Returns a reference to the inner service.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::{Wheel, tower::Timeout};
+    /// assert_eq!(*Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_ref(), "a service");
+    /// ```
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// Returns a mutable reference to the inner service.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::{Wheel, tower::Timeout};
+    /// *Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_mut() = "another";
+    /// ```
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Consumes the timeout and returns the inner service.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::{Wheel, tower::Timeout};
+    /// assert_eq!(Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").into_inner(), "a service");
+    /// ```
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, D, A, Request> Service<Request> for Timeout<S, D, A>
+where
+    S: Service<Request>,
+    D: TimeoutFor<Request>,
+    A: Answer<TimeoutError, S::Response, S::Error> + Clone,
+{
+    type Response = S::Response;
+    type Error = A::Error;
+    type Future = ResponseFuture<S::Future, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        self.inner.poll_ready(cx).map_err(A::pass)
+    }
+
+    fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
+        let duration = self.layer.durations.timeout_for(&request);
+        ResponseFuture {
+            response: self.layer.wheel.try_timeout(duration, self.inner.call(request)),
+            answer: self.layer.answer.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, D, A> fmt::Debug for Timeout<S, D, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timeout")
+            .field("inner", &self.inner)
+            .field("wheel", &self.layer.wheel)
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The response future of a [`Timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Wheel, tower::Timeout};
+    /// use tower::{Service, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower::BoxError> {
+    /// let echo = service_fn(async |request: u8| Ok::<u8, tower::BoxError>(request));
+    /// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo);
+    /// assert_eq!(service.ready().await?.call(7).await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct ResponseFuture<F, A = Fail> {
+        #[pin]
+        response: TryTimeout<F>,
+        answer: A,
+    }
+}
+
+/// The response future of a [`Respond`].
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tickwheel::{Wheel, tower::Timeout};
+/// use tower::{Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Infallible> {
+/// let echo = service_fn(async |request: u8| Ok::<u8, Infallible>(request));
+/// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo).respond_with(|_| 0);
+/// assert_eq!(service.call(7).await?, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub type RespondFuture<R, F> = ResponseFuture<R, RespondWith<F>>;
+
+impl<F, A, T, E> Future for ResponseFuture<F, A>
+where
+    F: Future<Output = Result<T, E>>,
+    A: Answer<TimeoutError, T, E>,
+{
+    type Output = Result<T, A::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.response.poll(cx).map(|outcome| this.answer.answer(outcome))
+    }
+}

@@ -1,0 +1,289 @@
+//! The metrics that a wheel exports, listed once for the `metrics` facade and for Prometheus.
+
+use std::time::Duration;
+
+use self::Kind::{Counter, Gauge, Histogram};
+use crate::{
+    engine::{labels::LabelStats, lag::LagHistogram},
+    observe::{
+        metrics::Metrics,
+        snapshot::{Mode, Snapshot},
+    },
+    wheel::Wheel,
+};
+
+/// A metric. Its name ends with its unit, unless it counts.
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) description: &'static str,
+    values: fn(&Report) -> Vec<(Labels, Value)>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The keys and values of labels.
+pub(crate) type Labels = Vec<(&'static str, String)>;
+
+#[derive(Clone)]
+pub(crate) enum Value {
+    Count(u64),
+    Seconds(Duration),
+    /// All counts since the creation of the wheel, each with a value that stands for those counted.
+    Histogram(Vec<(f64, u64)>),
+}
+
+/// What is exported of a wheel at one time.
+pub(crate) struct Report {
+    name: String,
+    tick: Duration,
+    metrics: Metrics,
+    snapshot: Snapshot,
+    /// The maximum lag since the previous report.
+    max_lag: Duration,
+}
+
+impl Report {
+    /// Reports on a wheel, and replaces the previous report's `lag`.
+    pub(crate) fn of(wheel: &Wheel, lag: &mut LagHistogram) -> Report {
+        let snapshot = wheel.snapshot();
+        let max_lag = snapshot.lag.since(lag).max();
+        lag.clone_from(&snapshot.lag);
+        Report {
+            name: wheel.parts.driver.stats.name.clone(),
+            tick: wheel.tick_duration(),
+            metrics: wheel.metrics(),
+            snapshot,
+            max_lag,
+        }
+    }
+}
+
+impl Metric {
+    const fn new(
+        name: &'static str,
+        kind: Kind,
+        description: &'static str,
+        values: fn(&Report) -> Vec<(Labels, Value)>,
+    ) -> Metric {
+        Metric {
+            name,
+            kind,
+            description,
+            values,
+        }
+    }
+
+    /// Returns the values of this metric, each with its labels.
+    pub(crate) fn values(&self, report: &Report) -> impl Iterator<Item = (Labels, Value)> {
+        (self.values)(report).into_iter().map(|(more, value)| {
+            let mut labels = vec![("wheel", report.name.clone())];
+            labels.extend(more);
+            (labels, value)
+        })
+    }
+}
+
+pub(crate) const METRICS: [Metric; 22] = [
+    Metric::new(
+        "tickwheel_pending",
+        Gauge,
+        "Timers pending in the wheel.",
+        |report| count(report.snapshot.pending as u64),
+    ),
+    Metric::new(
+        "tickwheel_due",
+        Gauge,
+        "Pending timers, by the time until their deadline.",
+        |report| by("within", WITHIN.into_iter().zip(report.snapshot.horizon)),
+    ),
+    Metric::new(
+        "tickwheel_registered_total",
+        Counter,
+        "Timers registered.",
+        |report| count(report.metrics.registered),
+    ),
+    Metric::new(
+        "tickwheel_expired_total",
+        Counter,
+        "Timers that reached their deadline while pending.",
+        |report| count(report.metrics.expired),
+    ),
+    Metric::new(
+        "tickwheel_cancelled_total",
+        Counter,
+        "Timers cancelled before their deadline.",
+        |report| count(report.metrics.cancelled),
+    ),
+    Metric::new(
+        "tickwheel_rejected_total",
+        Counter,
+        "Timers refused because the wheel was full.",
+        |report| count(report.metrics.rejected),
+    ),
+    Metric::new(
+        "tickwheel_cascaded_total",
+        Counter,
+        "Moves of a timer to a finer level.",
+        |report| count(report.metrics.cascaded),
+    ),
+    Metric::new(
+        "tickwheel_ticks_total",
+        Counter,
+        "Turns of the driver at a later tick than the turn before.",
+        |report| count(report.metrics.ticks),
+    ),
+    Metric::new(
+        "tickwheel_wakeups_total",
+        Counter,
+        "Wake-ups of the driver.",
+        |report| count(report.metrics.wakeups),
+    ),
+    Metric::new(
+        "tickwheel_full_visits_total",
+        Counter,
+        "Visits to a shard that gave deadlines to its new timeouts.",
+        |report| count(report.metrics.full_visits),
+    ),
+    Metric::new(
+        "tickwheel_light_visits_total",
+        Counter,
+        "Visits to a shard that only expired and moved timers.",
+        |report| count(report.metrics.light_visits),
+    ),
+    Metric::new(
+        "tickwheel_dozes_total",
+        Counter,
+        "Times that a shard began to doze.",
+        |report| count(report.metrics.dozes),
+    ),
+    Metric::new(
+        "tickwheel_panics_total",
+        Counter,
+        "Panics caught in wakers.",
+        |report| count(report.metrics.panics),
+    ),
+    Metric::new(
+        "tickwheel_shards",
+        Gauge,
+        "Shards, by how they are driven.",
+        |report| {
+            let shards = |mode| {
+                report
+                    .snapshot
+                    .shards
+                    .iter()
+                    .filter(move |shard| shard.mode == mode)
+            };
+            by("mode", MODES.map(|(word, mode)| (word, shards(mode).count())))
+        },
+    ),
+    Metric::new(
+        "tickwheel_arena_bytes",
+        Gauge,
+        "Bytes held by the arenas, used or not.",
+        |report| count(report.metrics.arena_bytes as u64),
+    ),
+    Metric::new("tickwheel_tick_seconds", Gauge, "Length of a tick.", |report| {
+        one(Value::Seconds(report.tick))
+    }),
+    Metric::new(
+        "tickwheel_lag_seconds",
+        Histogram,
+        "Lateness of the driver.",
+        |report| {
+            let lags = report.snapshot.lag.ends();
+            let lags = lags.map(|(end, count)| (end.as_secs_f64(), count));
+            one(Value::Histogram(lags.collect()))
+        },
+    ),
+    Metric::new(
+        "tickwheel_lag_max_seconds",
+        Gauge,
+        "Maximum lateness of the driver since the last report.",
+        |report| one(Value::Seconds(report.max_lag)),
+    ),
+    Metric::new(
+        "tickwheel_timeouts_started_total",
+        Counter,
+        "Labelled timeouts polled for the first time.",
+        |report| by_label(report, |stats| count(stats.started)),
+    ),
+    Metric::new(
+        "tickwheel_timeouts_total",
+        Counter,
+        "Labelled timeouts that ended, by outcome.",
+        |report| {
+            by_label(report, |stats| {
+                let outcomes = [
+                    ("completed", stats.completed),
+                    ("elapsed", stats.elapsed),
+                    ("refused", stats.refused),
+                    ("cancelled", stats.cancelled),
+                ];
+                by(
+                    "outcome",
+                    outcomes.map(|(outcome, count)| (outcome, count as usize)),
+                )
+            })
+        },
+    ),
+    Metric::new(
+        "tickwheel_timeouts_pending",
+        Gauge,
+        "Labelled timeouts pending.",
+        |report| by_label(report, |stats| count(stats.pending)),
+    ),
+    Metric::new(
+        "tickwheel_timeouts_headroom_ratio",
+        Histogram,
+        "Fraction of its time that a completed timeout had left.",
+        |report| {
+            by_label(report, |stats| {
+                let middles = (0..10).map(|tenths| f64::from(2 * tenths + 1) / 20.0);
+                one(Value::Histogram(middles.zip(stats.headroom).collect()))
+            })
+        },
+    ),
+];
+
+/// The values of the label `within`, one for each element of a snapshot's horizon.
+const WITHIN: [&str; 9] = ["tick", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "later"];
+
+const MODES: [(&str, Mode); 4] = [
+    ("driverless", Mode::Driverless),
+    ("dozing", Mode::Dozing),
+    ("ticking", Mode::Ticking),
+    ("shutdown", Mode::Shutdown),
+];
+
+fn one(value: Value) -> Vec<(Labels, Value)> {
+    vec![(Vec::new(), value)]
+}
+
+fn count(count: u64) -> Vec<(Labels, Value)> {
+    one(Value::Count(count))
+}
+
+/// Counts by the values of another label.
+fn by(label: &'static str, counts: impl IntoIterator<Item = (&'static str, usize)>) -> Vec<(Labels, Value)> {
+    let count = |(word, count): (&str, usize)| (vec![(label, word.to_owned())], Value::Count(count as u64));
+    counts.into_iter().map(count).collect()
+}
+
+/// The values of each label of timeouts.
+fn by_label(report: &Report, values: fn(&LabelStats) -> Vec<(Labels, Value)>) -> Vec<(Labels, Value)> {
+    let labels = report.snapshot.labels.iter().flat_map(|stats| {
+        values(stats).into_iter().map(|(more, value)| {
+            let mut labels = vec![("label", stats.name.to_string())];
+            labels.extend(more);
+            (labels, value)
+        })
+    });
+    labels.collect()
+}

@@ -1,0 +1,374 @@
+//! `Labelled`, and its timeouts.
+
+mod timer;
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::{task::coop, time::Instant};
+
+use crate::{
+    engine::labels::{Count, Label},
+    error::{Elapsed, TimeoutError},
+    timers::{sleep::Sleep, timeout::wraps_a_future},
+    wheel::Wheel,
+};
+use timer::LabelledTimer;
+
+impl Wheel {
+    /// Returns a handle whose timeouts are counted under a label.
+    ///
+    /// [`snapshot`](Wheel::snapshot) reports the number of timeouts, their outcomes, and how much of their time was left when
+    /// they completed. Equal names denote the same label. A wheel keeps 1,000 names apart, and all further names share one label,
+    /// "other". Therefore use the name of an operation, such as `"orders: insert"`, and never text that comes from outside.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let database = wheel.labelled("database");
+    /// let row = database.timeout(Duration::from_secs(1), async { "row" }).await;
+    /// assert_eq!(row, Ok("row"));
+    ///
+    /// let stats = &wheel.snapshot().labels[0];
+    /// assert_eq!(stats.completed, 1);
+    /// assert_eq!(stats.headroom[9], 1, "all of the second was left");
+    /// # }
+    /// ```
+    pub fn labelled(&self, name: impl Into<Arc<str>>) -> Labelled {
+        let (label, name) = self.parts.driver.labels.find(name.into());
+        Labelled {
+            wheel: self.clone(),
+            label,
+            name,
+        }
+    }
+}
+
+/// A handle to a [`Wheel`], created by [`Wheel::labelled`], whose timeouts are counted under a label.
+///
+/// Cloning a handle is cheap, and every clone has the same label.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{Labelled, Wheel};
+/// use std::time::Duration;
+///
+/// async fn ask(timers: Labelled) -> &'static str {
+///     timers.timeout(Duration::from_secs(1), async { "answer" }).await.unwrap_or("none")
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// assert_eq!(ask(Wheel::new().labelled("ask")).await, "answer");
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Labelled {
+    wheel: Wheel,
+    label: Label,
+    name: Arc<str>,
+}
+
+impl Labelled {
+    /// Returns the name under which timeouts are counted, which is "other" if the wheel had 1,000 other names already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().labelled("database").name(), "database");
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts the outcome.
+    ///
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, except in a shard that is busy with
+    /// timeouts, where it is exact to 20 ms (or two ticks, if those are longer), plus the lag of the driver.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout`]. A timeout that is dropped after
+    /// its first poll counts as cancelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let labelled = Wheel::new().labelled("never");
+    /// let elapsed = labelled.timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
+    /// assert!(elapsed.is_err());
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
+        LabelledTimeout::new(
+            self.label(self.wheel.limit(duration, "Labelled::timeout")),
+            future,
+        )
+    }
+
+    /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
+    ///
+    /// It is as precise as [`Wheel::timeout_at`]. The time left is counted in tenths of the time from the first poll to
+    /// `deadline`.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`Wheel::timeout_at`]. A timeout that is dropped after
+    /// its first poll counts as cancelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let labelled = Wheel::new().labelled("report");
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(labelled.timeout_at(deadline, async { 7 }).await, Ok(7));
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
+        LabelledTimeout::new(
+            self.label(self.wheel.limit_at(deadline, "Labelled::timeout_at")),
+            future,
+        )
+    }
+
+    /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
+    ///
+    /// This is [`timeout`](Labelled::timeout) for code that wants the wheel to refuse. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Labelled::timeout).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`Wheel::try_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let labelled = wheel.labelled("shed");
+    /// wheel.shutdown();
+    /// let refused = labelled.try_timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
+    /// assert!(!refused.unwrap_err().is_elapsed());
+    /// assert_eq!(wheel.snapshot().labels[0].refused, 1);
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout<F: IntoFuture>(
+        &self,
+        duration: Duration,
+        future: F,
+    ) -> TryLabelledTimeout<F::IntoFuture> {
+        TryLabelledTimeout::new(
+            self.label(self.wheel.limit(duration, "Labelled::try_timeout")),
+            future,
+        )
+    }
+
+    /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
+    ///
+    /// This is [`timeout_at`](Labelled::timeout_at) for code that wants the wheel to refuse. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout_at`](Labelled::timeout_at).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::timeout`].
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`Wheel::try_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let labelled = Wheel::new().labelled("report");
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(labelled.try_timeout_at(deadline, async { 7 }).await, Ok(7));
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout_at<F: IntoFuture>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> TryLabelledTimeout<F::IntoFuture> {
+        TryLabelledTimeout::new(
+            self.label(self.wheel.limit_at(deadline, "Labelled::try_timeout_at")),
+            future,
+        )
+    }
+
+    pub(crate) fn wheel(&self) -> &Wheel {
+        &self.wheel
+    }
+
+    /// Counts an event of something other than a timeout.
+    pub(crate) fn count(&self, count: Count) {
+        if !self.label.count(count) {
+            self.label.count_elsewhere(count, &self.wheel.parts.driver.labels);
+        }
+    }
+
+    #[inline]
+    fn label(&self, sleep: Sleep) -> LabelledTimer {
+        sleep.has_label(&self.name);
+        LabelledTimer::new(sleep, self.label)
+    }
+}
+
+impl fmt::Debug for Labelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Labelled")
+            .field("name", &self.name)
+            .field("wheel", &self.wheel)
+            .finish()
+    }
+}
+
+pin_project! {
+    /// The future returned by [`Labelled::timeout`] and [`Labelled::timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{LabelledTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let labelled = Wheel::new().labelled("ready");
+    /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct LabelledTimeout<F> {
+        #[pin]
+        future: F,
+        timer: LabelledTimer,
+    }
+}
+
+pin_project! {
+    /// The future returned by [`Labelled::try_timeout`] and [`Labelled::try_timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{TryLabelledTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let labelled = Wheel::new().labelled("ready");
+    /// let timeout: TryLabelledTimeout<Ready<u8>> = labelled.try_timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct TryLabelledTimeout<F> {
+        #[pin]
+        future: F,
+        timer: LabelledTimer,
+    }
+}
+
+wraps_a_future!(LabelledTimeout, timer: LabelledTimer, "tickwheel::Wheel::new().labelled(\"ready\").timeout");
+wraps_a_future!(TryLabelledTimeout, timer: LabelledTimer, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout");
+
+impl<F: Future> Future for LabelledTimeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        this.timer.begin_poll();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.timer.complete();
+            return Poll::Ready(Ok(output));
+        }
+        this.timer.poll(had_budget, cx).map(|()| Err(Elapsed::new()))
+    }
+}
+
+impl<F: Future> Future for TryLabelledTimeout<F> {
+    type Output = Result<F::Output, TimeoutError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        this.timer.begin_poll();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.timer.complete();
+            return Poll::Ready(Ok(output));
+        }
+        this.timer
+            .try_poll(had_budget, cx)
+            .map(|waited| Err(TimeoutError::after(waited)))
+    }
+}

@@ -1,0 +1,128 @@
+//! The counters and gauges that [`Wheel::metrics`](crate::Wheel::metrics) returns.
+
+use std::time::Duration;
+
+use crate::{
+    engine::{driver::DriverCounts, shard::Usage},
+    wheel::Wheel,
+};
+
+/// The counters and gauges of a wheel, summed over its shards.
+///
+/// While no call to the wheel is in progress, `registered == expired + cancelled + pending as u64`.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// wheel.sleep(Duration::from_millis(20)).await;
+///
+/// let metrics = wheel.metrics();
+/// assert_eq!(metrics.registered, 1);
+/// assert_eq!(metrics.expired, 1);
+/// assert_eq!(metrics.pending, 0);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Metrics {
+    /// The number of pending timers.
+    pub pending: usize,
+    /// The number of timers that entered the wheel. A timer that is re-armed when its old deadline comes counts again.
+    pub registered: u64,
+    /// The number of timers whose deadline came while they were pending.
+    pub expired: u64,
+    /// The number of timers that left the wheel before their deadline, because they were dropped, their future completed in time,
+    /// or a shutdown ended them.
+    pub cancelled: u64,
+    /// The number of timers refused because `max_pending` other timers were pending.
+    pub rejected: u64,
+    /// The number of moves of a timer from a coarser level to a finer one.
+    pub cascaded: u64,
+    /// The number of turns of the driver that found a later tick than the turn before, however much later. In a turn, the driver
+    /// visits every shard. Because turns are rare while the wheel dozes, this is not the number of ticks that have passed.
+    pub ticks: u64,
+    /// The number of times the driver woke, for a tick, a deadline or a registration.
+    pub wakeups: u64,
+    /// The number of visits that gave each timeout started since the previous such visit its deadline. Only a busy shard gets
+    /// these visits, every 10 ms, or every tick if that is longer.
+    pub full_visits: u64,
+    /// The number of visits that only woke the tasks of due timers and moved timers to finer levels, in busy and in dozing shards.
+    pub light_visits: u64,
+    /// The number of times a shard went from a full visit at every cadence to dozing.
+    pub dozes: u64,
+    /// The number of panics caught in wakers.
+    pub panics: u64,
+    /// The lateness of the driver at its last deadline or tick.
+    pub last_lag: Duration,
+    /// The maximum lateness of the driver since the wheel was created.
+    pub max_lag: Duration,
+    /// The size in bytes of the arenas, used or not.
+    pub arena_bytes: usize,
+    /// Whether the wheel has been shut down.
+    pub shutdown: bool,
+    /// Whether the wheel has a driver. It has none before its first timer, after the driver's runtime has ended, and after a
+    /// shutdown. This does not tell whether the driver's runtime itself is running.
+    pub driven: bool,
+}
+
+impl Wheel {
+    /// Returns counters of the wheel's work so far.
+    ///
+    /// This takes each shard's lock briefly, one after the other, and is cheap enough to be called every second under full load.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(tickwheel::Wheel::new().metrics().registered, 0);
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        for shard in &self.parts.shards {
+            metrics.add_shard(&shard.usage());
+        }
+        metrics.add_driver(self.parts.driver.stats.counts());
+        metrics.shutdown = self.is_shutdown();
+        metrics.driven = self.is_driven();
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Adds the usage of one shard.
+    fn add_shard(&mut self, usage: &Usage) {
+        let Usage {
+            pending,
+            arena_bytes,
+            counters,
+        } = usage;
+        self.pending += pending;
+        self.registered += counters.registered;
+        self.expired += counters.expired;
+        self.cancelled += counters.cancelled;
+        self.rejected += counters.rejected;
+        self.cascaded += counters.cascaded;
+        self.dozes += counters.dozes;
+        self.full_visits += counters.full_visits;
+        self.light_visits += counters.light_visits;
+        self.arena_bytes += arena_bytes;
+    }
+
+    fn add_driver(&mut self, counts: DriverCounts) {
+        let DriverCounts {
+            ticks,
+            wakeups,
+            panics,
+            last_lag,
+            max_lag,
+        } = counts;
+        (self.ticks, self.wakeups, self.panics) = (ticks, wakeups, panics);
+        (self.last_lag, self.max_lag) = (last_lag, max_lag);
+    }
+}

@@ -1,0 +1,367 @@
+//! A queue of values, each of which is returned once its deadline has passed.
+
+mod entries;
+mod expired;
+mod key;
+mod look;
+mod memory;
+mod polling;
+mod reset;
+mod timer;
+mod waiter;
+
+use std::{fmt, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    engine::{agenda::Tick, clock::saturating_add},
+    wheel::Wheel,
+};
+
+pub use expired::Expired;
+pub use key::Key;
+
+use entries::{Entries, ORIGIN};
+use timer::QueueTimer;
+use waiter::Waiter;
+
+/// A queue of values, each of which is returned once its deadline has passed.
+///
+/// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an instant, and is
+/// returned by [`poll_expired`](DelayQueue::poll_expired), or by the queue as a [`Stream`](futures_core::Stream). An insertion
+/// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
+/// sessions and schedulers.
+///
+/// Inserting, removing and resetting are O(1), or O(log n) for an overdue value, take no lock, and allocate only as the queue grows.
+/// However many values it holds, the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on
+/// Tokio's own timer.
+///
+/// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
+/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
+/// delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
+///
+/// No deadline panics. A duration that overflows the clock is taken as 30 years, and an instant more than 511 years after the creation of
+/// the queue as that far away.
+///
+/// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
+///
+/// - the first value is due,
+/// - a value is inserted into the empty queue, or before all others,
+/// - the first value is reset,
+/// - the last value is removed.
+///
+/// # Cancel safety
+///
+/// [`poll_expired`](DelayQueue::poll_expired) and the stream's `next` are cancel safe: no value is lost if a call is dropped.
+///
+/// # Examples
+///
+/// A cache whose entries have a time to live:
+///
+/// ```
+/// use std::{collections::HashMap, future::poll_fn, task::{Context, Poll, ready}, time::Duration};
+/// use tickwheel::{DelayQueue, delay_queue::Key};
+///
+/// #[derive(Default)]
+/// struct Cache {
+///     entries: HashMap<String, (u64, Key)>,
+///     expirations: DelayQueue<String>,
+/// }
+///
+/// impl Cache {
+///     fn insert(&mut self, name: &str, value: u64, time_to_live: Duration) {
+///         let key = self.expirations.insert(name.into(), time_to_live);
+///         if let Some((_, old)) = self.entries.insert(name.into(), (value, key)) {
+///             self.expirations.remove(&old);
+///         }
+///     }
+///
+///     fn get(&self, name: &str) -> Option<u64> {
+///         self.entries.get(name).map(|(value, _)| *value)
+///     }
+///
+///     // Ready once the cache is empty.
+///     fn poll_purge(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+///         while let Some(expired) = ready!(self.expirations.poll_expired(cx)) {
+///             self.entries.remove(expired.get_ref());
+///         }
+///         Poll::Ready(())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let mut cache = Cache::default();
+/// cache.insert("session", 42, Duration::from_secs(30));
+/// assert_eq!(cache.get("session"), Some(42));
+///
+/// poll_fn(|cx| cache.poll_purge(cx)).await;
+/// assert_eq!(cache.get("session"), None);
+/// # }
+/// ```
+pub struct DelayQueue<T> {
+    entries: Entries<T>,
+    /// The latest tick that the clock is known to have reached. Entries that are due by then are returned without reading the
+    /// clock.
+    reached: Tick,
+    /// `None` until the queue is first used in a runtime, when it takes the current wheel.
+    wheel: Option<Wheel>,
+    /// While a task waits, the timer is set for the first entry, or for an earlier tick.
+    timer: QueueTimer,
+    /// Whether the timer is set for the entries that are in the queue now.
+    planned: bool,
+    /// A tick by which the first entry is due, so an entry that is due before this tick is the first. It is `None` until it is
+    /// first needed, and after an entry that may have been the first has left.
+    first_by: Option<Tick>,
+    waiter: Waiter,
+}
+
+impl<T> DelayQueue<T> {
+    /// Creates an empty queue on the [current wheel](Wheel::current) of the runtime in which the queue is first used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::new();
+    /// assert!(queue.is_empty());
+    /// ```
+    pub fn new() -> DelayQueue<T> {
+        DelayQueue {
+            entries: Entries::new(),
+            reached: ORIGIN,
+            wheel: None,
+            timer: QueueTimer::default(),
+            planned: false,
+            first_by: None,
+            waiter: Waiter::default(),
+        }
+    }
+
+    /// Creates an empty queue on the given wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use std::time::Duration;
+    /// use tickwheel::{DelayQueue, Wheel};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let mut queue = DelayQueue::on(&wheel);
+    /// queue.insert("second", Duration::from_millis(30));
+    /// queue.insert("first", Duration::from_millis(10));
+    ///
+    /// assert_eq!(queue.next().await.unwrap().into_inner(), "first");
+    /// assert_eq!(queue.next().await.unwrap().into_inner(), "second");
+    /// assert!(queue.next().await.is_none());
+    /// # }
+    /// ```
+    pub fn on(wheel: &Wheel) -> DelayQueue<T> {
+        DelayQueue {
+            wheel: Some(wheel.clone()),
+            ..DelayQueue::new()
+        }
+    }
+
+    /// Inserts a value that is due once `timeout` has elapsed.
+    ///
+    /// With a zero duration, the value is due at once. A duration that overflows the clock is taken as 30 years.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the queue holds `u32::MAX` values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.remove(&key).into_inner(), "foo");
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
+        self.insert_at(value, saturating_add(Instant::now(), timeout))
+    }
+
+    /// Inserts a value that is due at `when`.
+    ///
+    /// A value that is already due is returned by the next poll.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the queue holds `u32::MAX` values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::DelayQueue;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// let key = queue.insert_at("foo", deadline);
+    /// assert_eq!(queue.deadline(&key), deadline);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
+        if self.wheel.is_none() {
+            self.wheel = Wheel::try_current().ok();
+        }
+        let tick = self.entries.tick_of(when);
+        let key = self.entries.insert(value, tick);
+        self.deadline_was_set(tick, false);
+        key
+    }
+
+    /// Removes a key's value, due or not, and returns it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(*queue.remove(&key).get_ref(), "foo");
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn remove(&mut self, key: &Key) -> Expired<T> {
+        self.try_remove(key).unwrap_or_else(|| invalid(key))
+    }
+
+    /// Removes a key's value, due or not, and returns it, or returns `None` if the key has no value in this queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.try_remove(&key).unwrap().into_inner(), "foo");
+    /// assert!(queue.try_remove(&key).is_none());
+    /// # }
+    /// ```
+    pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
+        let cell = self.entries.find(key)?;
+        let (tick, removed) = self.entries.remove(cell)?;
+        if self.first_by.is_some_and(|first| tick <= first) {
+            self.first_has_gone();
+        }
+        if self.is_empty() {
+            self.emptied();
+        }
+        Some(removed)
+    }
+
+    #[inline]
+    fn first_has_gone(&mut self) {
+        self.first_by = None;
+        self.planned = false;
+    }
+
+    /// Wakes the waiting task, whose poll sets the timer anew, if the entry that was set to be due at `tick` is the first or was so until
+    /// now.
+    #[inline]
+    fn deadline_was_set(&mut self, tick: Tick, was_first: bool) {
+        if !self.waiter.is_waiting() {
+            // There is no task to wake, and the next poll finds the first entry.
+            self.first_has_gone();
+            return;
+        }
+        let is_first = match self.first_by {
+            Some(first) => tick < first,
+            // `Entries::first_by` takes this entry into account already.
+            None => self.entries.first_by().is_none_or(|first| {
+                self.first_by = Some(first);
+                tick <= first
+            }),
+        };
+        if is_first || was_first {
+            self.planned = false;
+            self.waiter.wake();
+        }
+    }
+
+    /// Removes all values, but keeps the memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// queue.clear();
+    /// assert!(queue.is_empty());
+    /// # }
+    /// ```
+    pub fn clear(&mut self) {
+        if !self.is_empty() {
+            self.emptied();
+            // Clearing comes last, because it drops the values, and the drop of a value may panic.
+            self.entries.clear();
+        }
+    }
+
+    /// Stops waiting for entries, because the last one has left or is about to leave.
+    #[cold]
+    fn emptied(&mut self) {
+        self.timer.unset();
+        self.first_has_gone();
+        self.waiter.wake();
+    }
+}
+
+#[cold]
+#[track_caller]
+fn invalid(key: &Key) -> ! {
+    panic!("invalid key: {key:?} has no value in this queue")
+}
+
+// A value is never pinned.
+impl<T> Unpin for DelayQueue<T> {}
+
+impl<T> Default for DelayQueue<T> {
+    /// Creates an empty queue, as [`DelayQueue::new`] does.
+    fn default() -> DelayQueue<T> {
+        DelayQueue::new()
+    }
+}
+
+impl<T> fmt::Debug for DelayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayQueue")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
+            .field("wheel", &self.wheel)
+            .finish_non_exhaustive()
+    }
+}

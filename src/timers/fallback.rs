@@ -1,0 +1,274 @@
+//! `FallbackTimer`: a timer of the wheel, which goes on as a timer of Tokio's if the wheel refuses it.
+
+use std::{
+    fmt,
+    future::Future,
+    mem,
+    panic::catch_unwind,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use tokio::{
+    runtime::Handle,
+    task::coop,
+    time::{self, Instant},
+};
+
+use crate::{
+    engine::{
+        clock::Moment,
+        shard::{Shard, Timer},
+    },
+    error::SleepError,
+    timers::budget,
+};
+
+/// The timer of a future.
+///
+/// A future that cannot fail [polls](FallbackTimer::poll) it, and so waits for the same instant on Tokio's timer if the wheel is
+/// full or shut down. A future that the wheel may refuse [tries](FallbackTimer::try_poll) it, and never leaves the wheel.
+#[derive(Debug)]
+pub(crate) enum FallbackTimer {
+    Wheel(Timer),
+    /// Never shared. The drop of an `Arc` is one call, so the compiler inlines the drop of a timer on the wheel, which a `Box` would
+    /// make a tenth dearer.
+    Tokio(Arc<TokioTimer>),
+}
+
+// The rare fallback costs no byte of a timer on the wheel.
+const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
+
+pub(crate) struct TokioTimer {
+    shard: Arc<Shard>,
+    deadline: Moment,
+    progress: Progress,
+}
+
+#[derive(Debug)]
+enum Progress {
+    Waiting(Pin<Box<time::Sleep>>),
+    /// Completes at the next poll.
+    Due,
+    Elapsed,
+}
+
+impl FallbackTimer {
+    /// Polls the timer, on the wheel or on Tokio's timer.
+    #[inline]
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.waits(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_awake(cx),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_locked(false, cx),
+        }
+    }
+
+    /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
+    #[inline(never)]
+    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.poll_locked(had_budget, cx),
+        }
+    }
+
+    /// Polls the timer as [`poll_after`](FallbackTimer::poll_after) does, but fails if the wheel refuses it.
+    #[inline(never)]
+    pub(crate) fn try_poll_after(
+        &mut self,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SleepError>> {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+            true => Poll::Pending,
+            false => self.try_poll_locked(had_budget, cx),
+        }
+    }
+
+    /// Returns whether the timer waits, as far as is known without the lock. Such a poll spends no budget.
+    #[inline]
+    fn waits(&self, waker: &Waker) -> bool {
+        matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
+    }
+
+    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either.
+    #[inline(always)]
+    fn takes_over(&mut self, waker: &Waker) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.takes_over(waker),
+            FallbackTimer::Tokio(_) => false,
+        }
+    }
+
+    #[inline(never)]
+    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(self.try_poll_locked(had_budget, cx)) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => self.fall_back(had_budget, cx),
+        }
+    }
+
+    #[inline]
+    fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        budget::poll(had_budget, cx, |waker| match self {
+            FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
+            FallbackTimer::Tokio(timer) => own(timer).poll(waker).map(Ok),
+        })
+    }
+
+    /// Goes on with Tokio's timer, for the instant at which the refused timer would have been due.
+    #[cold]
+    fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let FallbackTimer::Wheel(refused) = self else {
+            return Poll::Ready(());
+        };
+        let tokio_sleep = tokio_sleep(refused.refused_until());
+        let is_available = tokio_sleep.is_some();
+        *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
+            shard: refused.shard().clone(),
+            deadline: refused.due(),
+            progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
+        }));
+        if !is_available {
+            // A loop around such a timer must let other tasks run.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.poll_locked(had_budget, cx)
+    }
+
+    /// Calls `ask` with the timer or, if the wheel has refused it, with one of the same deadline.
+    #[inline]
+    pub(crate) fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
+        match self {
+            FallbackTimer::Wheel(timer) => ask(timer),
+            FallbackTimer::Tokio(timer) => timer.ask(ask),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self) -> &Shard {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.shard(),
+            FallbackTimer::Tokio(timer) => &timer.shard,
+        }
+    }
+
+    pub(crate) fn is_elapsed(&self) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.is_elapsed(),
+            FallbackTimer::Tokio(timer) => match &timer.progress {
+                Progress::Waiting(tokio_sleep) => tokio_sleep.is_elapsed(),
+                Progress::Due => false,
+                Progress::Elapsed => true,
+            },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn reset(&mut self, deadline: Moment) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.reset(deadline),
+            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset),
+        }
+    }
+
+    /// Moves the timer to a deadline that has passed, so that the next poll completes it.
+    pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.reset_immediately(deadline),
+            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset_immediately),
+        }
+    }
+
+    /// Moves Tokio's timer or, if that has elapsed, goes back to the wheel, which may have room again.
+    #[cold]
+    fn reset_fallback(&mut self, deadline: Moment, reset: fn(&mut Timer, Moment)) {
+        let FallbackTimer::Tokio(timer) = self else {
+            return;
+        };
+        let timer = own(timer);
+        timer.deadline = deadline;
+        match &mut timer.progress {
+            Progress::Waiting(tokio_sleep) => {
+                let timer = Timer::at(&timer.shard, deadline);
+                tokio_sleep.as_mut().reset(timer.refused_until());
+            }
+            Progress::Due => {}
+            Progress::Elapsed => {
+                let mut anew = Timer::at(&timer.shard, deadline);
+                reset(&mut anew, deadline);
+                *self = FallbackTimer::Wheel(anew);
+            }
+        }
+    }
+
+    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
+    pub(crate) fn settle(&mut self) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.settle(),
+            FallbackTimer::Tokio(timer) => own(timer).deadline = timer.shard.settled(timer.deadline),
+        }
+    }
+
+    /// Leaves the wheel, and keeps the timer for the next timer of its task if possible.
+    #[inline]
+    pub(crate) fn cancel(&mut self) {
+        if let FallbackTimer::Wheel(timer) = self {
+            timer.cancel();
+        }
+    }
+
+    /// Leaves the wheel, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
+    pub(crate) fn remove(&mut self) {
+        if let FallbackTimer::Wheel(timer) = self {
+            timer.remove();
+        }
+    }
+}
+
+impl fmt::Debug for TokioTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.progress.fmt(f)
+    }
+}
+
+impl TokioTimer {
+    #[cold]
+    #[inline(never)]
+    fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
+        ask(&Timer::at(&self.shard, self.deadline))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        if let Progress::Waiting(tokio_sleep) = &mut self.progress {
+            // The budget is spent by the caller.
+            let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
+            ready!(unconstrained.poll(&mut Context::from_waker(waker)));
+        }
+        self.progress = Progress::Elapsed;
+        Poll::Ready(())
+    }
+}
+
+fn own(timer: &mut Arc<TokioTimer>) -> &mut TokioTimer {
+    Arc::get_mut(timer).expect("a fallback is never shared")
+}
+
+/// Creates a sleep on Tokio's own timer. Returns `None` in another executor and in a runtime without timers.
+pub(crate) fn tokio_sleep(deadline: Instant) -> Option<Pin<Box<time::Sleep>>> {
+    Handle::try_current().ok()?;
+    // Tokio reports a runtime without timers only by a panic.
+    catch_unwind(|| Box::pin(time::sleep_until(deadline))).ok()
+}

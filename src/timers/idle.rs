@@ -1,0 +1,215 @@
+//! `IdleTimer`: completes once it has not been touched for a given duration.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use crate::{
+    engine::{
+        clock::{Moment, Nanos},
+        shard::Shard,
+        sync::{AtomicU64, Ordering},
+    },
+    timers::sleep::Sleep,
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Waits until the timer has not been touched for `duration`, as Netty's `IdleStateHandler` does.
+    ///
+    /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
+    /// than one tick late plus the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is re-armed
+    /// only when its old deadline comes, however many touches there were. Like [`sleep`](Wheel::sleep), it waits on Tokio's timer
+    /// if the wheel refuses it.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timer cancels it at once, after which its handles have no effect.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let idle = Wheel::new().idle_timer(Duration::from_millis(30));
+    /// let traffic = idle.handle();
+    /// tokio::spawn(async move { traffic.touch() });
+    /// idle.await; // 30 ms after the touch
+    /// # }
+    /// ```
+    pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
+        let shard = self.shard();
+        let start = shard.now();
+        let sleep = Sleep::after(shard, start, duration);
+        let activity = Activity {
+            shard: shard.clone(),
+            touched: AtomicU64::new(start.word()),
+        };
+        IdleTimer {
+            sleep,
+            duration,
+            activity: Arc::new(activity),
+        }
+    }
+}
+
+/// The future returned by [`Wheel::idle_timer`].
+///
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until it is touched. It
+/// then waits until `duration` has passed since the last touch.
+///
+/// # Examples
+///
+/// ```
+/// # use tokio::time::{Duration, Instant};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut idle = tickwheel::Wheel::new().idle_timer(Duration::from_millis(20));
+/// let traffic = idle.handle();
+/// (&mut idle).await;
+/// (&mut idle).await; // at once
+///
+/// let touched = Instant::now();
+/// traffic.touch();
+/// (&mut idle).await;
+/// assert!(touched.elapsed() >= Duration::from_millis(20));
+/// # }
+/// ```
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct IdleTimer {
+    sleep: Sleep,
+    duration: Duration,
+    activity: Arc<Activity>,
+}
+
+/// A handle that touches an [`IdleTimer`] from any task.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+/// let handle = idle.handle();
+/// handle.clone().touch();
+/// ```
+#[derive(Clone)]
+pub struct IdleHandle {
+    activity: Arc<Activity>,
+}
+
+struct Activity {
+    shard: Arc<Shard>,
+    /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
+    touched: AtomicU64,
+}
+
+impl IdleTimer {
+    /// Returns a handle that touches this timer.
+    ///
+    /// There can be any number of handles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+    /// idle.handle().touch();
+    /// ```
+    pub fn handle(&self) -> IdleHandle {
+        IdleHandle {
+            activity: self.activity.clone(),
+        }
+    }
+
+    /// Moves the deadline to `duration` after the last touch.
+    fn push_back(&mut self) {
+        self.sleep.settle();
+        let activity = &*self.activity;
+        let touched = activity.shard.settled(activity.last_touch());
+        let deadline = touched.after(Nanos::passed(self.duration));
+        if deadline > self.sleep.due() {
+            self.sleep.reset_to(deadline);
+        }
+    }
+}
+
+impl Activity {
+    fn last_touch(&self) -> Moment {
+        Moment::from_word(self.touched.load(Ordering::Relaxed))
+    }
+}
+
+impl IdleHandle {
+    /// Restarts the timer's duration from now.
+    ///
+    /// A touch costs one clock reading and one atomic maximum. It takes no lock while the wheel uses the real clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+    /// let handle = idle.handle();
+    /// tokio::spawn(async move { handle.touch() }).await.unwrap();
+    /// # }
+    /// ```
+    pub fn touch(&self) {
+        let now = self.activity.shard.glance();
+        // Two threads may get here in either order, and the later touch counts. A touch from a time without a driver cannot be
+        // compared with `now`: either it was made before there was a driver, or the driver has ended since.
+        let later = |touched| {
+            let known = Moment::from_word(touched) >= now;
+            (!known).then_some(now.word())
+        };
+        let _ = self
+            .activity
+            .touched
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+}
+
+impl Future for IdleTimer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.push_back();
+        Pin::new(&mut self.sleep).poll(cx)
+    }
+}
+
+impl fmt::Debug for IdleTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleTimer")
+            .field("duration", &self.duration)
+            .field(
+                "last_touch",
+                &self.activity.shard.instant_of(self.activity.last_touch()),
+            )
+            .finish()
+    }
+}
+
+impl fmt::Debug for IdleHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleHandle")
+            .field(
+                "last_touch",
+                &self.activity.shard.instant_of(self.activity.last_touch()),
+            )
+            .finish()
+    }
+}

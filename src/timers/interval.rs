@@ -1,0 +1,376 @@
+//! `Interval`: ticks at a fixed period.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures_core::Stream;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::{
+    engine::clock::{Moment, Nanos},
+    error::SleepError,
+    timers::sleep::Sleep,
+    wheel::Wheel,
+};
+
+/// A tick that is late by no more than this never counts as missed, as in Tokio.
+const PUNCTUAL: Duration = Duration::from_millis(5);
+
+impl Wheel {
+    /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
+    ///
+    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus the runtime's own
+    /// delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
+    /// once.
+    ///
+    /// An interval cannot fail. A tick that the wheel refuses, because it is full or has been shut down, comes at the same instant
+    /// on Tokio's timer, and the next one asks the wheel again.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the interval cancels its timer at once.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `period` is zero. The first tick that has to wait panics outside a runtime, as [`sleep`](Wheel::sleep) does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = Wheel::new().interval(Duration::from_millis(10));
+    /// interval.tick().await; // at once
+    /// interval.tick().await; // 10 ms later
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn interval(&self, period: Duration) -> Interval {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        let shard = self.shard();
+        let first = Sleep::after(shard, shard.now(), Duration::ZERO);
+        Interval::new(first, period, self.tick_duration())
+    }
+
+    /// Creates an interval that first ticks at `start` and then every `period`, as `tokio::time::interval_at` does.
+    ///
+    /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first tick completes by the
+    /// next tick of the wheel.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the interval cancels its timer at once.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`interval`](Wheel::interval).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let start = Instant::now() + Duration::from_millis(20);
+    /// let mut interval = Wheel::new().interval_at(start, Duration::from_millis(10));
+    /// assert_eq!(interval.tick().await, start);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn interval_at(&self, start: Instant, period: Duration) -> Interval {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        Interval::new(self.sleep_until(start), period, self.tick_duration())
+    }
+}
+
+/// The interval returned by [`Wheel::interval`] and [`Wheel::interval_at`], which ticks at a steady rate.
+///
+/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due. The
+/// [`MissedTickBehavior`] decides when the following ticks come. Here the period is 100 ms, and the second tick is taken only at
+/// 350 ms:
+///
+/// ```text
+/// Burst    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
+/// (default)  actual  |  0  |            350 350 350 400 500      what was missed comes at once, then the old rate
+///
+/// Delay    expected  |  0  | 100 | 200 | 300 | 400 | 500 |
+///            actual  |  0  |            350      450      550    one period after the late one, and so on
+///
+/// Skip     expected  |  0  | 100 | 200 | 300 | 400 | 500 |
+///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
+/// ```
+///
+/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel is shut down.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use futures::StreamExt;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let ticks = Wheel::new().interval(Duration::from_millis(10)).take(3);
+/// assert_eq!(ticks.count().await, 3);
+/// # }
+/// ```
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed_tick_behavior: MissedTickBehavior,
+    /// A tick later than this counts as missed.
+    missed_after: Duration,
+}
+
+impl Interval {
+    fn new(sleep: Sleep, period: Duration, tick: Duration) -> Interval {
+        let missed_tick_behavior = MissedTickBehavior::default();
+        Interval {
+            sleep,
+            period,
+            missed_tick_behavior,
+            missed_after: tick.max(PUNCTUAL),
+        }
+    }
+
+    /// Waits for the next tick and returns its instant.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe. If it is dropped before it completes, no tick is lost.
+    ///
+    /// # Panics
+    ///
+    /// A call that has to wait panics outside a Tokio runtime, as the first poll of [`Wheel::sleep`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
+    /// let first = interval.tick().await;
+    /// let second = interval.tick().await;
+    /// assert_eq!(second - first, interval.period());
+    /// # }
+    /// ```
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// Polls for the next tick.
+    ///
+    /// While the tick is pending, the task that polled last is woken for it.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`tick`](Interval::tick).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
+    /// std::future::poll_fn(|cx| interval.poll_tick(cx)).await;
+    /// # }
+    /// ```
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(Pin::new(&mut self.sleep).poll(cx));
+        Poll::Ready(self.take_tick())
+    }
+
+    /// Polls for the next tick, and fails if the wheel refuses it.
+    pub(crate) fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
+        ready!(self.sleep.try_poll_after(false, cx))?;
+        Poll::Ready(Ok(self.take_tick()))
+    }
+
+    /// Takes the tick that is due, and moves on to the next.
+    fn take_tick(&mut self) -> Instant {
+        let instant = self.sleep.deadline();
+        let mut now = self.sleep.shard().now();
+        if now.partial_cmp(&self.sleep.due()).is_none() {
+            // A driver has started or ended since, so only moments of wheel time can be compared.
+            self.sleep.settle();
+            now = self.sleep.shard().settled(now);
+        }
+        let tick = self.sleep.due();
+        let late = now.since(tick);
+        let beyond_slack = late.saturating_sub(self.sleep.shard().slack_of(Nanos::passed(self.period)));
+        let next = match beyond_slack.to_duration() > self.missed_after {
+            true => self.after_missed(tick, now, late),
+            false => tick.after(Nanos::passed(self.period)),
+        };
+        // A tick that is already due must not wait for the driver.
+        if next <= now {
+            self.sleep.reset_immediately(next);
+        } else {
+            self.sleep.reset_to(next);
+        }
+        instant
+    }
+
+    /// Resets the interval to tick one period from now.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_millis(10));
+    /// interval.reset();
+    /// interval.tick().await; // 10 ms later
+    /// # }
+    /// ```
+    pub fn reset(&mut self) {
+        self.reset_after(self.period);
+    }
+
+    /// Resets the interval to tick at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(std::time::Duration::from_secs(60));
+    /// interval.tick().await;
+    /// interval.reset_immediately();
+    /// interval.tick().await; // at once
+    /// # }
+    /// ```
+    pub fn reset_immediately(&mut self) {
+        self.reset_after(Duration::ZERO);
+    }
+
+    /// Resets the interval to tick `after` from now, and then every period.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
+    /// interval.reset_after(Duration::from_millis(10));
+    /// interval.tick().await; // 10 ms later
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, after: Duration) {
+        self.sleep.reset_after(after);
+    }
+
+    /// Resets the interval to tick at `deadline`, and then every period.
+    ///
+    /// A task that awaits a tick is woken at the new instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tokio::time::{Duration, Instant};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
+    /// let deadline = Instant::now() + Duration::from_millis(10);
+    /// interval.reset_at(deadline);
+    /// assert_eq!(interval.tick().await, deadline);
+    /// # }
+    /// ```
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.sleep.reset(deadline);
+    }
+
+    /// Returns the period of the interval.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let interval = tickwheel::Wheel::new().interval(Duration::from_secs(1));
+    /// assert_eq!(interval.period(), Duration::from_secs(1));
+    /// ```
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Returns the behaviour for the ticks after a missed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tokio::time::MissedTickBehavior;
+    ///
+    /// let interval = tickwheel::Wheel::new().interval(Duration::from_secs(1));
+    /// assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
+    /// ```
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed_tick_behavior
+    }
+
+    /// Sets the behaviour for the ticks after a missed one.
+    ///
+    /// [`Interval`] shows the effect of each behaviour.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tokio::time::MissedTickBehavior;
+    ///
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(1));
+    /// interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    /// ```
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed_tick_behavior = behavior;
+    }
+
+    /// Returns when the tick after `missed` is due, given that `missed` is taken only at `now`.
+    fn after_missed(&self, missed: Moment, now: Moment, late: Nanos) -> Moment {
+        let period = Nanos::passed(self.period);
+        match self.missed_tick_behavior {
+            MissedTickBehavior::Burst => missed.after(period),
+            MissedTickBehavior::Delay => now.after(period),
+            MissedTickBehavior::Skip => now.after(Nanos(period.0 - late.0 % period.0)),
+        }
+    }
+}
+
+impl Stream for Interval {
+    type Item = Instant;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        let interval = self.get_mut();
+        let tick = interval.poll_tick(cx);
+        match interval.sleep.shard().is_shutdown() {
+            true => Poll::Ready(None),
+            false => tick.map(Some),
+        }
+    }
+}
+
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interval")
+            .field("next", &self.sleep.deadline())
+            .field("period", &self.period)
+            .field("missed_tick_behavior", &self.missed_tick_behavior)
+            .finish()
+    }
+}

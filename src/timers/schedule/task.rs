@@ -1,0 +1,287 @@
+//! `Task`: a scheduled task and its states, from its entry in the wheel to its result.
+//!
+//! ```text
+//! Waiting --- it is due --> Starting --- spawned --> Started --- awaited --> Reported
+//!    |                          |
+//!    | cancelled, refused,      | aborted
+//!    | or handed back           |
+//!    +--------> Never <---------+
+//! ```
+//!
+//! Only one caller can take the task out of `Waiting` and thereby own its future, so a task that is cancelled while it becomes due either
+//! runs or is cancelled, but never both.
+
+use std::{
+    future::Future,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker, ready},
+};
+
+use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
+
+use crate::{
+    engine::{
+        clock::Moment,
+        shard::{Timer, Wakers},
+        sync::{Mutex, MutexGuard, lock},
+    },
+    error::ScheduleError,
+    timers::budget,
+    wheel::{
+        Wheel,
+        roster::{Roster, ScheduledTask, Unstarted},
+    },
+};
+
+/// A scheduled task in its one allocation, which is also the waker that the wheel wakes when the task is due.
+pub(super) struct Task<F: Future> {
+    runtime: Handle,
+    roster: Arc<Roster>,
+    state: Mutex<State<F>>,
+    /// The waker of the task that awaits the handle. This lock may be taken while `state` is locked, but not the other way round.
+    join_waker: Mutex<Option<Waker>>,
+}
+
+struct State<F: Future> {
+    deadline: Instant,
+    progress: Progress<F>,
+}
+
+enum Progress<F: Future> {
+    /// In the wheel, and on the roster at `place`.
+    Waiting {
+        future: F,
+        timer: Timer,
+        place: Option<usize>,
+    },
+    /// Due, and about to be spawned.
+    Starting,
+    Started(JoinHandle<F::Output>),
+    /// The handle has returned the result.
+    Reported,
+    /// The task will not start.
+    Never(ScheduleError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Started,
+    Finished,
+    Never,
+}
+
+/// The operations of a handle on its task, independent of the type of the task's future.
+pub(super) trait Outcome<T>: Send + Sync {
+    fn deadline(&self) -> Instant;
+    fn stage(&self) -> Stage;
+    fn cancel(&self) -> bool;
+    fn reset(&self, deadline: Instant) -> bool;
+    fn abort(&self);
+    fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<T, ScheduleError>>;
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Task<F> {
+    /// Puts a new task on the roster, then into the wheel.
+    #[track_caller]
+    pub(super) fn register(wheel: &Wheel, deadline: Moment, future: F) -> Arc<Task<F>> {
+        let shard = wheel.shard();
+        let task = Arc::new(Task {
+            runtime: wheel.parts.driver.runtime(),
+            roster: wheel.roster().clone(),
+            state: Mutex::new(State {
+                deadline: shard.instant_of(deadline),
+                progress: Progress::Waiting {
+                    future,
+                    timer: Timer::at(shard, deadline),
+                    place: None,
+                },
+            }),
+            join_waker: Mutex::new(None),
+        });
+        let place = task.roster.add(task.clone());
+        let added = place.is_some();
+        // A shutdown may have handed the task back since it was added to the roster.
+        if let Progress::Waiting { place: kept, .. } = &mut lock(&task.state).progress {
+            *kept = place;
+        }
+        if added {
+            task.clone().wake();
+        } else {
+            drop(task.give_up(ScheduleError::Shutdown));
+        }
+        task
+    }
+
+    /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had already ended.
+    fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<F> {
+        // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. Cancelling drops the
+        // timer's waker, which is a reference to this task, but not the last one.
+        match &mut state.progress {
+            Progress::Waiting { timer, .. } => timer.cancel(),
+            _ => return None,
+        }
+        let Progress::Waiting { future, place, .. } = mem::replace(&mut state.progress, next) else {
+            return None;
+        };
+        drop(state);
+        if let Some(place) = place {
+            self.roster.remove(place);
+        }
+        Some(future)
+    }
+
+    /// Ends the wait of a task that will not start, and wakes the task that awaits the handle.
+    fn give_up(&self, error: ScheduleError) -> Option<F> {
+        let future = self.end_wait(lock(&self.state), Progress::Never(error))?;
+        self.wake_joiner();
+        Some(future)
+    }
+
+    fn start(&self, future: F) {
+        let started = self.runtime.spawn(future);
+        let mut state = lock(&self.state);
+        if let Progress::Starting = state.progress {
+            state.progress = Progress::Started(started);
+            drop(state);
+            self.wake_joiner();
+        } else {
+            // `abort` was called before there was a Tokio task to abort.
+            drop(state);
+            started.abort();
+        }
+    }
+
+    fn wake_joiner(&self) {
+        let join_waker = lock(&self.join_waker).take();
+        join_waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let mut state = lock(&self.state);
+        let Progress::Waiting { timer, .. } = &mut state.progress else {
+            return;
+        };
+        let poll = || {
+            // If the driver's runtime has ended, the task's own runtime can drive the wheel.
+            let _entered = self.runtime.enter();
+            timer.poll(&waker)
+        };
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(Err(refusal))) => {
+                drop(state);
+                drop(self.give_up(refusal.into()));
+            }
+            // The state stays locked, because a task that is due must no longer be reset.
+            Ok(Poll::Ready(Ok(()))) => {
+                if let Some(future) = self.end_wait(state, Progress::Starting) {
+                    self.start(future);
+                }
+            }
+            // A runtime without timers cannot drive a wheel, and Tokio panics there. The task must not be lost.
+            Err(panic) => {
+                drop(state);
+                drop(self.give_up(ScheduleError::Shutdown));
+                resume_unwind(panic)
+            }
+        }
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
+    fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
+        let state = lock(&self.state);
+        let deadline = state.deadline;
+        let future = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
+        wakers.due.extend(lock(&self.join_waker).take());
+        Some(ScheduledTask::new(deadline, future))
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
+    fn deadline(&self) -> Instant {
+        lock(&self.state).deadline
+    }
+
+    fn stage(&self) -> Stage {
+        match &lock(&self.state).progress {
+            Progress::Waiting { .. } => Stage::Waiting,
+            Progress::Starting => Stage::Started,
+            Progress::Started(task) if !task.is_finished() => Stage::Started,
+            Progress::Started(_) | Progress::Reported => Stage::Finished,
+            Progress::Never(_) => Stage::Never,
+        }
+    }
+
+    fn cancel(&self) -> bool {
+        self.give_up(ScheduleError::Cancelled).is_some()
+    }
+
+    fn reset(&self, deadline: Instant) -> bool {
+        let mut state = lock(&self.state);
+        let State {
+            deadline: due,
+            progress,
+        } = &mut *state;
+        let Progress::Waiting { timer, .. } = progress else {
+            return false;
+        };
+        *due = deadline;
+        let waker = timer.reset_without_waking(timer.shard().moment_of(deadline));
+        drop(state);
+        // This waker is the task's own, and waking it locks the state.
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    fn abort(&self) {
+        if self.cancel() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let started = match &state.progress {
+            Progress::Starting => {
+                state.progress = Progress::Never(ScheduleError::Cancelled);
+                return;
+            }
+            Progress::Started(task) => task.abort_handle(),
+            Progress::Waiting { .. } | Progress::Reported | Progress::Never(_) => return,
+        };
+        // If the runtime has ended, aborting drops the task, whose destructor may use the handle. So no lock is held.
+        drop(state);
+        started.abort();
+    }
+
+    fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Result<F::Output, ScheduleError>> {
+        let join_waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        match &mut state.progress {
+            Progress::Never(error) => {
+                let error = error.clone();
+                drop(state);
+                budget::poll(false, cx, |_| Poll::Ready(Err(error)))
+            }
+            Progress::Started(task) => {
+                // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is
+                // borrowed for the poll, and a task that has started is on no roster and in no wheel.
+                let result = ready!(Pin::new(task).poll(cx));
+                state.progress = Progress::Reported;
+                Poll::Ready(result.map_err(ScheduleError::from))
+            }
+            Progress::Reported => panic!("`Scheduled` polled after completion"),
+            Progress::Waiting { .. } | Progress::Starting => {
+                let outdated = lock(&self.join_waker).replace(join_waker);
+                drop(state);
+                drop(outdated);
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `Timeout` and `TryTimeout`: limit the time that a future may take.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::{task::coop, time::Instant};
+
+use crate::{
+    error::{Elapsed, TimeoutError},
+    timers::{console::Resource, sleep::Sleep},
+    wheel::Wheel,
+};
+
+impl Wheel {
+    /// Requires `future` to complete before `duration` has elapsed, as `tokio::time::timeout` does.
+    ///
+    /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
+    /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
+    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms (or a tick if that is longer) to
+    /// durations of 100 times as much. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+    ///
+    /// The wheel cannot refuse a timeout. If it is full or has been shut down, the timeout waits for the same instant on Tokio's
+    /// own timer, as a [`sleep`](Wheel::sleep) does. Use [`try_timeout`](Wheel::try_timeout) to hear of a refusal.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in
+    /// the wheel for the next timer of its task, until its deadline at the latest. While it stays, it keeps a clone of the task's
+    /// waker, and no metric counts it.
+    ///
+    /// # Panics
+    ///
+    /// The first pending poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
+    /// [`handle`](crate::Builder::handle). Creating the timeout needs no runtime.
+    ///
+    /// # Errors
+    ///
+    /// The timeout resolves to [`Elapsed`](crate::time::error::Elapsed) when the time runs out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
+    ///
+    /// if let Err(elapsed) = wheel.timeout(Duration::from_millis(10), receiver).await {
+    ///     println!("no message: {elapsed}");
+    /// }
+    /// # drop(sender);
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+        Timeout::new(self.limit(duration, "Wheel::timeout"), future)
+    }
+
+    /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
+    ///
+    /// The future is polled first, and succeeds if it is ready, even past the deadline. The timeout is never early, and less than
+    /// one tick late plus the runtime's own delay.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`timeout`](Wheel::timeout).
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`timeout`](Wheel::timeout).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// assert!(wheel.timeout_at(deadline, std::future::pending::<()>()).await.is_err());
+    /// assert!(Instant::now() >= deadline);
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+        Timeout::new(self.limit_at(deadline, "Wheel::timeout_at"), future)
+    }
+
+    /// Requires `future` to complete before `duration` has elapsed, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`timeout`](Wheel::timeout) for code that sheds load at [`max_pending`](crate::Builder::max_pending) or ends with
+    /// the wheel. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Wheel::timeout).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`timeout`](Wheel::timeout).
+    ///
+    /// # Errors
+    ///
+    /// The timeout resolves to [`TimeoutError::Elapsed`] when the time runs out. It resolves to another [`TimeoutError`] when the
+    /// future is pending and the wheel is full or has been shut down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{TimeoutError, Wheel};
+    /// use std::{future::pending, time::Duration};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.shutdown();
+    /// let refused = wheel.try_timeout(Duration::from_secs(60), pending::<()>()).await;
+    /// assert_eq!(refused, Err(TimeoutError::Shutdown));
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
+        TryTimeout::new(self.limit(duration, "Wheel::try_timeout"), future)
+    }
+
+    /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`timeout_at`](Wheel::timeout_at) as [`try_timeout`](Wheel::try_timeout) is [`timeout`](Wheel::timeout).
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timeout drops the future and cancels the timer, as for [`timeout`](Wheel::timeout).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`timeout`](Wheel::timeout).
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`try_timeout`](Wheel::try_timeout).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::future::pending;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// let error = Wheel::new().try_timeout_at(deadline, pending::<()>()).await.unwrap_err();
+    /// assert!(error.is_elapsed());
+    /// # }
+    /// ```
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
+        TryTimeout::new(self.limit_at(deadline, "Wheel::try_timeout_at"), future)
+    }
+
+    /// Creates the timer of a timeout, for the function `source`. The future is wrapped by that function, because a large future
+    /// is dear to move.
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub(crate) fn limit(&self, duration: Duration, source: &'static str) -> Sleep {
+        Sleep::counting(self.shard(), duration, Resource::new("Timeout", source))
+    }
+
+    /// Creates the timer of a timeout that has a deadline, for the function `source`.
+    #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
+    pub(crate) fn limit_at(&self, deadline: Instant, source: &'static str) -> Sleep {
+        Sleep::until(self.shard(), deadline, Resource::new("Timeout", source))
+    }
+}
+
+pin_project! {
+    /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Timeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+pin_project! {
+    /// The future returned by [`Wheel::try_timeout`] and [`Wheel::try_timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{TryTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct TryTimeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+/// Gives a timeout the methods that Tokio's has, and a constructor.
+macro_rules! wraps_a_future {
+    ($timeout:ident, $timer:ident: $Timer:ty, $made:literal) => {
+        impl<F> $timeout<F> {
+            #[inline]
+            pub(crate) fn new($timer: $Timer, future: impl IntoFuture<IntoFuture = F>) -> $timeout<F>
+            where
+                F: Future,
+            {
+                let future = future.into_future();
+                $timeout { future, $timer }
+            }
+
+            /// Returns a reference to the wrapped future.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::ready, time::Duration};
+            #[doc = concat!("let timeout = ", $made, "(Duration::from_secs(1), ready(7));")]
+            /// assert_eq!(format!("{:?}", timeout.get_ref()), "Ready(Some(7))");
+            /// ```
+            pub fn get_ref(&self) -> &F {
+                &self.future
+            }
+
+            /// Returns a mutable reference to the wrapped future.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::ready, time::Duration};
+            #[doc = concat!("let mut timeout = ", $made, "(Duration::from_secs(1), ready(7));")]
+            /// *timeout.get_mut() = ready(8);
+            /// ```
+            pub fn get_mut(&mut self) -> &mut F {
+                &mut self.future
+            }
+
+            /// Consumes the timeout, cancels its timer, and returns the wrapped future.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::{future::ready, time::Duration};
+            #[doc = concat!("let timeout = ", $made, "(Duration::from_secs(1), ready(7));")]
+            /// assert_eq!(timeout.into_inner().into_inner(), 7);
+            /// ```
+            pub fn into_inner(self) -> F {
+                self.future
+            }
+        }
+    };
+}
+pub(crate) use wraps_a_future;
+
+wraps_a_future!(Timeout, sleep: Sleep, "tickwheel::Wheel::new().timeout");
+wraps_a_future!(TryTimeout, sleep: Sleep, "tickwheel::Wheel::new().try_timeout");
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.sleep.cancel();
+            return Poll::Ready(Ok(output));
+        }
+        this.sleep
+            .poll_after(had_budget, cx)
+            .map(|()| Err(Elapsed::new()))
+    }
+}
+
+impl<F: Future> Future for TryTimeout<F> {
+    type Output = Result<F::Output, TimeoutError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            this.sleep.cancel();
+            return Poll::Ready(Ok(output));
+        }
+        this.sleep
+            .try_poll_after(had_budget, cx)
+            .map(|waited| Err(TimeoutError::after(waited)))
+    }
+}

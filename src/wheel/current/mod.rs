@@ -1,0 +1,331 @@
+//! The current runtime's wheel: how it is found, and how it is dropped together with its runtime.
+//!
+//! 1. A registry maps runtime ids to wheels. Because an id may be reused after its runtime has ended, it is trusted only while that runtime
+//!    lives.
+//! 2. A keeper task, which never completes, marks the lifetime of a runtime. A runtime that ends drops its tasks, and the drop of the keeper
+//!    removes the entry from the registry before another runtime can get the id. An entry is added only after its keeper has been spawned,
+//!    so there is no entry without a keeper.
+//! 3. Each thread caches the last wheel that it found, and uses it while it is in the same runtime and the keeper lives. That check only
+//!    reads values that no worker writes often. The one shared value that workers write is Tokio's reference count of the runtime's handle,
+//!    since only a clone of the handle tells which runtime has been entered.
+
+mod error;
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, hash_map},
+    future::pending,
+    mem,
+    sync::{
+        Arc, LazyLock, Mutex, OnceLock,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::runtime::{Handle, Id};
+
+use crate::{
+    engine::sync::lock,
+    wheel::{Wheel, builder::Builder},
+};
+
+pub use error::{NoRuntime, SetDefaultError};
+
+/// The settings of current wheels.
+static SETTINGS: OnceLock<Builder> = OnceLock::new();
+
+static REGISTRY: LazyLock<Mutex<HashMap<Id, Arc<Current>>>> = LazyLock::new(Mutex::default);
+
+/// The wheel of every runtime that had ended before it had one. It keeps none of them.
+static ENDED: OnceLock<Arc<Current>> = OnceLock::new();
+
+thread_local! {
+    /// The wheel that this thread found last, and the id of its runtime.
+    static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
+}
+
+/// The entry of a runtime and its wheel.
+struct Current {
+    /// [`GONE`], [`ALIVE`] or [`TIMED`], in ascending order: each stage allows more than the one before.
+    stage: AtomicU8,
+    /// Built by the first caller that needs the wheel.
+    wheel: OnceLock<Wheel>,
+}
+
+/// The runtime has ended, or is about to end.
+const GONE: u8 = 0;
+/// The runtime is alive. Whether it has timers is unknown.
+const ALIVE: u8 = 1;
+/// The runtime is alive and is known to have timers. Without timers, no future of [`time`](crate::time) can be created.
+const TIMED: u8 = 2;
+
+impl Wheel {
+    /// Returns the wheel of the current runtime, which is created on first use.
+    ///
+    /// Each runtime has one wheel, which it drives, and whose timers use the clock of that runtime. Concurrent tests with paused
+    /// clocks therefore do not disturb each other. The settings are those of [`Builder::set_default`], and by default the wheel
+    /// has as many shards as the runtime has workers. This is the wheel of [`tickwheel::time`](crate::time).
+    ///
+    /// The wheel is dropped with its runtime. A handle that is kept longer still works: a runtime that polls its timers then
+    /// drives them.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime, with Tokio's message.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// tickwheel::time::sleep(std::time::Duration::from_millis(20)).await;
+    /// assert_eq!(Wheel::current().metrics().expired, 1);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn current() -> Wheel {
+        let runtime = Handle::current();
+        with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
+    }
+
+    /// Returns the wheel of the current runtime, as [`current`](Wheel::current) does, or an error outside a runtime.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NoRuntime`] outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(tickwheel::Wheel::try_current().is_err());
+    /// ```
+    pub fn try_current() -> Result<Wheel, NoRuntime> {
+        let runtime = Handle::try_current().map_err(NoRuntime)?;
+        Ok(with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
+    }
+
+    /// Returns the current wheels of all runtimes of the process, in no particular order, for an exporter of metrics.
+    ///
+    /// Runtimes that have not used their wheel yet have none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// tickwheel::time::sleep(std::time::Duration::from_millis(20)).await;
+    /// let expired: u64 = Wheel::current_all().iter().map(|wheel| wheel.metrics().expired).sum();
+    /// assert_eq!(expired, 1);
+    /// # }
+    /// ```
+    pub fn current_all() -> Vec<Wheel> {
+        let registry = lock(&REGISTRY);
+        let wheels = registry.values().filter_map(|current| current.wheel.get());
+        wheels.cloned().collect()
+    }
+}
+
+/// Calls `act` with the wheel of the current runtime, which is known to have timers by then.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+#[track_caller]
+#[inline]
+pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
+    // The handle is dropped at once: all workers share its reference count, and contend for it less the sooner it is dropped.
+    let runtime = Handle::current().id();
+    let mut act = Some(act);
+    let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
+    match (made, act) {
+        (Some(made), _) => made,
+        (None, Some(act)) => act(&timed(&Handle::current())),
+        (None, None) => unreachable!("`act` is taken only to be called"),
+    }
+}
+
+/// Calls `act` with the wheel that this thread found last, if it belongs to `runtime` and that runtime has reached `stage`.
+#[inline]
+fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
+    LAST.try_with(|last| match &*last.try_borrow().ok()? {
+        Some((id, current)) if *id == runtime && current.stage.load(Ordering::Acquire) >= stage => {
+            current.wheel.get().map(act)
+        }
+        _ => None,
+    })
+    .ok()
+    .flatten()
+}
+
+/// Finds the wheel of a runtime, after checking that the runtime has timers.
+#[track_caller]
+#[cold]
+fn timed(runtime: &Handle) -> Wheel {
+    // Tokio panics here, with its own message, if the runtime has no timers.
+    drop(tokio::time::sleep(Duration::ZERO));
+    let current = find(runtime);
+    // A runtime that has ended meanwhile stays `GONE`.
+    let _ = current
+        .stage
+        .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
+    current.wheel().clone()
+}
+
+/// Finds or creates the wheel of a runtime, and caches it for this thread.
+#[cold]
+fn find(runtime: &Handle) -> Arc<Current> {
+    let id = runtime.id();
+    let registered = lock(&REGISTRY).get(&id).cloned();
+    let Some(current) = registered.or_else(|| register(id, runtime)) else {
+        return ended(runtime);
+    };
+    current.wheel.get_or_init(|| build(runtime));
+    let is_gone = {
+        let _registry = lock(&REGISTRY);
+        current.stage.load(Ordering::Relaxed) == GONE
+    };
+    if is_gone {
+        // The keeper may have been dropped before the wheel existed, and so could not tell the wheel.
+        current.runtime_has_gone();
+        return current;
+    }
+    // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
+    let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
+    drop(former);
+    current
+}
+
+/// Returns the entry of a runtime that has ended.
+fn ended(runtime: &Handle) -> Arc<Current> {
+    let ended = ENDED.get_or_init(|| {
+        let wheel = build(runtime);
+        wheel.runtime_has_gone();
+        Arc::new(Current {
+            stage: AtomicU8::new(GONE),
+            wheel: OnceLock::from(wheel),
+        })
+    });
+    ended.clone()
+}
+
+/// Registers an entry for a runtime, whose wheel is built later. If another thread was first, this returns that thread's entry,
+/// and if the runtime has ended, `None`.
+fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
+    let current = Arc::new(Current {
+        stage: AtomicU8::new(ALIVE),
+        wheel: OnceLock::new(),
+    });
+    let keeper = Keeper {
+        id,
+        current: current.clone(),
+    };
+    // No lock is held here, because a runtime that has been shut down drops the keeper at once, which takes the lock.
+    let task = runtime.spawn(keeper.keep());
+    let first = {
+        let mut registry = lock(&REGISTRY);
+        if current.stage.load(Ordering::Relaxed) == GONE {
+            return None;
+        }
+        registry.entry(id).or_insert_with(|| current.clone()).clone()
+    };
+    if !Arc::ptr_eq(&first, &current) {
+        task.abort();
+    }
+    Some(first)
+}
+
+fn build(runtime: &Handle) -> Wheel {
+    SETTINGS.get().cloned().unwrap_or_default().build_current(runtime)
+}
+
+impl Current {
+    fn wheel(&self) -> &Wheel {
+        self.wheel.get().expect("it has been made by whoever found it")
+    }
+
+    /// Tells the wheel that its runtime has ended. From now on a runtime that polls one of the remaining timers drives the wheel,
+    /// until none is left.
+    fn runtime_has_gone(&self) {
+        if let Some(wheel) = self.wheel.get() {
+            wheel.runtime_has_gone();
+        }
+    }
+}
+
+/// A task whose drop shows that its runtime ends.
+struct Keeper {
+    id: Id,
+    current: Arc<Current>,
+}
+
+impl Keeper {
+    async fn keep(self) {
+        let _keeper = self;
+        pending().await
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let removed = {
+            let mut registry = lock(&REGISTRY);
+            self.current.stage.store(GONE, Ordering::Release);
+            let removed = match registry.entry(self.id) {
+                hash_map::Entry::Occupied(place) if Arc::ptr_eq(place.get(), &self.current) => {
+                    Some(place.remove())
+                }
+                _ => None,
+            };
+            // The memory for many runtimes is not kept once all of them have ended.
+            let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
+            (removed, emptied)
+        };
+        drop(removed);
+        self.current.runtime_has_gone();
+        // Usually, the thread that ends a runtime is the one that was in it.
+        let kept = LAST.try_with(|last| {
+            let mut last = last.try_borrow_mut().ok()?;
+            last.take_if(|(_, kept)| Arc::ptr_eq(kept, &self.current))
+        });
+        drop(kept);
+    }
+}
+
+impl Builder {
+    /// Makes these the settings of every current wheel that is created from now on in this process.
+    ///
+    /// Call this once, at the start of the program. Wheels that runtimes already have keep the settings that they were created
+    /// with.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`SetDefaultError`] if default settings have already been set, if a setting is outside its limits, or if a
+    /// [`handle`](Builder::handle) was given, because a current wheel is driven by its own runtime. After a refused call, another
+    /// call may succeed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Wheel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tickwheel::SetDefaultError> {
+    /// Wheel::builder().tick_duration(Duration::from_millis(1)).set_default()?;
+    /// assert_eq!(Wheel::current().tick_duration(), Duration::from_millis(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_default(self) -> Result<(), SetDefaultError> {
+        if self.has_handle() {
+            return Err(SetDefaultError::Handle);
+        }
+        self.check().map_err(SetDefaultError::Build)?;
+        SETTINGS.set(self).map_err(|_| SetDefaultError::AlreadySet)
+    }
+}

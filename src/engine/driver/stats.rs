@@ -13,7 +13,7 @@ use crate::engine::{
 };
 
 /// The lateness, in cadences, above which the driver reports that its runtime was stalled.
-const LATE_CADENCES: u32 = 4;
+const LATE_CADENCES: u64 = 4;
 
 /// The counts of one wheel's drivers.
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Stats {
         self.last_lag.store(nanos, Ordering::Relaxed);
         self.max_lag.fetch_max(nanos, Ordering::Relaxed);
         self.lags.record(nanos);
-        if lag > clock.tick.cadence().to_duration() * LATE_CADENCES {
+        if nanos > clock.tick.cadence().0.saturating_mul(LATE_CADENCES) {
             events::driver_late(&self.name, lag);
         }
     }

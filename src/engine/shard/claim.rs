@@ -142,14 +142,11 @@ impl Claim {
     /// This needs no waker. Returns `false` if [`Claim::poll`] has to look further.
     #[inline]
     pub(super) fn has_expired(&mut self, shard: &Shard) -> bool {
-        let mut state = lock(&shard.state);
-        let Some(key) = self.key.as_ref() else {
+        let state = lock(&shard.state);
+        let Some(own) = self.key.as_ref().and_then(|key| state.wheel.expired_at(key)) else {
             return false;
         };
-        if state.wheel.get_mut(key).is_some() || state.wheel.is_cancelled(key) {
-            return false;
-        }
-        let begin = shard.tick.start_of(state.wheel.deadline(key));
+        let begin = shard.tick.start_of(own);
         match self.due() {
             // Only the entry knows when the timer would have been due.
             Due::In(_) => self.set_deadline(Moment::of_wheel(begin)),

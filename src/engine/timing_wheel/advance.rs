@@ -32,7 +32,7 @@ impl<T> TimingWheel<T> {
     pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
         let mut done = Advanced::default();
         let now = now.max(self.now);
-        loop {
+        while self.len > 0 {
             let due = self.next_due();
             let next = match due {
                 NIL => self.next_bucket(now),

@@ -66,7 +66,9 @@ impl<T> TimingWheel<T> {
         self.unlink(index);
         let entry = &mut self.entries[index as usize];
         entry.place = Place::EXPIRED;
-        expired.extend(entry.value.take());
+        if let Some(value) = entry.value.take() {
+            expired.push(value);
+        }
         self.len -= 1;
     }
 }

@@ -44,7 +44,7 @@ use tokio::{
     time::{self, Instant, Interval, MissedTickBehavior},
 };
 
-use super::alarm::WaitsOn;
+use super::{alarm::WaitsOn, waking::panics};
 use crate::clock::MILLISECOND;
 
 /// How long the driver lets other tasks run when it has more to do.
@@ -92,10 +92,12 @@ impl WaitsOn for Timer {
 
     fn set(&mut self, at: Instant) -> bool {
         let _setting = Setting::begin();
-        self.interval.reset_at(at);
-        // This ignores the budget of the calling task, because without budget the timer would not be registered.
-        let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
-        tick.poll(&mut Context::from_waker(&self.waker)).is_ready()
+        unless_ended(|| {
+            self.interval.reset_at(at);
+            // This ignores the budget of the calling task, because without budget the timer would not be registered.
+            let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
+            tick.poll(&mut Context::from_waker(&self.waker)).is_ready()
+        })
     }
 
     fn set_soon(&mut self) -> Instant {
@@ -164,8 +166,18 @@ pub(super) fn has_come(runtime: &Handle, instant: Instant) -> bool {
     let mut sleep = pin!(time::sleep_until(instant));
     // Tokio's alternative timer panics if it is set by a thread of one runtime that has entered another.
     drop(entered);
-    sleep.as_mut().reset(instant);
-    sleep.is_elapsed()
+    unless_ended(|| {
+        sleep.as_mut().reset(instant);
+        sleep.is_elapsed()
+    })
+}
+
+/// Returns whether an instant `has_come`, or `false` if the runtime is shutting down. A timer that is set then panics, with Tokio's
+/// alternative timer even before the tasks of the runtime have been dropped. The driver's task is among these.
+fn unless_ended(has_come: impl FnOnce() -> bool) -> bool {
+    let mut come = false;
+    panics(|| come = has_come());
+    come
 }
 
 /// Returns the last instant that has come, as far as timers have been processed.

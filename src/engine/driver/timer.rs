@@ -14,7 +14,7 @@
 //!   (`Driver::shutdown`, in the same file).
 //! - A waker may take its time, because Tokio sets it no limit. But while it runs on a multi-thread runtime, its worker keeps the
 //!   `try_lock` on Tokio's driver (`Inner::park` and `Parker::park_timeout` in `runtime/scheduler/multi_thread/park.rs`), so no other
-//!   worker polls I/O or timers until the waker returns. The driver therefore lets other tasks run when it has worked for a slice of 5 ms.
+//!   worker polls I/O or timers until the waker returns. The driver therefore lets other tasks run after a slice of about a thousand wake-ups.
 //! - A waker may be called synchronously by the thread that resets the timer, if the new instant has already come: `Handle::reregister` in
 //!   `runtime/time/mod.rs` fires the entry, releases its lock and calls the waker before it returns. That thread holds the alarm's lock
 //!   here, which is why [`sets_timer`] exists.
@@ -92,14 +92,12 @@ impl WaitsOn for Timer {
 
     fn set(&mut self, at: Instant) -> bool {
         let _setting = Setting::begin();
-        self.interval.reset_at(at);
-        // This ignores the budget of the calling task, because without budget the timer would not be registered.
-        let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
-        let mut has_come = false;
-        // Tokio panics here if the runtime is being shut down. Every timer then hears of that by the end of the driver's task, and
-        // the caller's task may belong to another runtime.
-        panics(|| has_come = tick.poll(&mut Context::from_waker(&self.waker)).is_ready());
-        has_come
+        unless_ended(|| {
+            self.interval.reset_at(at);
+            // This ignores the budget of the calling task, because without budget the timer would not be registered.
+            let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
+            tick.poll(&mut Context::from_waker(&self.waker)).is_ready()
+        })
     }
 
     fn set_soon(&mut self) -> Instant {
@@ -168,8 +166,18 @@ pub(super) fn has_come(runtime: &Handle, instant: Instant) -> bool {
     let mut sleep = pin!(time::sleep_until(instant));
     // Tokio's alternative timer panics if it is set by a thread of one runtime that has entered another.
     drop(entered);
-    sleep.as_mut().reset(instant);
-    sleep.is_elapsed()
+    unless_ended(|| {
+        sleep.as_mut().reset(instant);
+        sleep.is_elapsed()
+    })
+}
+
+/// Returns whether an instant `has_come`, or `false` if the runtime is shutting down. A timer that is set then panics, with Tokio's
+/// alternative timer even before the tasks of the runtime have been dropped. The driver's task is among these.
+fn unless_ended(has_come: impl FnOnce() -> bool) -> bool {
+    let mut come = false;
+    panics(|| come = has_come());
+    come
 }
 
 /// Returns the last instant that has come, as far as timers have been processed.

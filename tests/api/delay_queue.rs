@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -947,18 +947,21 @@ fn no_wake_up_is_missed_where_a_queue_is_shared() {
                 })
             })
             .collect();
+        let closed = Arc::new(AtomicBool::new(false));
         let consumer = tokio::spawn({
-            let queue = queue.clone();
+            let (queue, closed) = (queue.clone(), closed.clone());
             async move {
                 let mut taken = 0;
                 loop {
+                    // Read before the poll, which then finds the last one.
+                    let is_last = closed.load(Ordering::Acquire);
                     let next = poll_fn(|cx| queue.lock().unwrap().poll_expired(cx)).await;
                     match next {
                         Some(expired) => {
                             assert!(expired.deadline() <= Instant::now());
                             taken += 1;
                         }
-                        None if Arc::strong_count(&queue) == 2 => return taken,
+                        None if is_last => return taken,
                         None => yield_now().await,
                     }
                 }
@@ -968,8 +971,8 @@ fn no_wake_up_is_missed_where_a_queue_is_shared() {
         for producer in producers {
             removed += producer.await.unwrap();
         }
-        // The consumer waits for the last one, or has seen its end.
         queue.lock().unwrap().insert((), ms(1));
+        closed.store(true, Ordering::Release);
         assert_eq!(consumer.await.unwrap() + removed, PRODUCERS * ROUNDS + 1);
         assert_eq!(wheel.pending(), 0);
     });

@@ -6,13 +6,20 @@
 //! driver is no longer needed.
 
 use std::{
+    future::Future,
+    pin::Pin,
     sync::{Arc, OnceLock, Weak},
     task::Wake,
     thread,
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::Notify, task, time};
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    task::{self, JoinHandle},
+    time,
+};
 
 use super::{
     shared::Shared,
@@ -24,6 +31,14 @@ use crate::engine::{clock::Source, events};
 /// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
 /// fifty timers.
 const LINGER: Duration = Duration::from_millis(100);
+
+/// Spawns a background task.
+///
+/// Tokio's code for a task is compiled once per type of future and flavor of runtime, 8 KB each time, so these tasks share one type.
+pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
+    runtime.spawn(task)
+}
 
 /// The waker of Tokio's timer, which runs the driver.
 pub(super) struct DriverWaker {

@@ -394,7 +394,8 @@ impl Builder {
             self.capacity = None;
             self.build()
         });
-        built.expect("the settings are within every limit")
+        // Not `expect`, which would link the `Debug` of every error into every program.
+        built.unwrap_or_else(|_| unreachable!("the settings are within every limit"))
     }
 }
 

@@ -26,7 +26,7 @@ use std::{
 use tokio::runtime::{Handle, Id};
 
 use crate::{
-    engine::sync::lock,
+    engine::{driver::spawn, sync::lock},
     wheel::{Wheel, builder::Builder},
 };
 
@@ -225,7 +225,7 @@ fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
         current: current.clone(),
     };
     // No lock is held here, because a runtime that has been shut down drops the keeper at once, which takes the lock.
-    let task = runtime.spawn(keeper.keep());
+    let task = spawn(runtime, keeper.keep());
     let first = {
         let mut registry = lock(&REGISTRY);
         if current.stage.load(Ordering::Relaxed) == GONE {

@@ -1,8 +1,11 @@
 //! `Shared`: the state that the driver shares with the shards: how they reach it, which runtime drives, how it runs and how it ends.
 
-use std::sync::{
-    Arc, OnceLock, Weak,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    iter, slice,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -178,7 +181,8 @@ impl Shared {
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
-        self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
+        let mut shards = self.shards.get().map_or(&[][..], |shards| shards).iter();
+        iter::from_fn(move || next_alive(&mut shards))
     }
 
     /// Returns the shard for the thread with this number.
@@ -270,6 +274,12 @@ impl Shared {
         };
         self.wake(&mut wakers);
     }
+}
+
+/// Not inlined, because a loop over shards would otherwise hold it twice.
+#[inline(never)]
+fn next_alive(shards: &mut slice::Iter<'_, Weak<Shard>>) -> Option<Arc<Shard>> {
+    shards.find_map(Weak::upgrade)
 }
 
 /// # Panics

@@ -1,11 +1,8 @@
 //! `Shared`: the state that the driver shares with the shards: how they reach it, which runtime drives, how it runs and how it ends.
 
-use std::{
-    iter, slice,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::{
@@ -182,7 +179,7 @@ impl Shared {
 
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
         let mut shards = self.shards.get().map_or(&[][..], |shards| shards).iter();
-        iter::from_fn(move || next_alive(&mut shards))
+        std::iter::from_fn(move || next_alive(&mut shards))
     }
 
     /// Returns the shard for the thread with this number.
@@ -278,7 +275,7 @@ impl Shared {
 
 /// Not inlined, because a loop over shards would otherwise hold it twice.
 #[inline(never)]
-fn next_alive(shards: &mut slice::Iter<'_, Weak<Shard>>) -> Option<Arc<Shard>> {
+fn next_alive(shards: &mut std::slice::Iter<'_, Weak<Shard>>) -> Option<Arc<Shard>> {
     shards.find_map(Weak::upgrade)
 }
 

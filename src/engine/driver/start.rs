@@ -105,7 +105,8 @@ fn start_on(shared: &Arc<Shared>, runtime: Option<Handle>) -> Result<(), SleepEr
         Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
     };
     // No lock is held here, because a runtime that has been shut down drops the task at once.
-    let spawned = spawn(&runtime, Guard::new(shared.clone(), task.clone()).run());
+    let guard = Guard::new(shared.clone(), task.clone());
+    let spawned = spawn(&runtime, Box::pin(guard.run()));
     let (number, _former) = {
         let mut slot = lock(&shared.slot);
         if slot.taken {

@@ -35,8 +35,8 @@ const LINGER: Duration = Duration::from_millis(100);
 /// Spawns a background task.
 ///
 /// Tokio's code for a task is compiled once per type of future and flavor of runtime, 8 KB each time, so these tasks share one type.
-pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
+#[inline(never)]
+pub(crate) fn spawn(runtime: &Handle, task: Pin<Box<dyn Future<Output = ()> + Send>>) -> JoinHandle<()> {
     runtime.spawn(task)
 }
 

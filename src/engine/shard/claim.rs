@@ -57,6 +57,9 @@ pub(super) enum Progress {
     Elapsed,
 }
 
+/// The result of a poll, or `None` if that needs a driver and there is none.
+type Polled = Option<Poll<Result<(), SleepError>>>;
+
 impl Claim {
     #[inline]
     pub(super) fn new(due: Due) -> Claim {
@@ -175,30 +178,22 @@ impl Claim {
         }
     }
 
-    /// Polls the timer, or returns `None` if that needs a driver and there is none.
-    fn poll_driven(&mut self, shard: &Shard, waker: Waker) -> Option<Poll<Result<(), SleepError>>> {
+    fn poll_driven(&mut self, shard: &Shard, waker: Waker) -> Polled {
         let mut state = lock(&shard.state);
         self.settle(shard);
         let Some(key) = &self.key else {
             return Some(Poll::Pending);
         };
         let pending = state.wheel.get_mut(key).is_some();
-        if state.mode == Mode::Driverless && (pending || !self.is_settled()) {
-            return None;
-        }
         match pending {
+            _ if state.mode == Mode::Driverless && (pending || !self.is_settled()) => None,
             true => self.poll_pending(shard, waker, state),
             false => self.poll_expired(shard, waker, state),
         }
     }
 
     /// The entry has expired. Either the timer is done, or it was reset to a later deadline.
-    fn poll_expired(
-        &mut self,
-        shard: &Shard,
-        waker: Waker,
-        mut state: MutexGuard<'_, State>,
-    ) -> Option<Poll<Result<(), SleepError>>> {
+    fn poll_expired(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Polled {
         let key = self.key.as_ref()?;
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
@@ -232,12 +227,7 @@ impl Claim {
     }
 
     /// The entry is pending, and the shard has a driver.
-    fn poll_pending(
-        &mut self,
-        shard: &Shard,
-        waker: Waker,
-        mut state: MutexGuard<'_, State>,
-    ) -> Option<Poll<Result<(), SleepError>>> {
+    fn poll_pending(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Polled {
         let key = self.key.as_ref()?;
         let mut wake_at = NEVER;
         self.waker = WakerId::of(&waker);

@@ -253,6 +253,8 @@ impl<T> TimingWheel<T> {
 
     /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all timers that are due by
     /// then into `overdue`. Advancing round by round would look at every timer once per round.
+    #[cold]
+    #[inline(never)]
     fn sort_rounds(&mut self, now: Tick) {
         let Some(top) = self.levels.last() else { return };
         let end = Tick((top.number(now) << top.shift) - 1);

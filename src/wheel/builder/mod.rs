@@ -394,7 +394,7 @@ impl Builder {
             self.build()
         });
         // Not `expect`, which would link the `Debug` of every error into every program.
-        built.unwrap_or_else(|_| unreachable!("the settings are within every limit"))
+        built.unwrap_or_else(|_| panic!("there is not enough memory for the buckets of a wheel"))
     }
 }
 

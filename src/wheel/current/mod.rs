@@ -224,7 +224,7 @@ fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
         current: current.clone(),
     };
     // No lock is held here, because a runtime that has been shut down drops the keeper at once, which takes the lock.
-    let task = spawn(runtime, keeper.keep());
+    let task = spawn(runtime, Box::pin(keeper.keep()));
     let first = {
         let mut registry = lock(&REGISTRY);
         if current.stage.load(Ordering::Relaxed) == GONE {

@@ -101,7 +101,12 @@ fn start_on(shared: &Arc<Shared>, runtime: Option<Handle>) -> Result<(), SleepEr
     let task = Arc::new(DriverTask::default());
     let timer = {
         let _entered = runtime.enter();
-        let waker = DriverWaker::new(shared, &task, runtime.clone(), Source::of(&runtime));
+        let waker = DriverWaker {
+            shared: Arc::downgrade(shared),
+            task: task.clone(),
+            runtime: runtime.clone(),
+            source: Source::of(&runtime),
+        };
         Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
     };
     // No lock is held here, because a runtime that has been shut down drops the task at once.

@@ -14,12 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::Notify,
-    task::{self, JoinHandle},
-    time,
-};
+use tokio::{runtime::Handle, sync::Notify, task, time};
 
 use super::{
     shared::Shared,
@@ -36,33 +31,20 @@ const LINGER: Duration = Duration::from_millis(100);
 ///
 /// Tokio's code for a task is compiled once per type of future and flavor of runtime, 8 KB each time, so these tasks share one type.
 #[inline(never)]
-pub(crate) fn spawn(runtime: &Handle, task: Pin<Box<dyn Future<Output = ()> + Send>>) -> JoinHandle<()> {
+pub(crate) fn spawn(
+    runtime: &Handle,
+    task: Pin<Box<dyn Future<Output = ()> + Send>>,
+) -> task::JoinHandle<()> {
     runtime.spawn(task)
 }
 
 /// The waker of Tokio's timer, which runs the driver.
 pub(super) struct DriverWaker {
-    shared: Weak<Shared>,
-    task: Arc<DriverTask>,
-    runtime: Handle,
+    pub(super) shared: Weak<Shared>,
+    pub(super) task: Arc<DriverTask>,
+    pub(super) runtime: Handle,
     /// The source of the runtime's clock when the driver started.
-    source: Source,
-}
-
-impl DriverWaker {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        task: &Arc<DriverTask>,
-        runtime: Handle,
-        source: Source,
-    ) -> DriverWaker {
-        DriverWaker {
-            shared: Arc::downgrade(shared),
-            task: task.clone(),
-            runtime,
-            source,
-        }
-    }
+    pub(super) source: Source,
 }
 
 impl Wake for DriverWaker {

@@ -499,28 +499,31 @@ async fn a_future_never_polled_outlives_its_wheel_and_still_works() {
     assert_eq!(alive_tasks(), 0);
 }
 
+/// Longer than a busy machine can keep a thread from running.
+const LONG: Duration = Duration::from_secs(3_600);
+
 /// Everything a runtime can take down with it: returns what is owned by futures that should not outlive it.
-async fn fill(wheel: &Wheel) -> Vec<Weak<()>> {
+async fn fill(wheel: &Wheel, delay: Duration) -> Vec<Weak<()>> {
     let mut seen = Vec::new();
     let mut owned = || {
         let owned = Arc::new(());
         seen.push(Arc::downgrade(&owned));
         owned
     };
-    let (sleep, o) = (wheel.sleep(SECOND), owned());
+    let (sleep, o) = (wheel.sleep(delay), owned());
     tokio::spawn(async move { (sleep.await, drop(o)) });
-    let (timeout, o) = (wheel.timeout(SECOND, pending::<()>()), owned());
+    let (timeout, o) = (wheel.timeout(delay, pending::<()>()), owned());
     tokio::spawn(async move { (timeout.await, drop(o)) });
-    let (mut interval, o) = (wheel.interval(SECOND), owned());
+    let (mut interval, o) = (wheel.interval(delay), owned());
     tokio::spawn(async move {
         interval.tick().await;
         interval.tick().await;
         drop(o);
     });
-    let (idle, o) = (wheel.idle_timer(SECOND), owned());
+    let (idle, o) = (wheel.idle_timer(delay), owned());
     tokio::spawn(async move { (idle.await, drop(o)) });
     let o = owned();
-    drop(wheel.schedule(SECOND, async move {
+    drop(wheel.schedule(delay, async move {
         pending::<()>().await;
         drop(o);
     }));
@@ -532,11 +535,11 @@ async fn fill(wheel: &Wheel) -> Vec<Weak<()>> {
     let o = owned();
     drop(
         wheel
-            .periodic(SECOND)
+            .periodic(delay)
             .spawn_at_fixed_rate(move || std::future::ready(o.clone())),
     );
     let o = owned();
-    drop(wheel.periodic(SECOND).spawn_with_fixed_delay(move || {
+    drop(wheel.periodic(delay).spawn_with_fixed_delay(move || {
         let o = o.clone();
         async move {
             pending::<()>().await;
@@ -558,7 +561,7 @@ fn a_runtime_dropped_with_timers_pending_leaves_nothing_behind_at_any_stage() {
     for steps in 0..12 {
         let runtime = paused_runtime();
         let seen = runtime.block_on(async {
-            let seen = fill(&wheel).await;
+            let seen = fill(&wheel, SECOND).await;
             for step in 0..steps {
                 match step {
                     0..8 => tokio::task::yield_now().await,
@@ -585,7 +588,7 @@ fn a_multi_thread_runtime_dropped_with_timers_pending_leaves_nothing_behind() {
     for round in 0..50 {
         let wheel = Wheel::new();
         let runtime = threaded_runtime(2);
-        let seen = runtime.block_on(fill(&wheel));
+        let seen = runtime.block_on(fill(&wheel, LONG));
         if round % 2 == 0 {
             while wheel.pending() < 4 {
                 thread::yield_now();
@@ -601,7 +604,7 @@ fn a_multi_thread_runtime_dropped_with_timers_pending_leaves_nothing_behind() {
 fn a_runtime_shut_down_in_the_background_leaves_nothing_behind() {
     let wheel = Wheel::new();
     let runtime = threaded_runtime(1);
-    let seen = runtime.block_on(fill(&wheel));
+    let seen = runtime.block_on(fill(&wheel, LONG));
     runtime.shutdown_background();
     while seen.iter().any(|seen| seen.strong_count() > 0) {
         hint::spin_loop();
@@ -716,7 +719,7 @@ fn wheels_shut_down_and_runtimes_dropped_under_them_leave_resident_memory_flat()
         for round in 0..wheels {
             let runtime = paused_runtime();
             let wheel = Wheel::builder().shards(4).ticks_per_wheel(512).build().unwrap();
-            runtime.block_on(fill(&wheel));
+            runtime.block_on(fill(&wheel, SECOND));
             if round % 2 == 0 {
                 drop(wheel.shutdown());
             }

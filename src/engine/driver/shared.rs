@@ -178,7 +178,8 @@ impl Shared {
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
-        self.shards.get().into_iter().flatten().filter_map(Weak::upgrade)
+        let mut shards = self.shards.get().map_or(&[][..], |shards| shards).iter();
+        std::iter::from_fn(move || next_alive(&mut shards))
     }
 
     /// Returns the shard for the thread with this number.
@@ -270,6 +271,12 @@ impl Shared {
         };
         self.wake(&mut wakers);
     }
+}
+
+/// Not inlined, because a loop over shards would otherwise hold it twice.
+#[inline(never)]
+fn next_alive(shards: &mut std::slice::Iter<'_, Weak<Shard>>) -> Option<Arc<Shard>> {
+    shards.find_map(Weak::upgrade)
 }
 
 /// # Panics

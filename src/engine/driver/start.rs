@@ -10,7 +10,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     shared::{DriverSlot, Shared, current_runtime},
-    task::{DriverTask, DriverWaker, Guard},
+    task::{DriverTask, DriverWaker, Guard, spawn},
     timer::{Timer, begin_of_millisecond, has_come},
     turn::Driver,
 };
@@ -37,7 +37,7 @@ impl Drive for Shared {
     fn start(self: Arc<Self>) -> Result<(), SleepError> {
         let has_ended = || self.handle_has_ended.load(Ordering::Relaxed);
         if let Some(handle) = self.handle().filter(|_| !has_ended()) {
-            let started = start_on(&self, || handle);
+            let started = start_on(&self, Some(handle));
             if started.is_ok() {
                 return started;
             }
@@ -45,7 +45,7 @@ impl Drive for Shared {
         }
         match Handle::try_current() {
             Err(_) if has_ended() => Err(SleepError::Shutdown),
-            _ => start_on(&self, current_runtime),
+            _ => start_on(&self, None),
         }
     }
 
@@ -88,24 +88,30 @@ impl Drive for Shared {
     }
 }
 
-/// Starts a driver on the runtime that `find` returns, unless there is a driver. Returns `Err` if that runtime has been shut
+/// Starts a driver on `runtime`, or else on the current one, unless there is a driver. Returns `Err` if that runtime has been shut
 /// down.
 ///
 /// The driver's task comes first and the shards last, so that a shard counts as driven only once a task exists whose end it will
 /// hear of. Until then nothing has changed, whatever panics.
-fn start_on(shared: &Arc<Shared>, find: impl FnOnce() -> Handle) -> Result<(), SleepError> {
+fn start_on(shared: &Arc<Shared>, runtime: Option<Handle>) -> Result<(), SleepError> {
     if lock(&shared.slot).taken {
         return Ok(());
     }
-    let runtime = find();
+    let runtime = runtime.unwrap_or_else(current_runtime);
     let task = Arc::new(DriverTask::default());
     let timer = {
         let _entered = runtime.enter();
-        let waker = DriverWaker::new(shared, &task, runtime.clone(), Source::of(&runtime));
+        let waker = DriverWaker {
+            shared: Arc::downgrade(shared),
+            task: task.clone(),
+            runtime: runtime.clone(),
+            source: Source::of(&runtime),
+        };
         Timer::new(runtime.clone(), Waker::from(Arc::new(waker)), task.woken.clone())
     };
     // No lock is held here, because a runtime that has been shut down drops the task at once.
-    let spawned = runtime.spawn(Guard::new(shared.clone(), task.clone()).run());
+    let guard = Guard::new(shared.clone(), task.clone());
+    let spawned = spawn(&runtime, Box::pin(guard.run()));
     let (number, _former) = {
         let mut slot = lock(&shared.slot);
         if slot.taken {

@@ -6,6 +6,8 @@
 //! driver is no longer needed.
 
 use std::{
+    future::Future,
+    pin::Pin,
     sync::{Arc, OnceLock, Weak},
     task::Wake,
     thread,
@@ -25,29 +27,24 @@ use crate::engine::{clock::Source, events};
 /// fifty timers.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// The waker of Tokio's timer, which runs the driver.
-pub(super) struct DriverWaker {
-    shared: Weak<Shared>,
-    task: Arc<DriverTask>,
-    runtime: Handle,
-    /// The source of the runtime's clock when the driver started.
-    source: Source,
+/// Spawns a background task.
+///
+/// Tokio's code for a task is compiled once per type of future and flavor of runtime, 8 KB each time, so these tasks share one type.
+#[inline(never)]
+pub(crate) fn spawn(
+    runtime: &Handle,
+    task: Pin<Box<dyn Future<Output = ()> + Send>>,
+) -> task::JoinHandle<()> {
+    runtime.spawn(task)
 }
 
-impl DriverWaker {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        task: &Arc<DriverTask>,
-        runtime: Handle,
-        source: Source,
-    ) -> DriverWaker {
-        DriverWaker {
-            shared: Arc::downgrade(shared),
-            task: task.clone(),
-            runtime,
-            source,
-        }
-    }
+/// The waker of Tokio's timer, which runs the driver.
+pub(super) struct DriverWaker {
+    pub(super) shared: Weak<Shared>,
+    pub(super) task: Arc<DriverTask>,
+    pub(super) runtime: Handle,
+    /// The source of the runtime's clock when the driver started.
+    pub(super) source: Source,
 }
 
 impl Wake for DriverWaker {

@@ -33,7 +33,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -139,18 +139,19 @@ pub(super) async fn observe_millisecond() -> Option<Instant> {
         let mut sleeps: Vec<_> = (0..=PARTS)
             .map(|part| Box::pin(time::sleep_until(first + MILLISECOND * part / PARTS)))
             .collect();
-        let mut poll_all = |cx: &mut Context<'_>| {
-            let elapsed = sleeps.iter_mut().map(|sleep| sleep.as_mut().poll(cx).is_ready());
+        let mut poll_all = || {
+            let mut cx = Context::from_waker(Waker::noop());
+            let elapsed = sleeps
+                .iter_mut()
+                .map(|sleep| sleep.as_mut().poll(&mut cx).is_ready());
             elapsed.collect::<Vec<_>>()
         };
-        poll_fn(|cx| match poll_all(cx).contains(&true) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
-        // The worker may not have woken all of them yet.
+        // This registers all of them.
+        poll_all();
+        time::sleep_until(first).await;
+        // The worker may not have processed all of them yet.
         task::yield_now().await;
-        let elapsed = poll_all(&mut Context::from_waker(Waker::noop()));
+        let elapsed = poll_all();
         let before = elapsed.iter().take_while(|elapsed| **elapsed).count();
         // If all have elapsed, the worker was late by a millisecond or more.
         if (1..elapsed.len()).contains(&before) && !elapsed[before..].contains(&true) {

@@ -13,7 +13,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::{Admission, Generation, Mode, Removal, Shard, State, reuse::WakerId};
+use super::{Admission, Generation, Mode, NEVER, Removal, Shard, State, reuse::WakerId};
 use crate::{
     engine::{
         clock::Moment,
@@ -57,8 +57,8 @@ pub(super) enum Progress {
     Elapsed,
 }
 
-/// The result of a poll, or `None` if the timer has to be looked at again.
-type Look = Option<Poll<Result<(), SleepError>>>;
+/// The result of a poll, or `None` if that needs a driver and there is none.
+type Polled = Option<Poll<Result<(), SleepError>>>;
 
 impl Claim {
     #[inline]
@@ -161,35 +161,39 @@ impl Claim {
     /// Polls a registered timer, which may have been reset since.
     #[inline(never)]
     pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), SleepError>> {
-        let polled = loop {
-            // No waker is cloned or dropped under the lock.
-            let waker = waker.clone();
-            let mut state = lock(&shard.state);
-            self.settle(shard);
-            let Some(key) = &self.key else {
-                return Poll::Pending;
-            };
-            let pending = state.wheel.get_mut(key).is_some();
-            let look = if state.mode == Mode::Driverless && (pending || !self.is_settled()) {
-                drop(state);
-                self.look_for_driver(shard)
-            } else if pending {
-                self.look_at_pending(shard, waker, state)
-            } else {
-                self.look_at_expired(shard, waker, state)
-            };
-            if let Some(polled) = look {
-                break polled;
+        loop {
+            // No waker is cloned under the lock.
+            if let Some(polled) = self.poll_driven(shard, waker.clone()) {
+                if let Poll::Ready(Ok(())) = polled {
+                    self.progress = Progress::Elapsed;
+                }
+                return polled;
             }
-        };
-        if let Poll::Ready(Ok(())) = polled {
-            self.progress = Progress::Elapsed;
+            // A runtime that has ended drops the driver's task as it is spawned, which wakes every waker that waits here. This
+            // timer's waker must not be among them yet, because a scheduled task is locked meanwhile.
+            if let Err(refusal) = shard.driver.clone().start() {
+                drop(self.take_key().and_then(|key| shard.cancel(key)));
+                return Poll::Ready(Err(refusal));
+            }
         }
-        polled
+    }
+
+    fn poll_driven(&mut self, shard: &Shard, waker: Waker) -> Polled {
+        let mut state = lock(&shard.state);
+        self.settle(shard);
+        let Some(key) = &self.key else {
+            return Some(Poll::Pending);
+        };
+        let pending = state.wheel.get_mut(key).is_some();
+        match pending {
+            _ if state.mode == Mode::Driverless && (pending || !self.is_settled()) => None,
+            true => self.poll_pending(shard, waker, state),
+            false => self.poll_expired(shard, waker, state),
+        }
     }
 
     /// The entry has expired. Either the timer is done, or it was reset to a later deadline.
-    fn look_at_expired(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Look {
+    fn poll_expired(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Polled {
         let key = self.key.as_ref()?;
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
@@ -209,10 +213,7 @@ impl Claim {
             return Some(Poll::Ready(done));
         }
         if state.mode == Mode::Driverless {
-            // A runtime that has ended drops the driver's task as it is spawned, which wakes every waker that waits here. This
-            // timer's waker must not be among them yet, because a scheduled task is locked meanwhile.
-            drop(state);
-            return self.look_for_driver(shard);
+            return None;
         }
         if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
             return Some(Poll::Ready(Err(refusal)));
@@ -225,45 +226,34 @@ impl Claim {
         Some(Poll::Pending)
     }
 
-    fn look_for_driver(&mut self, shard: &Shard) -> Look {
-        match shard.driver.clone().start() {
-            Ok(()) => None,
-            Err(refusal) => {
-                drop(self.take_key().and_then(|key| shard.cancel(key)));
-                Some(Poll::Ready(Err(refusal)))
-            }
-        }
-    }
-
     /// The entry is pending, and the shard has a driver.
-    fn look_at_pending(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Look {
+    fn poll_pending(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Polled {
         let key = self.key.as_ref()?;
-        let incoming = state.wheel.is_incoming(key);
-        let own = state.wheel.deadline(key);
-        if !incoming {
+        let mut wake_at = NEVER;
+        self.waker = WakerId::of(&waker);
+        let outdated = mem::replace(state.wheel.get_mut(key)?, waker);
+        if !state.wheel.is_incoming(key) {
+            let own = state.wheel.deadline(key);
             let deadline = self.tick(&state, own);
             // The driver may be about to run, and under a test's clock no task should have to wait for it.
             if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
                 self.expire(shard, state);
                 return Some(Poll::Ready(Ok(())));
             }
-            let due = state.wheel.due(key);
             // The timer was reset while there was no driver.
-            if deadline != own && deadline < due {
+            if deadline != own && deadline < state.wheel.due(key) {
                 let deadline = shard.with_slack(&state, deadline);
                 if state.wheel.bring_forward(key, deadline) {
-                    shard.wake_driver_by(state, deadline.due());
-                    return None;
+                    wake_at = deadline.due();
                 }
             }
-            self.until = state.until(due);
+            self.until = state.until(state.wheel.due(key));
+            if self.progress == Progress::Counting {
+                self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
+            }
         }
-        self.waker = WakerId::of(&waker);
-        let outdated = mem::replace(state.wheel.get_mut(key)?, waker);
-        if !incoming && self.progress == Progress::Counting {
-            self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
-        }
-        drop(state);
+        shard.wake_driver_by(state, wake_at);
+        // Dropped last, with no lock held.
         drop(outdated);
         Some(Poll::Pending)
     }

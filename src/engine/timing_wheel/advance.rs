@@ -1,5 +1,7 @@
 //! How the wheel advances from bucket to bucket, in the order of their ticks. The timers of a coarse bucket are spread ahead of time.
 
+use std::collections::BinaryHeap;
+
 use super::{
     TimingWheel,
     bucket::{NIL, Place},
@@ -251,10 +253,13 @@ impl<T> TimingWheel<T> {
 
     /// Advances to one tick before the last bucket of the top level that begins by `now`, and sorts all timers that are due by
     /// then into `overdue`. Advancing round by round would look at every timer once per round.
+    #[cold]
+    #[inline(never)]
     fn sort_rounds(&mut self, now: Tick) {
         let Some(top) = self.levels.last() else { return };
         let end = Tick((top.number(now) << top.shift) - 1);
-        let mut due = Vec::new();
+        // A heap is a fraction of the code of a sort, for what only a jump in time needs.
+        let mut due = BinaryHeap::new();
         // Of two timers that are due at the same tick, the one on the coarser level was inserted first.
         for level in self.levels.iter().rev() {
             let mut used = level.used.next(0);
@@ -262,15 +267,14 @@ impl<T> TimingWheel<T> {
                 let mut index = level.buckets[at].head;
                 while let Some(entry) = self.entries.get(index as usize) {
                     if entry.due() <= end {
-                        due.push((entry.due(), index));
+                        due.push((entry.due(), due.len(), index));
                     }
                     index = entry.next;
                 }
                 used = level.used.next(at + 1);
             }
         }
-        due.sort_by_key(|(tick, _)| *tick);
-        for (_, index) in due {
+        for (_, _, index) in due.into_sorted_vec() {
             self.unlink(index);
             self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }

@@ -310,23 +310,22 @@ impl Builder {
             .try_reserve_exact(buckets)
             .map_err(out_of_buckets)?;
         let mask = shards - 1;
-        let shards = (0..shards)
-            .map(|number| {
-                let mut wheel =
-                    TimingWheel::try_new(self.ticks_per_wheel, self.levels).map_err(out_of_buckets)?;
-                wheel
-                    .try_reserve(capacity)
-                    .map_err(|_| BuildError::Memory { given })?;
-                Ok(Arc::new(Shard::new(
-                    wheel,
-                    driver.clock(),
-                    capacity,
-                    limit.clone(),
-                    driver.clone(),
-                    (number, mask),
-                )))
-            })
-            .collect::<Result<_, BuildError>>()?;
+        let mut built = Vec::with_capacity(shards);
+        for number in 0..shards {
+            let mut wheel =
+                TimingWheel::try_new(self.ticks_per_wheel, self.levels).map_err(out_of_buckets)?;
+            wheel
+                .try_reserve(capacity)
+                .map_err(|_| BuildError::Memory { given })?;
+            built.push(Arc::new(Shard::new(
+                wheel,
+                driver.clock(),
+                capacity,
+                limit.clone(),
+                driver.clone(),
+                (number, mask),
+            )));
+        }
         let settings = Settings {
             tick_duration: self.tick_duration,
             slack: self.slack,
@@ -335,7 +334,7 @@ impl Builder {
             max_pending: self.max_pending,
             counted: self.counted,
         };
-        Ok(Wheel::assemble(shards, driver, settings))
+        Ok(Wheel::assemble(built.into(), driver, settings))
     }
 
     /// Returns an error for the first setting outside its limits.
@@ -394,7 +393,8 @@ impl Builder {
             self.capacity = None;
             self.build()
         });
-        built.expect("the settings are within every limit")
+        // Not `expect`, which would link the `Debug` of every error into every program.
+        built.unwrap_or_else(|_| panic!("there is not enough memory for the buckets of a wheel"))
     }
 }
 

@@ -13,11 +13,10 @@ mod error;
 
 use std::{
     cell::RefCell,
-    collections::{HashMap, hash_map},
     future::pending,
     mem,
     sync::{
-        Arc, LazyLock, Mutex, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -26,7 +25,7 @@ use std::{
 use tokio::runtime::{Handle, Id};
 
 use crate::{
-    engine::sync::lock,
+    engine::{driver::spawn, sync::lock},
     wheel::{Wheel, builder::Builder},
 };
 
@@ -35,7 +34,8 @@ pub use error::{NoRuntime, SetDefaultError};
 /// The settings of current wheels.
 static SETTINGS: OnceLock<Builder> = OnceLock::new();
 
-static REGISTRY: LazyLock<Mutex<HashMap<Id, Arc<Current>>>> = LazyLock::new(Mutex::default);
+/// A list, because a process has few runtimes, and a thread looks here only when it enters another one.
+static REGISTRY: Mutex<Vec<(Id, Arc<Current>)>> = Mutex::new(Vec::new());
 
 /// The wheel of every runtime that had ended before it had one. It keeps none of them.
 static ENDED: OnceLock<Arc<Current>> = OnceLock::new();
@@ -125,7 +125,7 @@ impl Wheel {
     /// ```
     pub fn current_all() -> Vec<Wheel> {
         let registry = lock(&REGISTRY);
-        let wheels = registry.values().filter_map(|current| current.wheel.get());
+        let wheels = registry.iter().filter_map(|(_, current)| current.wheel.get());
         wheels.cloned().collect()
     }
 }
@@ -180,7 +180,7 @@ fn timed(runtime: &Handle) -> Wheel {
 #[cold]
 fn find(runtime: &Handle) -> Arc<Current> {
     let id = runtime.id();
-    let registered = lock(&REGISTRY).get(&id).cloned();
+    let registered = entry_of(id, &lock(&REGISTRY));
     let Some(current) = registered.or_else(|| register(id, runtime)) else {
         return ended(runtime);
     };
@@ -221,22 +221,29 @@ fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
         wheel: OnceLock::new(),
     });
     let keeper = Keeper {
-        id,
         current: current.clone(),
     };
     // No lock is held here, because a runtime that has been shut down drops the keeper at once, which takes the lock.
-    let task = runtime.spawn(keeper.keep());
+    let task = spawn(runtime, Box::pin(keeper.keep()));
     let first = {
         let mut registry = lock(&REGISTRY);
         if current.stage.load(Ordering::Relaxed) == GONE {
             return None;
         }
-        registry.entry(id).or_insert_with(|| current.clone()).clone()
+        entry_of(id, &registry).unwrap_or_else(|| {
+            registry.push((id, current.clone()));
+            current.clone()
+        })
     };
     if !Arc::ptr_eq(&first, &current) {
         task.abort();
     }
     Some(first)
+}
+
+fn entry_of(id: Id, registry: &[(Id, Arc<Current>)]) -> Option<Arc<Current>> {
+    let mut found = registry.iter().filter(|(runtime, _)| *runtime == id);
+    found.next().map(|(_, current)| current.clone())
 }
 
 fn build(runtime: &Handle) -> Wheel {
@@ -259,7 +266,6 @@ impl Current {
 
 /// A task whose drop shows that its runtime ends.
 struct Keeper {
-    id: Id,
     current: Arc<Current>,
 }
 
@@ -275,12 +281,10 @@ impl Drop for Keeper {
         let removed = {
             let mut registry = lock(&REGISTRY);
             self.current.stage.store(GONE, Ordering::Release);
-            let removed = match registry.entry(self.id) {
-                hash_map::Entry::Occupied(place) if Arc::ptr_eq(place.get(), &self.current) => {
-                    Some(place.remove())
-                }
-                _ => None,
-            };
+            let own = registry
+                .iter()
+                .position(|(_, found)| Arc::ptr_eq(found, &self.current));
+            let removed = own.map(|own| registry.swap_remove(own));
             // The memory for many runtimes is not kept once all of them have ended.
             let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
             (removed, emptied)

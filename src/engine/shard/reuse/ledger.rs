@@ -1,6 +1,6 @@
 //! `Ledger`: the slots of a shard's threads, behind the shard's lock. It counts the timers that were taken and those that are kept.
 
-use std::{num::NonZeroU32, task::Waker};
+use std::{collections::BinaryHeap, num::NonZeroU32, task::Waker};
 
 use super::slot::{Slot, Version};
 use crate::engine::{
@@ -87,7 +87,7 @@ impl Ledger {
 
     /// Returns the number of timers that are kept for reuse, and of those that were taken but not counted yet.
     pub(in crate::engine::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
-        let (mut kept, mut taken) = (Vec::new(), 0);
+        let (mut kept, mut taken) = (BinaryHeap::new(), 0);
         for account in &self.open {
             let (timer, version) = account.slot.look();
             taken += version.taken_since(account.counted);
@@ -97,7 +97,7 @@ impl Ledger {
         // A timer that was overlooked may have expired meanwhile.
         kept.retain(|number| wheel.get_mut(&Key::from_number(*number)).is_some());
         // A timer that is taken meanwhile and put into another thread's slot is seen twice.
-        kept.sort_unstable();
+        let mut kept = kept.into_sorted_vec();
         kept.dedup();
         Stats {
             kept: kept.len(),

@@ -713,61 +713,6 @@ async fn lag_is_exact_whatever_woke_the_driver() {
     assert_eq!((metrics.last_lag, metrics.max_lag), (ms(500), ms(500)));
 }
 
-#[cfg(feature = "tracing")]
-#[test]
-fn a_stall_right_after_a_registration_is_warned_of() {
-    use std::io;
-    use tracing_subscriber::fmt::MakeWriter;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Lines {
-        type Writer = Lines;
-
-        fn make_writer(&'a self) -> Lines {
-            self.clone()
-        }
-    }
-
-    fn told() -> String {
-        let lines = Lines::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
-            .with_writer(lines.clone())
-            .finish();
-        let _recording = tracing::subscriber::set_default(subscriber);
-        real_runtime().block_on(async {
-            let wheel = Wheel::builder().name("stalled").build().unwrap();
-            wheel.sleep(ms(1)).await;
-            let mut sleep = wheel.sleep(ms(50));
-            register(&mut sleep);
-            thread::sleep(ms(400));
-            sleep.await;
-        });
-        let told = lines.0.lock().unwrap().clone();
-        String::from_utf8(told).unwrap()
-    }
-
-    // `tracing` overlooks a subscriber that comes while another thread reaches an event for the first time.
-    let told: Vec<_> = (0..3)
-        .map(|_| told())
-        .take_while(|told| !(told.contains("WARN") && told.contains("stalled")))
-        .collect();
-    assert!(told.len() < 3, "told: {told:?}");
-}
-
 /// One thread makes timers and eight others poll them for the first time, in turn. Tells how often the one that wakes next is another
 /// thread's: in the one shard where each follows the one before, nearly always.
 fn changes_of_owner<F>(make: impl Fn(&Wheel) -> F) -> usize

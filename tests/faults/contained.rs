@@ -104,25 +104,6 @@ async fn a_panicking_task_is_reported_by_its_handle_and_by_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_run_is_reported_by_its_series_and_stops_no_other() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let sound = wheel.periodic(TICK).spawn_at_fixed_rate(|| async {});
-    let failing = wheel
-        .periodic(TICK)
-        .spawn_at_fixed_rate(|| async { panic!("a run") });
-    let delayed = wheel
-        .periodic(TICK)
-        .spawn_with_fixed_delay(|| async { panic!("a run") });
-    settle().await;
-    for _ in 0..5 {
-        advance(TICK).await;
-    }
-    assert_eq!(failing.await, Err(ScheduleError::Panicked("a run".into())));
-    assert_eq!(delayed.await, Err(ScheduleError::Panicked("a run".into())));
-    assert_eq!((sound.runs(), sound.is_finished()), (5, false));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_panicking_waker_is_counted_and_its_neighbours_are_woken() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let before = Neighbours::new(&wheel, TICK);
@@ -205,67 +186,6 @@ async fn panicking_wakers_keep_no_shutdown_from_handing_back_and_waking_the_rest
     for handle in handles {
         assert_eq!(handle.await, Err(ScheduleError::Shutdown));
     }
-}
-
-/// A waker that does something when woken, once.
-fn waker_that(does: impl FnOnce() + Send + 'static) -> Waker {
-    struct Does(std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>);
-    impl Wake for Does {
-        fn wake(self: Arc<Self>) {
-            let does = self.0.lock().unwrap().take();
-            does.into_iter().for_each(|does| does());
-        }
-    }
-    Waker::from(Arc::new(Does(std::sync::Mutex::new(Some(Box::new(does))))))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waker_may_drop_and_cancel_timers_of_its_own_tick_and_later_ones() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let mut victims: Vec<_> = [1, 1, 2, 500]
-        .map(|ticks| task::spawn(wheel.sleep(TICK * ticks)))
-        .into();
-    let mut first = wheel.sleep(TICK);
-    let doomed = Arc::new(wheel.schedule(SECOND, async { unreachable!() }));
-    let cancelled = doomed.clone();
-    victims
-        .iter_mut()
-        .for_each(|victim| assert_pending!(victim.poll()));
-    let waker = waker_that(move || {
-        drop(victims);
-        assert!(cancelled.cancel());
-    });
-    register_for(&waker, &mut first);
-    let after = Neighbours::new(&wheel, TICK);
-    assert_eq!(wheel.pending(), 16);
-    advance(TICK).await;
-    assert!(doomed.is_cancelled());
-    after.assert_done();
-    let metrics = wheel.metrics();
-    assert_eq!((metrics.pending, metrics.panics), (0, 0));
-    assert_eq!(metrics.registered, metrics.expired + metrics.cancelled);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waker_may_start_timers_and_read_the_metrics() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let (clone, started) = (wheel.clone(), Arc::new(std::sync::Mutex::new(None)));
-    let keep = started.clone();
-    let waker = waker_that(move || {
-        let mut sleep = task::spawn(clone.sleep(TICK));
-        assert_pending!(sleep.poll());
-        assert_eq!(clone.metrics().pending, clone.pending());
-        *keep.lock().unwrap() = Some((sleep, clone.schedule(TICK, async { 7 })));
-    });
-    let mut first = wheel.sleep(TICK);
-    register_for(&waker, &mut first);
-    advance(TICK).await;
-    let (mut sleep, task) = started.lock().unwrap().take().unwrap();
-    assert_pending!(sleep.poll());
-    advance(TICK).await;
-    assert_ready!(sleep.poll());
-    assert_eq!(task.await, Ok(7));
-    assert_eq!(wheel.metrics().panics, 0);
 }
 
 /// A waker whose clone, drop or wake panics once it is told to.

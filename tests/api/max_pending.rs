@@ -454,26 +454,6 @@ async fn an_interval_refused_as_a_stream_ticks_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wheel_used_to_its_limit_again_and_again_keeps_count() {
-    let wheel = wheel_of(8);
-    for round in 0..500_u64 {
-        let mut sleeps: Vec<_> = (0..8)
-            .map(|number| task::spawn(wheel.try_sleep(TICK * (1 + (round as u32 + number) % 5))))
-            .collect();
-        for sleep in &mut sleeps {
-            assert_pending!(sleep.poll());
-        }
-        assert_eq!(room(&wheel), 0, "round {round}");
-        advance(TICK * (round % 5) as u32).await;
-        drop(sleeps);
-        assert_eq!(room(&wheel), 8, "round {round}");
-    }
-    let metrics = wheel.metrics();
-    assert_eq!(metrics.registered, metrics.expired + metrics.cancelled);
-    assert!(metrics.expired > 0 && metrics.cancelled > 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_refusal_is_counted_once_also_when_the_budget_is_used_up() {
     let wheel = wheel_of(1);
     let mut held = task::spawn(wheel.try_sleep(60 * SECOND));

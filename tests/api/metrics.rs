@@ -232,27 +232,6 @@ async fn a_timer_far_away_cascades_from_level_to_level() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_wheel_neither_ticks_nor_wakes() {
-    let wheel = Wheel::new();
-    let mut far = task::spawn(wheel.sleep(SECOND * 7_200));
-    assert_pending!(far.poll());
-    settle().await;
-    let before = wheel.metrics();
-    tokio::time::sleep(SECOND * 3_600).await;
-    let after = wheel.metrics();
-    assert!(
-        after.wakeups - before.wakeups <= 8,
-        "{} wake-ups in an idle hour",
-        after.wakeups - before.wakeups
-    );
-    assert!(
-        after.ticks - before.ticks <= 8,
-        "{} ticks in an idle hour",
-        after.ticks - before.ticks
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_jump_over_many_ticks_is_one_tick_and_every_visit_is_a_wake_up() {
     let wheel = Wheel::new();
     let mut sleeps: Vec<_> = (1..=50)

@@ -315,35 +315,6 @@ fn threads_whose_runtimes_come_and_go_lose_no_timer() {
 }
 
 #[test]
-fn threads_without_a_runtime_share_a_wheel_that_has_a_handle() {
-    let runtime = threaded_runtime(1);
-    let builder = Wheel::builder().tick_duration(ms(1)).shards(2);
-    let wheel = builder.handle(runtime.handle().clone()).build().unwrap();
-    thread::scope(|scope| {
-        for seed in 0..4 {
-            let wheel = &wheel;
-            scope.spawn(move || {
-                let mut random = Random::new(seed);
-                for _ in 0..100 {
-                    let start = std::time::Instant::now();
-                    let duration = random.short();
-                    if random.below(2) == 0 {
-                        futures::executor::block_on(wheel.sleep(duration));
-                    } else {
-                        let timeout = wheel.timeout(duration, pending::<()>());
-                        assert!(futures::executor::block_on(timeout).is_err());
-                    }
-                    assert!(start.elapsed() >= duration, "one was early");
-                    let mut dropped = wheel.sleep(random.long());
-                    poll_once(&mut dropped);
-                }
-            });
-        }
-    });
-    assert_at_rest(&wheel);
-}
-
-#[test]
 fn a_sleep_polled_by_two_tasks_in_turn_wakes_at_least_the_last() {
     let runtime = threaded_runtime(2);
     let wheel = wheel();

@@ -7,10 +7,7 @@ use std::{
     fmt::Debug,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -22,7 +19,6 @@ use tickwheel::{
     delay_queue::{Expired, Key},
 };
 use tokio::{
-    sync::mpsc,
     task::{coop::unconstrained, yield_now},
     time::Instant,
 };
@@ -77,45 +73,6 @@ async fn values_come_in_order_of_deadline_and_then_of_insertion() {
         order.push(expired.into_inner());
     }
     assert_eq!(order, [6, 2, 5, 1, 3, 7, 4]);
-}
-
-/// tokio #6751, #4161, #8320.
-#[tokio::test(start_paused = true)]
-async fn whoever_waits_is_woken_when_the_last_value_goes() {
-    let wheel = Wheel::new();
-    let mut queue = task::spawn(DelayQueue::on(&wheel));
-    let goes: [fn(&mut DelayQueue<u8>, Key); 3] = [
-        |queue, key| {
-            queue.remove(&key);
-        },
-        |queue, key| {
-            queue.try_remove(&key);
-        },
-        |queue, _| queue.clear(),
-    ];
-    for go in goes {
-        let [first, last] = [1, 2].map(|seconds| queue.insert(0, SECOND * seconds));
-        assert_pending!(poll(&mut queue));
-        queue.remove(&first);
-        assert!(!queue.is_woken(), "one is left");
-        assert_eq!(wheel.pending(), 1);
-        go(&mut queue, last);
-        assert_eq!(wheel.pending(), 0, "an empty queue waits for no time");
-        assert!(queue.is_woken());
-        assert_empty(&mut queue);
-    }
-
-    queue.insert(0, SECOND);
-    assert_pending!(poll(&mut queue));
-    tokio::time::advance(SECOND).await;
-    // The driver has not come yet.
-    let mut taken = Vec::new();
-    assert_eq!(queue.expired(&mut taken, 2), 1);
-    assert!(queue.is_woken());
-    assert_empty(&mut queue);
-    assert!(!queue.is_woken());
-    queue.clear();
-    assert!(!queue.is_woken(), "it was empty");
 }
 
 #[tokio::test(start_paused = true)]
@@ -754,56 +711,6 @@ proptest! {
             }
         }));
     }
-}
-
-/// It goes from task to task, each of which inserts, waits a little, and passes it on.
-#[test]
-fn nothing_is_lost_where_a_queue_is_sent_between_tasks() {
-    const TASKS: usize = 8;
-    const VALUES: usize = 20_000;
-    threaded_runtime(4).block_on(async {
-        let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..TASKS).map(|_| mpsc::channel(1)).unzip();
-        let (done, mut all) = mpsc::channel(1);
-        let taken = Arc::new(AtomicUsize::new(0));
-        for (number, mut receiver) in receivers.into_iter().enumerate() {
-            let (senders, done, taken) = (senders.clone(), done.clone(), taken.clone());
-            tokio::spawn(async move {
-                let mut random = number as u64 + 1;
-                while let Some((mut queue, mut inserted)) = receiver.recv().await {
-                    let queue_: &mut DelayQueue<usize> = &mut queue;
-                    for _ in 0..50 {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        if inserted < VALUES {
-                            let key = queue_.insert(inserted, Duration::from_micros(random >> 50));
-                            if random % 3 == 0 {
-                                queue_.reset(&key, Duration::from_micros(random >> 52));
-                            }
-                            inserted += 1;
-                        }
-                    }
-                    for _ in 0..100 {
-                        match tokio::time::timeout(Duration::from_micros(200), queue_.next()).await {
-                            Ok(Some(expired)) => {
-                                assert!(expired.deadline() <= Instant::now());
-                                taken.fetch_add(1, Ordering::Relaxed);
-                            }
-                            Ok(None) if inserted == VALUES => return done.send(()).await.unwrap(),
-                            Ok(None) | Err(_) => break,
-                        }
-                    }
-                    let next = (random >> 33) as usize % TASKS;
-                    if senders[next].send((queue, inserted)).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        assert!(senders[0].send((DelayQueue::on(&wheel), 0)).await.is_ok());
-        all.recv().await.unwrap();
-        assert_eq!(taken.load(Ordering::Relaxed), VALUES);
-        assert_eq!(wheel.pending(), 0);
-    });
 }
 
 /// One task waits; others insert, remove and reset under its feet. A wake-up that is missed hangs it.

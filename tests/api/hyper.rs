@@ -106,61 +106,6 @@ async fn reset_of_another_timers_sleep_replaces_it() {
     assert_eq!(wheel.metrics().expired, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_full_wheel_makes_no_sleep_early_nor_endless() {
-    let (wheel, occupant) = full_wheel();
-    let start = Instant::now();
-    let mut sleep = Timer::sleep(&wheel, SECOND);
-    assert!(futures::poll!(&mut sleep).is_pending());
-    assert_eq!(wheel.metrics().rejected, 1);
-    wheel.reset(&mut sleep, (start + 2 * SECOND).into_std());
-    sleep.as_mut().await;
-    assert_due(start, 2 * SECOND);
-
-    drop(occupant);
-    wheel.reset(&mut sleep, (start + 3 * SECOND).into_std());
-    assert!(futures::poll!(&mut sleep).is_pending());
-    assert_eq!(wheel.pending(), 1, "with room again, it is back on the wheel");
-    sleep.await;
-    assert_due(start, 3 * SECOND);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_makes_no_sleep_early_nor_endless() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let pending = tokio::spawn(Timer::sleep(&wheel, 10 * SECOND));
-    sleep(SECOND).await;
-    drop(wheel.shutdown());
-    pending.await.unwrap();
-    assert_due(start, 10 * SECOND);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_around_a_refused_sleep_does_not_spin() {
-    let wheel = Wheel::new();
-    drop(wheel.shutdown());
-    let start = Instant::now();
-    let mut sleep = Timer::sleep(&wheel, SECOND);
-    // What hyper-util's connection pool does to look for idle connections.
-    for round in 1..=5 {
-        sleep.as_mut().await;
-        assert_due(start, round * SECOND);
-        wheel.reset(&mut sleep, (start + (round + 1) * SECOND).into_std());
-    }
-}
-
-#[test]
-fn refused_where_there_is_no_tokio_a_sleep_ends_but_yields_first() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
-    drop(wheel.shutdown());
-    let mut sleep = tokio_test::task::spawn(Timer::sleep(&wheel, 3600 * SECOND));
-    assert!(sleep.poll().is_pending());
-    assert!(sleep.is_woken());
-    assert!(sleep.poll().is_ready());
-}
-
 // HTTP/1.
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -408,24 +353,6 @@ async fn http2_keeps_a_live_client_for_hours() {
         wheel.metrics().registered >= 5 * 360,
         "it was pinged all the while"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn http2_on_a_wheel_shut_down_still_tells_live_from_dead() {
-    let wheel = Wheel::new();
-    drop(wheel.shutdown());
-    let (client, stream) = duplex(64 * 1024);
-    let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
-    let mut client = Pinged::connect(client).await;
-    for _ in 0..10 {
-        let payload = client.ping().await.unwrap();
-        client.pong(&payload).await;
-    }
-    client.ping().await.unwrap();
-    let last = Instant::now();
-    assert_eq!(client.ping().await, None);
-    assert_due(last, 3 * SECOND);
-    assert!(server.await.unwrap().unwrap_err().is_timeout());
 }
 
 #[test]

@@ -235,40 +235,6 @@ async fn the_earlier_of_two_timeouts_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeouts_change_while_a_read_waits() {
-    let wheel = Wheel::new();
-    let (mut peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(ms(500)));
-    let start = Instant::now();
-
-    let given_up = |stream: &mut TimeoutStream<DuplexStream>| stream.read_u8().now_or_never().is_none();
-    assert!(given_up(&mut stream));
-    sleep(ms(400)).await;
-    stream.set_read_timeout(Some(ms(2000)));
-    assert_timed_out(stream.read_u8().await);
-    assert_due(start, ms(2000));
-
-    let start = Instant::now();
-    assert!(given_up(&mut stream));
-    stream.set_read_timeout(Some(ms(100)));
-    assert_timed_out(stream.read_u8().await);
-    assert_due(start, ms(100));
-
-    assert!(given_up(&mut stream));
-    stream.set_read_timeout(None);
-    assert_eq!(wheel.pending(), 0, "switched off, it has no timer left");
-    tokio::spawn(async move {
-        sleep(Duration::from_secs(3600)).await;
-        peer.write_u8(7).await.unwrap();
-        sleep(Duration::from_secs(3600)).await;
-    });
-    assert_eq!(stream.read_u8().await.unwrap(), 7);
-
-    stream.set_read_timeout(Some(ms(100)));
-    assert_times_out_after(ms(100), stream.read_u8()).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_read_that_waits_for_the_tasks_budget_alone_does_not_time_out() {
     let (mut peer, mut stream) = pipe(&Wheel::new());
     stream.set_read_timeout(Some(ms(500)));
@@ -282,32 +248,6 @@ async fn a_read_that_waits_for_the_tasks_budget_alone_does_not_time_out() {
 }
 
 // What counts as waiting.
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_switched_on_wakes_who_waits_in_another_task() {
-    for off_and_on in [false, true] {
-        let (_peer, mut stream) = pipe(&Wheel::new());
-        if off_and_on {
-            stream.set_read_timeout(Some(ms(500)));
-        }
-        let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
-        let reading = tokio::spawn({
-            let stream = stream.clone();
-            std::future::poll_fn(move |cx| {
-                let mut buffer = [0];
-                Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
-            })
-        });
-        sleep(ms(100)).await;
-        stream.lock().unwrap().set_read_timeout(None);
-        sleep(Duration::from_secs(3600)).await;
-        let start = Instant::now();
-        stream.lock().unwrap().set_read_timeout(Some(ms(500)));
-        let hung = tokio::time::timeout(Duration::from_secs(3600), reading);
-        assert_timed_out(hung.await.expect("nobody was woken").unwrap());
-        assert_due(start, ms(500));
-    }
-}
 
 /// A stream on a runtime whose paused clock is two days ahead, which is then dropped.
 fn carried_from_another_clock(

@@ -190,9 +190,7 @@ async fn a_throttle_of_no_time_makes_no_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn throttle_holds_on_a_full_wheel_and_on_one_shut_down() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
+    let (wheel, _occupant) = full_wheel();
     assert_a_second_apart(&wheel).await;
     assert_eq!(wheel.metrics().rejected, 4);
     drop(wheel.shutdown());
@@ -201,9 +199,7 @@ async fn throttle_holds_on_a_full_wheel_and_on_one_shut_down() {
 
 #[tokio::test(start_paused = true)]
 async fn throttle_goes_back_to_a_wheel_that_has_room_again() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
+    let (wheel, occupant) = full_wheel();
     let mut items = stream::iter(0..).throttle(&wheel, ms(100));
     items.next().await;
     items.next().await;
@@ -215,9 +211,7 @@ async fn throttle_goes_back_to_a_wheel_that_has_room_again() {
 
 #[tokio::test(start_paused = true)]
 async fn throttle_pauses_once_for_an_item_and_not_for_the_end() {
-    let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(Duration::from_secs(3600));
-    assert!(futures::poll!(&mut occupant).is_pending());
+    let (wheel, _occupant) = full_wheel();
     let mut slow = items(&[0, 1000]).throttle(&wheel, ms(100));
     slow.next().await;
     // The pause is over long before the next item comes.

@@ -821,35 +821,18 @@ async fn a_timer_that_was_forgotten_keeps_no_driver_once_it_has_expired() {
 }
 
 /// The smallest wheel there is, which works in rounds of 2 ms, thirty days later: 1.3 billion rounds.
-fn a_month_later(scene: impl AsyncFnOnce(Wheel)) {
-    paused_runtime().block_on(async {
-        let wheel = Wheel::builder()
-            .tick_duration(ms(1))
-            .ticks_per_wheel(2)
-            .levels(1)
-            .build()
-            .unwrap();
-        wheel.sleep(ms(1)).await;
-        tokio::time::advance(30 * DAY).await;
-        scene(wheel).await;
-    });
-}
-
 #[test]
-fn an_empty_wheel_jumps_over_the_rounds_in_which_it_had_nothing() {
+fn a_wheel_jumps_over_the_rounds_in_which_it_had_nothing() {
     within(3 * SECOND, || {
-        a_month_later(async |wheel| {
-            let start = Instant::now();
+        paused_runtime().block_on(async {
+            let wheel = Wheel::builder()
+                .tick_duration(ms(1))
+                .ticks_per_wheel(2)
+                .levels(1)
+                .build()
+                .unwrap();
             wheel.sleep(ms(1)).await;
-            assert_eq!(start.elapsed(), ms(1));
-        });
-    });
-}
-
-#[test]
-fn a_wheel_whose_only_timers_are_near_jumps_to_them_and_keeps_their_order() {
-    within(3 * SECOND, || {
-        a_month_later(async |wheel| {
+            tokio::time::advance(30 * DAY).await;
             let start = Instant::now();
             let sleeps = (1..=50).rev().map(|n| {
                 let sleep = wheel.sleep(ms(n));

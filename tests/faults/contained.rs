@@ -23,8 +23,8 @@ use tokio::time::{Duration, Instant};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    SECOND, TICK, advance, alive_tasks, own_process::in_own_process, paused_runtime, register_for, settle,
-    threaded_runtime,
+    SECOND, TICK, advance, alive_tasks, own_process::in_own_process, paused_runtime, register, register_for,
+    settle, threaded_runtime,
 };
 
 /// A waker that panics when woken.
@@ -583,25 +583,33 @@ fn a_wheel_given_a_runtime_that_is_gone_says_so_and_hangs_nobody() {
 }
 
 /// Resident bytes of this process.
+#[cfg(target_os = "linux")]
 fn resident() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
-/// What an allocator may keep: half a kilobyte of each wheel.
-const FLAT: usize = 1 << 20;
+/// In a process of its own, after as many wheels as an allocator needs to settle.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn assert_memory_stays_flat<T: Fn()>(test: T, use_up: impl Fn(usize)) {
+    if !in_own_process(test, "") {
+        return;
+    }
+    use_up(300);
+    let before = resident();
+    use_up(2_000);
+    let grown = resident().saturating_sub(before);
+    // What an allocator may keep: half a kilobyte of each wheel.
+    assert!(grown < 1 << 20, "grown by {grown} bytes");
+}
 
 #[cfg(target_os = "linux")]
 #[test]
 fn wheels_made_and_dropped_by_the_thousand_leave_resident_memory_flat() {
-    if !in_own_process(
-        wheels_made_and_dropped_by_the_thousand_leave_resident_memory_flat,
-        "",
-    ) {
-        return;
-    }
-    let use_up = |wheels: usize| {
+    let test = wheels_made_and_dropped_by_the_thousand_leave_resident_memory_flat;
+    assert_memory_stays_flat(test, |wheels| {
         paused_runtime().block_on(async {
             for _ in 0..wheels {
                 let wheel = Wheel::builder().shards(4).ticks_per_wheel(512).build().unwrap();
@@ -615,24 +623,14 @@ fn wheels_made_and_dropped_by_the_thousand_leave_resident_memory_flat() {
             settle().await;
             assert_eq!(alive_tasks(), 0, "every driver has ended");
         });
-    };
-    use_up(300);
-    let before = resident();
-    use_up(2_000);
-    let grown = resident().saturating_sub(before);
-    assert!(grown < FLAT, "grown by {grown} bytes");
+    });
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn wheels_shut_down_and_runtimes_dropped_under_them_leave_resident_memory_flat() {
-    if !in_own_process(
-        wheels_shut_down_and_runtimes_dropped_under_them_leave_resident_memory_flat,
-        "",
-    ) {
-        return;
-    }
-    let use_up = |wheels: usize| {
+    let test = wheels_shut_down_and_runtimes_dropped_under_them_leave_resident_memory_flat;
+    assert_memory_stays_flat(test, |wheels| {
         for round in 0..wheels {
             let runtime = paused_runtime();
             let wheel = Wheel::builder().shards(4).ticks_per_wheel(512).build().unwrap();
@@ -641,24 +639,20 @@ fn wheels_shut_down_and_runtimes_dropped_under_them_leave_resident_memory_flat()
                 drop(wheel.shutdown());
             }
         }
-    };
-    use_up(200);
-    let before = resident();
-    use_up(2_000);
-    let grown = resident().saturating_sub(before);
-    assert!(grown < FLAT, "grown by {grown} bytes");
+    });
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_is_given_back_after_a_burst_however_it_ends() {
     const BURST: usize = 100_000;
-    for ends in ["dropped", "expired", "from the last to the first"] {
+    for ends in [
+        "expired",
+        "from the first to the last",
+        "from the last to the first",
+    ] {
         let wheel = Wheel::builder().shards(1).build().unwrap();
         let mut sleeps: Vec<_> = (0..BURST).map(|_| wheel.sleep(SECOND)).collect();
-        let mut cx = Context::from_waker(Waker::noop());
-        for sleep in &mut sleeps {
-            assert_pending!(Pin::new(sleep).poll(&mut cx));
-        }
+        sleeps.iter_mut().for_each(register);
         let full = wheel.metrics().arena_bytes;
         assert!(full >= BURST * 16, "{full} bytes for {BURST} timers");
         if ends == "expired" {
@@ -667,13 +661,10 @@ async fn memory_is_given_back_after_a_burst_however_it_ends() {
                 settle().await;
             }
         }
-        while let Some(sleep) = if ends == "dropped" {
-            sleeps.pop()
-        } else {
-            sleeps.drain(..).next_back()
-        } {
-            drop(sleep);
+        if ends == "from the last to the first" {
+            sleeps.reverse();
         }
+        drop(sleeps);
         let empty = wheel.metrics().arena_bytes;
         assert!(
             empty * 20 < full,

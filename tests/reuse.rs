@@ -115,28 +115,6 @@ fn observed_waker() -> (Waker, Weak<Nobody>) {
 }
 
 #[test]
-fn the_counters_count_each_timeout_by_itself() {
-    real_runtime().block_on(async {
-        let wheel = wheel();
-        let busy = make_tick(&wheel);
-        let before = wheel.metrics();
-        for cancelled in 1..=1_000 {
-            drop(waiting(&wheel, SECOND, Waker::noop()));
-            let metrics = wheel.metrics();
-            assert_eq!(metrics.registered, before.registered + cancelled);
-            assert_eq!(metrics.cancelled, before.cancelled + cancelled);
-            assert_eq!(metrics.pending, busy.len());
-            assert_adds_up(&wheel);
-        }
-        let last = waiting(&wheel, SECOND, Waker::noop());
-        assert_eq!(wheel.pending(), busy.len() + 1);
-        drop((busy, last));
-        assert_eq!(wheel.pending(), 0);
-        assert_at_rest(&wheel);
-    });
-}
-
-#[test]
 fn a_timeout_after_one_of_another_duration_counts_its_own() {
     real_runtime().block_on(async {
         for [former, own] in [[ms(5), ms(20)], [SECOND * 3600, ms(20)]] {

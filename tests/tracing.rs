@@ -15,7 +15,7 @@ use tokio::time::{Instant, advance};
 use tokio_test::{assert_pending, task};
 use tracing::subscriber::DefaultGuard;
 
-use support::{SECOND, assert_due, paused_runtime, register_for, waker_of};
+use support::{SECOND, assert_due, ms, paused_runtime, register_for, waker_of};
 
 /// What was written, a line an event.
 #[derive(Clone, Default)]
@@ -70,7 +70,7 @@ fn a_driver_is_started_stopped_and_replaced() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::builder().name("leases").build().unwrap();
     for _ in 0..2 {
-        paused_runtime().block_on(wheel.sleep(Duration::from_millis(30)));
+        paused_runtime().block_on(wheel.sleep(ms(30)));
     }
     let told = lines.of_the_wheel();
     for (line, event) in told.iter().zip([
@@ -103,7 +103,7 @@ fn a_wheel_without_a_handle_keeps_its_driver_between_two_timers() {
         .unwrap();
     let wheel = Wheel::new();
     let ticking = [(); 3].map(|()| {
-        let mut interval = wheel.interval(Duration::from_millis(1));
+        let mut interval = wheel.interval(ms(1));
         runtime.spawn(async move {
             for _ in 0..300 {
                 interval.tick().await;
@@ -132,22 +132,22 @@ fn a_subscriber_that_panics_when_a_driver_starts_costs_the_wheel_nothing() {
             .finish();
         let _panicking = tracing::subscriber::set_default(subscriber);
         let _entered = runtime.enter();
-        let mut sleep = wheel.sleep(Duration::from_millis(30));
+        let mut sleep = wheel.sleep(ms(30));
         let poll = || register_for(Waker::noop(), &mut sleep);
         assert!(catch_unwind(AssertUnwindSafe(poll)).is_err());
     }
     runtime.block_on(async {
         let start = Instant::now();
-        let sleep = tokio::time::timeout(SECOND, wheel.sleep(Duration::from_millis(30)));
+        let sleep = tokio::time::timeout(SECOND, wheel.sleep(ms(30)));
         assert_eq!(sleep.await, Ok(()));
-        assert_due(start, Duration::from_millis(30));
+        assert_due(start, ms(30));
     });
 }
 
 /// The clock jumps over a sleep of 30 ms.
 fn jump_over_a_sleep(wheel: &Wheel, jump: Duration) {
     paused_runtime().block_on(async {
-        let mut sleep = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        let mut sleep = task::spawn(wheel.sleep(ms(30)));
         assert_pending!(sleep.poll());
         tokio::task::yield_now().await;
         advance(jump).await;
@@ -159,7 +159,7 @@ fn jump_over_a_sleep(wheel: &Wheel, jump: Duration) {
 #[test]
 fn a_driver_that_came_late_says_so() {
     let (lines, _recording) = Lines::record();
-    jump_over_a_sleep(&Wheel::new(), Duration::from_secs(1));
+    jump_over_a_sleep(&Wheel::new(), SECOND);
     assert_told(&lines, "WARN", "came late");
 }
 
@@ -167,8 +167,8 @@ fn a_driver_that_came_late_says_so() {
 fn a_driver_that_came_a_few_ticks_late_says_nothing_of_it() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();
-    jump_over_a_sleep(&wheel, Duration::from_millis(70));
-    assert!(wheel.metrics().max_lag > Duration::from_millis(20));
+    jump_over_a_sleep(&wheel, ms(70));
+    assert!(wheel.metrics().max_lag > ms(20));
     let told = lines.of_the_wheel();
     assert!(!told.iter().any(|line| line.contains("came late")), "{told:?}");
 }
@@ -178,9 +178,9 @@ fn a_panicking_waker_is_reported() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();
     paused_runtime().block_on(async {
-        let mut sleep = wheel.sleep(Duration::from_millis(30));
+        let mut sleep = wheel.sleep(ms(30));
         register_for(&waker_of(|| panic!("on purpose")), &mut sleep);
-        wheel.sleep(Duration::from_millis(50)).await;
+        wheel.sleep(ms(50)).await;
     });
     assert_eq!(wheel.metrics().panics, 1);
     assert_told(&lines, "ERROR", "a waker panicked");
@@ -211,10 +211,10 @@ fn a_subscriber_that_panics_over_a_late_driver_costs_nobody_a_timer() {
     let wheel = Wheel::new();
     support::real_runtime().block_on(async {
         for _ in 0..3 {
-            let mut sleep = wheel.sleep(Duration::from_millis(30));
+            let mut sleep = wheel.sleep(ms(30));
             support::register(&mut sleep);
             support::settle().await;
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(ms(100));
             sleep.await;
         }
     });
@@ -229,19 +229,19 @@ fn a_subscriber_that_panics_over_a_panicking_waker_keeps_nobody_from_being_woken
     let _panicking = tracing::subscriber::set_default(subscriber);
     let wheel = Wheel::builder().shards(1).build().unwrap();
     paused_runtime().block_on(async {
-        let mut sleep = wheel.sleep(Duration::from_millis(30));
+        let mut sleep = wheel.sleep(ms(30));
         register_for(&waker_of(|| panic!("on purpose")), &mut sleep);
-        let mut second = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        let mut second = task::spawn(wheel.sleep(ms(30)));
         assert_pending!(second.poll());
-        advance(Duration::from_millis(30)).await;
+        advance(ms(30)).await;
         support::settle().await;
         assert!(
             second.is_woken(),
             "what came due beside the panicking waker is lost"
         );
-        let mut later = task::spawn(wheel.sleep(Duration::from_millis(30)));
+        let mut later = task::spawn(wheel.sleep(ms(30)));
         assert_pending!(later.poll());
-        advance(Duration::from_millis(30)).await;
+        advance(ms(30)).await;
         support::settle().await;
         assert!(later.is_woken(), "the wheel stands still");
     });
@@ -252,12 +252,12 @@ fn nothing_is_told_of_a_timer() {
     let (lines, _recording) = Lines::record();
     let wheel = Wheel::new();
     paused_runtime().block_on(async {
-        wheel.sleep(Duration::from_millis(10)).await;
+        wheel.sleep(ms(10)).await;
         let before = lines.of_the_wheel();
         for _ in 0..10 {
-            wheel.sleep(Duration::from_millis(10)).await;
+            wheel.sleep(ms(10)).await;
             wheel
-                .timeout(Duration::from_millis(10), std::future::pending::<()>())
+                .timeout(ms(10), std::future::pending::<()>())
                 .await
                 .unwrap_err();
         }

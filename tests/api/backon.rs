@@ -67,30 +67,13 @@ async fn an_exponential_backoff_doubles_its_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_wheel_does_not_make_retries_come_early() {
+async fn a_wheel_that_is_full_or_shut_down_does_not_make_retries_come_early() {
     let (wheel, _occupant) = full_wheel();
-
     assert_paused_a_second_each(&attempts(&wheel, every_second(3)).await);
     assert_eq!(wheel.metrics().rejected, 3);
     assert_eq!(wheel.pending(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wheel_shut_down_does_not_make_retries_come_early() {
-    let wheel = Wheel::new();
     drop(wheel.shutdown());
     assert_paused_a_second_each(&attempts(&wheel, every_second(3)).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pause_in_progress_lasts_on_when_the_wheel_shuts_down() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let pause = tokio::spawn(Sleeper::sleep(&wheel, Duration::from_secs(10)));
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(wheel.shutdown().timers, 1);
-    pause.await.unwrap();
-    assert!(start.elapsed() >= Duration::from_secs(10) && start.elapsed() < Duration::from_secs(10) + TICK);
 }
 
 /// When attempts were made that fail every minute, without a limit, on a wheel that is shut down after 90 s.
@@ -159,12 +142,4 @@ async fn dropping_a_retry_cancels_its_pause() {
     );
     assert_eq!(wheel.pending(), 0);
     assert_eq!(wheel.metrics().cancelled, 1);
-}
-
-#[test]
-fn refused_where_there_is_no_tokio_a_pause_ends_all_the_same() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
-    drop(wheel.shutdown());
-    futures::executor::block_on(Sleeper::sleep(&wheel, Duration::from_secs(3600)));
 }

@@ -24,14 +24,9 @@ fn a_tick_lasts_from_a_millisecond_to_an_hour() {
         Duration::ZERO,
         Duration::from_nanos(1),
         Duration::from_nanos(999_999),
+        HOUR + Duration::from_nanos(1),
+        Duration::MAX,
     ] {
-        assert_refused(
-            Wheel::builder().tick_duration(given),
-            &BuildError::TickDuration { given },
-            &format!("a tick duration of {given:?}: a tick lasts from 1ms to 3600s"),
-        );
-    }
-    for given in [HOUR + Duration::from_nanos(1), Duration::MAX] {
         assert_refused(
             Wheel::builder().tick_duration(given),
             &BuildError::TickDuration { given },

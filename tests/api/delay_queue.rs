@@ -9,9 +9,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Poll, Waker},
     time::Duration,
 };
 
@@ -22,15 +22,13 @@ use tickwheel::{
     delay_queue::{Expired, Key},
 };
 use tokio::{
-    sync::mpsc,
     task::{coop::unconstrained, yield_now},
     time::Instant,
 };
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, counting_waker, ms, paused_runtime, real_runtime, settle, threaded_runtime,
-    waiting, within,
+    DAY, SECOND, TICK, advance, ms, paused_runtime, real_runtime, settle, threaded_runtime, waiting, within,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -78,70 +76,6 @@ async fn values_come_in_order_of_deadline_and_then_of_insertion() {
         order.push(expired.into_inner());
     }
     assert_eq!(order, [6, 2, 5, 1, 3, 7, 4]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_has_passed_comes_at_once_in_order_of_deadline() {
-    let mut queue = task::spawn(DelayQueue::on(&Wheel::new()));
-    advance(DAY).await;
-    let now = Instant::now();
-    queue.insert_at("to come", now + SECOND);
-    assert_pending!(poll(&mut queue));
-
-    queue.insert_at("a second ago", now - SECOND);
-    queue.insert_at("now", now);
-    let moved = queue.insert_at("moved", now - SECOND);
-    queue.insert_at("a day ago", now - DAY);
-    queue.insert("after no time", Duration::ZERO);
-    assert!(queue.is_woken());
-    queue.reset_at(&moved, now - SECOND / 2);
-
-    for value in ["a day ago", "a second ago", "moved", "now", "after no time"] {
-        let peeked = queue.peek().map(|key| queue.deadline(&key));
-        let expired = assert_ready!(poll(&mut queue)).unwrap();
-        assert_eq!(Some(expired.deadline()), peeked);
-        assert_eq!(expired.into_inner(), value);
-    }
-    assert_pending!(poll(&mut queue));
-}
-
-/// tokio #6751, #4161, #8320.
-#[tokio::test(start_paused = true)]
-async fn whoever_waits_is_woken_when_the_last_value_goes() {
-    let wheel = Wheel::new();
-    let mut queue = task::spawn(DelayQueue::on(&wheel));
-    let goes: [fn(&mut DelayQueue<u8>, Key); 3] = [
-        |queue, key| {
-            queue.remove(&key);
-        },
-        |queue, key| {
-            queue.try_remove(&key);
-        },
-        |queue, _| queue.clear(),
-    ];
-    for go in goes {
-        let [first, last] = [1, 2].map(|seconds| queue.insert(0, SECOND * seconds));
-        assert_pending!(poll(&mut queue));
-        queue.remove(&first);
-        assert!(!queue.is_woken(), "one is left");
-        assert_eq!(wheel.pending(), 1);
-        go(&mut queue, last);
-        assert_eq!(wheel.pending(), 0, "an empty queue waits for no time");
-        assert!(queue.is_woken());
-        assert_empty(&mut queue);
-    }
-
-    queue.insert(0, SECOND);
-    assert_pending!(poll(&mut queue));
-    tokio::time::advance(SECOND).await;
-    // The driver has not come yet.
-    let mut taken = Vec::new();
-    assert_eq!(queue.expired(&mut taken, 2), 1);
-    assert!(queue.is_woken());
-    assert_empty(&mut queue);
-    assert!(!queue.is_woken());
-    queue.clear();
-    assert!(!queue.is_woken(), "it was empty");
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,36 +153,6 @@ async fn a_reset_of_the_first_wakes_and_then_the_old_deadline_does_not() {
     assert_eq!(wheel.pending(), 0, "an empty queue has no timer");
 }
 
-/// Two tasks share a queue.
-#[tokio::test(start_paused = true)]
-async fn whoever_waits_is_woken_when_another_task_takes_the_last_value() {
-    let mut queue = DelayQueue::on(&Wheel::new());
-    let (waker, woken) = counting_waker();
-    let mut waits = Context::from_waker(&waker);
-    queue.insert("foo", SECOND);
-    assert_pending!(queue.poll_expired(&mut waits));
-    advance(SECOND).await;
-    let before = woken.load(Ordering::SeqCst);
-    let mut takes = Context::from_waker(Waker::noop());
-    assert!(assert_ready!(queue.poll_expired(&mut takes)).is_some());
-    assert_eq!(woken.load(Ordering::SeqCst), before + 1);
-}
-
-/// More values than the queue looks at, hours before they come nearer.
-#[tokio::test(start_paused = true)]
-async fn whoever_waits_for_one_of_many_is_woken_by_an_insertion_before_them_all() {
-    let mut queue = task::spawn(DelayQueue::on(&Wheel::new()));
-    for seconds in 0..100 {
-        queue.insert(seconds, SECOND * (3_700 + seconds));
-    }
-    assert_pending!(poll(&mut queue));
-    queue.insert(100, SECOND * 3_800);
-    assert!(!queue.is_woken());
-    queue.insert(101, SECOND * 3_600);
-    assert!(queue.is_woken());
-    assert_pending!(poll(&mut queue));
-}
-
 /// Its wheel's clock is a day ahead of the clock here, and by that one the queue's timer is due at once.
 #[test]
 fn a_queue_goes_by_the_clock_of_its_wheel() {
@@ -293,27 +197,6 @@ fn a_timer_moves_later_without_a_wake_up_at_the_old_deadline() {
         assert!(Instant::now() >= start + ms(45));
         assert_eq!(expired.into_inner(), "bar");
         assert_eq!(wheel.metrics().rejected, 0);
-    });
-}
-
-#[test]
-fn nothing_is_early_on_the_real_clock() {
-    threaded_runtime(2).block_on(async {
-        let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-        let mut queue = DelayQueue::on(&wheel);
-        for number in 0..20_000_u64 {
-            queue.insert(number, Duration::from_micros(number * 7919 % 100_000));
-        }
-        let mut last = None;
-        let mut count = 0;
-        while let Some(expired) = queue.next().await {
-            assert!(expired.deadline() <= Instant::now(), "{expired:?} is early");
-            assert!(last <= Some(expired.deadline()), "{expired:?} is out of order");
-            last = Some(expired.deadline());
-            count += 1;
-        }
-        assert_eq!(count, 20_000);
-        assert_eq!(wheel.pending(), 0);
     });
 }
 
@@ -477,26 +360,6 @@ async fn memory_is_kept_until_it_is_asked_for() {
     queue.insert(0, SECOND);
     queue.clear();
     assert!(queue.is_empty() && queue.capacity() > 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn expired_takes_what_is_due_and_no_more_than_asked_for() {
-    let mut queue = DelayQueue::on(&Wheel::new());
-    let start = Instant::now();
-    for value in (0..10_u32).rev() {
-        queue.insert_at(value, start + SECOND * value);
-    }
-    tokio::time::advance(5 * SECOND - Duration::from_nanos(1)).await;
-    let mut taken = Vec::new();
-    assert_eq!(queue.expired(&mut taken, 0), 0);
-    assert_eq!(queue.expired(&mut taken, 3), 3);
-    assert_eq!(queue.expired(&mut taken, usize::MAX), 2);
-    tokio::time::advance(Duration::from_nanos(1)).await;
-    assert_eq!(queue.expired(&mut taken, usize::MAX), 1);
-    assert_eq!(queue.expired(&mut taken, usize::MAX), 0);
-    let values: Vec<_> = taken.into_iter().map(Expired::into_inner).collect();
-    assert_eq!(values, [0, 1, 2, 3, 4, 5]);
-    assert_eq!(queue.next().await.unwrap().into_inner(), 6);
 }
 
 #[test]
@@ -851,56 +714,6 @@ proptest! {
             }
         }));
     }
-}
-
-/// It goes from task to task, each of which inserts, waits a little, and passes it on.
-#[test]
-fn nothing_is_lost_where_a_queue_is_sent_between_tasks() {
-    const TASKS: usize = 8;
-    const VALUES: usize = 20_000;
-    threaded_runtime(4).block_on(async {
-        let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..TASKS).map(|_| mpsc::channel(1)).unzip();
-        let (done, mut all) = mpsc::channel(1);
-        let taken = Arc::new(AtomicUsize::new(0));
-        for (number, mut receiver) in receivers.into_iter().enumerate() {
-            let (senders, done, taken) = (senders.clone(), done.clone(), taken.clone());
-            tokio::spawn(async move {
-                let mut random = number as u64 + 1;
-                while let Some((mut queue, mut inserted)) = receiver.recv().await {
-                    let queue_: &mut DelayQueue<usize> = &mut queue;
-                    for _ in 0..50 {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        if inserted < VALUES {
-                            let key = queue_.insert(inserted, Duration::from_micros(random >> 50));
-                            if random % 3 == 0 {
-                                queue_.reset(&key, Duration::from_micros(random >> 52));
-                            }
-                            inserted += 1;
-                        }
-                    }
-                    for _ in 0..100 {
-                        match tokio::time::timeout(Duration::from_micros(200), queue_.next()).await {
-                            Ok(Some(expired)) => {
-                                assert!(expired.deadline() <= Instant::now());
-                                taken.fetch_add(1, Ordering::Relaxed);
-                            }
-                            Ok(None) if inserted == VALUES => return done.send(()).await.unwrap(),
-                            Ok(None) | Err(_) => break,
-                        }
-                    }
-                    let next = (random >> 33) as usize % TASKS;
-                    if senders[next].send((queue, inserted)).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        assert!(senders[0].send((DelayQueue::on(&wheel), 0)).await.is_ok());
-        all.recv().await.unwrap();
-        assert_eq!(taken.load(Ordering::Relaxed), VALUES);
-        assert_eq!(wheel.pending(), 0);
-    });
 }
 
 /// One task waits; others insert, remove and reset under its feet. A wake-up that is missed hangs it.

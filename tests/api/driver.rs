@@ -26,9 +26,9 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, counting_waker, make_tick, ms,
-    paused_runtime, real_runtime, register, register_for, settle, threaded_runtime, waiting, waiting_task,
-    waker_of,
+    DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, assert_due, counting_waker,
+    make_tick, ms, on_a_clock_ahead_by, paused_runtime, real_runtime, register, register_for, settle,
+    threaded_runtime, waiting, waiting_task, waker_of,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -59,20 +59,6 @@ async fn the_first_registration_starts_it_and_nothing_before_does() {
     let mut other = wheel.sleep(SECOND);
     register(&mut other);
     assert_eq!(alive_tasks(), 1, "one task for each wheel");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_hours_sleep_costs_a_handful_of_visits() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    wheel.sleep(SECOND * 3600).await;
-    assert_eq!(
-        start.elapsed(),
-        SECOND * 3600,
-        "auto-advance went to the deadline and not beyond"
-    );
-    let visits = wheel.metrics().wakeups;
-    assert!(visits <= 6, "{visits} visits for 3,600,000 ticks");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,27 +143,6 @@ async fn a_wheel_that_ticks_under_load_dozes_again_afterwards() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_handles_pending_futures_complete_and_then_the_task_ends() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    let mut timeout = task::spawn(wheel.timeout(SECOND * 2, pending::<()>()));
-    assert_pending!(sleep.poll());
-    assert_pending!(timeout.poll());
-    drop(wheel);
-    advance(SECOND).await;
-    assert!(sleep.is_woken());
-    assert_ready!(sleep.poll());
-    drop(sleep);
-    settle().await;
-    assert_eq!(alive_tasks(), 1, "a timer is left");
-    advance(SECOND).await;
-    assert!(assert_ready!(timeout.poll()).is_err());
-    drop(timeout);
-    settle().await;
-    assert_eq!(alive_tasks(), 0);
-}
-
 #[test]
 fn a_driver_that_ends_tells_the_next_how_far_it_came() {
     let first = paused_runtime();
@@ -194,46 +159,6 @@ fn a_driver_that_ends_tells_the_next_how_far_it_came() {
     });
     drop(first);
     assert_left(&paused_runtime(), sleep, SECOND * 10);
-}
-
-/// On the real clock, where a dropped timer is kept for reuse: none is once the handles are gone.
-#[test]
-fn without_handles_a_dropped_timer_keeps_no_driver() {
-    real_runtime().block_on(async {
-        let wheel = Wheel::new();
-        let (waker, _) = counting_waker();
-        let mut sleep = wheel.sleep(DAY);
-        register_for(&waker, &mut sleep);
-        settle().await;
-        drop(wheel);
-        settle().await;
-        assert_eq!(alive_tasks(), 1, "the sleep needs a driver");
-        drop(sleep);
-        // It stays a moment for the next timer.
-        let gone = async {
-            while alive_tasks() > 0 {
-                tokio::time::sleep(ms(1)).await;
-            }
-        };
-        tokio::time::timeout(SECOND * 60, gone)
-            .await
-            .expect("the driver stays");
-    });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_future_left_without_handles_and_never_polled_still_completes() {
-    let wheel = Wheel::new();
-    let mut first = task::spawn(wheel.sleep(SECOND));
-    assert_pending!(first.poll());
-    let second = wheel.sleep(SECOND * 3);
-    drop((wheel, first));
-    settle().await;
-    let start = Instant::now();
-    second.await;
-    assert_eq!(start.elapsed(), SECOND * 3);
-    settle().await;
-    assert_eq!(alive_tasks(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,29 +187,6 @@ async fn a_future_left_without_handles_counts_the_time_without_a_driver() {
 }
 
 // Runtimes.
-
-#[test]
-fn timers_elapse_on_every_kind_of_runtime() {
-    for runtime in [real_runtime(), paused_runtime(), threaded_runtime(2)] {
-        let wheel = Wheel::new();
-        runtime.block_on(async {
-            let tasks: Vec<_> = (0..200)
-                .map(|n| {
-                    let wheel = wheel.clone();
-                    tokio::spawn(async move {
-                        wheel.sleep(ms(n % 20)).await;
-                        wheel.timeout(ms(n % 20), pending::<()>()).await.unwrap_err();
-                        wheel.interval(ms(5)).tick().await;
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-        });
-        assert_at_rest(&wheel);
-    }
-}
 
 static WHEEL: LazyLock<Wheel> = LazyLock::new(Wheel::new);
 
@@ -445,27 +347,6 @@ fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
 }
 
 #[test]
-fn a_runtime_dropped_with_tasks_that_hold_timers_drops_them_all() {
-    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
-        let wheel = Wheel::new();
-        let runtime = make_runtime();
-        runtime.block_on(async {
-            for n in 0..1_000 {
-                let wheel = wheel.clone();
-                tokio::spawn(async move {
-                    wheel
-                        .timeout(SECOND * 3600, wheel.sleep(SECOND * 1800 + ms(n)))
-                        .await
-                });
-            }
-            settle().await;
-        });
-        drop(runtime);
-        assert_at_rest(&wheel);
-    }
-}
-
-#[test]
 fn a_runtime_dropped_in_the_middle_of_a_visit_loses_no_timer() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let runtime = paused_runtime();
@@ -502,8 +383,8 @@ fn assert_left(runtime: &Runtime, sleep: impl Future<Output = ()>, left: Duratio
 }
 
 /// A sleep that was registered, and whose driver has gone.
-fn left_by_a_driver(wheel: &Wheel, duration: Duration) -> Sleep {
-    paused_runtime().block_on(async {
+fn left_by_a_driver(wheel: &Wheel, ahead: Duration, duration: Duration) -> Sleep {
+    on_a_clock_ahead_by(ahead, async || {
         let mut sleep = wheel.sleep(duration);
         register(&mut sleep);
         sleep
@@ -513,14 +394,12 @@ fn left_by_a_driver(wheel: &Wheel, duration: Duration) -> Sleep {
 #[test]
 fn what_was_left_of_each_duration_is_kept_by_the_next_driver() {
     let wheel = Wheel::new();
-    let first = paused_runtime();
-    let mut sleeps: Vec<_> = first.block_on(async {
+    let mut sleeps = on_a_clock_ahead_by(Duration::ZERO, async || {
         let mut sleeps: Vec<_> = (0..5).map(|n| wheel.sleep(SECOND * (10 + n))).collect();
         sleeps.iter_mut().for_each(register);
         advance(SECOND * 4).await;
         sleeps
     });
-    drop(first);
     let second = paused_runtime();
     assert_left(&second, sleeps.remove(0), SECOND * 6);
     assert_left(&second, sleeps.remove(0), SECOND);
@@ -535,8 +414,7 @@ fn what_was_left_of_each_duration_is_kept_by_the_next_driver() {
 #[test]
 fn timeouts_that_have_just_come_in_keep_their_time_under_the_next_driver() {
     let wheel = Wheel::builder().tick_duration(SECOND).shards(1).build().unwrap();
-    let first = real_runtime();
-    let mut timeouts = first.block_on(async {
+    let mut timeouts = real_runtime().block_on(async {
         let busy = make_tick(&wheel);
         let mut timeouts: Vec<_> = (0..3)
             .map(|_| wheel.timeout(SECOND * 105, pending::<()>()))
@@ -550,9 +428,7 @@ fn timeouts_that_have_just_come_in_keep_their_time_under_the_next_driver() {
         drop(busy);
         timeouts
     });
-    drop(first);
-    let second = paused_runtime();
-    second.block_on(async {
+    paused_runtime().block_on(async {
         let start = Instant::now();
         for timeout in &mut timeouts {
             assert!(timeout.await.is_err());
@@ -564,65 +440,56 @@ fn timeouts_that_have_just_come_in_keep_their_time_under_the_next_driver() {
 }
 
 #[test]
-fn a_driver_whose_clock_had_jumped_a_day_makes_no_timer_early_or_late_for_the_next() {
-    let wheel = Wheel::new();
-    let first = paused_runtime();
-    let sleep = first.block_on(async {
-        let mut sleep = wheel.sleep(DAY + SECOND * 10);
-        register(&mut sleep);
-        advance(DAY).await;
-        assert_eq!(wheel.pending(), 1);
-        sleep
-    });
-    drop(first);
-    // The next one's clock is a day behind.
-    assert_left(&paused_runtime(), sleep, SECOND * 10);
-}
-
-#[test]
 fn a_driver_whose_clock_is_a_day_ahead_makes_no_timer_early() {
     let wheel = Wheel::new();
-    let sleep = left_by_a_driver(&wheel, SECOND * 10);
+    let sleep = left_by_a_driver(&wheel, Duration::ZERO, SECOND * 10);
     let ahead = paused_runtime();
     ahead.block_on(tokio::time::advance(DAY));
     assert_left(&ahead, sleep, SECOND * 10);
 }
 
+/// The first one's clock has jumped a day, and that of the next is a day behind.
 #[test]
-fn timeouts_and_idle_timers_keep_what_was_left_across_clocks() {
+fn every_kind_of_timer_keeps_what_was_left_across_clocks() {
     let wheel = Wheel::new();
-    let first = paused_runtime();
-    let (timeout, idle) = first.block_on(async {
-        tokio::time::advance(DAY).await;
-        let mut timeout = wheel.timeout(SECOND * 10, pending::<()>());
+    let (sleep, unpolled, timeout, timeout_at, mut interval, idle) = on_a_clock_ahead_by(DAY, async || {
+        let mut sleep = wheel.sleep(DAY + SECOND * 10);
+        register(&mut sleep);
+        let mut timeout_at = wheel.timeout_at(Instant::now() + DAY + SECOND * 20, pending::<()>());
+        register(&mut timeout_at);
+        let mut interval = wheel.interval_at(Instant::now() + DAY + SECOND * 30, SECOND);
+        register(&mut Box::pin(interval.tick()));
+        advance(DAY).await;
+        let unpolled = wheel.sleep(SECOND * 40);
+        let mut timeout = wheel.timeout(SECOND * 50, pending::<()>());
         register(&mut timeout);
-        let mut idle = wheel.idle_timer(SECOND * 20);
+        let mut idle = wheel.idle_timer(SECOND * 58);
         register(&mut idle);
-        advance(SECOND * 3).await;
+        advance(SECOND * 2).await;
         idle.handle().touch();
-        advance(SECOND).await;
-        (timeout, idle)
+        advance(SECOND * 2).await;
+        (sleep, unpolled, timeout, timeout_at, interval, idle)
     });
-    drop(first);
     let second = paused_runtime();
-    assert_left(&second, async { drop(timeout.await) }, SECOND * 6);
-    assert_left(&second, idle, SECOND * 13);
+    assert_left(&second, sleep, SECOND * 6);
+    assert_left(&second, async { drop(timeout_at.await) }, SECOND * 10);
+    assert_left(&second, async { _ = interval.tick().await }, SECOND * 10);
+    assert_left(&second, unpolled, SECOND * 10);
+    assert_left(&second, async { drop(timeout.await) }, SECOND * 10);
+    assert_left(&second, idle, SECOND * 10);
 }
 
 #[test]
 fn a_reset_deferred_across_the_replacement_counts_by_the_clock_it_was_made_on() {
-    for jump in [Duration::ZERO, DAY] {
+    for ahead in [Duration::ZERO, DAY] {
         let wheel = Wheel::new();
-        let first = paused_runtime();
-        let sleep = first.block_on(async {
-            tokio::time::advance(jump).await;
+        let sleep = on_a_clock_ahead_by(ahead, async || {
             let mut sleep = wheel.sleep(SECOND * 10);
             register(&mut sleep);
             sleep.reset(Instant::now() + SECOND * 30); // stored in the future, not yet in the wheel
             advance(SECOND * 4).await;
             sleep
         });
-        drop(first);
         assert_left(&paused_runtime(), sleep, SECOND * 26);
     }
 }
@@ -630,23 +497,14 @@ fn a_reset_deferred_across_the_replacement_counts_by_the_clock_it_was_made_on() 
 #[test]
 fn a_reset_by_the_clock_of_the_next_driver_counts_by_that_one() {
     let wheel = Wheel::new();
-    let first = paused_runtime();
-    let mut sleep = first.block_on(async {
-        tokio::time::advance(DAY).await;
-        let mut sleep = wheel.sleep(SECOND * 10);
-        register(&mut sleep);
-        sleep
-    });
-    drop(first);
-    let second = paused_runtime();
+    let mut sleep = left_by_a_driver(&wheel, DAY, SECOND * 10);
     let other = wheel.sleep(ms(10));
-    second.block_on(async {
+    paused_runtime().block_on(async {
         other.await; // the second driver is there
         let start = Instant::now();
         sleep.reset(start + SECOND * 5);
         sleep.await;
-        assert!(start.elapsed() >= SECOND * 5);
-        assert!(start.elapsed() - SECOND * 5 < TICK);
+        assert_due(start, SECOND * 5);
     });
 }
 
@@ -654,11 +512,9 @@ fn a_reset_by_the_clock_of_the_next_driver_counts_by_that_one() {
 #[test]
 fn a_reset_by_a_clock_that_is_ahead_moves_the_entry_to_an_earlier_deadline() {
     let wheel = Wheel::new();
-    let mut sleep = left_by_a_driver(&wheel, SECOND * 10);
-    let second = paused_runtime();
+    let mut sleep = left_by_a_driver(&wheel, Duration::ZERO, SECOND * 10);
     let other = wheel.sleep(ms(10));
-    second.block_on(async {
-        tokio::time::advance(DAY).await;
+    on_a_clock_ahead_by(DAY, async || {
         other.await; // the second driver is there
         let (waker, woken) = counting_waker();
         register_for(&waker, &mut sleep);
@@ -674,14 +530,7 @@ fn a_reset_made_while_there_is_no_driver_counts_by_the_clock_of_the_next() {
     for (before, after) in [(DAY, Duration::ZERO), (Duration::ZERO, DAY)] {
         for left in [SECOND, SECOND * 10, DAY * 2] {
             let wheel = Wheel::new();
-            let first = paused_runtime();
-            let mut sleep = first.block_on(async {
-                tokio::time::advance(before).await;
-                let mut sleep = wheel.sleep(SECOND * 5);
-                register(&mut sleep);
-                sleep
-            });
-            drop(first);
+            let mut sleep = left_by_a_driver(&wheel, before, SECOND * 5);
             let second = paused_runtime();
             second.block_on(async {
                 tokio::time::advance(after).await;
@@ -693,56 +542,22 @@ fn a_reset_made_while_there_is_no_driver_counts_by_the_clock_of_the_next() {
 }
 
 #[test]
-fn timeout_at_made_before_the_first_driver_keeps_what_was_left_for_the_next() {
-    let wheel = Wheel::new();
-    let first = paused_runtime();
-    let timeout = first.block_on(async {
-        let mut timeout = wheel.timeout_at(Instant::now() + DAY + SECOND * 10, pending::<()>());
-        register(&mut timeout);
-        advance(DAY).await;
-        timeout
-    });
-    drop(first);
-    assert_left(&paused_runtime(), async { drop(timeout.await) }, SECOND * 10);
-}
-
-#[test]
-fn an_interval_keeps_its_next_tick_across_the_replacement() {
-    let wheel = Wheel::new();
-    let first = paused_runtime();
-    let mut interval = first.block_on(async {
-        tokio::time::advance(DAY).await;
-        let mut interval = wheel.interval(SECOND * 10);
-        interval.tick().await;
-        assert!(futures::poll!(Box::pin(interval.tick())).is_pending());
-        advance(SECOND * 4).await;
-        interval
-    });
-    drop(first);
-    assert_left(&paused_runtime(), async { _ = interval.tick().await }, SECOND * 6);
-}
-
-#[test]
 fn an_idle_timer_touched_under_two_clocks_is_neither_early_nor_lost() {
     for (before, after) in [(DAY, Duration::ZERO), (Duration::ZERO, DAY)] {
         let wheel = Wheel::new();
-        let first = paused_runtime();
-        let mut idle = first.block_on(async {
-            tokio::time::advance(before).await;
+        let mut idle = on_a_clock_ahead_by(before, async || {
             let mut idle = wheel.idle_timer(SECOND * 10);
             register(&mut idle);
             advance(SECOND * 4).await;
             idle.handle().touch();
             idle
         });
-        drop(first);
-        paused_runtime().block_on(async {
-            tokio::time::advance(after).await;
-            assert!(futures::poll!(&mut idle).is_pending());
+        on_a_clock_ahead_by(after, async || {
+            register(&mut idle);
             tokio::time::advance(SECOND * 9).await;
             let touched = Instant::now();
             idle.handle().touch();
-            assert!(futures::poll!(&mut idle).is_pending());
+            register(&mut idle);
             tokio::time::advance(SECOND * 5).await;
             assert!(
                 futures::poll!(&mut idle).is_pending(),
@@ -757,33 +572,14 @@ fn an_idle_timer_touched_under_two_clocks_is_neither_early_nor_lost() {
 }
 
 #[test]
-fn a_sleep_made_under_one_driver_and_first_polled_under_the_next_keeps_what_was_left() {
-    let wheel = Wheel::new();
-    let first = paused_runtime();
-    let sleep = first.block_on(async {
-        tokio::time::advance(DAY).await;
-        let mut other = wheel.sleep(DAY);
-        register(&mut other);
-        let unpolled = wheel.sleep(SECOND * 10);
-        advance(SECOND * 3).await;
-        drop(other);
-        unpolled
-    });
-    drop(first);
-    assert_left(&paused_runtime(), sleep, SECOND * 7);
-}
-
-#[test]
 fn from_a_paused_driver_to_a_real_one_no_timer_is_early() {
     let wheel = Wheel::new();
-    let first = paused_runtime();
-    let sleep = first.block_on(async {
+    let sleep = on_a_clock_ahead_by(Duration::ZERO, async || {
         let mut sleep = wheel.sleep(DAY + ms(40));
         register(&mut sleep);
         advance(DAY).await;
         sleep
     });
-    drop(first);
     let start = std::time::Instant::now();
     real_runtime().block_on(sleep);
     assert!(start.elapsed() >= ms(40));
@@ -927,21 +723,6 @@ fn runtimes_of_three_clocks_share_a_wheel_while_drivers_come_and_go() {
 // A clock paused, resumed and advanced under way.
 
 #[tokio::test]
-async fn a_clock_paused_and_advanced_under_way_expires_what_has_come_due() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND * 3600));
-    assert_pending!(sleep.poll());
-    wheel.sleep(ms(15)).await;
-    pause();
-    advance(SECOND * 1800).await;
-    assert!(!sleep.is_woken());
-    assert_pending!(sleep.poll());
-    advance(SECOND * 1800).await;
-    assert!(sleep.is_woken());
-    assert_ready!(sleep.poll());
-}
-
-#[tokio::test]
 async fn a_clock_paused_while_the_shards_tick_becomes_exact() {
     let wheel = Wheel::new();
     let mut busy: Vec<_> = (0..500)
@@ -1033,26 +814,6 @@ fn a_starved_driver_catches_up_in_one_visit_in_order_of_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waker_that_blocks_delays_the_others_and_loses_none() {
-    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-    // Until the last of the others is due.
-    let last = Instant::now() + ms(12);
-    let blocking = waker_of(move || block_until(last));
-    let blocked = waiting(&blocking, || wheel.sleep(ms(3)));
-    let tasks: Vec<_> = (0..200)
-        .map(|n| {
-            let wheel = wheel.clone();
-            tokio::spawn(async move { wheel.sleep_until(last - ms(n % 12)).await })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    blocked.await;
-    assert_at_rest(&wheel);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_blocks_holds_no_lock_of_the_wheel() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let (entered, is_entered) = mpsc::channel();
@@ -1080,112 +841,6 @@ async fn a_waker_that_blocks_holds_no_lock_of_the_wheel() {
 }
 
 // Wakers that misbehave.
-
-#[tokio::test(start_paused = true)]
-async fn a_waker_that_panics_is_counted_and_the_wheel_goes_on_turning() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let panicking = waker_of(|| panic!("a waker's own"));
-    let (sound, woken) = counting_waker();
-    let mut sleeps = Vec::new();
-    for n in 0..30 {
-        let mut sleep = wheel.sleep(TICK);
-        let waker = if n % 3 == 0 { &panicking } else { &sound };
-        register_for(waker, &mut sleep);
-        sleeps.push(sleep);
-    }
-    advance(TICK).await;
-    assert_eq!(wheel.metrics().panics, 10);
-    assert_eq!(woken.load(Ordering::SeqCst), 20, "every other one was woken");
-    for sleep in sleeps {
-        sleep.await;
-    }
-    assert_at_rest(&wheel);
-    let start = Instant::now();
-    wheel.sleep(SECOND).await;
-    assert_eq!(start.elapsed(), SECOND);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waker_whose_panic_panics_when_dropped_does_not_end_the_driver() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            if !thread::panicking() {
-                panic!("the payload's own");
-            }
-        }
-    }
-    let wheel = Wheel::new();
-    let waker = waker_of(|| std::panic::panic_any(Bomb));
-    let mut sleep = wheel.sleep(TICK);
-    register_for(&waker, &mut sleep);
-    advance(TICK).await;
-    assert_eq!(wheel.metrics().panics, 1);
-    assert_eq!(alive_tasks(), 1);
-    wheel.sleep(ms(10)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waker_that_starts_another_timer_each_time_does_not_hold_the_driver() {
-    // Each wake starts a sleep that is due at once, or a tick later: the runtime still gets its turn.
-    #[derive(Clone)]
-    struct Chain {
-        wheel: Wheel,
-        sleeps: Arc<Mutex<Vec<Sleep>>>,
-        stop: Arc<AtomicBool>,
-    }
-    impl Chain {
-        fn next(&self) {
-            if self.stop.load(Ordering::SeqCst) {
-                return;
-            }
-            let chain = self.clone();
-            let mut sleep = self.wheel.sleep(ms(1));
-            let waker = waker_of(move || chain.next());
-            register_for(&waker, &mut sleep);
-            self.sleeps.lock().unwrap().push(sleep);
-        }
-    }
-    let wheel = Wheel::new();
-    let chain = Chain {
-        wheel: wheel.clone(),
-        sleeps: Arc::default(),
-        stop: Arc::default(),
-    };
-    chain.next();
-    for _ in 0..50 {
-        advance(TICK).await;
-    }
-    chain.stop.store(true, Ordering::SeqCst);
-    advance(TICK).await;
-    let links = chain.sleeps.lock().unwrap().len();
-    assert!((40..=51).contains(&links), "{links} links in 50 ticks");
-    chain.sleeps.lock().unwrap().clear();
-    assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn wakers_that_drop_each_others_sleeps_are_woken_or_cancelled_and_nothing_leaks() {
-    let wheel = Wheel::new();
-    let owned: Arc<Mutex<Vec<Option<Sleep>>>> = Arc::default();
-    for n in 0..100 {
-        let mut sleep = wheel.sleep(ms(10 + n % 30));
-        let others = owned.clone();
-        let waker = waker_of(move || {
-            // Its own, a neighbour due in the same tick, and one that is still pending.
-            for at in [n, n + 1, n + 20] {
-                let dropped = others.lock().unwrap().get_mut(at as usize).and_then(Option::take);
-                drop(dropped);
-            }
-        });
-        register_for(&waker, &mut sleep);
-        owned.lock().unwrap().push(Some(sleep));
-    }
-    advance(SECOND).await;
-    assert_eq!(wheel.metrics().panics, 0);
-    owned.lock().unwrap().clear();
-    assert_at_rest(&wheel);
-}
 
 #[tokio::test(start_paused = true)]
 async fn after_a_thousand_wakes_the_runtime_gets_its_turn() {

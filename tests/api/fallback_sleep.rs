@@ -14,17 +14,6 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
 #[tokio::test(start_paused = true)]
-async fn it_waits_on_the_wheel() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    wheel.sleep(SECOND).await;
-    assert_due(start, SECOND);
-    wheel.sleep_until(start + SECOND * 3).await;
-    assert_due(start, SECOND * 3);
-    assert_eq!(wheel.metrics().expired, 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn refused_it_waits_on_tokios_timer() {
     let (wheel, _first) = full_wheel();
     let start = Instant::now();
@@ -42,20 +31,6 @@ async fn refused_it_waits_on_tokios_timer() {
     sleep.await;
     assert_due(start, SECOND * 2);
     assert_eq!(wheel.metrics().rejected, 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_pending_at_a_shutdown_keeps_its_time() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    assert_pending!(sleep.poll());
-    advance(SECOND / 2).await;
-    wheel.shutdown();
-    assert!(sleep.is_woken());
-    assert_pending!(sleep.poll());
-    sleep.into_inner().await;
-    assert_due(start, SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,14 +100,4 @@ async fn a_loop_over_completed_ones_lets_others_run() {
     tokio::spawn(async move { assert_pending!(spinning.poll()) })
         .await
         .unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_it_leaves_nothing() {
-    let wheel = Wheel::new();
-    let mut sleep = wheel.sleep(SECOND);
-    register(&mut sleep);
-    assert_eq!(wheel.pending(), 1);
-    drop(sleep);
-    assert_at_rest(&wheel);
 }

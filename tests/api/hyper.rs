@@ -106,61 +106,6 @@ async fn reset_of_another_timers_sleep_replaces_it() {
     assert_eq!(wheel.metrics().expired, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_full_wheel_makes_no_sleep_early_nor_endless() {
-    let (wheel, occupant) = full_wheel();
-    let start = Instant::now();
-    let mut sleep = Timer::sleep(&wheel, SECOND);
-    assert!(futures::poll!(&mut sleep).is_pending());
-    assert_eq!(wheel.metrics().rejected, 1);
-    wheel.reset(&mut sleep, (start + 2 * SECOND).into_std());
-    sleep.as_mut().await;
-    assert_due(start, 2 * SECOND);
-
-    drop(occupant);
-    wheel.reset(&mut sleep, (start + 3 * SECOND).into_std());
-    assert!(futures::poll!(&mut sleep).is_pending());
-    assert_eq!(wheel.pending(), 1, "with room again, it is back on the wheel");
-    sleep.await;
-    assert_due(start, 3 * SECOND);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_makes_no_sleep_early_nor_endless() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let pending = tokio::spawn(Timer::sleep(&wheel, 10 * SECOND));
-    sleep(SECOND).await;
-    drop(wheel.shutdown());
-    pending.await.unwrap();
-    assert_due(start, 10 * SECOND);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_around_a_refused_sleep_does_not_spin() {
-    let wheel = Wheel::new();
-    drop(wheel.shutdown());
-    let start = Instant::now();
-    let mut sleep = Timer::sleep(&wheel, SECOND);
-    // What hyper-util's connection pool does to look for idle connections.
-    for round in 1..=5 {
-        sleep.as_mut().await;
-        assert_due(start, round * SECOND);
-        wheel.reset(&mut sleep, (start + (round + 1) * SECOND).into_std());
-    }
-}
-
-#[test]
-fn refused_where_there_is_no_tokio_a_sleep_ends_but_yields_first() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let wheel = Wheel::builder().handle(runtime.handle().clone()).build().unwrap();
-    drop(wheel.shutdown());
-    let mut sleep = tokio_test::task::spawn(Timer::sleep(&wheel, 3600 * SECOND));
-    assert!(sleep.poll().is_pending());
-    assert!(sleep.is_woken());
-    assert!(sleep.poll().is_ready());
-}
-
 // HTTP/1.
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -202,24 +147,6 @@ async fn http1_cuts_off_a_client_that_sends_half_a_header() {
     assert!(server.await.unwrap().unwrap_err().is_timeout());
     assert_due(start, 5 * SECOND);
     assert_eq!(wheel.pending(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn http1_cuts_off_a_client_that_trickles() {
-    let (mut client, stream) = duplex(1024);
-    let server = serve_http1(&Wheel::new(), 5 * SECOND, stream);
-    let start = Instant::now();
-    let trickle = tokio::spawn(async move {
-        for byte in REQUEST {
-            if client.write_u8(*byte).await.is_err() {
-                return;
-            }
-            sleep(SECOND).await;
-        }
-    });
-    assert!(server.await.unwrap().unwrap_err().is_timeout());
-    assert_due(start, 5 * SECOND);
-    trickle.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,44 +200,6 @@ where
         }
     });
     address
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http1_over_tcp_cuts_off_a_slow_client() {
-    let wheel = Wheel::new();
-    let address = listen(move |stream| serve_http1(&wheel, Duration::from_millis(100), stream)).await;
-    let start = std::time::Instant::now();
-    let mut slow = TcpStream::connect(address).await.unwrap();
-    slow.write_all(&REQUEST[..10]).await.unwrap();
-    // Closed, with or without a word, but not answered.
-    let mut answer = Vec::new();
-    let _ = slow.read_to_end(&mut answer).await;
-    assert!(!answer.ends_with(b"hello"));
-    assert!(start.elapsed() >= Duration::from_millis(100));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http1_over_tcp_keeps_live_clients() {
-    let wheel = Wheel::new();
-    let address = listen({
-        let wheel = wheel.clone();
-        move |stream| serve_http1(&wheel, 60 * SECOND, stream)
-    })
-    .await;
-    let clients: Vec<_> = (0..8)
-        .map(|_| {
-            tokio::spawn(async move {
-                let mut stream = TcpStream::connect(address).await.unwrap();
-                for _ in 0..100 {
-                    exchange(&mut stream).await;
-                }
-                stream
-            })
-        })
-        .collect();
-    let streams = futures::future::join_all(clients).await;
-    assert_eq!(wheel.metrics().expired, 0);
-    drop(streams);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -464,55 +353,6 @@ async fn http2_keeps_a_live_client_for_hours() {
         wheel.metrics().registered >= 5 * 360,
         "it was pinged all the while"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn http2_on_a_wheel_shut_down_still_tells_live_from_dead() {
-    let wheel = Wheel::new();
-    drop(wheel.shutdown());
-    let (client, stream) = duplex(64 * 1024);
-    let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
-    let mut client = Pinged::connect(client).await;
-    for _ in 0..10 {
-        let payload = client.ping().await.unwrap();
-        client.pong(&payload).await;
-    }
-    client.ping().await.unwrap();
-    let last = Instant::now();
-    assert_eq!(client.ping().await, None);
-    assert_due(last, 3 * SECOND);
-    assert!(server.await.unwrap().unwrap_err().is_timeout());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http2_over_tcp_pings_a_live_client_and_serves_it() {
-    let wheel = Wheel::new();
-    let interval = Duration::from_millis(20);
-    let address = listen({
-        let wheel = wheel.clone();
-        move |stream| serve_http2(&wheel, interval, 60 * SECOND, stream)
-    })
-    .await;
-    let start = std::time::Instant::now();
-    let mut live = Pinged::connect(TcpStream::connect(address).await.unwrap()).await;
-    for _ in 0..5 {
-        let payload = live.ping().await.expect("kept");
-        live.pong(&payload).await;
-    }
-    assert!(start.elapsed() >= 5 * interval);
-    let mut client = http2_client(TcpStream::connect(address).await.unwrap()).await;
-    assert_served(&mut client).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http2_over_tcp_cuts_off_a_dead_client() {
-    let wheel = Wheel::new();
-    let tenth = Duration::from_millis(100);
-    let address = listen(move |stream| serve_http2(&wheel, tenth, tenth, stream)).await;
-    let start = std::time::Instant::now();
-    let mut dead = Pinged::connect(TcpStream::connect(address).await.unwrap()).await;
-    while dead.ping().await.is_some() {}
-    assert!(start.elapsed() >= 2 * tenth);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use tickwheel::{Interval, Wheel};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms, paused_runtime};
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<Interval>();
@@ -65,15 +65,6 @@ fn of_300_ms_on(wheel: &Wheel, behavior: MissedTickBehavior) -> (task::Spawn<Int
 
 // What becomes of missed ticks.
 
-// Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
-// Actual ticks:   | work -----|          delay          | work | work | work -| work -----|
-// Poll behavior:  |   |       |                         |      |      |       |           |
-//                 |   |       |                         |      |      |       |           |
-//          Ready(s)   |       |             Ready(s + 2p)      |      |       |           |
-//               Pending       |                    Ready(s + 3p)      |       |           |
-//                  Ready(s + p)                           Ready(s + 4p)       |           |
-//                                                                 Ready(s + 5p)           |
-//                                                                             Ready(s + 6p)
 #[tokio::test(start_paused = true)]
 async fn burst_makes_up_for_every_missed_tick_at_once() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
@@ -89,15 +80,6 @@ async fn burst_makes_up_for_every_missed_tick_at_once() {
     assert_steps(&mut interval, start, steps).await;
 }
 
-// Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
-// Actual ticks:   | work -----|          delay          | work -----| work -----| work -----|
-// Poll behavior:  |   |       |                         |   |       |           |           |
-//                 |   |       |                         |   |       |           |           |
-//          Ready(s)   |       |             Ready(s + 2p)   |       |           |           |
-//               Pending       |                       Pending       |           |           |
-//                  Ready(s + p)                     Ready(s + 2p + d)           |           |
-//                                                               Ready(s + 3p + d)           |
-//                                                                           Ready(s + 4p + d)
 #[tokio::test(start_paused = true)]
 async fn delay_starts_the_period_over_at_the_late_tick() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
@@ -113,14 +95,6 @@ async fn delay_starts_the_period_over_at_the_late_tick() {
     assert_steps(&mut interval, start, steps).await;
 }
 
-// Expected ticks: |     1     |     2     |     3     |     4     |     5     |     6     |
-// Actual ticks:   | work -----|          delay          | work ---| work -----| work -----|
-// Poll behavior:  |   |       |                         |         |           |           |
-//                 |   |       |                         |         |           |           |
-//          Ready(s)   |       |             Ready(s + 2p)         |           |           |
-//               Pending       |                       Ready(s + 4p)           |           |
-//                  Ready(s + p)                                   Ready(s + 5p)           |
-//                                                                             Ready(s + 6p)
 #[tokio::test(start_paused = true)]
 async fn skip_drops_the_missed_ticks_and_keeps_the_grid() {
     let (mut interval, start) = of_300_ms(MissedTickBehavior::Skip);
@@ -164,17 +138,9 @@ async fn a_tick_late_by_no_more_than_a_tick_of_the_wheel_does_not_count_as_misse
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_late_by_no_more_than_five_milliseconds_does_not_count_as_missed_on_the_finest_wheel() {
-    let start = Instant::now();
-    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-    let mut interval = task::spawn(wheel.interval_at(start, ms(300)));
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    assert_ticks(&mut interval, start, &[0]);
-    assert_steps(
-        &mut interval,
-        start,
-        &[(305, &[300]), (295, &[600]), (306, &[900]), (300, &[1_206])],
-    )
-    .await;
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Delay);
+    let steps: Steps<'_> = &[(305, &[300]), (295, &[600]), (306, &[900]), (300, &[1_206])];
+    assert_steps(&mut interval, start, steps).await;
 }
 
 /// That instant is within a tick of the wheel.
@@ -246,40 +212,6 @@ async fn every_tick_is_never_early_and_less_than_a_tick_of_the_wheel_late() {
     }
 }
 
-#[tokio::test]
-async fn on_the_real_clock_no_tick_is_early() {
-    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-    let mut interval = wheel.interval(ms(3));
-    for _ in 0..10 {
-        let due = interval.tick().await;
-        assert!(std::time::Instant::now() >= due.into_std());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_period_shorter_than_a_tick_of_the_wheel_keeps_its_rate_under_every_policy() {
-    let wheel = Wheel::new();
-    for behavior in [
-        MissedTickBehavior::Burst,
-        MissedTickBehavior::Delay,
-        MissedTickBehavior::Skip,
-    ] {
-        let start = Instant::now();
-        let mut interval = wheel.interval(ms(1));
-        interval.set_missed_tick_behavior(behavior);
-        let mut ticks = 0;
-        while start.elapsed() < SECOND {
-            let due = interval.tick().await;
-            assert!(Instant::now() >= due);
-            ticks += 1;
-        }
-        assert!(
-            (980..=1_010).contains(&ticks),
-            "{behavior:?}: {ticks} ticks in a second"
-        );
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_tick_dropped_before_it_completes_is_not_consumed() {
     let wheel = Wheel::new();
@@ -333,74 +265,39 @@ fn a_tick_that_has_to_wait_outside_a_runtime_panics_in_tokios_words() {
 
 // reset
 
+/// The interval has ticked at 300 ms and is reset at 405 ms; these are its ticks from then on.
+async fn assert_steps_after(reset: impl FnOnce(&mut Interval, Instant), steps: Steps<'_>) {
+    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
+    assert_steps(&mut interval, start, &[(405, &[300])]).await;
+    reset(&mut interval, start);
+    assert_steps(&mut interval, start, steps).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn reset_ticks_one_period_from_now() {
-    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    advance(ms(100)).await;
-    interval.reset();
-    advance(ms(250)).await;
-    assert_ticks(&mut interval, start, &[]);
-    advance(ms(50)).await;
-    assert_ticks(&mut interval, start, &[700]);
-    advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_000]);
+    let steps: Steps<'_> = &[(250, &[]), (50, &[705]), (300, &[1_005])];
+    assert_steps_after(|interval, _| interval.reset(), steps).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn reset_immediately_ticks_at_once() {
-    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    advance(ms(405)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    interval.reset_immediately();
-    assert_ticks(&mut interval, start, &[405]);
-    advance(ms(295)).await;
-    assert_ticks(&mut interval, start, &[]);
-    advance(ms(10)).await;
-    assert_ticks(&mut interval, start, &[705]);
+    let steps: Steps<'_> = &[(0, &[405]), (295, &[]), (5, &[705])];
+    assert_steps_after(|interval, _| interval.reset_immediately(), steps).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn reset_after_ticks_so_long_from_now() {
-    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    advance(ms(400)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    interval.reset_after(ms(20));
-    advance(ms(20)).await;
-    assert_ticks(&mut interval, start, &[420]);
-    advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[]);
-    advance(ms(200)).await;
-    assert_ticks(&mut interval, start, &[720]);
+    let steps: Steps<'_> = &[(20, &[425]), (100, &[]), (200, &[725])];
+    assert_steps_after(|interval, _| interval.reset_after(ms(20)), steps).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_at_ticks_at_the_instant() {
-    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    advance(ms(400)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    interval.reset_at(start + ms(440));
-    advance(ms(40)).await;
-    assert_ticks(&mut interval, start, &[440]);
-    advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[740]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn reset_at_an_instant_further_than_the_period_ticks_no_earlier() {
-    let (mut interval, start) = of_300_ms(MissedTickBehavior::Burst);
-    advance(ms(400)).await;
-    assert_ticks(&mut interval, start, &[300]);
-    interval.reset_at(start + ms(1_400));
-    for _ in 0..3 {
-        advance(ms(300)).await;
-        assert_ticks(&mut interval, start, &[]);
-    }
-    advance(ms(100)).await;
-    assert_ticks(&mut interval, start, &[1_400]);
-    advance(ms(300)).await;
-    assert_ticks(&mut interval, start, &[1_700]);
+async fn reset_at_ticks_at_the_instant_and_no_earlier() {
+    let soon: Steps<'_> = &[(35, &[440]), (300, &[740])];
+    assert_steps_after(|interval, start| interval.reset_at(start + ms(440)), soon).await;
+    let further_than_the_period: Steps<'_> = &[(300, &[]), (600, &[]), (95, &[1_400]), (300, &[1_700])];
+    let reset = |interval: &mut Interval, start| interval.reset_at(start + ms(1_400));
+    assert_steps_after(reset, further_than_the_period).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -578,22 +475,4 @@ async fn a_tick_that_finds_no_budget_left_is_not_lost() {
     );
     assert_eq!(interval.tick().await, start);
     assert_eq!(interval.tick().await, start + ms(100));
-}
-
-#[test]
-fn an_interval_carried_to_a_runtime_with_another_clock_ticks_by_that_one() {
-    let wheel = Wheel::new();
-    let mut interval = paused_runtime().block_on(async {
-        tokio::time::advance(2 * DAY).await;
-        let mut interval = wheel.interval(SECOND);
-        interval.tick().await;
-        wheel.sleep(TICK).await;
-        interval
-    });
-    paused_runtime().block_on(async {
-        interval.tick().await;
-        let now = Instant::now();
-        let next = interval.tick().await;
-        assert!(next >= now && next <= now + SECOND, "{:?}", next - now);
-    });
 }

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{DAY, TICK, advance, assert_due, full_wheel, ms, paused_runtime, settle};
+use support::{DAY, TICK, advance, assert_due, full_wheel, ms, paused_runtime};
 
 /// A peer, and a stream of 16 bytes' room that is wrapped.
 fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
@@ -191,32 +191,6 @@ async fn a_flush_and_a_shutdown_that_wait_too_long_time_out() {
     assert_times_out_after(ms(500), stream.shutdown()).await;
 }
 
-async fn write_flushing_every_100_ms(stream: &mut TimeoutStream<Sluggish>) -> io::Result<usize> {
-    loop {
-        tokio::select! {
-            biased;
-            outcome = stream.write(b"x") => return outcome,
-            () = sleep(ms(100)) => stream.flush().await.unwrap(),
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flush_of_nothing_does_not_prolong_a_write_that_waits() {
-    let sluggish = Sluggish {
-        full: true,
-        flushes: true,
-        ..Sluggish::default()
-    };
-    let mut stream = TimeoutStream::new(&Wheel::new(), sluggish);
-    stream.set_write_timeout(Some(ms(500)));
-    stream.set_idle_timeout(Some(ms(800)));
-    assert_times_out_after(ms(500), write_flushing_every_100_ms(&mut stream)).await;
-
-    stream.set_write_timeout(None);
-    assert_times_out_after(ms(800), write_flushing_every_100_ms(&mut stream)).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn vectored_writes_pass_through() {
     let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
@@ -251,20 +225,6 @@ async fn the_idle_timeout_asks_for_a_byte_in_either_direction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_idle_both_who_read_and_who_write_are_told() {
-    let (peer, mut stream) = pipe(&Wheel::new());
-    stream.set_idle_timeout(Some(ms(500)));
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let start = Instant::now();
-    let reading = tokio::spawn(async move { reader.read_u8().await });
-    let writing = tokio::spawn(async move { writer.write_all(&[0; 100]).await });
-    assert_timed_out(writing.await.unwrap());
-    assert_timed_out(reading.await.unwrap());
-    assert_due(start, ms(500));
-    drop(peer);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_earlier_of_two_timeouts_counts() {
     for (read, idle, first) in [(300, 700, 300), (700, 300, 300)] {
         let (_peer, mut stream) = pipe(&Wheel::new());
@@ -272,69 +232,6 @@ async fn the_earlier_of_two_timeouts_counts() {
         stream.set_idle_timeout(Some(ms(idle)));
         assert_times_out_after(ms(first), stream.read_u8()).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn timeouts_change_while_a_read_waits() {
-    let wheel = Wheel::new();
-    let (mut peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(ms(500)));
-    let start = Instant::now();
-
-    let given_up = |stream: &mut TimeoutStream<DuplexStream>| stream.read_u8().now_or_never().is_none();
-    assert!(given_up(&mut stream));
-    sleep(ms(400)).await;
-    stream.set_read_timeout(Some(ms(2000)));
-    assert_timed_out(stream.read_u8().await);
-    assert_due(start, ms(2000));
-
-    let start = Instant::now();
-    assert!(given_up(&mut stream));
-    stream.set_read_timeout(Some(ms(100)));
-    assert_timed_out(stream.read_u8().await);
-    assert_due(start, ms(100));
-
-    assert!(given_up(&mut stream));
-    stream.set_read_timeout(None);
-    assert_eq!(wheel.pending(), 0, "switched off, it has no timer left");
-    tokio::spawn(async move {
-        sleep(Duration::from_secs(3600)).await;
-        peer.write_u8(7).await.unwrap();
-        sleep(Duration::from_secs(3600)).await;
-    });
-    assert_eq!(stream.read_u8().await.unwrap(), 7);
-
-    stream.set_read_timeout(Some(ms(100)));
-    assert_times_out_after(ms(100), stream.read_u8()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shorter_timeout_wakes_a_read_that_waits_in_another_task() {
-    let wheel = Wheel::new();
-    let (_peer, mut stream) = pipe(&wheel);
-    stream.set_read_timeout(Some(Duration::from_secs(3600)));
-    let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
-    let reading = tokio::spawn({
-        let stream = stream.clone();
-        std::future::poll_fn(move |cx| {
-            let mut buffer = [0];
-            Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
-        })
-    });
-    let start = Instant::now();
-    sleep(ms(100)).await;
-    stream.lock().unwrap().set_read_timeout(Some(ms(500)));
-    assert_timed_out(reading.await.unwrap());
-    assert_due(start, ms(500));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idle_timeout_switched_on_late_counts_from_then() {
-    let (_peer, mut stream) = pipe(&Wheel::new());
-    assert!(stream.read_u8().now_or_never().is_none());
-    sleep(Duration::from_secs(60)).await;
-    stream.set_idle_timeout(Some(ms(500)));
-    assert_times_out_after(ms(500), stream.read_u8()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,134 +248,6 @@ async fn a_read_that_waits_for_the_tasks_budget_alone_does_not_time_out() {
 }
 
 // What counts as waiting.
-
-#[tokio::test(start_paused = true)]
-async fn after_an_idle_timeout_two_halves_that_try_again_wait_anew() {
-    let (_peer, mut stream) = pipe(&Wheel::new());
-    stream.write_all(&[0; 16]).await.unwrap();
-    stream.set_idle_timeout(Some(ms(500)));
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let start = Instant::now();
-    let end = start + ms(2050);
-    let reading = tokio::spawn(async move {
-        let mut tries = 0;
-        while Instant::now() < end && tries < 100 {
-            assert_timed_out(reader.read_u8().await);
-            tries += 1;
-        }
-        tries
-    });
-    let writing = tokio::spawn(async move {
-        let mut tries = 0;
-        sleep(ms(50)).await;
-        while Instant::now() < end && tries < 100 {
-            assert_timed_out(writer.write_u8(0).await);
-            tries += 1;
-        }
-        tries
-    });
-    assert_eq!((reading.await.unwrap(), writing.await.unwrap()), (5, 4));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_switched_off_and_on_counts_nothing_from_before() {
-    for set in [TimeoutStream::set_read_timeout, TimeoutStream::set_idle_timeout] {
-        let (_peer, mut stream) = pipe(&Wheel::new());
-        stream.set_write_timeout(Some(ms(500)));
-        set(&mut stream, Some(ms(500)));
-        assert!(stream.read_u8().now_or_never().is_none());
-        sleep(ms(400)).await;
-        set(&mut stream, None);
-        assert!(stream.read_u8().now_or_never().is_none());
-        sleep(ms(400)).await;
-        set(&mut stream, Some(ms(500)));
-        assert_times_out_after(ms(500), stream.read_u8()).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn switching_one_timeout_leaves_what_the_other_has_counted() {
-    let (_peer, mut stream) = pipe(&Wheel::new());
-    let start = Instant::now();
-    stream.set_idle_timeout(Some(ms(500)));
-    assert!(stream.read_u8().now_or_never().is_none());
-    sleep(ms(200)).await;
-    stream.set_read_timeout(Some(ms(2000)));
-    sleep(ms(200)).await;
-    stream.set_read_timeout(None);
-    assert_timed_out(stream.read_u8().await);
-    assert_due(start, ms(500));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_read_does_not_pay_for_a_write_that_nobody_polls_any_more() {
-    let (mut peer, mut stream) = pipe(&Wheel::new());
-    stream.write_all(&[0; 16]).await.unwrap();
-    stream.set_idle_timeout(Some(Duration::from_secs(30)));
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let writing = tokio::spawn(async move { writer.write_u8(0).await });
-    settle().await;
-    writing.abort();
-    assert!(writing.await.unwrap_err().is_cancelled());
-    peer.write_u8(1).await.unwrap();
-    assert_eq!(reader.read_u8().await.unwrap(), 1);
-    // The program's own time.
-    sleep(Duration::from_secs(40)).await;
-    assert_times_out_after(Duration::from_secs(30), reader.read_u8()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flush_does_not_pay_for_a_write_that_was_given_up() {
-    let full = || Sluggish {
-        full: true,
-        ..Sluggish::default()
-    };
-    let mut stream = TimeoutStream::new(&Wheel::new(), full());
-    stream.set_write_timeout(Some(ms(500)));
-    assert!(stream.write(b"x").now_or_never().is_none());
-    sleep(ms(400)).await;
-    assert!(stream.flush().now_or_never().is_none());
-    sleep(ms(400)).await;
-    assert_times_out_after(ms(500), stream.shutdown()).await;
-
-    // But a byte written gets a flush on, and a shutdown.
-    let mut stream = TimeoutStream::new(&Wheel::new(), Sluggish::default());
-    stream.set_write_timeout(Some(ms(500)));
-    assert!(stream.flush().now_or_never().is_none());
-    sleep(ms(400)).await;
-    assert_eq!(stream.write(b"x").await.unwrap(), 1);
-    assert_times_out_after(ms(500), stream.flush()).await;
-    assert!(stream.shutdown().now_or_never().is_none());
-    sleep(ms(400)).await;
-    assert_eq!(stream.write(b"x").await.unwrap(), 1);
-    assert_times_out_after(ms(500), stream.shutdown()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_switched_on_wakes_who_waits_in_another_task() {
-    for off_and_on in [false, true] {
-        let (_peer, mut stream) = pipe(&Wheel::new());
-        if off_and_on {
-            stream.set_read_timeout(Some(ms(500)));
-        }
-        let stream = std::sync::Arc::new(std::sync::Mutex::new(stream));
-        let reading = tokio::spawn({
-            let stream = stream.clone();
-            std::future::poll_fn(move |cx| {
-                let mut buffer = [0];
-                Pin::new(&mut *stream.lock().unwrap()).poll_read(cx, &mut ReadBuf::new(&mut buffer))
-            })
-        });
-        sleep(ms(100)).await;
-        stream.lock().unwrap().set_read_timeout(None);
-        sleep(Duration::from_secs(3600)).await;
-        let start = Instant::now();
-        stream.lock().unwrap().set_read_timeout(Some(ms(500)));
-        let hung = tokio::time::timeout(Duration::from_secs(3600), reading);
-        assert_timed_out(hung.await.expect("nobody was woken").unwrap());
-        assert_due(start, ms(500));
-    }
-}
 
 /// A stream on a runtime whose paused clock is two days ahead, which is then dropped.
 fn carried_from_another_clock(
@@ -693,29 +462,6 @@ async fn over_tcp_a_peer_that_does_not_read_is_cut_off() {
         }
     };
     assert_timed_out(outcome);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_tcp_many_connections_idle_out_and_leave_nothing_behind() {
-    let wheel = Wheel::new();
-    let tasks: Vec<_> = (0..50)
-        .map(|_| {
-            let wheel = wheel.clone();
-            tokio::spawn(async move {
-                let (mut peer, mut stream) = connection(&wheel).await;
-                stream.set_idle_timeout(Some(ms(50)));
-                peer.write_all(b"hello").await.unwrap();
-                let mut hello = [0; 5];
-                stream.read_exact(&mut hello).await.unwrap();
-                stream.write_all(&hello).await.unwrap();
-                assert_timed_out(stream.read_u8().await);
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(wheel.pending(), 0);
 }
 
 #[cfg(feature = "hyper-util")]

@@ -1,6 +1,6 @@
 //! The promises of the public API, one file for each public noun, in one program so that they are built once.
 //!
-//! A test that needs a process of its own, because it counts allocations, sets a default or is suspended, is a file beside this folder.
+//! A test that needs a process of its own, because it counts allocations or sets a default, is a file beside this folder.
 
 #[path = "../support/mod.rs"]
 mod support;

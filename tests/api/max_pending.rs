@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{SECOND, TICK, advance, settle};
+use support::{SECOND, TICK, advance, assert_adds_up, full_wheel, settle};
 
 fn wheel_of(limit: usize) -> Wheel {
     Wheel::builder().max_pending(limit).build().unwrap()
@@ -68,9 +68,7 @@ async fn as_many_as_the_limit_are_admitted_and_not_one_more() {
 
 #[tokio::test(start_paused = true)]
 async fn every_kind_of_timer_that_can_fail_is_refused_and_counted() {
-    let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.try_sleep(SECOND * 60));
-    assert_pending!(holds.poll());
+    let (wheel, _holds) = full_wheel();
     let limit = 1;
     let refused = Err(SleepError::AtCapacity { limit });
     let at = Instant::now() + SECOND;
@@ -98,9 +96,7 @@ async fn every_kind_of_timer_that_can_fail_is_refused_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn every_kind_of_timer_that_cannot_fail_waits_for_the_same_instant_and_is_counted() {
-    let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
-    assert_pending!(holds.poll());
+    let (wheel, _holds) = full_wheel();
     let start = Instant::now();
     let at = start + SECOND;
     let mut interval = wheel.interval_at(at, SECOND);
@@ -125,9 +121,7 @@ async fn every_kind_of_timer_that_cannot_fail_waits_for_the_same_instant_and_is_
 
 #[tokio::test(start_paused = true)]
 async fn what_never_waits_is_never_refused() {
-    let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.try_sleep(SECOND * 60));
-    assert_pending!(holds.poll());
+    let (wheel, _holds) = full_wheel();
     assert_eq!(wheel.try_sleep(Duration::ZERO).await, Ok(()));
     assert_eq!(wheel.try_sleep_until(Instant::now() - SECOND).await, Ok(()));
     assert_eq!(wheel.try_timeout(SECOND, std::future::ready(7)).await, Ok(7));
@@ -141,9 +135,7 @@ async fn what_never_waits_is_never_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_task_is_dropped_at_once_and_never_runs() {
-    let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.try_sleep(SECOND));
-    assert_pending!(holds.poll());
+    let (wheel, occupant) = full_wheel();
     let (sender, mut receiver) = oneshot::channel::<()>();
     let refused = wheel.schedule(TICK, async { sender.send(()) });
     assert_eq!(receiver.try_recv(), Err(oneshot::error::TryRecvError::Closed));
@@ -156,18 +148,16 @@ async fn a_refused_task_is_dropped_at_once_and_never_runs() {
         (true, true, false)
     );
     assert!(!refused.cancel(), "there is nothing left to cancel");
-    drop(holds);
+    drop(occupant);
     assert!(wheel.shutdown().tasks.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_sleep_can_be_tried_again() {
-    let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.try_sleep(SECOND));
-    assert_pending!(holds.poll());
+    let (wheel, occupant) = full_wheel();
     let mut refused = task::spawn(wheel.try_sleep(SECOND * 2));
     assert_ready_eq!(refused.poll(), Err(SleepError::AtCapacity { limit: 1 }));
-    drop(holds);
+    drop(occupant);
     assert_pending!(refused.poll());
     advance(SECOND * 2).await;
     assert_ready_eq!(refused.poll(), Ok(()));
@@ -262,9 +252,8 @@ mod cancelled_in_the_very_tick_it_was_due {
             assert_eq!(room(&wheel), 1, "driver come: {reached}");
             settle().await;
             assert_eq!(room(&wheel), 1, "driver come: {reached}");
-            let metrics = wheel.metrics();
-            assert_eq!(metrics.pending, 1);
-            assert_eq!(metrics.registered, metrics.expired + metrics.cancelled + 1);
+            assert_adds_up(&wheel);
+            assert_eq!(wheel.pending(), 1);
         }
     }
 
@@ -308,9 +297,8 @@ mod cancelled_in_the_very_tick_it_was_due {
             settle().await;
             assert_eq!(receiver.try_recv().is_ok(), reached);
             assert_eq!(room(&wheel), 1, "driver come: {reached}");
-            let metrics = wheel.metrics();
-            assert_eq!(metrics.pending, 1);
-            assert_eq!(metrics.registered, metrics.expired + metrics.cancelled + 1);
+            assert_adds_up(&wheel);
+            assert_eq!(wheel.pending(), 1);
         }
     }
 
@@ -413,10 +401,9 @@ async fn a_series_keeps_its_place_from_run_to_run() {
     for rate in [true, false] {
         let wheel = wheel_of(1);
         let builder = wheel.periodic(TICK * 2);
-        let series = if rate {
-            builder.spawn_at_fixed_rate(|| async {})
-        } else {
-            builder.spawn_with_fixed_delay(|| async {})
+        let series = match rate {
+            true => builder.spawn_at_fixed_rate(|| async {}),
+            false => builder.spawn_with_fixed_delay(|| async {}),
         };
         settle().await;
         assert_eq!(room(&wheel), 0);
@@ -445,39 +432,15 @@ async fn a_series_keeps_its_place_from_run_to_run() {
 
 #[tokio::test(start_paused = true)]
 async fn an_interval_refused_as_a_stream_ticks_on() {
-    let wheel = wheel_of(1);
-    let mut holds = task::spawn(wheel.sleep(SECOND * 60));
-    assert_pending!(holds.poll());
+    let (wheel, _holds) = full_wheel();
     let start = Instant::now() + SECOND;
     let ticks = wheel.interval_at(start, SECOND).take(2).collect::<Vec<_>>();
     assert_eq!(ticks.await, [start, start + SECOND]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wheel_used_to_its_limit_again_and_again_keeps_count() {
-    let wheel = wheel_of(8);
-    for round in 0..500_u64 {
-        let mut sleeps: Vec<_> = (0..8)
-            .map(|number| task::spawn(wheel.try_sleep(TICK * (1 + (round as u32 + number) % 5))))
-            .collect();
-        for sleep in &mut sleeps {
-            assert_pending!(sleep.poll());
-        }
-        assert_eq!(room(&wheel), 0, "round {round}");
-        advance(TICK * (round % 5) as u32).await;
-        drop(sleeps);
-        assert_eq!(room(&wheel), 8, "round {round}");
-    }
-    let metrics = wheel.metrics();
-    assert_eq!(metrics.registered, metrics.expired + metrics.cancelled);
-    assert!(metrics.expired > 0 && metrics.cancelled > 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_refusal_is_counted_once_also_when_the_budget_is_used_up() {
-    let wheel = wheel_of(1);
-    let mut held = task::spawn(wheel.try_sleep(60 * SECOND));
-    assert_pending!(held.poll());
+    let (wheel, _held) = full_wheel();
 
     let mut refused = wheel.try_sleep(SECOND);
     let mut use_up = true;

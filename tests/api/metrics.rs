@@ -99,24 +99,6 @@ async fn what_is_ready_at_once_is_not_registered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_that_re_arms_counts_as_expired_and_registered_anew() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    assert_pending!(sleep.poll());
-    for _ in 0..1_000 {
-        sleep.reset(Instant::now() + SECOND * 2);
-        assert_pending!(sleep.poll());
-    }
-    assert_eq!(sum(&wheel), (1, 0, 0, 1), "a later deadline touches nothing");
-    advance(SECOND).await;
-    assert_pending!(sleep.poll());
-    assert_eq!(sum(&wheel), (2, 1, 0, 1));
-    advance(SECOND).await;
-    assert_ready!(sleep.poll());
-    assert_eq!(sum(&wheel), (2, 2, 0, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn turns_within_one_tick_count_no_tick() {
     let wheel = Wheel::new();
     let mut sleep = task::spawn(wheel.sleep(SECOND));
@@ -152,34 +134,6 @@ async fn an_earlier_deadline_moves_the_entry_and_counts_nothing() {
     advance(SECOND).await;
     assert_ready!(sleep.poll());
     assert_eq!(sum(&wheel), (1, 1, 0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_series_counts_one_registration_for_every_wait() {
-    let wheel = Wheel::new();
-    let series = wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {});
-    settle().await;
-    for _ in 0..7 {
-        advance(SECOND).await;
-    }
-    assert_eq!(sum(&wheel), (8, 7, 0, 1));
-    series.stop();
-    settle().await;
-    assert_eq!(sum(&wheel), (8, 7, 1, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn rejected_ones_were_never_registered() {
-    let wheel = Wheel::builder().max_pending(2).build().unwrap();
-    let mut sleeps: Vec<_> = (0..5).map(|_| task::spawn(wheel.try_sleep(SECOND))).collect();
-    let admitted = sleeps
-        .iter_mut()
-        .map(|sleep| usize::from(sleep.poll().is_pending()))
-        .sum::<usize>();
-    assert_eq!(admitted, 2);
-    drop(sleeps);
-    assert_eq!(wheel.metrics().rejected, 3);
-    assert_eq!(sum(&wheel), (2, 0, 2, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,27 +186,6 @@ async fn a_timer_far_away_cascades_from_level_to_level() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_wheel_neither_ticks_nor_wakes() {
-    let wheel = Wheel::new();
-    let mut far = task::spawn(wheel.sleep(SECOND * 7_200));
-    assert_pending!(far.poll());
-    settle().await;
-    let before = wheel.metrics();
-    tokio::time::sleep(SECOND * 3_600).await;
-    let after = wheel.metrics();
-    assert!(
-        after.wakeups - before.wakeups <= 8,
-        "{} wake-ups in an idle hour",
-        after.wakeups - before.wakeups
-    );
-    assert!(
-        after.ticks - before.ticks <= 8,
-        "{} ticks in an idle hour",
-        after.ticks - before.ticks
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_jump_over_many_ticks_is_one_tick_and_every_visit_is_a_wake_up() {
     let wheel = Wheel::new();
     let mut sleeps: Vec<_> = (1..=50)
@@ -284,18 +217,4 @@ async fn lag_is_how_late_the_driver_came() {
     let punctual = wheel.metrics();
     assert!(punctual.last_lag < TICK, "{:?}", punctual.last_lag);
     assert_eq!(punctual.max_lag, SECOND * 7);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_arena_grows_with_what_is_pending() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let mut sleeps: Vec<_> = (0..10_000).map(|_| task::spawn(wheel.sleep(SECOND))).collect();
-    for sleep in &mut sleeps {
-        assert_pending!(sleep.poll());
-    }
-    let bytes = wheel.metrics().arena_bytes;
-    assert!(
-        (10_000 * 16..=10_000 * 80).contains(&bytes),
-        "{bytes} bytes for 10,000 timers"
-    );
 }

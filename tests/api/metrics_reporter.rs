@@ -98,23 +98,18 @@ async fn a_report_says_what_metrics_and_snapshot_say() {
     assert_eq!(gauge(&report, "tickwheel_shards{wheel=w,mode=driverless}"), 0.0);
     assert_eq!(gauge(&report, "tickwheel_shards{wheel=w,mode=dozing}"), 1.0);
     let metrics = wheel.metrics();
-    assert_eq!(
-        counter(&report, "tickwheel_registered_total{wheel=w}"),
-        metrics.registered
-    );
-    assert_eq!(
-        counter(&report, "tickwheel_expired_total{wheel=w}"),
-        metrics.expired
-    );
-    assert_eq!(
-        counter(&report, "tickwheel_cancelled_total{wheel=w}"),
-        metrics.cancelled
-    );
-    assert_eq!(counter(&report, "tickwheel_ticks_total{wheel=w}"), metrics.ticks);
-    assert_eq!(
-        counter(&report, "tickwheel_wakeups_total{wheel=w}"),
-        metrics.wakeups
-    );
+    for (name, value) in [
+        ("registered_total{wheel=w}", metrics.registered),
+        ("expired_total{wheel=w}", metrics.expired),
+        ("cancelled_total{wheel=w}", metrics.cancelled),
+        ("ticks_total{wheel=w}", metrics.ticks),
+        ("wakeups_total{wheel=w}", metrics.wakeups),
+        ("timeouts_started_total{wheel=w,label=l}", 4),
+        ("timeouts_total{wheel=w,label=l,outcome=completed}", 2),
+        ("timeouts_total{wheel=w,label=l,outcome=elapsed}", 1),
+    ] {
+        assert_eq!(counter(&report, &format!("tickwheel_{name}")), value, "{name}");
+    }
     assert_eq!(
         gauge(&report, "tickwheel_arena_bytes{wheel=w}"),
         metrics.arena_bytes as f64
@@ -123,25 +118,7 @@ async fn a_report_says_what_metrics_and_snapshot_say() {
         histogram(&report, "tickwheel_lag_seconds{wheel=w}").len() as u64,
         wheel.snapshot().lag.count()
     );
-    assert_eq!(
-        counter(&report, "tickwheel_timeouts_started_total{wheel=w,label=l}"),
-        4
-    );
     assert_eq!(gauge(&report, "tickwheel_timeouts_pending{wheel=w,label=l}"), 1.0);
-    assert_eq!(
-        counter(
-            &report,
-            "tickwheel_timeouts_total{wheel=w,label=l,outcome=completed}"
-        ),
-        2
-    );
-    assert_eq!(
-        counter(
-            &report,
-            "tickwheel_timeouts_total{wheel=w,label=l,outcome=elapsed}"
-        ),
-        1
-    );
     let headroom = "tickwheel_timeouts_headroom_ratio{wheel=w,label=l}";
     assert_eq!(histogram(&report, headroom), [0.55, 0.95]);
 

@@ -7,7 +7,7 @@ use std::{
     future::pending,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -70,117 +70,104 @@ fn its_types_can_go_anywhere() {
     anywhere::<PeriodicBuilder>();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_fixed_rate_runs_once_a_period_from_one_period_after_the_call() {
+/// The two kinds of series.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    FixedRate,
+    FixedDelay,
+}
+
+use Kind::{FixedDelay, FixedRate};
+
+impl Kind {
+    const EACH: [Kind; 2] = [FixedRate, FixedDelay];
+
+    fn spawn<F, R>(self, builder: PeriodicBuilder, run: F) -> Periodic
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        match self {
+            FixedRate => builder.spawn_at_fixed_rate(run),
+            FixedDelay => builder.spawn_with_fixed_delay(run),
+        }
+    }
+}
+
+/// When the runs of a series start that is made, with these settings, for every 100 ms, and stopped after `within` milliseconds.
+async fn starts_within(
+    within: u64,
+    kind: Kind,
+    settings: impl Fn(PeriodicBuilder) -> PeriodicBuilder,
+    lasts: impl Fn(usize) -> u64 + Send + 'static,
+) -> Vec<u64> {
     let wheel = Wheel::new();
     let log = Log::new();
-    let series = wheel
-        .periodic(ms(100))
-        .spawn_at_fixed_rate(runs_that_last(&log, |_| 0));
-    tokio::time::sleep(ms(555)).await;
-    assert_eq!(log.starts(), [100, 200, 300, 400, 500]);
-    assert_eq!(series.runs(), 5);
+    let builder = settings(wheel.periodic(ms(100)));
+    let series = kind.spawn(builder, runs_that_last(&log, lasts));
+    tokio::time::sleep(ms(within)).await;
+    series.stop();
+    log.starts()
+}
+
+fn as_it_is(builder: PeriodicBuilder) -> PeriodicBuilder {
+    builder
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_rate_runs_once_a_period_from_one_period_after_the_call() {
+    let starts = starts_within(555, FixedRate, as_it_is, |_| 0).await;
+    assert_eq!(starts, [100, 200, 300, 400, 500]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_rate_counts_from_start_to_start_whatever_a_run_takes() {
-    let wheel = Wheel::new();
-    let log = Log::new();
-    let _series = wheel
-        .periodic(ms(100))
-        .spawn_at_fixed_rate(runs_that_last(&log, |_| 70));
-    tokio::time::sleep(ms(455)).await;
-    assert_eq!(log.starts(), [100, 200, 300, 400]);
+    let starts = starts_within(455, FixedRate, as_it_is, |_| 70).await;
+    assert_eq!(starts, [100, 200, 300, 400]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_delay_counts_from_the_end_of_a_run_to_the_start_of_the_next() {
-    let wheel = Wheel::new();
-    let log = Log::new();
-    let _series = wheel
-        .periodic(ms(100))
-        .spawn_with_fixed_delay(runs_that_last(&log, |run| if run == 2 { 250 } else { 70 }));
-    tokio::time::sleep(ms(955)).await;
-    assert_eq!(log.starts(), [100, 270, 620, 790]);
+    let lasts = |run| if run == 2 { 250 } else { 70 };
+    let starts = starts_within(955, FixedDelay, as_it_is, lasts).await;
+    assert_eq!(starts, [100, 270, 620, 790]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_delay_makes_up_for_nothing_whatever_the_missed_tick_behavior() {
-    let wheel = Wheel::new();
     for behavior in [
         MissedTickBehavior::Burst,
         MissedTickBehavior::Delay,
         MissedTickBehavior::Skip,
     ] {
-        let log = Log::new();
-        let series = wheel
-            .periodic(ms(100))
-            .missed_tick_behavior(behavior)
-            .spawn_with_fixed_delay(runs_that_last(&log, |_| 350));
-        tokio::time::sleep(ms(1_100)).await;
-        assert_eq!(log.starts(), [100, 550, 1_000], "{behavior:?}");
-        series.stop();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn runs_never_overlap_however_long_they_take() {
-    let wheel = Wheel::new();
-    for behavior in [
-        MissedTickBehavior::Burst,
-        MissedTickBehavior::Delay,
-        MissedTickBehavior::Skip,
-    ] {
-        let (running, overlaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (r, o) = (running.clone(), overlaps.clone());
-        let series = wheel
-            .periodic(ms(20))
-            .missed_tick_behavior(behavior)
-            .spawn_at_fixed_rate(move || {
-                let (running, overlaps) = (r.clone(), o.clone());
-                async move {
-                    if running.swap(true, Ordering::Relaxed) {
-                        overlaps.fetch_add(1, Ordering::Relaxed);
-                    }
-                    tokio::time::sleep(ms(130)).await;
-                    running.store(false, Ordering::Relaxed);
-                }
-            });
-        tokio::time::sleep(ms(2_000)).await;
-        series.stop();
-        assert!(series.runs() >= 10, "{behavior:?}: {} runs", series.runs());
-        assert_eq!(overlaps.load(Ordering::Relaxed), 0, "{behavior:?}");
+        let settings = |builder: PeriodicBuilder| builder.missed_tick_behavior(behavior);
+        let starts = starts_within(1_100, FixedDelay, settings, |_| 350).await;
+        assert_eq!(starts, [100, 550, 1_000], "{behavior:?}");
     }
 }
 
 /// The second run lasts from 200 to 550, beyond those of 300, 400 and 500.
 #[tokio::test(start_paused = true)]
 async fn what_an_overrun_missed_is_one_late_run_or_what_the_behavior_says() {
-    let wheel = Wheel::new();
-    for (behavior, expected) in [
+    let cases: [(Option<MissedTickBehavior>, &[u64]); 4] = [
         // One for all three, at once. The grid goes on.
-        (None, vec![100, 200, 550, 600, 700, 800]),
-        (Some(MissedTickBehavior::Skip), vec![100, 200, 550, 600, 700, 800]),
+        (None, &[100, 200, 550, 600, 700, 800]),
+        (Some(MissedTickBehavior::Skip), &[100, 200, 550, 600, 700, 800]),
         (
             Some(MissedTickBehavior::Burst),
-            vec![100, 200, 550, 550, 550, 600, 700, 800],
+            &[100, 200, 550, 550, 550, 600, 700, 800],
         ),
         // The grid moves to the late run.
-        (
-            Some(MissedTickBehavior::Delay),
-            vec![100, 200, 550, 650, 750, 850],
-        ),
-    ] {
-        let log = Log::new();
-        let mut series = wheel.periodic(ms(100));
-        if let Some(behavior) = behavior {
-            series = series.missed_tick_behavior(behavior);
-        }
-        let series = series.spawn_at_fixed_rate(runs_that_last(&log, |run| if run == 2 { 350 } else { 0 }));
-        // Whole ticks, so that the next series begins with one.
-        tokio::time::sleep(ms(890)).await;
-        assert_eq!(log.starts(), expected, "{behavior:?}");
-        series.stop();
+        (Some(MissedTickBehavior::Delay), &[100, 200, 550, 650, 750, 850]),
+    ];
+    for (behavior, expected) in cases {
+        let settings = |builder: PeriodicBuilder| match behavior {
+            Some(behavior) => builder.missed_tick_behavior(behavior),
+            None => builder,
+        };
+        let lasts = |run| if run == 2 { 350 } else { 0 };
+        let starts = starts_within(890, FixedRate, settings, lasts).await;
+        assert_eq!(starts, expected, "{behavior:?}");
     }
 }
 
@@ -223,26 +210,16 @@ async fn a_stalled_process_makes_one_late_run_and_no_burst() {
 
 #[tokio::test(start_paused = true)]
 async fn first_after_sets_when_the_first_run_starts_and_the_grid_follows() {
-    let wheel = Wheel::new();
-    for (first_after, expected) in [
-        (ms(0), vec![0, 100, 200, 300]),
-        (ms(30), vec![30, 130, 230, 330]),
-        (ms(250), vec![250, 350]),
-    ] {
-        for rate in [true, false] {
-            let log = Log::new();
-            let builder = wheel.periodic(ms(100)).first_after(first_after);
-            let run = runs_that_last(&log, |_| 0);
-            let series = if rate {
-                builder.spawn_at_fixed_rate(run)
-            } else {
-                builder.spawn_with_fixed_delay(run)
-            };
-            tokio::time::sleep(ms(360)).await;
-            series.stop();
-            assert_eq!(log.starts(), expected, "{first_after:?}, fixed rate {rate}");
-            // Back onto a tick.
-            tokio::time::sleep(ms(40)).await;
+    let cases: [(u64, &[u64]); 3] = [
+        (0, &[0, 100, 200, 300]),
+        (30, &[30, 130, 230, 330]),
+        (250, &[250, 350]),
+    ];
+    for (first_after, expected) in cases {
+        for kind in Kind::EACH {
+            let settings = |builder: PeriodicBuilder| builder.first_after(ms(first_after));
+            let starts = starts_within(360, kind, settings, |_| 0).await;
+            assert_eq!(starts, expected, "first after {first_after}, {kind:?}");
         }
     }
 }
@@ -334,16 +311,12 @@ async fn each_spawn_of_one_builder_draws_its_own_jitter() {
 #[tokio::test(start_paused = true)]
 async fn stop_between_runs_ends_the_series_at_once() {
     let wheel = Wheel::new();
-    for rate in [true, false] {
+    for kind in Kind::EACH {
         let log = Log::new();
-        let (builder, run) = (wheel.periodic(ms(100)), runs_that_last(&log, |_| 0));
-        let series = if rate {
-            builder.spawn_at_fixed_rate(run)
-        } else {
-            builder.spawn_with_fixed_delay(run)
-        };
+        let series = kind.spawn(wheel.periodic(ms(100)), runs_that_last(&log, |_| 0));
         tokio::time::sleep(ms(250)).await;
         assert!(!series.is_finished());
+        series.stop();
         series.stop();
         assert!(series.is_finished());
         settle().await;
@@ -396,16 +369,6 @@ async fn stop_during_a_run_lets_it_finish_and_ends_the_series_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_twice_is_stop_once() {
-    let wheel = Wheel::new();
-    let series = wheel.periodic(ms(100)).spawn_with_fixed_delay(|| async {});
-    tokio::time::sleep(ms(150)).await;
-    series.stop();
-    series.stop();
-    assert_eq!(series.await, Ok(()));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_run_can_stop_its_own_series() {
     let wheel = Wheel::new();
     let own = Arc::new(Mutex::new(None::<Periodic>));
@@ -445,11 +408,8 @@ async fn runs_counts_completed_runs_only() {
 async fn dropping_the_handle_detaches_the_series() {
     let wheel = Wheel::new();
     let log = Log::new();
-    drop(
-        wheel
-            .periodic(ms(100))
-            .spawn_at_fixed_rate(runs_that_last(&log, |_| 0)),
-    );
+    let run = runs_that_last(&log, |_| 0);
+    drop(wheel.periodic(ms(100)).spawn_at_fixed_rate(run));
     drop(wheel);
     tokio::time::sleep(ms(350)).await;
     assert_eq!(log.starts(), [100, 200, 300]);
@@ -458,15 +418,11 @@ async fn dropping_the_handle_detaches_the_series() {
 #[tokio::test(start_paused = true)]
 async fn abort_on_drop_ends_the_series_between_runs() {
     let wheel = Wheel::new();
-    for rate in [true, false] {
+    for kind in Kind::EACH {
         let log = Log::new();
-        let (builder, run) = (wheel.periodic(ms(100)), runs_that_last(&log, |_| 0));
-        let series = if rate {
-            builder.spawn_at_fixed_rate(run)
-        } else {
-            builder.spawn_with_fixed_delay(run)
-        };
-        let series = series.abort_on_drop();
+        let series = kind
+            .spawn(wheel.periodic(ms(100)), runs_that_last(&log, |_| 0))
+            .abort_on_drop();
         tokio::time::sleep(ms(250)).await;
         drop(series);
         settle().await;
@@ -515,19 +471,14 @@ async fn a_series_that_is_to_abort_on_drop_can_be_stopped_and_awaited() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_the_series_and_is_what_the_handle_reports() {
     let wheel = Wheel::new();
-    for rate in [true, false] {
+    for kind in Kind::EACH {
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = runs.clone();
         let run = move || {
             let run = counted.fetch_add(1, Ordering::Relaxed);
             async move { assert!(run < 2, "run number {run} failed") }
         };
-        let builder = wheel.periodic(ms(100));
-        let series = if rate {
-            builder.spawn_at_fixed_rate(run)
-        } else {
-            builder.spawn_with_fixed_delay(run)
-        };
+        let series = kind.spawn(wheel.periodic(ms(100)), run);
         tokio::time::sleep(ms(1_000)).await;
         assert_eq!(runs.load(Ordering::Relaxed), 3);
         assert_eq!(series.runs(), 2, "the run that panicked did not complete");
@@ -562,12 +513,8 @@ async fn a_heartbeat_costs_one_entry_in_the_wheel_and_one_task() {
     let before = alive();
     let series: Vec<_> = (0..100)
         .map(|number| {
-            let builder = wheel.periodic(ms(100));
-            if number % 2 == 0 {
-                builder.spawn_at_fixed_rate(|| async {})
-            } else {
-                builder.spawn_with_fixed_delay(|| async {})
-            }
+            let kind = Kind::EACH[number % 2];
+            kind.spawn(wheel.periodic(ms(100)), || async {})
         })
         .collect();
     settle().await;

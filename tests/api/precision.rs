@@ -43,8 +43,6 @@ async fn assert_all_end_as_tokios(duration: Duration, mut step: impl FnMut() -> 
     assert_each!(
         wheel.sleep(duration),
         wheel.sleep_until(until()),
-        wheel.sleep(duration),
-        wheel.sleep_until(until()),
         wheel.timeout(duration, pending::<()>()),
         wheel.timeout_at(until(), pending::<()>()),
         labelled.timeout(duration, pending::<()>()),
@@ -96,21 +94,5 @@ async fn every_timer_ends_when_tokios_does_at_any_whole_millisecond() {
     for _ in 0..200 {
         let duration = ms(random.u64(1..2_000));
         assert_all_end_as_tokios(duration, || ms(random.u64(1..2_000))).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn intervals_tick_when_tokios_do() {
-    for period in [1, 2, 7, 10, 300, 512] {
-        let wheel = Wheel::new();
-        let mut tokios = tokio::time::interval(ms(period));
-        let mut own = wheel.interval(ms(period));
-        let mut current = time::interval(ms(period));
-        for _ in 0..100 {
-            let tick = tokios.tick().await;
-            assert_eq!(own.tick().await, tick);
-            assert_eq!(current.tick().await, tick);
-            assert_eq!(Instant::now(), tick, "nobody waits longer than Tokio");
-        }
     }
 }

@@ -4,12 +4,11 @@ use crate::support;
 
 use std::{
     future::{IntoFuture, pending, ready},
-    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Wake, Waker},
 };
 
 use futures::StreamExt;
@@ -152,17 +151,6 @@ async fn every_clone_sees_it() {
     drop(wheel.shutdown());
     assert!(clone.is_shutdown());
     assert_eq!(clone.try_sleep(TICK).await, Err(SleepError::Shutdown));
-}
-
-#[tokio::test(start_paused = true)]
-async fn futures_made_before_and_polled_after_resolve_too() {
-    let wheel = Wheel::new();
-    let (zero, sleep) = (wheel.try_sleep(Duration::ZERO), wheel.try_sleep(SECOND));
-    let timeout = wheel.try_timeout(Duration::ZERO, pending::<()>());
-    assert_eq!(wheel.shutdown().timers, 0, "none had been registered");
-    assert_ready_eq!(task::spawn(zero).poll(), Err(SleepError::Shutdown));
-    assert_ready_eq!(task::spawn(sleep).poll(), Err(SleepError::Shutdown));
-    assert_ready_eq!(task::spawn(timeout).poll(), Err(TimeoutError::Shutdown));
 }
 
 #[tokio::test(start_paused = true)]
@@ -489,24 +477,6 @@ impl Wake for ShutsDown {
         let unprocessed = self.0.shutdown();
         self.1.fetch_add(1 + unprocessed.timers, Ordering::Relaxed);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waker_may_shut_the_wheel_down_from_inside_the_driver() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let shuts = Arc::new(ShutsDown(wheel.clone(), AtomicUsize::new(0)));
-    let waker = Waker::from(shuts.clone());
-    let mut first = wheel.try_sleep(TICK);
-    register_for(&waker, &mut first);
-    let mut second = task::spawn(wheel.try_sleep(SECOND));
-    assert_pending!(second.poll());
-    advance(TICK).await;
-    assert_eq!(shuts.1.load(Ordering::Relaxed), 2);
-    assert_ready_eq!(second.poll(), Err(SleepError::Shutdown));
-    assert_eq!(
-        Pin::new(&mut first).poll(&mut Context::from_waker(&waker)),
-        Poll::Ready(Ok(()))
-    );
 }
 
 #[tokio::test(start_paused = true)]

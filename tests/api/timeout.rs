@@ -19,11 +19,11 @@ use std::{
 
 use tickwheel::{Timeout, TimeoutError, Wheel, time::error::Elapsed};
 use tokio::{sync::oneshot, time::Instant};
-use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_arena_given_back, assert_at_rest, assert_none_of_many_is_early,
-    counting_waker, make_tick, ms, register, register_for, settle,
+    DAY, SECOND, TICK, advance, assert_at_rest, assert_none_of_many_is_early, counting_waker, make_tick, ms,
+    register_for,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -119,17 +119,6 @@ async fn under_a_paused_clock_it_is_exact_to_a_tick() {
     );
 }
 
-#[tokio::test]
-async fn on_the_real_clock_it_is_never_early() {
-    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
-    for millis in 1..15 {
-        let start = std::time::Instant::now();
-        let elapsed = wheel.timeout(ms(millis), pending::<()>()).await;
-        assert!(elapsed.is_err());
-        assert!(start.elapsed() >= ms(millis));
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
     let wheel = Wheel::new();
@@ -183,25 +172,6 @@ async fn a_past_deadline_elapses_at_the_first_poll_or_the_next_tick() {
         assert!(elapsed.is_err());
     }
     assert!(start.elapsed() < TICK);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_longest_durations_saturate_instead_of_panicking() {
-    let wheel = Wheel::new();
-    for duration in [
-        Duration::MAX,
-        Duration::MAX - ms(1),
-        Duration::from_secs(u64::MAX / 10),
-    ] {
-        let (sender, receiver) = oneshot::channel();
-        let mut timeout = task::spawn(wheel.timeout(duration, receiver));
-        assert_pending!(timeout.poll());
-        tokio::time::advance(DAY * 365 * 10).await;
-        assert_pending!(timeout.poll());
-        sender.send(()).unwrap();
-        assert_ready_eq!(timeout.poll(), Ok(Ok(())));
-    }
-    assert_at_rest(&wheel);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,20 +244,6 @@ async fn of_two_nested_timeouts_the_shorter_one_elapses() {
     let inner = wheel.timeout(SECOND, pending::<()>());
     assert!(wheel.timeout(ms(50), inner).await.is_err());
     assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_moved_to_another_task_wakes_only_the_one_that_polled_it_last() {
-    let wheel = Wheel::new();
-    let mut timeout = wheel.timeout(SECOND, pending::<()>());
-    let (first, first_woken) = counting_waker();
-    let (last, last_woken) = counting_waker();
-    register_for(&first, &mut timeout);
-    advance(ms(300)).await;
-    register_for(&last, &mut timeout);
-    advance(SECOND).await;
-    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
-    assert_eq!(last_woken.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -364,19 +320,6 @@ async fn a_future_that_panics_takes_its_timer_along_and_nothing_else() {
     assert_eq!(wheel.pending(), 1);
     advance(SECOND).await;
     assert!(is_elapsed(other.poll()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_memory_of_a_burst_is_given_back() {
-    let wheel = Wheel::builder().shards(1).build().unwrap();
-    let mut timeouts: Vec<_> = (0..20_000)
-        .map(|_| wheel.timeout(SECOND, pending::<()>()))
-        .collect();
-    timeouts.iter_mut().for_each(register);
-    assert!(wheel.metrics().arena_bytes >= 20_000 * 32);
-    drop(timeouts);
-    assert_at_rest(&wheel);
-    assert_arena_given_back(&wheel);
 }
 
 // The future inside.
@@ -528,17 +471,4 @@ fn its_first_pending_poll_outside_a_runtime_panics_in_tokios_words() {
         assert!(message.contains(tokios), "{message}");
     }
     assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hundred_thousand_timeouts_that_succeed_leave_nothing_behind() {
-    let wheel = Wheel::new();
-    let mut sleeper = task::spawn(wheel.sleep(DAY));
-    assert_pending!(sleeper.poll());
-    settle().await;
-    let before = wheel.metrics();
-    for _ in 0..100_000 {
-        assert_ready!(task::spawn(wheel.timeout(SECOND, ready(()))).poll()).unwrap();
-    }
-    assert_eq!(wheel.metrics(), before);
 }

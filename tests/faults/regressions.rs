@@ -1,12 +1,15 @@
 //! Bugs found by reviews, each with the test that failed before its fix.
 
-use crate::support::within;
+use crate::support::{
+    DAY, SECOND, make_tick, on_a_clock_ahead_by, paused_runtime, real_runtime, register, threaded_runtime,
+    within,
+};
 
 use std::{
     cell::RefCell,
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     task::{Context, Wake, Waker},
     time::Duration,
@@ -14,29 +17,11 @@ use std::{
 
 use tickwheel::{IdleHandle, Interval, Wheel};
 use tokio::{
-    runtime::{self, Runtime},
+    runtime,
     time::{Instant, advance, pause},
 };
 
-const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(86_400);
-
-fn paused() -> Runtime {
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
-
-fn assert_waits(future: &mut (impl Future + Unpin)) {
-    assert!(
-        Pin::new(future)
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_pending()
-    );
-}
 
 async fn assert_takes(duration: Duration, sleep: impl Future) {
     let start = Instant::now();
@@ -62,7 +47,7 @@ async fn a_clock_stopped_while_the_driver_waits_makes_no_timeout_early() {
     let wheel = Wheel::new();
     wheel.sleep(Duration::from_millis(10)).await;
     let mut far = pin!(wheel.sleep(1000 * HOUR));
-    assert_waits(&mut far);
+    register(&mut far);
     tokio::task::yield_now().await;
     pause();
     advance(DAY).await;
@@ -83,32 +68,14 @@ async fn an_interval_whose_handles_are_gone_keeps_its_rate() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_sleep_first_polled_after_the_driver_retired_is_on_time() {
-    let wheel = Wheel::new();
-    wheel.sleep(SECOND).await;
-    let (first, second) = (wheel.sleep(10 * SECOND), wheel.sleep(60 * SECOND));
-    drop(wheel);
-    assert_takes(60 * SECOND, async {
-        first.await;
-        tokio::time::sleep(20 * SECOND).await;
-        second.await;
-    })
-    .await;
-}
-
 /// Starts an interval in a runtime whose clock has jumped, and takes it to the next.
 fn interval_of_a_driver_ahead_by(jump: Duration, wheel: &Wheel) -> Interval {
-    paused().block_on(async {
+    paused_runtime().block_on(async {
         wheel.sleep(SECOND).await;
         advance(jump).await;
         let mut interval = wheel.interval(SECOND);
         interval.tick().await;
-        assert!(
-            interval
-                .poll_tick(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
+        register(&mut Box::pin(interval.tick()));
         interval
     })
 }
@@ -117,7 +84,7 @@ fn interval_of_a_driver_ahead_by(jump: Duration, wheel: &Wheel) -> Interval {
 fn an_interval_taken_to_a_clock_behind_does_not_stall() {
     let wheel = Wheel::new();
     let mut interval = interval_of_a_driver_ahead_by(DAY, &wheel);
-    paused().block_on(async {
+    paused_runtime().block_on(async {
         let start = Instant::now();
         for _ in 0..3 {
             interval.tick().await;
@@ -130,8 +97,7 @@ fn an_interval_taken_to_a_clock_behind_does_not_stall() {
 fn an_interval_taken_to_a_clock_ahead_does_not_burst() {
     let wheel = Wheel::new();
     let mut interval = interval_of_a_driver_ahead_by(Duration::ZERO, &wheel);
-    paused().block_on(async {
-        advance(DAY).await;
+    on_a_clock_ahead_by(DAY, async || {
         let start = Instant::now();
         for _ in 0..5 {
             interval.tick().await;
@@ -142,16 +108,16 @@ fn an_interval_taken_to_a_clock_ahead_does_not_burst() {
 
 #[test]
 fn a_dead_handle_with_a_paused_clock_leaves_what_was_left() {
-    let first = paused();
+    let first = paused_runtime();
     let wheel = Wheel::builder().handle(first.handle().clone()).build().unwrap();
     first.block_on(wheel.sleep(SECOND));
     let mut sleep = wheel.sleep(HOUR);
     first.block_on(async {
-        assert_waits(&mut sleep);
+        register(&mut sleep);
         tokio::time::sleep(HOUR / 2).await;
     });
     drop(first);
-    paused().block_on(assert_takes(HOUR / 2 - SECOND, sleep));
+    paused_runtime().block_on(assert_takes(HOUR / 2 - SECOND, sleep));
 }
 
 /// A waker whose drop asks the wheel something, which no lock may be held for.
@@ -167,19 +133,12 @@ impl Drop for Asks {
     }
 }
 
-/// Enough timeouts in one tick to make a shard tick.
-fn make_it_tick(wheel: &Wheel) -> Vec<impl Future + Unpin> {
-    let mut timeouts: Vec<_> = (0..200).map(|_| wheel.timeout(HOUR, pending::<()>())).collect();
-    timeouts.iter_mut().for_each(assert_waits);
-    timeouts
-}
-
 #[tokio::test]
 async fn the_waker_of_a_timeout_refused_while_ticking_is_dropped_outside_the_lock() {
-    let wheel = Wheel::builder().shards(1).max_pending(200).build().unwrap();
-    let _full = make_it_tick(&wheel);
+    let wheel = Wheel::builder().shards(1).max_pending(500).build().unwrap();
+    let _full = make_tick(&wheel);
     let asked = wheel.clone();
-    let waker = Waker::from(Arc::new(Asks(Box::new(move || assert_eq!(asked.pending(), 200)))));
+    let waker = Waker::from(Arc::new(Asks(Box::new(move || assert_eq!(asked.pending(), 500)))));
     let mut refused = pin!(wheel.try_timeout(HOUR, pending::<()>()));
     assert!(refused.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     drop(waker);
@@ -187,11 +146,7 @@ async fn the_waker_of_a_timeout_refused_while_ticking_is_dropped_outside_the_loc
 
 #[test]
 fn a_pending_future_whose_handles_are_gone_is_not_refused() {
-    let runtime = runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = threaded_runtime(1);
     let _entered = runtime.enter();
     for _ in 0..20_000 {
         let mut sleep = Wheel::builder()
@@ -201,7 +156,7 @@ fn a_pending_future_whose_handles_are_gone_is_not_refused() {
             .build()
             .unwrap()
             .sleep(SECOND);
-        assert_waits(&mut sleep);
+        register(&mut sleep);
     }
 }
 
@@ -222,25 +177,18 @@ fn a_task_of_a_runtime_without_timers_is_not_leaked() {
 #[test]
 fn a_task_of_a_runtime_without_timers_is_not_lost() {
     let wheel = Wheel::new();
-    let multi_thread = || {
-        runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap()
-    };
     let without_timers = runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .build()
         .unwrap();
-    let first = multi_thread();
+    let first = threaded_runtime(1);
     first.block_on(wheel.sleep(Duration::from_millis(20)));
     let task = {
         let _entered = without_timers.enter();
         wheel.schedule(Duration::from_millis(60), async { 7 })
     };
     drop(first);
-    multi_thread().block_on(async {
+    threaded_runtime(1).block_on(async {
         wheel.sleep(Duration::from_millis(120)).await;
         assert!(task.is_finished(), "{task:?}");
     });
@@ -258,10 +206,7 @@ fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
     thread_local! {
         static TOUCHES: RefCell<Touches> = const { RefCell::new(Touches(None)) };
     }
-    let driving = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let driving = real_runtime();
     for driven in [false, true] {
         let wheel = Wheel::new();
         if driven {
@@ -273,7 +218,7 @@ fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
         let thread = std::thread::spawn(|| {
             // Dropped last, because it is made first.
             TOUCHES.with_borrow_mut(|touches| touches.0 = Some(handle));
-            paused().block_on(async { tokio::task::yield_now().await });
+            paused_runtime().block_on(async { tokio::task::yield_now().await });
             std::thread::sleep(Duration::from_millis(2));
         });
         thread.join().unwrap();
@@ -285,7 +230,7 @@ fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
 #[test]
 fn sleeps_end_also_when_the_clock_of_the_wheel_has() {
     within(SECOND * 60, || {
-        paused().block_on(async {
+        paused_runtime().block_on(async {
             let wheel = Wheel::new();
             for _ in 0..12 {
                 wheel.sleep(Duration::MAX).await;

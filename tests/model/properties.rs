@@ -1,11 +1,11 @@
-//! Random programs of sleeps, timeouts, resets, drops and advances in paused time, on wheels of every shape, and the same programs on
-//! `tokio::time`.
+//! Random programs of sleeps, timeouts, resets, drops and advances in paused time, on wheels of every shape. Beside `tokio::time` they
+//! are run in `twins`.
 
 use crate::support;
 
 use std::{
     collections::VecDeque,
-    future::{Future, poll_fn},
+    future::Future,
     pin::Pin,
     sync::{
         Arc, Mutex,
@@ -140,51 +140,9 @@ impl Future for Inner {
     }
 }
 
-/// What programs are run on.
-trait Clockwork {
-    fn sleep(&self, duration: Duration) -> Timer;
-    fn sleep_until(&self, deadline: Instant) -> Timer;
-    fn timeout(&self, duration: Duration, inner: Inner) -> Timer;
-    fn timeout_at(&self, deadline: Instant, inner: Inner) -> Timer;
-}
-
 enum Timer {
-    WheelSleep(Sleep),
-    WheelTimeout(Timeout<Inner>),
-    TokioSleep(Pin<Box<tokio::time::Sleep>>),
-    TokioTimeout(Pin<Box<tokio::time::Timeout<Inner>>>),
-}
-
-impl Clockwork for Wheel {
-    fn sleep(&self, duration: Duration) -> Timer {
-        Timer::WheelSleep(self.sleep(duration))
-    }
-    fn sleep_until(&self, deadline: Instant) -> Timer {
-        Timer::WheelSleep(self.sleep_until(deadline))
-    }
-    fn timeout(&self, duration: Duration, inner: Inner) -> Timer {
-        Timer::WheelTimeout(self.timeout(duration, inner))
-    }
-    fn timeout_at(&self, deadline: Instant, inner: Inner) -> Timer {
-        Timer::WheelTimeout(self.timeout_at(deadline, inner))
-    }
-}
-
-struct Tokio;
-
-impl Clockwork for Tokio {
-    fn sleep(&self, duration: Duration) -> Timer {
-        Timer::TokioSleep(Box::pin(tokio::time::sleep(duration)))
-    }
-    fn sleep_until(&self, deadline: Instant) -> Timer {
-        Timer::TokioSleep(Box::pin(tokio::time::sleep_until(deadline)))
-    }
-    fn timeout(&self, duration: Duration, inner: Inner) -> Timer {
-        Timer::TokioTimeout(Box::pin(tokio::time::timeout(duration, inner)))
-    }
-    fn timeout_at(&self, deadline: Instant, inner: Inner) -> Timer {
-        Timer::TokioTimeout(Box::pin(tokio::time::timeout_at(deadline, inner)))
-    }
+    Sleep(Sleep),
+    Timeout(Timeout<Inner>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,24 +154,18 @@ enum Outcome {
 impl Timer {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         match self {
-            Timer::WheelSleep(sleep) => Pin::new(sleep).poll(cx).map(|()| Outcome::Elapsed),
-            Timer::WheelTimeout(timeout) => Pin::new(timeout).poll(cx).map(|outcome| match outcome {
+            Timer::Sleep(sleep) => Pin::new(sleep).poll(cx).map(|()| Outcome::Elapsed),
+            Timer::Timeout(timeout) => Pin::new(timeout).poll(cx).map(|outcome| match outcome {
                 Ok(()) => Outcome::Completed,
                 Err(_) => Outcome::Elapsed,
             }),
-            Timer::TokioSleep(sleep) => sleep.as_mut().poll(cx).map(|()| Outcome::Elapsed),
-            Timer::TokioTimeout(timeout) => timeout
-                .as_mut()
-                .poll(cx)
-                .map(|outcome| outcome.map_or(Outcome::Elapsed, |()| Outcome::Completed)),
         }
     }
 
     fn reset(&mut self, deadline: Instant) -> bool {
         match self {
-            Timer::WheelSleep(sleep) => sleep.reset(deadline),
-            Timer::TokioSleep(sleep) => sleep.as_mut().reset(deadline),
-            Timer::WheelTimeout(_) | Timer::TokioTimeout(_) => return false,
+            Timer::Sleep(sleep) => sleep.reset(deadline),
+            Timer::Timeout(_) => return false,
         }
         true
     }
@@ -227,7 +179,7 @@ struct Account {
     due: Due,
     polled: bool,
     was_reset: bool,
-    finished: Option<(Outcome, Instant)>,
+    finished: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +191,7 @@ enum Due {
 type Woken = Arc<Mutex<VecDeque<usize>>>;
 
 struct Execution<'a> {
-    clockwork: &'a dyn Clockwork,
+    wheel: &'a Wheel,
     /// How late a timer may be.
     tick: Duration,
     /// Timers are polled only when they are woken; or all of them after each advance, and without a yield in between.
@@ -263,7 +215,7 @@ impl Execution<'_> {
             due,
             polled: false,
             was_reset: false,
-            finished: None,
+            finished: false,
         });
         if polled {
             self.poll(self.accounts.len() - 1);
@@ -273,7 +225,7 @@ impl Execution<'_> {
     /// Polls one timer, with a waker of its own for each poll, and compares what comes of it with what was promised.
     fn poll(&mut self, at: usize) -> bool {
         let account = &mut self.accounts[at];
-        if account.finished.is_some() {
+        if account.finished {
             return false;
         }
         let Some(timer) = &mut account.timer else {
@@ -301,7 +253,7 @@ impl Execution<'_> {
         } else {
             assert!(account.inner.complete.load(Ordering::SeqCst));
         }
-        account.finished = Some((outcome, now));
+        account.finished = true;
         outcome == Outcome::Elapsed
     }
 
@@ -320,7 +272,7 @@ impl Execution<'_> {
     /// After time has passed, nothing may still be pending that was due a tick ago.
     fn assert_in_time(&self, now: Instant) {
         for (at, account) in self.accounts.iter().enumerate() {
-            let waits = account.polled && account.finished.is_none() && account.timer.is_some();
+            let waits = account.polled && !account.finished && account.timer.is_some();
             if let (true, Due::At(deadline)) = (waits, account.due) {
                 assert!(
                     now < deadline + self.tick,
@@ -361,25 +313,25 @@ impl Execution<'_> {
         self.elapsed.clear();
         match *step {
             Step::Sleep { after, polled } => {
-                let timer = self.clockwork.sleep(ms(after));
+                let timer = Timer::Sleep(self.wheel.sleep(ms(after)));
                 self.start(timer, inner, Due::At(now + ms(after)), polled);
             }
             Step::SleepUntil { after, polled } => {
                 let deadline = from_now(now, after);
                 self.start(
-                    self.clockwork.sleep_until(deadline),
+                    Timer::Sleep(self.wheel.sleep_until(deadline)),
                     inner,
                     Due::At(deadline),
                     polled,
                 );
             }
             Step::Timeout { after, polled } => {
-                let timer = self.clockwork.timeout(ms(after), inner.clone());
+                let timer = Timer::Timeout(self.wheel.timeout(ms(after), inner.clone()));
                 self.start(timer, inner, Due::After(ms(after)), polled);
             }
             Step::TimeoutAt { after, polled } => {
                 let deadline = from_now(now, after);
-                let timer = self.clockwork.timeout_at(deadline, inner.clone());
+                let timer = Timer::Timeout(self.wheel.timeout_at(deadline, inner.clone()));
                 self.start(timer, inner, Due::At(deadline), polled);
             }
             Step::Poll(timer) if timers > 0 => {
@@ -393,12 +345,12 @@ impl Execution<'_> {
                     account.due = Due::At(deadline);
                     account.was_reset = true;
                     // One that had finished has to be polled again.
-                    account.polled &= account.finished.take().is_none();
+                    account.polled &= !std::mem::take(&mut account.finished);
                 }
             }
             Step::Complete(timer) if timers > 0 => {
                 let account = &self.accounts[timer % timers];
-                if let Some(Timer::WheelTimeout(_) | Timer::TokioTimeout(_)) = &account.timer {
+                if let Some(Timer::Timeout(_)) = &account.timer {
                     account.inner.complete();
                 }
                 settle().await;
@@ -424,11 +376,6 @@ impl Execution<'_> {
             _ => {}
         }
     }
-
-    fn outcomes(&self, start: Instant) -> Vec<Option<(Outcome, Duration)>> {
-        let outcome = |account: &Account| account.finished.map(|(outcome, at)| (outcome, at - start));
-        self.accounts.iter().map(outcome).collect()
-    }
 }
 
 /// Runs a future in paused time, without the cooperative budget, in which a program's polls do not belong.
@@ -437,15 +384,14 @@ fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
 }
 
 async fn execute(
-    clockwork: &dyn Clockwork,
+    wheel: &Wheel,
     tick: Duration,
     by_wakes: bool,
     program: &[Step],
     mut at_each_step: impl FnMut(),
-) -> Vec<Option<(Outcome, Duration)>> {
-    let start = Instant::now();
+) {
     let mut execution = Execution {
-        clockwork,
+        wheel,
         tick,
         by_wakes,
         accounts: Vec::new(),
@@ -456,7 +402,6 @@ async fn execute(
         execution.step(step).await;
         at_each_step();
     }
-    execution.outcomes(start)
 }
 
 /// Grows the arena of this thread's shard far beyond what an empty one keeps, and lets all of it go again: the memory goes
@@ -486,61 +431,6 @@ proptest! {
             assert_at_rest(&wheel);
             assert_arena_empty(&wheel).await;
         });
-    }
-
-    #[test]
-    fn programs_on_the_grid_of_ticks_end_as_they_do_on_tokio(
-        shape in shape(),
-        program in vec(step(), 1..80),
-    ) {
-        // With all times on multiples of a tick, nothing is left to rounding, and outcomes are the same to the instant.
-        let tick = shape.tick;
-        let signed = tick as i64;
-        let on_grid = |span: u64| span / 10 * tick;
-        let program: Vec<_> = program
-            .into_iter()
-            .map(|step| match step {
-                Step::Sleep { after, polled } => Step::Sleep { after: on_grid(after), polled },
-                Step::SleepUntil { after, polled } => Step::SleepUntil { after: after / 10 * signed, polled },
-                // Tokio's counts from the call, this crate's from the first poll that finds its future pending.
-                Step::Timeout { after, .. } => Step::Timeout {
-                    after: on_grid(after),
-                    polled: true,
-                },
-                Step::TimeoutAt { after, polled } => Step::TimeoutAt { after: after / 10 * signed, polled },
-                Step::Reset(timer, after) => Step::Reset(timer, after / 10 * signed),
-                Step::Advance(span) => Step::Advance(on_grid(span)),
-                other => other,
-            })
-            .collect();
-        let on_wheel = in_paused_time(execute(&shape.build(), ms(tick), true, &program, || {}));
-        let on_tokio = in_paused_time(execute(&Tokio, ms(2), true, &program, || {}));
-        assert_eq!(on_wheel, on_tokio);
-    }
-
-    #[test]
-    fn tasks_that_sleep_reset_and_give_up_finish_within_a_tick_of_those_on_tokio(
-        shape in shape(),
-        tasks in vec((span(), vec((1..2_000_u64, span()), 0..4), any::<bool>()), 1..20),
-    ) {
-        let run = |clockwork: &dyn Clockwork| {
-            in_paused_time(async {
-                let start = Instant::now();
-                let running = tasks.iter().map(|task| task_of(clockwork, start, task));
-                futures::future::join_all(running).await
-            })
-        };
-        let wheel = shape.build();
-        let (on_wheel, on_tokio) = (run(&wheel), run(&Tokio));
-        assert_at_rest(&wheel);
-        for (at, (wheel, tokio)) in on_wheel.into_iter().zip(on_tokio).enumerate() {
-            // A reset or an end between a deadline and the next tick finds one of the two elapsed: either is right.
-            let Some((wheel, tokio)) = wheel.zip(tokio) else { continue };
-            let (wheel, tokio) = (wheel.as_millis(), tokio.as_millis());
-            let tick = u128::from(shape.tick);
-            assert!(wheel + 1 >= tokio, "task {at} ended at {wheel} ms, on Tokio at {tokio}");
-            assert!(wheel < tokio + tick, "task {at} ended at {wheel} ms, on Tokio at {tokio}");
-        }
     }
 }
 
@@ -594,41 +484,4 @@ proptest! {
             }
         });
     }
-}
-
-/// Sleeps, is reset at its appointed times, and is given up at the last of them or waits to the end. Tells when it elapsed;
-/// `None` where it was given up, or where a reset fell so close behind a deadline that a tick decides what came first.
-async fn task_of(
-    clockwork: &dyn Clockwork,
-    start: Instant,
-    (first, resets, gives_up): &(u64, Vec<(u64, u64)>, bool),
-) -> Option<Duration> {
-    const CLOSE: Duration = ms(101);
-    let mut deadline = start + ms(*first);
-    let mut timer = clockwork.sleep(ms(*first));
-    let mut reset_at = start;
-    for &(pause, after) in resets {
-        reset_at += ms(pause);
-        let mut alarm = Box::pin(tokio::time::sleep_until(reset_at));
-        let elapsed = poll_fn(|cx| {
-            if timer.poll(cx).is_ready() {
-                return Poll::Ready(true);
-            }
-            alarm.as_mut().poll(cx).map(|()| false)
-        })
-        .await;
-        if reset_at + ms(1) >= deadline && reset_at <= deadline + CLOSE {
-            return None;
-        }
-        if elapsed {
-            return Some(start.elapsed());
-        }
-        deadline = reset_at + ms(after);
-        timer.reset(deadline);
-    }
-    if *gives_up && !resets.is_empty() {
-        return None;
-    }
-    poll_fn(|cx| timer.poll(cx)).await;
-    Some(start.elapsed())
 }

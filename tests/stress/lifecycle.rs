@@ -410,60 +410,6 @@ fn of_two_cancels_at_once_exactly_one_is_true() {
     }
 }
 
-/// Tasks that are expiring, being cancelled, newly registered and handed back, all at once.
-#[test]
-fn everything_at_once_accounts_for_every_task() {
-    let runtime = threaded_runtime(2);
-    for round in 0..ROUNDS / 4 {
-        let wheel = wheel(2);
-        let tasks = Round::new(4 * TASKS);
-        let (made, barrier) = (AtomicUsize::new(0), Barrier::new(5));
-        let work = |quarter: usize| {
-            let _entered = runtime.enter();
-            barrier.wait();
-            let mut handles = Vec::new();
-            let mut cancelled = 0;
-            for number in quarter * TASKS..(quarter + 1) * TASKS {
-                let (task, owned) = tasks.task(number);
-                let handle = wheel.schedule(ms(number as u64 % 4), task);
-                made.fetch_add(1, SeqCst);
-                if number % 2 == 0 && handle.cancel() {
-                    cancelled += 1;
-                }
-                handles.push((handle, owned));
-            }
-            (handles, cancelled)
-        };
-        let (handles, cancelled, unprocessed) = thread::scope(|scope| {
-            let quarters = [0, 1, 2, 3].map(|quarter| scope.spawn(move || work(quarter)));
-            barrier.wait();
-            yield_until_at_least(&made, (round * 16) % (4 * TASKS));
-            let unprocessed = wheel.shutdown();
-            let (mut all, mut sum) = (Vec::new(), 0);
-            for (handles, cancelled) in quarters.map(|quarter| quarter.join().unwrap()) {
-                all.extend(handles);
-                sum += cancelled;
-            }
-            (all, sum, unprocessed)
-        });
-        assert_eq!(unprocessed.timers, 0);
-        let handed_back = runtime.block_on(run_all(unprocessed));
-        let (mut ok, mut reported_cancelled) = (0, 0);
-        for (handle, owned) in handles {
-            match runtime.block_on(handle) {
-                Ok(()) => ok += 1,
-                Err(ScheduleError::Cancelled) => reported_cancelled += 1,
-                Err(error) => assert_eq!(error, ScheduleError::Shutdown),
-            }
-            assert_eq!(owned.strong_count(), 0);
-        }
-        assert_eq!(reported_cancelled, cancelled);
-        assert_eq!(tasks.total.load(SeqCst), ok + handed_back, "round {round}");
-        (0..4 * TASKS).for_each(|number| assert!(tasks.ran(number) <= 1));
-        assert_at_rest_without_panics(&wheel);
-    }
-}
-
 #[test]
 fn max_pending_is_never_passed_and_all_room_is_freed() {
     const LIMIT: usize = 16;

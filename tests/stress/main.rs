@@ -5,5 +5,4 @@ mod support;
 
 mod lifecycle;
 mod random;
-mod reuse;
 mod start;

@@ -59,6 +59,14 @@ pub(crate) fn paused_runtime() -> Runtime {
         .unwrap()
 }
 
+/// What `scene` returns, on a runtime whose paused clock is so far ahead, and which ends with it.
+pub(crate) fn on_a_clock_ahead_by<R>(ahead: Duration, scene: impl AsyncFnOnce() -> R) -> R {
+    paused_runtime().block_on(async {
+        tokio::time::advance(ahead).await;
+        scene().await
+    })
+}
+
 pub(crate) fn threaded_runtime(workers: usize) -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(workers)

@@ -23,6 +23,7 @@
 
 mod delay;
 pub mod fast_timeout;
+#[path = "../../futures-timer/src/own_thread.rs"]
 mod own_thread;
 pub mod timer;
 

@@ -19,10 +19,11 @@ use tokio::{
 use crate::{
     engine::{
         clock::Moment,
-        shard::{Shard, Timer},
+        shard::{ShardRef, Timer},
     },
     error::SleepError,
     timers::budget,
+    wheel::current,
 };
 
 /// The timer of a future.
@@ -41,7 +42,7 @@ pub(crate) enum FallbackTimer {
 const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
 
 pub(crate) struct TokioTimer {
-    shard: Arc<Shard>,
+    shard: ShardRef,
     deadline: Moment,
     progress: Progress,
 }
@@ -104,7 +105,12 @@ impl FallbackTimer {
     #[inline(always)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
-            FallbackTimer::Wheel(timer) => timer.takes_over(waker),
+            FallbackTimer::Wheel(timer) => {
+                if !timer.is_bound() {
+                    current::bind(timer, waker);
+                }
+                timer.takes_over(waker)
+            }
             FallbackTimer::Tokio(_) => false,
         }
     }
@@ -134,7 +140,7 @@ impl FallbackTimer {
         let tokio_sleep = tokio_sleep(refused.refused_until());
         let is_available = tokio_sleep.is_some();
         *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
-            shard: refused.shard().clone(),
+            shard: ShardRef::from(&**refused.shard()),
             deadline: refused.due(),
             progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
         }));
@@ -156,7 +162,7 @@ impl FallbackTimer {
     }
 
     #[inline]
-    pub(crate) fn shard(&self) -> &Shard {
+    pub(crate) fn shard(&self) -> &ShardRef {
         match self {
             FallbackTimer::Wheel(timer) => timer.shard(),
             FallbackTimer::Tokio(timer) => &timer.shard,
@@ -200,12 +206,12 @@ impl FallbackTimer {
         timer.deadline = deadline;
         match &mut timer.progress {
             Progress::Waiting(tokio_sleep) => {
-                let timer = Timer::at(&timer.shard, deadline);
+                let timer = Timer::at(&*timer.shard, deadline);
                 tokio_sleep.as_mut().reset(timer.refused_until());
             }
             Progress::Due => {}
             Progress::Elapsed => {
-                let mut anew = Timer::at(&timer.shard, deadline);
+                let mut anew = Timer::at(&*timer.shard, deadline);
                 reset(&mut anew, deadline);
                 *self = FallbackTimer::Wheel(anew);
             }
@@ -246,7 +252,7 @@ impl TokioTimer {
     #[cold]
     #[inline(never)]
     fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
-        ask(&Timer::at(&self.shard, self.deadline))
+        ask(&Timer::at(&*self.shard, self.deadline))
     }
 
     #[cold]

@@ -14,8 +14,14 @@ use std::{
     },
 };
 
+use tokio::time::Instant;
+
 use super::Shard;
-use crate::engine::{sync::MODELLED, timing_wheel::Tick};
+use crate::engine::{
+    clock::{self, Moment, Shift},
+    sync::MODELLED,
+    timing_wheel::Tick,
+};
 
 /// A thread that has found its shard's lock taken this many times moves to another shard.
 const CONTENTIONS: u32 = 8;
@@ -60,11 +66,13 @@ pub(super) fn contended(tick: Tick) {
 }
 
 /// A future's reference to its shard.
+///
+/// A future of the current wheel that is made in a task is unbound until its first poll. Until then, its moments are of the clock.
 pub(crate) struct ShardRef(Option<Arc<Shard>>);
 
-impl ShardRef {
+impl From<&Arc<Shard>> for ShardRef {
     #[inline]
-    pub(crate) fn new(shard: &Arc<Shard>) -> ShardRef {
+    fn from(shard: &Arc<Shard>) -> ShardRef {
         // A thread whose thread-locals are gone has none cached.
         let cached = CACHED.try_with(Cell::take).ok().flatten();
         match cached {
@@ -78,6 +86,38 @@ impl ShardRef {
 }
 
 impl ShardRef {
+    pub(crate) const UNBOUND: ShardRef = ShardRef(None);
+
+    /// Returns the shard, or `None` if the future is unbound.
+    #[inline]
+    pub(super) fn bound(&self) -> Option<&Arc<Shard>> {
+        self.0.as_ref()
+    }
+
+    /// Returns the current moment as [`Shard::now`] does or, if the future is unbound, that of the current context's clock.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        match &self.0 {
+            Some(shard) => shard.now(),
+            None => Moment::of(clock::now()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
+        match &self.0 {
+            Some(shard) => shard.moment_of(instant),
+            None => Moment::of(instant),
+        }
+    }
+
+    pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
+        match &self.0 {
+            Some(shard) => shard.instant_of(moment),
+            None => Shift(0).instant(moment),
+        }
+    }
+
     /// Moves to the shard of the current thread, before a timer is registered. A timer belongs where its task is polled, not
     /// where it was created. Otherwise an acceptor, which creates the timers of all connections, would have all of them in its
     /// shard.
@@ -121,7 +161,9 @@ fn cache(reference: Option<Arc<Shard>>) {
 impl Drop for ShardRef {
     #[inline]
     fn drop(&mut self) {
-        cache(self.0.take());
+        if let Some(shard) = self.0.take() {
+            cache(Some(shard));
+        }
     }
 }
 
@@ -130,7 +172,7 @@ impl Deref for ShardRef {
 
     #[inline]
     fn deref(&self) -> &Arc<Shard> {
-        self.0.as_ref().expect("a reference lasts until it is dropped")
+        self.0.as_ref().expect("a future is bound by its first poll")
     }
 }
 

@@ -214,6 +214,11 @@ impl Shard {
         }
     }
 
+    /// Returns the duration of a tick.
+    pub(crate) fn tick(&self) -> Nanos {
+        self.tick.nanos()
+    }
+
     /// Returns how late, beyond its tick, a timer with this delay may be so that it fires in company.
     pub(crate) fn slack_of(&self, delay: Nanos) -> Nanos {
         match self.status() {

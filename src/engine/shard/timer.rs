@@ -46,22 +46,22 @@ impl fmt::Debug for Timer {
 
 impl Timer {
     #[inline]
-    fn new(shard: &Arc<Shard>, due: Due) -> Timer {
+    fn new(shard: impl Into<ShardRef>, due: Due) -> Timer {
         Timer {
-            shard: ShardRef::new(shard),
+            shard: shard.into(),
             claim: Claim::new(due),
         }
     }
 
     /// Creates a timer that is due at `deadline`.
     #[inline]
-    pub(crate) fn at(shard: &Arc<Shard>, deadline: Moment) -> Timer {
+    pub(crate) fn at(shard: impl Into<ShardRef>, deadline: Moment) -> Timer {
         Timer::new(shard, Due::At(deadline))
     }
 
     /// Creates a timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
     #[inline]
-    pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Timer {
+    pub(crate) fn after(shard: impl Into<ShardRef>, start: Moment, duration: Duration) -> Timer {
         let mut timer = Timer::at(shard, start.after(Nanos::passed(duration)));
         if duration.is_zero() {
             timer.claim.progress = Progress::Immediate;
@@ -71,13 +71,24 @@ impl Timer {
 
     /// Creates a timer that is due `delay` after its first poll.
     #[inline]
-    pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
+    pub(crate) fn counting(shard: impl Into<ShardRef>, delay: Duration) -> Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
     #[inline]
-    pub(crate) fn shard(&self) -> &Arc<Shard> {
+    pub(crate) fn shard(&self) -> &ShardRef {
         &self.shard
+    }
+
+    #[inline]
+    pub(crate) fn is_bound(&self) -> bool {
+        self.shard.bound().is_some()
+    }
+
+    /// Gives an unbound timer its shard, which every poll needs.
+    #[inline]
+    pub(crate) fn bind(&mut self, shard: &Arc<Shard>) {
+        self.shard = shard.into();
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.
@@ -104,8 +115,7 @@ impl Timer {
 
     /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
-        let shard = &*self.shard;
-        if let Due::At(deadline) = self.claim.due() {
+        if let (Some(shard), Due::At(deadline)) = (self.shard.bound(), self.claim.due()) {
             self.claim.settle_at(shard.settled(deadline));
         }
     }
@@ -122,7 +132,7 @@ impl Timer {
 
     fn is_past(&self) -> bool {
         let deadline = self.due();
-        if !self.shard.to_wheel(deadline).is_wheel_time() {
+        if !self.is_bound() || !self.shard.to_wheel(deadline).is_wheel_time() {
             return deadline <= self.shard.now();
         }
         let mut state = lock(&self.shard.state);
@@ -220,7 +230,8 @@ impl Timer {
     /// Returns whether the timer waits and wakes this task, as far as is known without the lock.
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
-        self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
+        let waits = |shard: &Arc<Shard>| self.claim.until.outlasts(shard.reuse.generation());
+        self.shard.bound().is_some_and(waits) && self.claim.waker.is(waker)
     }
 
     /// Polls the timer where the lock is needed.

@@ -10,25 +10,35 @@
 //!    since only a clone of the handle tells which runtime has been entered.
 
 mod error;
+mod tasks;
 
 use std::{
     cell::RefCell,
     collections::{HashMap, hash_map},
-    future::pending,
+    future::poll_fn,
     mem,
     sync::{
         Arc, LazyLock, Mutex, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
+    task::{Poll, Waker},
     time::Duration,
 };
 
-use tokio::runtime::{Handle, Id};
+use tokio::{
+    runtime::{Handle, Id, RuntimeFlavor},
+    task,
+};
 
 use crate::{
-    engine::sync::lock,
+    engine::{
+        shard::{ShardRef, Timer},
+        sync::lock,
+    },
     wheel::{Wheel, builder::Builder},
 };
+
+use tasks::Tasks;
 
 pub use error::{NoRuntime, SetDefaultError};
 
@@ -42,13 +52,22 @@ static ENDED: OnceLock<Arc<Current>> = OnceLock::new();
 
 thread_local! {
     /// The wheel that this thread found last, and the id of its runtime.
-    static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+struct Last {
+    runtime: Id,
+    current: Arc<Current>,
+    /// Tasks that are known to belong to the runtime. There are none of a current-thread runtime.
+    tasks: Tasks,
 }
 
 /// The entry of a runtime and its wheel.
 struct Current {
     /// [`GONE`], [`ALIVE`] or [`TIMED`], in ascending order: each stage allows more than the one before.
     stage: AtomicU8,
+    /// Whether this is a multi-thread runtime, which drives its wheel whoever polls, and by the machine's clock.
+    is_threaded: bool,
     /// Built by the first caller that needs the wheel.
     wheel: OnceLock<Wheel>,
 }
@@ -139,7 +158,12 @@ impl Wheel {
 #[inline]
 pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
     // The handle is dropped at once: all workers share its reference count, and contend for it less the sooner it is dropped.
-    let runtime = Handle::current().id();
+    with_wheel_of(Handle::current().id(), act)
+}
+
+#[track_caller]
+#[inline]
+fn with_wheel_of<R>(runtime: Id, act: impl FnOnce(&Wheel) -> R) -> R {
     let mut act = Some(act);
     let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
     match (made, act) {
@@ -153,13 +177,60 @@ pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
 #[inline]
 fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
-        Some((id, current)) if *id == runtime && current.stage.load(Ordering::Acquire) >= stage => {
-            current.wheel.get().map(act)
+        Some(last) if last.runtime == runtime && last.current.has_reached(stage) => {
+            last.current.wheel.get().map(act)
         }
         _ => None,
     })
     .ok()
     .flatten()
+}
+
+/// Returns the shard reference for a new future. In a task that is an unbound one, so that a future that is ready at its first poll
+/// touches no wheel.
+///
+/// # Panics
+///
+/// Outside a task, panics in the same cases as [`with_wheel`].
+#[track_caller]
+#[inline]
+pub(crate) fn shard_ref() -> ShardRef {
+    match task::try_id() {
+        Some(_) => ShardRef::UNBOUND,
+        None => with_wheel(|wheel| wheel.shard().into()),
+    }
+}
+
+/// Binds a timer to the wheel of the runtime that polls it with `waker`.
+///
+/// # Panics
+///
+/// Panics in the same cases as [`with_wheel`].
+#[inline(never)]
+pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
+    let is_known = LAST.try_with(|last| {
+        let last = last.try_borrow().ok()?;
+        let Last { current, .. } = last
+            .as_ref()
+            .filter(|last| last.current.has_reached(TIMED) && last.tasks.knows(waker))?;
+        timer.bind(current.wheel().shard());
+        Some(())
+    });
+    if !matches!(is_known, Ok(Some(()))) {
+        bind_by_handle(timer, waker);
+    }
+}
+
+/// Binds a timer to the current runtime's wheel, and makes the task that polls it known to this thread.
+#[inline(never)]
+fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
+    let runtime = Handle::current().id();
+    with_wheel_of(runtime, |wheel| timer.bind(wheel.shard()));
+    let _ = LAST.try_with(|last| {
+        let last = last.try_borrow().ok()?;
+        let last = last.as_ref().filter(|last| last.runtime == runtime)?;
+        last.current.is_threaded.then(|| last.tasks.add(waker))
+    });
 }
 
 /// Finds the wheel of a runtime, after checking that the runtime has timers.
@@ -195,7 +266,13 @@ fn find(runtime: &Handle) -> Arc<Current> {
         return current;
     }
     // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
-    let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
+    let former = LAST.try_with(|last| {
+        Some(last.try_borrow_mut().ok()?.replace(Last {
+            runtime: id,
+            current: current.clone(),
+            tasks: Tasks::default(),
+        }))
+    });
     drop(former);
     current
 }
@@ -207,6 +284,7 @@ fn ended(runtime: &Handle) -> Arc<Current> {
         wheel.runtime_has_gone();
         Arc::new(Current {
             stage: AtomicU8::new(GONE),
+            is_threaded: false,
             wheel: OnceLock::from(wheel),
         })
     });
@@ -218,6 +296,7 @@ fn ended(runtime: &Handle) -> Arc<Current> {
 fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
     let current = Arc::new(Current {
         stage: AtomicU8::new(ALIVE),
+        is_threaded: runtime.runtime_flavor() == RuntimeFlavor::MultiThread,
         wheel: OnceLock::new(),
     });
     let keeper = Keeper {
@@ -244,6 +323,11 @@ fn build(runtime: &Handle) -> Wheel {
 }
 
 impl Current {
+    #[inline]
+    fn has_reached(&self, stage: u8) -> bool {
+        self.stage.load(Ordering::Acquire) >= stage
+    }
+
     fn wheel(&self) -> &Wheel {
         self.wheel.get().expect("it has been made by whoever found it")
     }
@@ -266,7 +350,11 @@ struct Keeper {
 impl Keeper {
     async fn keep(self) {
         let _keeper = self;
-        pending().await
+        poll_fn(|cx| {
+            tasks::learn_vtable(cx.waker());
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -290,7 +378,7 @@ impl Drop for Keeper {
         // Usually, the thread that ends a runtime is the one that was in it.
         let kept = LAST.try_with(|last| {
             let mut last = last.try_borrow_mut().ok()?;
-            last.take_if(|(_, kept)| Arc::ptr_eq(kept, &self.current))
+            last.take_if(|last| Arc::ptr_eq(&last.current, &self.current))
         });
         drop(kept);
     }

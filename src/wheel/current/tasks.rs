@@ -1,0 +1,77 @@
+//! `Tasks`: the tasks of which a thread knows that they belong to the runtime whose wheel it found last.
+//!
+//! 1. A task belongs to one runtime for as long as it lives, unless it is of a `LocalSet`. Only tasks that were polled in the context of a
+//!    multi-thread runtime are added, whose workers drive its wheel whoever polls.
+//! 2. A task is recognized by its id and the address in its waker. The task with this id is being polled, so it exists, and no other waker has
+//!    its address. The id alone would not do: within a nested `block_on` or another executor it is still that of the task outside, but
+//!    the waker is another.
+//! 3. Only a task that is polled with a waker of Tokio's tasks is added. Another executor within a task may use any address.
+
+use std::{
+    cell::{Cell, OnceCell},
+    ptr,
+    sync::OnceLock,
+    task::{RawWakerVTable, Waker},
+};
+
+use tokio::task::{self, Id};
+
+/// A power of two. Tasks whose addresses share a cell displace each other.
+const CELLS: usize = 256;
+
+/// The vtable of the wakers of Tokio's tasks.
+static VTABLE: OnceLock<&RawWakerVTable> = OnceLock::new();
+
+/// Allocated when the first task is added.
+#[derive(Default)]
+pub(super) struct Tasks(OnceCell<Box<[Cell<Option<Task>>; CELLS]>>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Task {
+    id: Id,
+    address: usize,
+}
+
+impl Task {
+    /// Returns the task that is being polled, if `waker` is its own.
+    #[inline]
+    fn polled_with(waker: &Waker) -> Option<Task> {
+        let address = waker.data().addr();
+        task::try_id().map(|id| Task { id, address })
+    }
+
+    /// Returns the index of the task's cell, by Fibonacci hashing of the address.
+    #[inline]
+    fn index(self) -> usize {
+        let hash = (self.address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> (u64::BITS - CELLS.ilog2())) as usize
+    }
+}
+
+impl Tasks {
+    /// Returns whether the task that is being polled with `waker` is known.
+    #[inline]
+    pub(super) fn knows(&self, waker: &Waker) -> bool {
+        let Some(cells) = self.0.get() else { return false };
+        Task::polled_with(waker).is_some_and(|task| cells[task.index()].get() == Some(task))
+    }
+
+    /// Adds the task that is being polled, if `waker` is one of Tokio's tasks.
+    #[inline]
+    pub(super) fn add(&self, waker: &Waker) {
+        let is_of_tokio = VTABLE
+            .get()
+            .is_some_and(|vtable| ptr::eq(*vtable, waker.vtable()));
+        if let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio) {
+            let cells = self
+                .0
+                .get_or_init(|| Box::new([const { Cell::new(None) }; CELLS]));
+            cells[task.index()].set(Some(task));
+        }
+    }
+}
+
+/// Learns the vtable of the wakers of Tokio's tasks from one of them.
+pub(super) fn learn_vtable(waker: &Waker) {
+    VTABLE.get_or_init(|| waker.vtable());
+}

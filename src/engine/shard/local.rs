@@ -5,18 +5,19 @@
 //! driver depends on handles and timers, and not on reference counts.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     ops::Deref,
     ptr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Waker,
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Id, time::Instant};
 
-use super::Shard;
+use super::{Shard, tasks::Tasks};
 use crate::engine::{
     clock::{self, Moment, Shift},
     sync::MODELLED,
@@ -32,9 +33,20 @@ const FORGOTTEN_AFTER: u64 = 1_000;
 const UNNUMBERED: usize = usize::MAX;
 
 thread_local! {
-    static CACHED: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+    static LOCAL: Local = const { Local { cached: Cell::new(None), home: OnceCell::new() } };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
     static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+}
+
+struct Local {
+    cached: Cell<Option<Arc<Shard>>>,
+    home: OnceCell<Box<Home>>,
+}
+
+/// A multi-thread runtime's wheel, the first that a task used on this thread. A worker has no other.
+struct Home {
+    shard: Arc<Shard>,
+    tasks: Tasks,
 }
 
 /// Returns the number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A
@@ -74,11 +86,11 @@ impl From<&Arc<Shard>> for ShardRef {
     #[inline]
     fn from(shard: &Arc<Shard>) -> ShardRef {
         // A thread whose thread-locals are gone has none cached.
-        let cached = CACHED.try_with(Cell::take).ok().flatten();
+        let cached = take_cached();
         match cached {
             Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
             cached => {
-                cache(cached);
+                cached.map(keep);
                 ShardRef(Some(shard.clone()))
             }
         }
@@ -87,6 +99,54 @@ impl From<&Arc<Shard>> for ShardRef {
 
 impl ShardRef {
     pub(crate) const UNBOUND: ShardRef = ShardRef(None);
+
+    /// Refers to this thread's home from now on, if the task that is being polled with `waker` is known to belong there.
+    #[inline]
+    pub(super) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+        let shard = LOCAL.try_with(|local| {
+            let home = local.home.get()?;
+            if home.shard.may_retire() || !home.tasks.knows(waker) {
+                return None;
+            }
+            match local.cached.take() {
+                Some(cached) if cached.is_sibling_of(&home.shard) => Some(cached),
+                cached => {
+                    local.cached.set(cached);
+                    Some(home.shard.clone())
+                }
+            }
+        });
+        self.0 = shard.ok().flatten();
+        self.0.is_some()
+    }
+
+    /// Takes the reference that this thread keeps, if it is to the current wheel of `runtime`.
+    #[inline]
+    pub(crate) fn kept_for(runtime: Id) -> Option<ShardRef> {
+        match take_cached()? {
+            cached if cached.is_of(runtime) => Some(ShardRef(Some(cached))),
+            cached => {
+                keep(cached);
+                None
+            }
+        }
+    }
+
+    /// Makes the task that is being polled with `waker` known to this thread. The shard is of a multi-thread runtime's wheel, and
+    /// that runtime polls the task.
+    pub(crate) fn make_known(&self, waker: &Waker) {
+        let _ = LOCAL.try_with(|local| {
+            let home = local.home.get_or_init(|| {
+                Box::new(Home {
+                    shard: self.deref().clone(),
+                    tasks: Tasks::new(),
+                })
+            });
+            if self.is_sibling_of(&home.shard) {
+                home.tasks.add(waker);
+            }
+        });
+    }
 
     /// Returns the shard, or `None` if the future is unbound.
     #[inline]
@@ -131,9 +191,8 @@ impl ShardRef {
 
     #[cold]
     fn move_to(&mut self, number: usize) {
-        let cached = CACHED.try_with(Cell::take).ok().flatten();
-        let fits =
-            |cached: &Arc<Shard>| cached.number == number && ptr::addr_eq(&*cached.driver, &*self.driver);
+        let cached = take_cached();
+        let fits = |cached: &Arc<Shard>| cached.number == number && cached.is_sibling_of(self);
         let (there, cached) = match cached {
             Some(cached) if fits(&cached) => (Some(cached), None),
             cached => (self.driver.sibling(number), cached),
@@ -141,28 +200,39 @@ impl ShardRef {
         if let Some(there) = there {
             self.0 = Some(there);
         }
-        if cached.is_some() {
-            cache(cached);
-        }
+        cached.map(keep);
     }
 }
 
-/// Keeps a reference for the next future of this thread.
 #[inline]
-fn cache(reference: Option<Arc<Shard>>) {
+fn take_cached() -> Option<Arc<Shard>> {
+    LOCAL.try_with(|local| local.cached.take()).ok().flatten()
+}
+
+/// Keeps a reference for the next future of this thread.
+#[inline(never)]
+fn keep(reference: Arc<Shard>) {
     // Under loom, a shard must not outlive its model.
     if MODELLED {
         return;
     }
     // The former reference is dropped here, when the cell is no longer borrowed.
-    let _former = CACHED.try_with(|cached| cached.replace(reference));
+    let _former = LOCAL.try_with(|local| local.cached.replace(Some(reference)));
+}
+
+impl Shard {
+    /// Returns whether both are of one wheel.
+    #[inline]
+    fn is_sibling_of(&self, other: &Shard) -> bool {
+        ptr::addr_eq(&*self.driver, &*other.driver)
+    }
 }
 
 impl Drop for ShardRef {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(shard) = self.0.take() {
-            cache(Some(shard));
+            keep(shard);
         }
     }
 }

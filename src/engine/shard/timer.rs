@@ -87,8 +87,14 @@ impl Timer {
 
     /// Gives an unbound timer its shard, which every poll needs.
     #[inline]
-    pub(crate) fn bind(&mut self, shard: &Arc<Shard>) {
-        self.shard = shard.into();
+    pub(crate) fn bind(&mut self, shard: ShardRef) {
+        self.shard = shard;
+    }
+
+    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` is known to belong there.
+    #[inline]
+    pub(crate) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+        self.shard.bind_at_home(waker)
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.

@@ -10,7 +10,6 @@
 //!    since only a clone of the handle tells which runtime has been entered.
 
 mod error;
-mod tasks;
 
 use std::{
     cell::RefCell,
@@ -32,13 +31,11 @@ use tokio::{
 
 use crate::{
     engine::{
-        shard::{ShardRef, Timer},
+        shard::{ShardRef, Timer, learn_vtable},
         sync::lock,
     },
     wheel::{Wheel, builder::Builder},
 };
-
-use tasks::Tasks;
 
 pub use error::{NoRuntime, SetDefaultError};
 
@@ -58,16 +55,12 @@ thread_local! {
 struct Last {
     runtime: Id,
     current: Arc<Current>,
-    /// Tasks that are known to belong to the runtime. There are none of a current-thread runtime.
-    tasks: Tasks,
 }
 
 /// The entry of a runtime and its wheel.
 struct Current {
     /// [`GONE`], [`ALIVE`] or [`TIMED`], in ascending order: each stage allows more than the one before.
     stage: AtomicU8,
-    /// Whether this is a multi-thread runtime, which drives its wheel whoever polls, and by the machine's clock.
-    is_threaded: bool,
     /// Built by the first caller that needs the wheel.
     wheel: OnceLock<Wheel>,
 }
@@ -208,15 +201,7 @@ pub(crate) fn shard_ref() -> ShardRef {
 /// Panics in the same cases as [`with_wheel`].
 #[inline(never)]
 pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
-    let is_known = LAST.try_with(|last| {
-        let last = last.try_borrow().ok()?;
-        let Last { current, .. } = last
-            .as_ref()
-            .filter(|last| last.current.has_reached(TIMED) && last.tasks.knows(waker))?;
-        timer.bind(current.wheel().shard());
-        Some(())
-    });
-    if !matches!(is_known, Ok(Some(()))) {
+    if !timer.bind_at_home(waker) {
         bind_by_handle(timer, waker);
     }
 }
@@ -224,13 +209,16 @@ pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
 /// Binds a timer to the current runtime's wheel, and makes the task that polls it known to this thread.
 #[inline(never)]
 fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
-    let runtime = Handle::current().id();
-    with_wheel_of(runtime, |wheel| timer.bind(wheel.shard()));
-    let _ = LAST.try_with(|last| {
-        let last = last.try_borrow().ok()?;
-        let last = last.as_ref().filter(|last| last.runtime == runtime)?;
-        last.current.is_threaded.then(|| last.tasks.add(waker))
-    });
+    let (runtime, flavor) = {
+        let runtime = Handle::current();
+        (runtime.id(), runtime.runtime_flavor())
+    };
+    let shard = ShardRef::kept_for(runtime)
+        .unwrap_or_else(|| with_wheel_of(runtime, |wheel| ShardRef::from(wheel.shard())));
+    if flavor == RuntimeFlavor::MultiThread {
+        shard.make_known(waker);
+    }
+    timer.bind(shard);
 }
 
 /// Finds the wheel of a runtime, after checking that the runtime has timers.
@@ -244,7 +232,13 @@ fn timed(runtime: &Handle) -> Wheel {
     let _ = current
         .stage
         .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
-    current.wheel().clone()
+    let wheel = current.wheel();
+    wheel
+        .parts
+        .shards
+        .iter()
+        .for_each(|shard| shard.belongs_to(runtime.id()));
+    wheel.clone()
 }
 
 /// Finds or creates the wheel of a runtime, and caches it for this thread.
@@ -270,7 +264,6 @@ fn find(runtime: &Handle) -> Arc<Current> {
         Some(last.try_borrow_mut().ok()?.replace(Last {
             runtime: id,
             current: current.clone(),
-            tasks: Tasks::default(),
         }))
     });
     drop(former);
@@ -284,7 +277,6 @@ fn ended(runtime: &Handle) -> Arc<Current> {
         wheel.runtime_has_gone();
         Arc::new(Current {
             stage: AtomicU8::new(GONE),
-            is_threaded: false,
             wheel: OnceLock::from(wheel),
         })
     });
@@ -296,7 +288,6 @@ fn ended(runtime: &Handle) -> Arc<Current> {
 fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
     let current = Arc::new(Current {
         stage: AtomicU8::new(ALIVE),
-        is_threaded: runtime.runtime_flavor() == RuntimeFlavor::MultiThread,
         wheel: OnceLock::new(),
     });
     let keeper = Keeper {
@@ -351,7 +342,7 @@ impl Keeper {
     async fn keep(self) {
         let _keeper = self;
         poll_fn(|cx| {
-            tasks::learn_vtable(cx.waker());
+            learn_vtable(cx.waker());
             Poll::Pending
         })
         .await

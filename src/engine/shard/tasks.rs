@@ -1,4 +1,4 @@
-//! `Tasks`: the tasks of which a thread knows that they belong to the runtime whose wheel it found last.
+//! `Tasks`: the tasks of which a thread knows that they belong to the runtime of its home, a multi-thread one.
 //!
 //! 1. A task belongs to one runtime for as long as it lives, unless it is of a `LocalSet`. Only tasks that were polled in the context of a
 //!    multi-thread runtime are added, whose workers drive its wheel whoever polls.
@@ -8,7 +8,7 @@
 //! 3. Only a task that is polled with a waker of Tokio's tasks is added. Another executor within a task may use any address.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::Cell,
     ptr,
     sync::OnceLock,
     task::{RawWakerVTable, Waker},
@@ -22,9 +22,7 @@ const CELLS: usize = 256;
 /// The vtable of the wakers of Tokio's tasks.
 static VTABLE: OnceLock<&RawWakerVTable> = OnceLock::new();
 
-/// Allocated when the first task is added.
-#[derive(Default)]
-pub(super) struct Tasks(OnceCell<Box<[Cell<Option<Task>>; CELLS]>>);
+pub(super) struct Tasks([Cell<Option<Task>>; CELLS]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Task {
@@ -49,11 +47,14 @@ impl Task {
 }
 
 impl Tasks {
+    pub(super) fn new() -> Tasks {
+        Tasks([const { Cell::new(None) }; CELLS])
+    }
+
     /// Returns whether the task that is being polled with `waker` is known.
     #[inline]
     pub(super) fn knows(&self, waker: &Waker) -> bool {
-        let Some(cells) = self.0.get() else { return false };
-        Task::polled_with(waker).is_some_and(|task| cells[task.index()].get() == Some(task))
+        Task::polled_with(waker).is_some_and(|task| self.0[task.index()].get() == Some(task))
     }
 
     /// Adds the task that is being polled, if `waker` is one of Tokio's tasks.
@@ -63,15 +64,12 @@ impl Tasks {
             .get()
             .is_some_and(|vtable| ptr::eq(*vtable, waker.vtable()));
         if let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio) {
-            let cells = self
-                .0
-                .get_or_init(|| Box::new([const { Cell::new(None) }; CELLS]));
-            cells[task.index()].set(Some(task));
+            self.0[task.index()].set(Some(task));
         }
     }
 }
 
 /// Learns the vtable of the wakers of Tokio's tasks from one of them.
-pub(super) fn learn_vtable(waker: &Waker) {
+pub(crate) fn learn_vtable(waker: &Waker) {
     VTABLE.get_or_init(|| waker.vtable());
 }

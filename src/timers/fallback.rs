@@ -98,10 +98,10 @@ impl FallbackTimer {
     /// Returns whether the timer waits, as far as is known without the lock. Such a poll spends no budget.
     #[inline]
     fn waits(&self, waker: &Waker) -> bool {
-        matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
+        matches!(self, FallbackTimer::Wheel(timer) if timer.is_bound() && timer.waits(waker))
     }
 
-    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either.
+    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
     #[inline(always)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {

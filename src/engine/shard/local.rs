@@ -17,7 +17,10 @@ use std::{
 
 use tokio::{runtime::Id, time::Instant};
 
-use super::{Shard, tasks::Tasks};
+use super::{
+    Shard,
+    tasks::{Task, Tasks, is_of_tokio},
+};
 use crate::engine::{
     clock::{self, Moment, Shift},
     sync::MODELLED,
@@ -47,6 +50,20 @@ struct Local {
 struct Home {
     shard: Arc<Shard>,
     tasks: Tasks,
+}
+
+impl Home {
+    /// Returns a reference to a shard of this wheel, which is the one that the thread keeps if that is of this wheel.
+    #[cold]
+    fn reference(&self, kept: Option<Arc<Shard>>) -> Arc<Shard> {
+        match kept {
+            Some(kept) if kept.is_sibling_of(&self.shard) => kept,
+            kept => {
+                kept.map(keep);
+                self.shard.clone()
+            }
+        }
+    }
 }
 
 /// Returns the number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A
@@ -103,17 +120,17 @@ impl ShardRef {
     /// Refers to this thread's home from now on, if the task that is being polled with `waker` is known to belong there.
     #[inline]
     pub(super) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+        let Some(task) = Task::polled_with(waker) else {
+            return false;
+        };
         let shard = LOCAL.try_with(|local| {
             let home = local.home.get()?;
-            if home.shard.may_retire() || !home.tasks.knows(waker) {
+            if home.shard.may_retire() || !home.tasks.contains(task) {
                 return None;
             }
             match local.cached.take() {
-                Some(cached) if cached.is_sibling_of(&home.shard) => Some(cached),
-                cached => {
-                    local.cached.set(cached);
-                    Some(home.shard.clone())
-                }
+                Some(cached) if Arc::ptr_eq(&cached, &home.shard) => Some(cached),
+                cached => Some(home.reference(cached)),
             }
         });
         self.0 = shard.ok().flatten();
@@ -135,6 +152,9 @@ impl ShardRef {
     /// Makes the task that is being polled with `waker` known to this thread. The shard is of a multi-thread runtime's wheel, and
     /// that runtime polls the task.
     pub(crate) fn make_known(&self, waker: &Waker) {
+        let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio(waker)) else {
+            return;
+        };
         let _ = LOCAL.try_with(|local| {
             let home = local.home.get_or_init(|| {
                 Box::new(Home {
@@ -143,7 +163,7 @@ impl ShardRef {
                 })
             });
             if self.is_sibling_of(&home.shard) {
-                home.tasks.add(waker);
+                home.tasks.add(task);
             }
         });
     }

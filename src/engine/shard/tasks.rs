@@ -25,7 +25,7 @@ static VTABLE: OnceLock<&RawWakerVTable> = OnceLock::new();
 pub(super) struct Tasks([Cell<Option<Task>>; CELLS]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Task {
+pub(super) struct Task {
     id: Id,
     address: usize,
 }
@@ -33,7 +33,7 @@ struct Task {
 impl Task {
     /// Returns the task that is being polled, if `waker` is its own.
     #[inline]
-    fn polled_with(waker: &Waker) -> Option<Task> {
+    pub(super) fn polled_with(waker: &Waker) -> Option<Task> {
         let address = waker.data().addr();
         task::try_id().map(|id| Task { id, address })
     }
@@ -51,22 +51,21 @@ impl Tasks {
         Tasks([const { Cell::new(None) }; CELLS])
     }
 
-    /// Returns whether the task that is being polled with `waker` is known.
     #[inline]
-    pub(super) fn knows(&self, waker: &Waker) -> bool {
-        Task::polled_with(waker).is_some_and(|task| self.0[task.index()].get() == Some(task))
+    pub(super) fn contains(&self, task: Task) -> bool {
+        self.0[task.index()].get() == Some(task)
     }
 
-    /// Adds the task that is being polled, if `waker` is one of Tokio's tasks.
-    #[inline]
-    pub(super) fn add(&self, waker: &Waker) {
-        let is_of_tokio = VTABLE
-            .get()
-            .is_some_and(|vtable| ptr::eq(*vtable, waker.vtable()));
-        if let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio) {
-            self.0[task.index()].set(Some(task));
-        }
+    pub(super) fn add(&self, task: Task) {
+        self.0[task.index()].set(Some(task));
     }
+}
+
+/// Returns whether this is the waker of one of Tokio's tasks.
+pub(super) fn is_of_tokio(waker: &Waker) -> bool {
+    VTABLE
+        .get()
+        .is_some_and(|vtable| ptr::eq(*vtable, waker.vtable()))
 }
 
 /// Learns the vtable of the wakers of Tokio's tasks from one of them.

@@ -2,7 +2,6 @@
 
 use std::{
     fmt, mem,
-    sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
@@ -10,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Generation, Mode, Removal, Shard, ShardRef,
+    Generation, Mode, Removal, ShardRef,
     claim::{Claim, Due, Progress},
     reuse::Candidate,
 };
@@ -236,8 +235,7 @@ impl Timer {
     /// Returns whether the timer waits and wakes this task, as far as is known without the lock.
     #[inline]
     pub(crate) fn waits(&self, waker: &Waker) -> bool {
-        let waits = |shard: &Arc<Shard>| self.claim.until.outlasts(shard.reuse.generation());
-        self.shard.bound().is_some_and(waits) && self.claim.waker.is(waker)
+        self.claim.until.outlasts(self.shard.reuse.generation()) && self.claim.waker.is(waker)
     }
 
     /// Polls the timer where the lock is needed.

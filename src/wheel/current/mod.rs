@@ -190,7 +190,7 @@ fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option
 pub(crate) fn shard_ref() -> ShardRef {
     match task::try_id() {
         Some(_) => ShardRef::UNBOUND,
-        None => with_wheel(|wheel| wheel.shard().into()),
+        None => shard_of(Handle::current().id()),
     }
 }
 
@@ -213,12 +213,17 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
         let runtime = Handle::current();
         (runtime.id(), runtime.runtime_flavor())
     };
-    let shard = ShardRef::kept_for(runtime)
-        .unwrap_or_else(|| with_wheel_of(runtime, |wheel| ShardRef::from(wheel.shard())));
+    let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
     if flavor == RuntimeFlavor::MultiThread {
         shard.make_known(waker);
     }
     timer.bind(shard);
+}
+
+#[track_caller]
+#[inline(never)]
+fn shard_of(runtime: Id) -> ShardRef {
+    with_wheel_of(runtime, |wheel| wheel.shard().into())
 }
 
 /// Finds the wheel of a runtime, after checking that the runtime has timers.

@@ -76,7 +76,7 @@ impl FallbackTimer {
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
     #[inline(never)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(had_budget, cx),
         }
@@ -89,7 +89,7 @@ impl FallbackTimer {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.try_poll_locked(had_budget, cx),
         }
@@ -108,6 +108,22 @@ impl FallbackTimer {
             FallbackTimer::Wheel(timer) => {
                 if !timer.is_bound() {
                     current::bind(timer, waker);
+                }
+                timer.takes_over(waker)
+            }
+            FallbackTimer::Tokio(_) => false,
+        }
+    }
+
+    /// Both at once: an unbound timer is not looked at twice.
+    #[inline(always)]
+    fn waits_or_takes_over(&mut self, waker: &Waker) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => {
+                match timer.is_bound() {
+                    true if timer.waits(waker) => return true,
+                    true => {}
+                    false => current::bind(timer, waker),
                 }
                 timer.takes_over(waker)
             }

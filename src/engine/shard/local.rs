@@ -6,6 +6,7 @@
 
 use std::{
     cell::{Cell, OnceCell},
+    mem,
     ops::Deref,
     ptr,
     sync::{
@@ -133,8 +134,11 @@ impl ShardRef {
                 cached => Some(home.reference(cached)),
             }
         });
-        self.0 = shard.ok().flatten();
-        self.0.is_some()
+        let shard = shard.ok().flatten();
+        let is_bound = shard.is_some();
+        // The compiler does not know that there is nothing to drop.
+        mem::forget(mem::replace(&mut self.0, shard));
+        is_bound
     }
 
     /// Takes the reference that this thread keeps, if it is to the current wheel of `runtime`.

@@ -34,8 +34,10 @@ impl Task {
     /// Returns the task that is being polled, if `waker` is its own.
     #[inline]
     pub(super) fn polled_with(waker: &Waker) -> Option<Task> {
-        let address = waker.data().addr();
-        task::try_id().map(|id| Task { id, address })
+        task::try_id().map(|id| Task {
+            id,
+            address: waker.data().addr(),
+        })
     }
 
     /// Returns the index of the task's cell, by Fibonacci hashing of the address.

@@ -1,7 +1,10 @@
 //! `interval` and `interval_at` on the current wheel.
 
 use super::{Duration, Instant};
-use crate::{timers::interval::Interval, wheel::current};
+use crate::{
+    timers::{console::Resource, interval::Interval, sleep},
+    wheel::current,
+};
 
 /// Creates an interval that ticks every `period`, on the wheel of the current runtime.
 ///
@@ -34,7 +37,9 @@ use crate::{timers::interval::Interval, wheel::current};
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    current::with_wheel(|wheel| wheel.interval(period))
+    let shard = current::shard_ref();
+    let now = shard.now();
+    Interval::new(sleep::Sleep::after(shard, now, Duration::ZERO), period)
 }
 
 /// Creates an interval that first ticks at `start` and then every `period`, on the wheel of the current runtime.
@@ -65,5 +70,6 @@ pub fn interval(period: Duration) -> Interval {
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    current::with_wheel(|wheel| wheel.interval_at(start, period))
+    let resource = Resource::new("Sleep", "Wheel::sleep_until");
+    Interval::new(sleep::Sleep::until(current::shard_ref(), start, resource), period)
 }

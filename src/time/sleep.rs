@@ -9,7 +9,10 @@ use std::{
 
 use super::{Duration, Instant};
 use crate::{
-    timers::{console::Caller, sleep},
+    timers::{
+        console::{Caller, Resource},
+        sleep,
+    },
     wheel::current,
 };
 
@@ -44,7 +47,9 @@ use crate::{
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     let _caller = Caller::here();
-    Sleep(current::with_wheel(|wheel| wheel.sleep(duration)))
+    let shard = current::shard_ref();
+    let now = shard.now();
+    Sleep(sleep::Sleep::after(shard, now, duration))
 }
 
 /// Waits until `deadline`, on the wheel of the current runtime.
@@ -76,7 +81,8 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     let _caller = Caller::here();
-    Sleep(current::with_wheel(|wheel| wheel.sleep_until(deadline)))
+    let resource = Resource::new("Sleep", "Wheel::sleep_until");
+    Sleep(sleep::Sleep::until(current::shard_ref(), deadline, resource))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].

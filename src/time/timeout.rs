@@ -4,7 +4,11 @@ use std::future::IntoFuture;
 
 use super::{Duration, Instant};
 use crate::{
-    timers::{console::Caller, timeout::Timeout},
+    timers::{
+        console::{Caller, Resource},
+        sleep::Sleep,
+        timeout::Timeout,
+    },
     wheel::current,
 };
 
@@ -52,10 +56,8 @@ where
     F: IntoFuture,
 {
     let _caller = Caller::here();
-    Timeout::new(
-        current::with_wheel(|wheel| wheel.limit(duration, "Wheel::timeout")),
-        future,
-    )
+    let resource = Resource::new("Timeout", "Wheel::timeout");
+    Timeout::new(Sleep::counting(current::shard_ref(), duration, resource), future)
 }
 
 /// Requires `future` to complete before `deadline`, on the wheel of the current runtime.
@@ -94,8 +96,6 @@ where
     F: IntoFuture,
 {
     let _caller = Caller::here();
-    Timeout::new(
-        current::with_wheel(|wheel| wheel.limit_at(deadline, "Wheel::timeout_at")),
-        future,
-    )
+    let resource = Resource::new("Timeout", "Wheel::timeout_at");
+    Timeout::new(Sleep::until(current::shard_ref(), deadline, resource), future)
 }

@@ -19,10 +19,11 @@ use tokio::{
 use crate::{
     engine::{
         clock::Moment,
-        shard::{Shard, Timer},
+        shard::{ShardRef, Timer},
     },
     error::SleepError,
     timers::budget,
+    wheel::current,
 };
 
 /// The timer of a future.
@@ -41,7 +42,7 @@ pub(crate) enum FallbackTimer {
 const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
 
 pub(crate) struct TokioTimer {
-    shard: Arc<Shard>,
+    shard: ShardRef,
     deadline: Moment,
     progress: Progress,
 }
@@ -75,7 +76,7 @@ impl FallbackTimer {
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
     #[inline(never)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(had_budget, cx),
         }
@@ -88,7 +89,7 @@ impl FallbackTimer {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.try_poll_locked(had_budget, cx),
         }
@@ -97,14 +98,35 @@ impl FallbackTimer {
     /// Returns whether the timer waits, as far as is known without the lock. Such a poll spends no budget.
     #[inline]
     fn waits(&self, waker: &Waker) -> bool {
-        matches!(self, FallbackTimer::Wheel(timer) if timer.waits(waker))
+        matches!(self, FallbackTimer::Wheel(timer) if timer.is_bound() && timer.waits(waker))
     }
 
-    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either.
+    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
     #[inline(always)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
-            FallbackTimer::Wheel(timer) => timer.takes_over(waker),
+            FallbackTimer::Wheel(timer) => {
+                if !timer.is_bound() {
+                    current::bind(timer, waker);
+                }
+                timer.takes_over(waker)
+            }
+            FallbackTimer::Tokio(_) => false,
+        }
+    }
+
+    /// Both at once: an unbound timer is not looked at twice.
+    #[inline(always)]
+    fn waits_or_takes_over(&mut self, waker: &Waker) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => {
+                match timer.is_bound() {
+                    true if timer.waits(waker) => return true,
+                    true => {}
+                    false => current::bind(timer, waker),
+                }
+                timer.takes_over(waker)
+            }
             FallbackTimer::Tokio(_) => false,
         }
     }
@@ -134,7 +156,7 @@ impl FallbackTimer {
         let tokio_sleep = tokio_sleep(refused.refused_until());
         let is_available = tokio_sleep.is_some();
         *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
-            shard: refused.shard().clone(),
+            shard: ShardRef::from(&**refused.shard()),
             deadline: refused.due(),
             progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
         }));
@@ -156,7 +178,7 @@ impl FallbackTimer {
     }
 
     #[inline]
-    pub(crate) fn shard(&self) -> &Shard {
+    pub(crate) fn shard(&self) -> &ShardRef {
         match self {
             FallbackTimer::Wheel(timer) => timer.shard(),
             FallbackTimer::Tokio(timer) => &timer.shard,
@@ -200,12 +222,12 @@ impl FallbackTimer {
         timer.deadline = deadline;
         match &mut timer.progress {
             Progress::Waiting(tokio_sleep) => {
-                let timer = Timer::at(&timer.shard, deadline);
+                let timer = Timer::at(&*timer.shard, deadline);
                 tokio_sleep.as_mut().reset(timer.refused_until());
             }
             Progress::Due => {}
             Progress::Elapsed => {
-                let mut anew = Timer::at(&timer.shard, deadline);
+                let mut anew = Timer::at(&*timer.shard, deadline);
                 reset(&mut anew, deadline);
                 *self = FallbackTimer::Wheel(anew);
             }
@@ -246,7 +268,7 @@ impl TokioTimer {
     #[cold]
     #[inline(never)]
     fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
-        ask(&Timer::at(&self.shard, self.deadline))
+        ask(&Timer::at(&*self.shard, self.deadline))
     }
 
     #[cold]

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A tick that is late by no more than this never counts as missed, as in Tokio.
-const PUNCTUAL: Duration = Duration::from_millis(5);
+const PUNCTUAL: Nanos = Nanos(5_000_000);
 
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
@@ -56,8 +56,7 @@ impl Wheel {
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
         let shard = self.shard();
-        let first = Sleep::after(shard, shard.now(), Duration::ZERO);
-        Interval::new(first, period, self.tick_duration())
+        Interval::new(Sleep::after(shard, shard.now(), Duration::ZERO), period)
     }
 
     /// Creates an interval that first ticks at `start` and then every `period`, as `tokio::time::interval_at` does.
@@ -89,7 +88,7 @@ impl Wheel {
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
-        Interval::new(self.sleep_until(start), period, self.tick_duration())
+        Interval::new(self.sleep_until(start), period)
     }
 }
 
@@ -129,18 +128,14 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed_tick_behavior: MissedTickBehavior,
-    /// A tick later than this counts as missed.
-    missed_after: Duration,
 }
 
 impl Interval {
-    fn new(sleep: Sleep, period: Duration, tick: Duration) -> Interval {
-        let missed_tick_behavior = MissedTickBehavior::default();
+    pub(crate) fn new(sleep: Sleep, period: Duration) -> Interval {
         Interval {
             sleep,
             period,
-            missed_tick_behavior,
-            missed_after: tick.max(PUNCTUAL),
+            missed_tick_behavior: MissedTickBehavior::default(),
         }
     }
 
@@ -209,7 +204,8 @@ impl Interval {
         let tick = self.sleep.due();
         let late = now.since(tick);
         let beyond_slack = late.saturating_sub(self.sleep.shard().slack_of(Nanos::passed(self.period)));
-        let next = match beyond_slack.to_duration() > self.missed_after {
+        let is_missed = beyond_slack > PUNCTUAL.max(self.sleep.shard().tick());
+        let next = match is_missed {
             true => self.after_missed(tick, now, late),
             false => tick.after(Nanos::passed(self.period)),
         };

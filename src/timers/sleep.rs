@@ -4,7 +4,6 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 use crate::{
     engine::{
         clock::{Moment, Nanos},
-        shard::{Shard, Timer},
+        shard::{ShardRef, Timer},
     },
     error::SleepError,
     timers::{console::Resource, fallback::FallbackTimer},
@@ -229,7 +228,7 @@ impl Sleep {
 
     /// Creates a sleep that is due `duration` after `start`. If the duration is zero, the sleep completes at the first poll.
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Sleep {
+    pub(crate) fn after(shard: impl Into<ShardRef>, start: Moment, duration: Duration) -> Sleep {
         let resource = Resource::new("Sleep", "Wheel::sleep");
         resource.lasts(|| duration);
         Sleep::new(Timer::after(shard, start, duration), resource)
@@ -237,14 +236,16 @@ impl Sleep {
 
     /// Creates a sleep that is due at `deadline`.
     #[inline]
-    pub(crate) fn until(shard: &Arc<Shard>, deadline: Instant, resource: Resource) -> Sleep {
+    pub(crate) fn until(shard: impl Into<ShardRef>, deadline: Instant, resource: Resource) -> Sleep {
+        let shard = shard.into();
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        Sleep::new(Timer::at(shard, shard.moment_of(deadline)), resource)
+        let deadline = shard.moment_of(deadline);
+        Sleep::new(Timer::at(shard, deadline), resource)
     }
 
     /// Creates a sleep that is due `delay` after its first poll.
     #[inline]
-    pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration, resource: Resource) -> Sleep {
+    pub(crate) fn counting(shard: impl Into<ShardRef>, delay: Duration, resource: Resource) -> Sleep {
         resource.lasts(|| delay);
         Sleep::new(Timer::counting(shard, delay), resource)
     }
@@ -380,7 +381,7 @@ impl Sleep {
     }
 
     #[inline]
-    pub(crate) fn shard(&self) -> &Shard {
+    pub(crate) fn shard(&self) -> &ShardRef {
         self.timer.shard()
     }
 

@@ -5,17 +5,28 @@
 //! driver depends on handles and timers, and not on reference counts.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
+    mem,
     ops::Deref,
     ptr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Waker,
 };
 
-use super::Shard;
-use crate::engine::{sync::MODELLED, timing_wheel::Tick};
+use tokio::{runtime::Id, time::Instant};
+
+use super::{
+    Shard,
+    tasks::{Task, Tasks, is_of_tokio},
+};
+use crate::engine::{
+    clock::{self, Moment, Shift},
+    sync::MODELLED,
+    timing_wheel::Tick,
+};
 
 /// A thread that has found its shard's lock taken this many times moves to another shard.
 const CONTENTIONS: u32 = 8;
@@ -26,9 +37,34 @@ const FORGOTTEN_AFTER: u64 = 1_000;
 const UNNUMBERED: usize = usize::MAX;
 
 thread_local! {
-    static CACHED: Cell<Option<Arc<Shard>>> = const { Cell::new(None) };
+    static LOCAL: Local = const { Local { cached: Cell::new(None), home: OnceCell::new() } };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
     static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
+}
+
+struct Local {
+    cached: Cell<Option<Arc<Shard>>>,
+    home: OnceCell<Box<Home>>,
+}
+
+/// A multi-thread runtime's wheel, the first that a task used on this thread. A worker has no other.
+struct Home {
+    shard: Arc<Shard>,
+    tasks: Tasks,
+}
+
+impl Home {
+    /// Returns a reference to a shard of this wheel, which is the one that the thread keeps if that is of this wheel.
+    #[cold]
+    fn reference(&self, kept: Option<Arc<Shard>>) -> Arc<Shard> {
+        match kept {
+            Some(kept) if kept.is_sibling_of(&self.shard) => kept,
+            kept => {
+                kept.map(keep);
+                self.shard.clone()
+            }
+        }
+    }
 }
 
 /// Returns the number by which the current thread finds its shard. Threads get numbers in the order in which they first ask. A
@@ -60,17 +96,19 @@ pub(super) fn contended(tick: Tick) {
 }
 
 /// A future's reference to its shard.
+///
+/// A future of the current wheel that is made in a task is unbound until its first poll. Until then, its moments are of the clock.
 pub(crate) struct ShardRef(Option<Arc<Shard>>);
 
-impl ShardRef {
+impl From<&Arc<Shard>> for ShardRef {
     #[inline]
-    pub(crate) fn new(shard: &Arc<Shard>) -> ShardRef {
+    fn from(shard: &Arc<Shard>) -> ShardRef {
         // A thread whose thread-locals are gone has none cached.
-        let cached = CACHED.try_with(Cell::take).ok().flatten();
+        let cached = take_cached();
         match cached {
             Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
             cached => {
-                cache(cached);
+                cached.map(keep);
                 ShardRef(Some(shard.clone()))
             }
         }
@@ -78,6 +116,92 @@ impl ShardRef {
 }
 
 impl ShardRef {
+    pub(crate) const UNBOUND: ShardRef = ShardRef(None);
+
+    /// Refers to this thread's home from now on, if the task that is being polled with `waker` is known to belong there.
+    #[inline]
+    pub(super) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+        let Some(task) = Task::polled_with(waker) else {
+            return false;
+        };
+        let shard = LOCAL.try_with(|local| {
+            let home = local.home.get()?;
+            if home.shard.may_retire() || !home.tasks.contains(task) {
+                return None;
+            }
+            match local.cached.take() {
+                Some(cached) if Arc::ptr_eq(&cached, &home.shard) => Some(cached),
+                cached => Some(home.reference(cached)),
+            }
+        });
+        let shard = shard.ok().flatten();
+        let is_bound = shard.is_some();
+        // The compiler does not know that there is nothing to drop.
+        mem::forget(mem::replace(&mut self.0, shard));
+        is_bound
+    }
+
+    /// Takes the reference that this thread keeps, if it is to the current wheel of `runtime`.
+    #[inline]
+    pub(crate) fn kept_for(runtime: Id) -> Option<ShardRef> {
+        match take_cached()? {
+            cached if cached.is_of(runtime) => Some(ShardRef(Some(cached))),
+            cached => {
+                keep(cached);
+                None
+            }
+        }
+    }
+
+    /// Makes the task that is being polled with `waker` known to this thread. The shard is of a multi-thread runtime's wheel, and
+    /// that runtime polls the task.
+    pub(crate) fn make_known(&self, waker: &Waker) {
+        let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio(waker)) else {
+            return;
+        };
+        let _ = LOCAL.try_with(|local| {
+            let home = local.home.get_or_init(|| {
+                Box::new(Home {
+                    shard: self.deref().clone(),
+                    tasks: Tasks::new(),
+                })
+            });
+            if self.is_sibling_of(&home.shard) {
+                home.tasks.add(task);
+            }
+        });
+    }
+
+    /// Returns the shard, or `None` if the future is unbound.
+    #[inline]
+    pub(super) fn bound(&self) -> Option<&Arc<Shard>> {
+        self.0.as_ref()
+    }
+
+    /// Returns the current moment as [`Shard::now`] does or, if the future is unbound, that of the current context's clock.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        match &self.0 {
+            Some(shard) => shard.now(),
+            None => Moment::of(clock::now()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
+        match &self.0 {
+            Some(shard) => shard.moment_of(instant),
+            None => Moment::of(instant),
+        }
+    }
+
+    pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
+        match &self.0 {
+            Some(shard) => shard.instant_of(moment),
+            None => Shift(0).instant(moment),
+        }
+    }
+
     /// Moves to the shard of the current thread, before a timer is registered. A timer belongs where its task is polled, not
     /// where it was created. Otherwise an acceptor, which creates the timers of all connections, would have all of them in its
     /// shard.
@@ -91,9 +215,8 @@ impl ShardRef {
 
     #[cold]
     fn move_to(&mut self, number: usize) {
-        let cached = CACHED.try_with(Cell::take).ok().flatten();
-        let fits =
-            |cached: &Arc<Shard>| cached.number == number && ptr::addr_eq(&*cached.driver, &*self.driver);
+        let cached = take_cached();
+        let fits = |cached: &Arc<Shard>| cached.number == number && cached.is_sibling_of(self);
         let (there, cached) = match cached {
             Some(cached) if fits(&cached) => (Some(cached), None),
             cached => (self.driver.sibling(number), cached),
@@ -101,27 +224,40 @@ impl ShardRef {
         if let Some(there) = there {
             self.0 = Some(there);
         }
-        if cached.is_some() {
-            cache(cached);
-        }
+        cached.map(keep);
     }
 }
 
-/// Keeps a reference for the next future of this thread.
 #[inline]
-fn cache(reference: Option<Arc<Shard>>) {
+fn take_cached() -> Option<Arc<Shard>> {
+    LOCAL.try_with(|local| local.cached.take()).ok().flatten()
+}
+
+/// Keeps a reference for the next future of this thread.
+#[inline(never)]
+fn keep(reference: Arc<Shard>) {
     // Under loom, a shard must not outlive its model.
     if MODELLED {
         return;
     }
     // The former reference is dropped here, when the cell is no longer borrowed.
-    let _former = CACHED.try_with(|cached| cached.replace(reference));
+    let _former = LOCAL.try_with(|local| local.cached.replace(Some(reference)));
+}
+
+impl Shard {
+    /// Returns whether both are of one wheel.
+    #[inline]
+    fn is_sibling_of(&self, other: &Shard) -> bool {
+        ptr::addr_eq(&*self.driver, &*other.driver)
+    }
 }
 
 impl Drop for ShardRef {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        cache(self.0.take());
+        if let Some(shard) = self.0.take() {
+            keep(shard);
+        }
     }
 }
 
@@ -130,7 +266,7 @@ impl Deref for ShardRef {
 
     #[inline]
     fn deref(&self) -> &Arc<Shard> {
-        self.0.as_ref().expect("a reference lasts until it is dropped")
+        self.0.as_ref().expect("a future is bound by its first poll")
     }
 }
 

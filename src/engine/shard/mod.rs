@@ -24,11 +24,17 @@ mod register;
 mod reuse;
 mod state;
 mod status;
+mod tasks;
 mod timer;
 mod visit;
 mod walk;
 
-use std::{sync::Arc, task::Waker};
+use std::{
+    sync::{Arc, OnceLock},
+    task::Waker,
+};
+
+use tokio::runtime::Id;
 
 use crate::{
     engine::{
@@ -44,6 +50,7 @@ pub(crate) use drive::Drive;
 pub(crate) use limit::{Admission, Limit};
 pub(crate) use local::{ShardRef, shard_number};
 pub(crate) use mode::Mode;
+pub(crate) use tasks::learn_vtable;
 pub(crate) use timer::Timer;
 pub(crate) use visit::{Reading, Wakers};
 
@@ -77,6 +84,8 @@ pub(crate) struct Shard {
     tick: TickDuration,
     /// Whether every handle of the wheel has been dropped.
     handles_gone: AtomicBool,
+    /// The runtime whose current wheel this is, once that is known to have timers.
+    runtime: OnceLock<Id>,
     /// The `max_pending` that all shards share.
     limit: Option<Arc<Limit>>,
     /// The driver, whether it runs now or not.
@@ -123,6 +132,7 @@ impl Shard {
             reuse: Reuse::new(limit.is_none()),
             tick: clock.tick,
             handles_gone: AtomicBool::new(false),
+            runtime: OnceLock::new(),
             limit,
             driver,
             number,
@@ -137,6 +147,18 @@ impl Shard {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.reuse.close();
         self.unlock(lock(&self.state));
+    }
+
+    /// Records that this is the current wheel of a runtime with timers.
+    pub(crate) fn belongs_to(&self, runtime: Id) {
+        self.runtime.get_or_init(|| runtime);
+    }
+
+    /// Returns whether this is the current wheel of a runtime with timers. Another runtime may get the id of one that has ended,
+    /// but then this wheel has no handle.
+    #[inline]
+    fn is_of(&self, runtime: Id) -> bool {
+        self.runtime.get() == Some(&runtime) && !self.may_retire()
     }
 
     /// Returns whether every handle has been dropped, so that the driver may end after the last timer.
@@ -212,6 +234,11 @@ impl Shard {
             true => self.slack_from_now(state, tick),
             false => tick.into(),
         }
+    }
+
+    /// Returns the duration of a tick.
+    pub(crate) fn tick(&self) -> Nanos {
+        self.tick.nanos()
     }
 
     /// Returns how late, beyond its tick, a timer with this delay may be so that it fires in company.

@@ -2,7 +2,6 @@
 
 use std::{
     fmt, mem,
-    sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
@@ -10,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Generation, Mode, Removal, Shard, ShardRef,
+    Generation, Mode, Removal, ShardRef,
     claim::{Claim, Due, Progress},
     reuse::Candidate,
 };
@@ -46,22 +45,22 @@ impl fmt::Debug for Timer {
 
 impl Timer {
     #[inline]
-    fn new(shard: &Arc<Shard>, due: Due) -> Timer {
+    fn new(shard: impl Into<ShardRef>, due: Due) -> Timer {
         Timer {
-            shard: ShardRef::new(shard),
+            shard: shard.into(),
             claim: Claim::new(due),
         }
     }
 
     /// Creates a timer that is due at `deadline`.
     #[inline]
-    pub(crate) fn at(shard: &Arc<Shard>, deadline: Moment) -> Timer {
+    pub(crate) fn at(shard: impl Into<ShardRef>, deadline: Moment) -> Timer {
         Timer::new(shard, Due::At(deadline))
     }
 
     /// Creates a timer that is due `duration` after `start`. If the duration is zero, it is due at the first poll.
     #[inline]
-    pub(crate) fn after(shard: &Arc<Shard>, start: Moment, duration: Duration) -> Timer {
+    pub(crate) fn after(shard: impl Into<ShardRef>, start: Moment, duration: Duration) -> Timer {
         let mut timer = Timer::at(shard, start.after(Nanos::passed(duration)));
         if duration.is_zero() {
             timer.claim.progress = Progress::Immediate;
@@ -71,13 +70,30 @@ impl Timer {
 
     /// Creates a timer that is due `delay` after its first poll.
     #[inline]
-    pub(crate) fn counting(shard: &Arc<Shard>, delay: Duration) -> Timer {
+    pub(crate) fn counting(shard: impl Into<ShardRef>, delay: Duration) -> Timer {
         Timer::new(shard, Due::In(Nanos::from_duration(delay)))
     }
 
     #[inline]
-    pub(crate) fn shard(&self) -> &Arc<Shard> {
+    pub(crate) fn shard(&self) -> &ShardRef {
         &self.shard
+    }
+
+    #[inline]
+    pub(crate) fn is_bound(&self) -> bool {
+        self.shard.bound().is_some()
+    }
+
+    /// Gives an unbound timer its shard, which every poll needs.
+    #[inline]
+    pub(crate) fn bind(&mut self, shard: ShardRef) {
+        self.shard = shard;
+    }
+
+    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` is known to belong there.
+    #[inline]
+    pub(crate) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+        self.shard.bind_at_home(waker)
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.
@@ -104,8 +120,7 @@ impl Timer {
 
     /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
-        let shard = &*self.shard;
-        if let Due::At(deadline) = self.claim.due() {
+        if let (Some(shard), Due::At(deadline)) = (self.shard.bound(), self.claim.due()) {
             self.claim.settle_at(shard.settled(deadline));
         }
     }
@@ -122,7 +137,7 @@ impl Timer {
 
     fn is_past(&self) -> bool {
         let deadline = self.due();
-        if !self.shard.to_wheel(deadline).is_wheel_time() {
+        if !self.is_bound() || !self.shard.to_wheel(deadline).is_wheel_time() {
             return deadline <= self.shard.now();
         }
         let mut state = lock(&self.shard.state);

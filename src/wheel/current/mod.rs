@@ -13,19 +13,27 @@ mod error;
 
 use std::{
     cell::RefCell,
-    future::pending,
+    future::poll_fn,
     mem,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
+    task::{Poll, Waker},
     time::Duration,
 };
 
-use tokio::runtime::{Handle, Id};
+use tokio::{
+    runtime::{Handle, Id, RuntimeFlavor},
+    task,
+};
 
 use crate::{
-    engine::{driver::spawn, sync::lock},
+    engine::{
+        driver::spawn,
+        shard::{ShardRef, Timer, learn_vtable},
+        sync::lock,
+    },
     wheel::{Wheel, builder::Builder},
 };
 
@@ -42,7 +50,12 @@ static ENDED: OnceLock<Arc<Current>> = OnceLock::new();
 
 thread_local! {
     /// The wheel that this thread found last, and the id of its runtime.
-    static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+struct Last {
+    runtime: Id,
+    current: Arc<Current>,
 }
 
 /// The entry of a runtime and its wheel.
@@ -139,7 +152,12 @@ impl Wheel {
 #[inline]
 pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
     // The handle is dropped at once: all workers share its reference count, and contend for it less the sooner it is dropped.
-    let runtime = Handle::current().id();
+    with_wheel_of(Handle::current().id(), act)
+}
+
+#[track_caller]
+#[inline]
+fn with_wheel_of<R>(runtime: Id, act: impl FnOnce(&Wheel) -> R) -> R {
     let mut act = Some(act);
     let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
     match (made, act) {
@@ -153,13 +171,60 @@ pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
 #[inline]
 fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
-        Some((id, current)) if *id == runtime && current.stage.load(Ordering::Acquire) >= stage => {
-            current.wheel.get().map(act)
+        Some(last) if last.runtime == runtime && last.current.has_reached(stage) => {
+            last.current.wheel.get().map(act)
         }
         _ => None,
     })
     .ok()
     .flatten()
+}
+
+/// Returns the shard reference for a new future. In a task that is an unbound one, so that a future that is ready at its first poll
+/// touches no wheel.
+///
+/// # Panics
+///
+/// Outside a task, panics in the same cases as [`with_wheel`].
+#[track_caller]
+#[inline]
+pub(crate) fn shard_ref() -> ShardRef {
+    match task::try_id() {
+        Some(_) => ShardRef::UNBOUND,
+        None => shard_of(Handle::current().id()),
+    }
+}
+
+/// Binds a timer to the wheel of the runtime that polls it with `waker`.
+///
+/// # Panics
+///
+/// Panics in the same cases as [`with_wheel`].
+#[inline(never)]
+pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
+    if !timer.bind_at_home(waker) {
+        bind_by_handle(timer, waker);
+    }
+}
+
+/// Binds a timer to the current runtime's wheel, and makes the task that polls it known to this thread.
+#[inline(never)]
+fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
+    let (runtime, flavor) = {
+        let runtime = Handle::current();
+        (runtime.id(), runtime.runtime_flavor())
+    };
+    let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
+    if flavor == RuntimeFlavor::MultiThread {
+        shard.make_known(waker);
+    }
+    timer.bind(shard);
+}
+
+#[track_caller]
+#[inline(never)]
+fn shard_of(runtime: Id) -> ShardRef {
+    with_wheel_of(runtime, |wheel| wheel.shard().into())
 }
 
 /// Finds the wheel of a runtime, after checking that the runtime has timers.
@@ -173,7 +238,13 @@ fn timed(runtime: &Handle) -> Wheel {
     let _ = current
         .stage
         .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
-    current.wheel().clone()
+    let wheel = current.wheel();
+    wheel
+        .parts
+        .shards
+        .iter()
+        .for_each(|shard| shard.belongs_to(runtime.id()));
+    wheel.clone()
 }
 
 /// Finds or creates the wheel of a runtime, and caches it for this thread.
@@ -195,7 +266,12 @@ fn find(runtime: &Handle) -> Arc<Current> {
         return current;
     }
     // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
-    let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
+    let former = LAST.try_with(|last| {
+        Some(last.try_borrow_mut().ok()?.replace(Last {
+            runtime: id,
+            current: current.clone(),
+        }))
+    });
     drop(former);
     current
 }
@@ -251,6 +327,11 @@ fn build(runtime: &Handle) -> Wheel {
 }
 
 impl Current {
+    #[inline]
+    fn has_reached(&self, stage: u8) -> bool {
+        self.stage.load(Ordering::Acquire) >= stage
+    }
+
     fn wheel(&self) -> &Wheel {
         self.wheel.get().expect("it has been made by whoever found it")
     }
@@ -272,7 +353,11 @@ struct Keeper {
 impl Keeper {
     async fn keep(self) {
         let _keeper = self;
-        pending().await
+        poll_fn(|cx| {
+            learn_vtable(cx.waker());
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -294,7 +379,7 @@ impl Drop for Keeper {
         // Usually, the thread that ends a runtime is the one that was in it.
         let kept = LAST.try_with(|last| {
             let mut last = last.try_borrow_mut().ok()?;
-            last.take_if(|(_, kept)| Arc::ptr_eq(kept, &self.current))
+            last.take_if(|last| Arc::ptr_eq(&last.current, &self.current))
         });
         drop(kept);
     }

@@ -37,7 +37,7 @@ fn parse(given: &str) -> usize {
 fn measure(workers: usize, rounds: u64, slice: Duration) {
     let stage = Stage::new(workers);
     let others = Peer::all().filter(|peer| matches!(peer, Peer::Tokio | Peer::TokioAlt | Peer::Pingora));
-    let peers: Vec<Peer> = [Peer::Tickwheel, Peer::Labelled]
+    let peers: Vec<Peer> = [Peer::Tickwheel, Peer::Current, Peer::Labelled]
         .into_iter()
         .chain(others)
         .collect();

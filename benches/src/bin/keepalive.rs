@@ -26,8 +26,8 @@ use tokio::{
     time::{Instant, interval_at, sleep_until},
 };
 
-/// With `Builder::slack`, also `slack-16` and `slack-300`.
-const PEERS: [&str; 2] = ["tokio", "tickwheel"];
+/// The wheel without slack, and with 16 and 300 ms of it.
+const PEERS: [&str; 4] = ["tokio", "tickwheel", "slack-16", "slack-300"];
 
 /// Between two connections with traffic.
 const TRAFFIC: Duration = Duration::from_micros(250);
@@ -47,8 +47,8 @@ fn main() {
     let wheel = match peer.as_str() {
         "tokio" => None,
         "tickwheel" => Some(wheel),
-        // "slack-16" => Some(wheel.slack(Duration::from_millis(16))),
-        // "slack-300" => Some(wheel.slack(Duration::from_millis(300))),
+        "slack-16" => Some(wheel.slack(Duration::from_millis(16))),
+        "slack-300" => Some(wheel.slack(Duration::from_millis(300))),
         peer => panic!("there is no {peer}"),
     };
     let wheel = wheel.map(|builder| builder.build().expect("the settings are allowed"));

@@ -2,7 +2,7 @@
 //! `rate [--batch N] [--every-ticks N] [--seconds N] [--rounds N]`, where a tick is 10 ms.
 //!
 //! The timeouts come in a batch every so many ticks, to one worker of a runtime that sleeps in between. `none` is the same load without
-//! timeouts.
+//! timeouts, and `current` the timeouts of `tickwheel::time`.
 
 use std::{
     thread,
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
-        return in_turn(&arguments, &["none", "tickwheel", "tokio"]);
+        return in_turn(&arguments, &["none", "current", "tickwheel", "tokio"]);
     };
     let batch = arguments.number("batch", 100);
     let every = arguments.number("every-ticks", 1);
@@ -36,6 +36,12 @@ fn main() {
         while let Some(batch) = taken.recv().await {
             match chosen.as_str() {
                 "none" => repeat(batch, |cx| poll_once(cx, Once::default())).await,
+                "current" => {
+                    repeat(batch, |cx| {
+                        poll_once(cx, tickwheel::time::timeout(TIMEOUT, Once::default()))
+                    })
+                    .await
+                }
                 "tickwheel" => {
                     repeat(batch, |cx| {
                         poll_once(cx, turned.timeout(TIMEOUT, Once::default()))

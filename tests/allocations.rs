@@ -240,3 +240,19 @@ async fn the_capacity_of_a_dropped_wheel_is_given_back() {
         assert!(kept < 1 << 17, "{kept} bytes are kept");
     }
 }
+
+#[test]
+fn a_runtime_that_has_ended_is_recognized_without_an_allocation() {
+    let ended = {
+        let runtime = paused_runtime();
+        runtime.handle().clone()
+    };
+    let _entered = ended.enter();
+    drop(tickwheel::time::sleep(SECOND));
+    let again = allocations(|| {
+        drop(tickwheel::time::sleep(SECOND));
+        drop(tickwheel::time::timeout(SECOND, pending::<()>()));
+        drop(Wheel::current());
+    });
+    assert_eq!(again, 0);
+}

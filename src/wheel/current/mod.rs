@@ -252,8 +252,13 @@ fn timed(runtime: &Handle) -> Wheel {
 fn find(runtime: &Handle) -> Arc<Current> {
     let id = runtime.id();
     let registered = entry_of(id, &lock(&REGISTRY));
-    let Some(current) = registered.or_else(|| register(id, runtime)) else {
+    if registered.is_none() && is_known_to_have_ended(id) {
         return ended(runtime);
+    }
+    let Some(current) = registered.or_else(|| register(id, runtime)) else {
+        let ended = ended(runtime);
+        remember(id, &ended);
+        return ended;
     };
     current.wheel.get_or_init(|| build(runtime));
     let is_gone = {
@@ -265,6 +270,12 @@ fn find(runtime: &Handle) -> Arc<Current> {
         current.runtime_has_gone();
         return current;
     }
+    remember(id, &current);
+    current
+}
+
+/// Caches the entry of a runtime for this thread.
+fn remember(id: Id, current: &Arc<Current>) {
     // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
     let former = LAST.try_with(|last| {
         Some(last.try_borrow_mut().ok()?.replace(Last {
@@ -273,7 +284,19 @@ fn find(runtime: &Handle) -> Arc<Current> {
         }))
     });
     drop(former);
-    current
+}
+
+/// Returns whether this thread found last that this runtime has ended. To ask the runtime itself, a task has to be spawned on it.
+///
+/// A new runtime with the same id is taken for the old one until another thread registers it. Tokio only reserves the right to reuse
+/// ids; the timers of such a runtime would be on the wheel of [`ended`] ones, and driven by the runtime all the same.
+fn is_known_to_have_ended(id: Id) -> bool {
+    let known = LAST.try_with(|last| {
+        let last = last.try_borrow().ok()?;
+        let Last { runtime, current } = last.as_ref()?;
+        Some(*runtime == id && current.stage.load(Ordering::Acquire) == GONE)
+    });
+    matches!(known, Ok(Some(true)))
 }
 
 /// Returns the entry of a runtime that has ended.

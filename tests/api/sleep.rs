@@ -303,6 +303,20 @@ async fn reset_to_a_later_instant_touches_nothing_until_the_old_deadline() {
     assert_at_rest(&wheel);
 }
 
+#[tokio::test(start_paused = true)]
+async fn reset_to_an_earlier_instant_wakes_for_it() {
+    let wheel = Wheel::new();
+    let mut sleep = task::spawn(wheel.sleep(DAY));
+    assert_pending!(sleep.poll());
+    sleep.reset(Instant::now() + ms(80));
+    assert_eq!(wheel.pending(), 1);
+    advance(ms(79)).await;
+    assert!(!sleep.is_woken());
+    advance(ms(1)).await;
+    assert!(sleep.is_woken(), "the task that polled it last is woken");
+    assert_ready!(sleep.poll());
+}
+
 /// As Tokio's, which fires a timer within the call that resets it to a past instant.
 #[tokio::test(start_paused = true)]
 async fn reset_to_the_past_wakes_the_waiting_task_at_once() {

@@ -13,6 +13,8 @@ mod engine {
         #[path = "../../src/engine/driver/loom/mod.rs"]
         mod loom;
     }
+    #[path = "../../src/engine/labels/mod.rs"]
+    mod labels;
     #[path = "../../src/engine/shard/mod.rs"]
     mod shard;
     mod sync;

@@ -1,54 +1,49 @@
 //! Scopes counted under a label.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-use crate::{engine::labels::Count, observe::labelled::Labelled};
+use crate::{
+    engine::clock::Moment,
+    observe::labelled::{Labelled, counted::Counted},
+};
 
-/// Counts the first poll of a scope and its outcome. A scope that is dropped before it ends counts as cancelled.
+/// Counts a scope from its first poll to its end. A scope that is dropped before counts as cancelled.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedScope {
     labelled: Labelled,
-    /// The deadline, and the time until then at the first poll. It is `Some` from the first poll to the end of the scope.
-    begun: Option<(Instant, Duration)>,
+    counted: Counted,
 }
 
-impl Counted {
-    pub(super) fn new(labelled: &Labelled) -> Counted {
-        Counted {
+impl CountedScope {
+    pub(super) fn new(labelled: &Labelled) -> CountedScope {
+        CountedScope {
             labelled: labelled.clone(),
-            begun: None,
+            counted: labelled.counted(),
         }
     }
 
-    /// Counts the first poll.
+    pub(super) fn begin_poll(&mut self) {
+        self.counted.begin_poll();
+    }
+
     pub(super) fn begin(&mut self, deadline: Instant) {
-        if self.begun.is_none() {
-            self.begun = Some((deadline, deadline.saturating_duration_since(Instant::now())));
-            self.labelled.count(Count::BEGUN);
-        }
+        self.counted
+            .begin(self.labelled.wheel().shard(), || Some(Moment::of(deadline)));
     }
 
-    /// Counts a completion by how many tenths of the time are left.
     pub(super) fn complete(&mut self) {
-        if let Some((deadline, total)) = self.begun {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let tenths = left.as_nanos() * 10 / total.as_nanos().max(1);
-            self.end(Count::completed(tenths.min(9) as usize));
-        }
+        self.counted.complete(self.labelled.wheel().shard());
     }
 
-    pub(super) fn end(&mut self, count: Count) {
-        self.begun = None;
-        self.labelled.count(count);
+    pub(super) fn elapse(&mut self) {
+        self.counted.elapse(self.labelled.wheel().shard());
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedScope {
     fn drop(&mut self) {
-        if self.begun.is_some() {
-            self.end(Count::CANCELLED);
+        if self.counted.is_unfinished() {
+            self.counted.cancel(self.labelled.wheel().shard());
         }
     }
 }

@@ -12,11 +12,11 @@ use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use super::{
-    counted::Counted,
+    counted::CountedScope,
     scope::{Shields, current, inside, poll_inside, sooner},
 };
 use crate::{
-    engine::{clock::saturating_add, labels::Count},
+    engine::clock::saturating_add,
     error::Elapsed,
     observe::labelled::Labelled,
     timers::{budget, sleep::Sleep},
@@ -163,7 +163,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        self.wheel().within(duration, future).counted(Counted::new(self))
+        self.wheel().within(duration, future).counted(self)
     }
 
     /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its outcome under the
@@ -185,7 +185,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        self.wheel().until(deadline, future).counted(Counted::new(self))
+        self.wheel().until(deadline, future).counted(self)
     }
 }
 
@@ -225,7 +225,7 @@ pin_project! {
         // The deadline that the timer waits for.
         armed: Option<Instant>,
         shields: Option<Arc<Shields>>,
-        counted: Option<Box<Counted>>,
+        counted: Option<Box<CountedScope>>,
     }
 
     impl<F> PinnedDrop for Within<F> {
@@ -269,8 +269,8 @@ impl<F: Future> Within<F> {
         }
     }
 
-    pub(super) fn counted(mut self, counted: Counted) -> Within<F> {
-        self.counted = Some(Box::new(counted));
+    fn counted(mut self, labelled: &Labelled) -> Within<F> {
+        self.counted = Some(Box::new(CountedScope::new(labelled)));
         self
     }
 
@@ -289,8 +289,8 @@ impl<F: Future> Future for Within<F> {
             *this.end = End::At(saturating_add(Instant::now(), duration));
         }
         let deadline = sooner(this.end.deadline(), current());
-        if let (Some(counted), Some(deadline)) = (this.counted.as_mut(), deadline) {
-            counted.begin(deadline);
+        if let Some(counted) = this.counted {
+            counted.begin_poll();
         }
         let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(output) = poll_inside(deadline, this.shields, this.future.as_mut(), cx) {
@@ -304,6 +304,9 @@ impl<F: Future> Future for Within<F> {
         let Some(deadline) = deadline else {
             return Poll::Pending;
         };
+        if let Some(counted) = this.counted {
+            counted.begin(deadline);
+        }
         ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
         if this
             .shields
@@ -314,7 +317,7 @@ impl<F: Future> Future for Within<F> {
         }
         inside(Some(deadline), this.shields, || this.future.set(None));
         if let Some(counted) = this.counted {
-            counted.end(Count::ELAPSED);
+            counted.elapse();
         }
         Poll::Ready(Err(Elapsed::new()))
     }

@@ -161,7 +161,8 @@ impl Wheel {
         let shards = self.parts.shards.iter().map(|shard| census.take(shard));
         let (shards, ticks): (Vec<_>, Vec<_>) = shards.unzip();
         let driver = &self.parts.driver;
-        let labels = driver.labels.stats(self.is_shutdown());
+        let stripes = self.parts.shards.iter().map(|shard| shard.labels());
+        let labels = self.parts.labels.stats(stripes, self.is_shutdown());
         let tick = ticks.into_iter().max().unwrap_or_default();
         census.finish(shards, driver.stats.lag(), labels, tick)
     }

@@ -19,6 +19,7 @@ use crate::engine::clock::Moment;
 use crate::{
     engine::{
         driver, events,
+        labels::Labels,
         shard::{Shard, shard_number},
         sync::Mutex,
     },
@@ -64,6 +65,7 @@ pub(crate) struct Parts {
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
     pub(crate) closing: Mutex<()>,
     pub(crate) driver: Arc<driver::Shared>,
+    pub(crate) labels: Labels,
     pub(crate) settings: Settings,
 }
 
@@ -109,6 +111,7 @@ impl Wheel {
                 rosters,
                 closing: Mutex::new(()),
                 driver,
+                labels: Labels::default(),
                 settings,
             }),
         }

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::engine::{
     clock::{self, Clock, Source},
-    labels::Labels,
     shard::{Shard, Wakers},
     sync::{Mutex, lock},
     timing_wheel::{Nanos, TickDuration},
@@ -40,7 +39,6 @@ pub(crate) struct Shared {
     /// The runtime that drives now, whose clock the wheel uses.
     pub(super) runtime: Mutex<Option<Handle>>,
     pub(crate) stats: Stats,
-    pub(crate) labels: Labels,
 }
 
 /// The place of the one driver of a wheel.
@@ -96,7 +94,6 @@ impl Shared {
             }),
             runtime: Mutex::new(None),
             stats: Stats::new(name),
-            labels: Labels::new(),
         }
     }
 

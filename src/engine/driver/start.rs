@@ -1,7 +1,6 @@
 //! Implements what a shard asks of its driver. Starts and replaces drivers.
 
 use std::{
-    any::Any,
     sync::{Arc, atomic::Ordering},
     task::Waker,
 };
@@ -81,10 +80,6 @@ impl Drive for Shared {
 
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
         self.shard(number)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

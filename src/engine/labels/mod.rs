@@ -1,27 +1,19 @@
-//! The labels of a wheel, and the outcomes of the timeouts under each.
+//! The labels of a wheel, and the outcomes of the limits under each.
 //!
-//! Each thread counts in its own [`tally`], so workers do not contend, and a snapshot adds up the tallies.
+//! Each shard has a [`Stripe`] of counters. A limit counts in the stripe of the shard in which its timer is, which is that of the thread
+//! that polls it, so workers do not contend. A snapshot adds up the stripes.
 
-mod tally;
+mod stripe;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::HashMap, sync::Arc};
 
-pub(crate) use tally::Count;
+pub(crate) use stripe::{Count, Stripe};
 
 use crate::engine::sync::{Mutex, lock};
-use tally::{Tally, Totals};
+use stripe::Totals;
 
 /// The number of names that a wheel keeps apart.
 const NAMES: usize = 1_000;
-/// The bits of a label's number that distinguish it from the other labels of its wheel, of which there are up to [`NAMES`] and
-/// [`OTHER`].
-const INDEX_BITS: u32 = 10;
 /// The label of all further names.
 const OTHER: &str = "other";
 
@@ -77,11 +69,11 @@ impl LabelStats {
     fn new(name: Arc<str>, totals: &Totals, shutdown: bool) -> LabelStats {
         let mut headroom = totals.headroom();
         let [elapsed, refused, cancelled] =
-            [Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals.of(count));
+            [Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals.count(count));
         let ended = headroom.iter().sum::<u64>() + elapsed + refused + cancelled;
         // Timeouts that were ready at once were never counted as begun, so they must not be subtracted from those that have
         // begun.
-        headroom[9] += totals.of(Count::AT_ONCE);
+        headroom[9] += totals.count(Count::AT_ONCE);
         let mut stats = LabelStats {
             name,
             started: 0,
@@ -89,7 +81,7 @@ impl LabelStats {
             elapsed,
             refused,
             cancelled,
-            pending: totals.of(Count::BEGUN).saturating_sub(ended),
+            pending: totals.count(Count::BEGUN).saturating_sub(ended),
             headroom,
         };
         if shutdown {
@@ -100,94 +92,48 @@ impl LabelStats {
     }
 }
 
-/// The labels of one wheel.
-pub(crate) struct Labels {
-    /// The number of the wheel, which is unique in the process.
-    number: u64,
-    names: Mutex<Names>,
-    tallies: Mutex<Vec<Arc<Tally>>>,
-    /// The tallies shared by threads whose thread-locals are gone, by the first label of each tally.
-    strays: Mutex<HashMap<u64, Tally>>,
-}
+/// The names of the labels of one wheel.
+#[derive(Default)]
+pub(crate) struct Labels(Mutex<Names>);
 
 #[derive(Default)]
 struct Names {
-    /// The index of each name in `in_order`.
-    by_name: HashMap<Arc<str>, u16>,
+    by_name: HashMap<Arc<str>, Label>,
     in_order: Vec<Arc<str>>,
 }
 
-/// The label of a timeout, as the timeout stores it.
+/// A label of a wheel, by its index in the order of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Label {
-    /// The wheel's number in the upper bits, and the label's index in the lower [`INDEX_BITS`].
-    number: u64,
-}
+pub(crate) struct Label(u16);
 
 impl Labels {
-    pub(crate) fn new() -> Labels {
-        static WHEELS: AtomicU64 = AtomicU64::new(0);
-        Labels {
-            number: WHEELS.fetch_add(1, Ordering::Relaxed),
-            names: Mutex::default(),
-            tallies: Mutex::default(),
-            strays: Mutex::default(),
-        }
-    }
-
     /// Finds or creates the label with this name. Returns the label and its name, which is [`OTHER`] once there are [`NAMES`]
     /// others.
     pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
-        let mut names = lock(&self.names);
+        let mut names = lock(&self.0);
         let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
             true => Arc::from(OTHER),
             false => name,
         };
-        let next = names.in_order.len() as u16;
-        let index = *names.by_name.entry(name.clone()).or_insert(next);
-        if index == next {
+        let next = Label(names.in_order.len() as u16);
+        let label = *names.by_name.entry(name.clone()).or_insert(next);
+        if label == next {
             names.in_order.push(name);
         }
-        (self.label(index), names.in_order[usize::from(index)].clone())
+        (label, names.in_order[usize::from(label.0)].clone())
     }
 
-    fn label(&self, index: u16) -> Label {
-        Label {
-            number: self.number << INDEX_BITS | u64::from(index),
-        }
-    }
-
-    /// Adds up the outcomes of the timeouts of each label. Once the wheel is shut down, timeouts that were pending count as
-    /// refused.
-    pub(crate) fn stats(&self, shutdown: bool) -> Vec<LabelStats> {
-        let names = lock(&self.names).in_order.clone();
-        let tallies = lock(&self.tallies).clone();
-        let strays = lock(&self.strays);
+    /// Adds up the outcomes of each label over the shards. Once the wheel is shut down, limits that were pending count as refused.
+    pub(crate) fn stats<'a>(
+        &self,
+        stripes: impl Iterator<Item = &'a Stripe> + Clone,
+        shutdown: bool,
+    ) -> Vec<LabelStats> {
+        let names = lock(&self.0).in_order.clone();
         let stats = |(index, name)| {
-            let label = self.label(index);
-            let mut totals = Totals::default();
-            // Ends are read first, so that no end is counted without its beginning.
-            for ends in [true, false] {
-                for tally in tallies.iter().map(|tally| &**tally).chain(strays.values()) {
-                    tally.add_to(&mut totals, label, ends);
-                }
-            }
+            let totals = Totals::of(Label(index), stripes.clone());
             LabelStats::new(name, &totals, shutdown)
         };
         (0..).zip(names).map(stats).collect()
-    }
-
-    /// Returns a tally for a thread that has none: one that another thread has left behind, or a new one.
-    fn open(&self, first: u64) -> Arc<Tally> {
-        let mut tallies = lock(&self.tallies);
-        for tally in tallies.iter_mut() {
-            // `get_mut` also makes the counts of the other thread visible here.
-            if tally.first() == first && Arc::get_mut(tally).is_some() {
-                return tally.clone();
-            }
-        }
-        let tally = Arc::new(Tally::new(first));
-        tallies.push(tally.clone());
-        tally
     }
 }

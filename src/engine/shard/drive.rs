@@ -1,6 +1,6 @@
 //! What a shard asks of the driver.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -31,7 +31,4 @@ pub(crate) trait Drive: Send + Sync {
 
     /// Returns the shard of the same wheel for the thread with this number.
     fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
-
-    /// Returns the driver itself, for callers that know more about it than a shard does.
-    fn as_any(&self) -> &dyn Any;
 }

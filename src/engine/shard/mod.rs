@@ -14,7 +14,6 @@ mod claim;
 mod counters;
 mod drive;
 mod generation;
-mod headroom;
 mod limit;
 mod local;
 #[cfg(all(test, loom))]
@@ -39,6 +38,7 @@ use tokio::runtime::Id;
 use crate::{
     engine::{
         clock::{self, Clock, Source},
+        labels::Stripe,
         sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
         timing_wheel::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel},
     },
@@ -80,6 +80,7 @@ pub(crate) struct Shard {
     wake_at: AtomicU64,
     /// The timers kept for reuse, and the generation.
     reuse: Reuse,
+    labels: Stripe,
     /// The duration of a tick.
     tick: TickDuration,
     /// Whether every handle of the wheel has been dropped.
@@ -130,6 +131,7 @@ impl Shard {
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),
+            labels: Stripe::default(),
             tick: clock.tick,
             handles_gone: AtomicBool::new(false),
             runtime: OnceLock::new(),
@@ -192,8 +194,10 @@ impl Shard {
         }
     }
 
-    pub(crate) fn driver(&self) -> &dyn Drive {
-        &*self.driver
+    /// Returns this shard's counters of labels.
+    #[inline]
+    pub(crate) fn labels(&self) -> &Stripe {
+        &self.labels
     }
 
     /// Ensures that a locked shard has a driver, and starts one if there is none.

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Generation, Mode, Shard, State};
+use super::{Mode, Shard, State};
 use crate::engine::{
     clock::{self, Moment, Shift, Source},
     sync::{MODELLED, Ordering, lock},
@@ -110,16 +110,6 @@ impl Shard {
             Status::Driven(Source::Pausable) if !MODELLED => clock::now(),
             _ => self.read(status, clock::now),
         })
-    }
-
-    /// Returns the current moment by the shard's own clock or, if it has none, by a reading.
-    pub(super) fn roughly_now(&self) -> Moment {
-        match self.reuse.generation() {
-            generation if self.ticks.load(Ordering::Relaxed) && generation != Generation::ENDED => {
-                Moment::of_wheel(self.tick.start_of(generation.tick()))
-            }
-            _ => self.glance(),
-        }
     }
 
     #[inline]

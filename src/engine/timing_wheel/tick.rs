@@ -201,12 +201,6 @@ impl TickDuration {
         )
     }
 
-    /// Returns the tick one cadence before `tick`.
-    #[inline]
-    pub(crate) fn cadence_before(self, tick: Tick) -> Tick {
-        Tick(tick.0.saturating_sub(self.cadence))
-    }
-
     /// Returns whether a timer with this delay may be late by a cadence.
     #[inline]
     pub(crate) fn is_long(self, delay: Nanos) -> bool {

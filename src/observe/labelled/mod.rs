@@ -1,5 +1,6 @@
 //! `Labelled`, and its timeouts.
 
+pub(crate) mod counted;
 mod timer;
 
 use std::{
@@ -15,11 +16,12 @@ use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use crate::{
-    engine::labels::{Count, Label},
+    engine::{clock::Nanos, labels::Label},
     error::{Elapsed, TimeoutError},
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
+use counted::Counted;
 use timer::LabelledTimer;
 
 impl Wheel {
@@ -48,7 +50,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn labelled(&self, name: impl Into<Arc<str>>) -> Labelled {
-        let (label, name) = self.parts.driver.labels.find(name.into());
+        let (label, name) = self.parts.labels.find(name.into());
         Labelled {
             wheel: self.clone(),
             label,
@@ -97,8 +99,7 @@ impl Labelled {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts the outcome.
     ///
-    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, except in a shard that is busy with
-    /// timeouts, where it is exact to 20 ms (or two ticks, if those are longer), plus the lag of the driver.
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact.
     ///
     /// # Cancellation
     ///
@@ -265,11 +266,9 @@ impl Labelled {
         &self.wheel
     }
 
-    /// Counts an event of something other than a timeout.
-    pub(crate) fn count(&self, count: Count) {
-        if !self.label.count(count) {
-            self.label.count_elsewhere(count, &self.wheel.parts.driver.labels);
-        }
+    /// Returns the count of a limit that lasts until a deadline, from its first poll on.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted::new(self.label, Nanos::ZERO)
     }
 
     #[inline]

@@ -1,7 +1,6 @@
 //! The stand-ins for the driver, its runtime and the tasks.
 
 use std::{
-    any::Any,
     sync::Arc,
     task::{Poll, Wake, Waker},
     time::Duration,
@@ -75,10 +74,6 @@ impl Drive for Model {
 
     fn wake_task(&self) {
         self.bell.ring();
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 
     fn has_come(&self, _: Instant) -> bool {

@@ -338,7 +338,6 @@ fn what_is_made_while_a_runtime_ends_hangs_nobody() {
             // It was made in a task, and so belongs to the runtime that polls it.
             next.block_on(sleep);
             assert_at_rest(&wheel);
-            assert_eq!(wheel.metrics().registered, 0);
         }
     }
 }
@@ -500,4 +499,246 @@ fn runtimes_that_have_ended_share_a_wheel() {
         assert!(are_one(one, another));
         assert!(are_one(one, &wheels[1][0]));
     });
+}
+
+/// Lets two days pass by a paused clock, and by no other.
+async fn live_by_a_paused_clock() {
+    let start = Instant::now();
+    time::sleep(DAY).await;
+    assert_eq!(start.elapsed(), DAY);
+    assert!(time::timeout(DAY, pending::<()>()).await.is_err());
+    assert_eq!(start.elapsed(), DAY * 2);
+}
+
+/// Uses timers until each worker that polls this task knows it.
+async fn use_timers_for_a_while() {
+    for _ in 0..100 {
+        time::timeout(DAY, tokio::task::yield_now()).await.unwrap();
+    }
+}
+
+#[test]
+fn what_is_made_in_a_task_belongs_to_the_runtime_that_polls_it_first() {
+    for made_on in runtimes() {
+        let (sleep, timeout, mut interval, wheel) = made_on.block_on(async {
+            let made = tokio::spawn(async {
+                (
+                    time::sleep(ms(10)),
+                    time::timeout(DAY, pending::<()>()),
+                    time::interval(ms(10)),
+                    Wheel::current(),
+                )
+            });
+            made.await.unwrap()
+        });
+        // The runtime that it was made on is alive, but is perhaps never driven again.
+        paused_runtime().block_on(async {
+            sleep.await;
+            let start = Instant::now();
+            assert!(timeout.await.is_err());
+            assert_eq!(start.elapsed(), DAY);
+            interval.tick().await;
+        });
+        assert_eq!(wheel.metrics().registered, 0);
+    }
+}
+
+#[test]
+fn without_timers_a_task_panics_at_the_first_pending_poll() {
+    let runtimes = [
+        tokio::runtime::Builder::new_current_thread().build().unwrap(),
+        tokio::runtime::Builder::new_multi_thread().build().unwrap(),
+    ];
+    for runtime in runtimes {
+        runtime.block_on(async {
+            let ready = tokio::spawn(async { time::timeout(SECOND, async { 7 }).await });
+            assert_eq!(ready.await.unwrap(), Ok(7));
+            let tokios = tokio::spawn(async { tokio::time::sleep(SECOND).await });
+            let ours = [
+                tokio::spawn(async { time::sleep(SECOND).await }),
+                tokio::spawn(async { drop(time::timeout(SECOND, pending::<()>()).await) }),
+                tokio::spawn(async { drop(time::interval(SECOND).tick().await) }),
+            ];
+            let words = |panicked: tokio::task::JoinError| match panicked.into_panic().downcast::<&str>() {
+                Ok(words) => words.to_string(),
+                Err(other) => *other.downcast::<String>().unwrap(),
+            };
+            let expected = words(tokios.await.unwrap_err());
+            let [sleep, timeout, interval] = ours;
+            assert_eq!(words(sleep.await.unwrap_err()), expected);
+            assert_eq!(words(timeout.await.unwrap_err()), expected);
+            assert_eq!(words(interval.await.unwrap_err()), expected);
+        });
+    }
+}
+
+#[test]
+fn what_was_never_polled_answers_as_it_would_on_a_wheel() {
+    let answers = async {
+        let own = Wheel::new();
+        let start = Instant::now();
+        let mut ours = time::sleep_until(start + DAY);
+        let mut on_a_wheel = own.sleep_until(start + DAY);
+        for deadline in [start + DAY, start + DAY * 2, start + SECOND, start] {
+            assert_eq!(ours.deadline(), deadline);
+            assert_eq!(
+                ours.is_elapsed(),
+                on_a_wheel.is_elapsed(),
+                "{:?}",
+                deadline - start
+            );
+            assert!(format!("{ours:?}").contains("deadline"));
+            let next = match deadline - start {
+                DAY => start + DAY * 2,
+                SECOND => start,
+                _ => start + SECOND,
+            };
+            Pin::new(&mut ours).reset(next);
+            on_a_wheel.reset(next);
+        }
+        let mut interval = time::interval(DAY);
+        interval.reset_after(SECOND);
+        interval.reset();
+        interval.reset_immediately();
+        drop(format!("{interval:?} {:?}", time::timeout(DAY, pending::<()>())));
+        interval.tick().await;
+        ours.await;
+    };
+    paused_runtime().block_on(async { tokio::spawn(answers).await.unwrap() });
+}
+
+#[test]
+fn a_ready_timeout_in_a_task_needs_no_wheel() {
+    paused_runtime().block_on(async {
+        let task = tokio::spawn(async {
+            assert_eq!(time::timeout(SECOND, async { 7 }).await, Ok(7));
+            drop((time::sleep(SECOND), time::interval(SECOND)));
+            alive_tasks()
+        });
+        assert_eq!(task.await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_runtime_nested_in_a_worker_follows_its_own_clock() {
+    let outer = threaded_runtime(2);
+    let task = async {
+        for _ in 0..3 {
+            use_timers_for_a_while().await;
+            tokio::task::block_in_place(|| {
+                let inner = paused_runtime();
+                inner.block_on(live_by_a_paused_clock());
+                inner.block_on(async { tokio::spawn(live_by_a_paused_clock()).await.unwrap() });
+                // What was made in the task outside, and polled within.
+                let made = time::sleep(ms(10));
+                inner.block_on(made);
+            });
+        }
+    };
+    outer.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+/// Polls so that each poll takes place in another runtime, which is left again.
+async fn within<T>(runtime: &Handle, mut future: impl Future<Output = T> + Unpin) -> T {
+    std::future::poll_fn(|cx| {
+        let _entered = runtime.enter();
+        Pin::new(&mut future).poll(cx)
+    })
+    .await
+}
+
+#[test]
+fn a_runtime_that_is_entered_for_a_call_leaves_the_task_where_it_was() {
+    let other = threaded_runtime(1);
+    let handle = other.handle().clone();
+    let task = async move {
+        for _ in 0..20 {
+            let made_elsewhere = {
+                let _entered = handle.enter();
+                time::sleep(DAY)
+            };
+            made_elsewhere.await;
+            let made_elsewhere = {
+                let _entered = handle.enter();
+                time::sleep(ms(1))
+            };
+            within(&handle, made_elsewhere).await;
+            live_by_a_paused_clock().await;
+        }
+    };
+    paused_runtime().block_on(async { tokio::spawn(task).await.unwrap() });
+    let wheel = other.block_on(async { Wheel::current() });
+    assert_eq!(wheel.metrics().registered, 20);
+}
+
+#[test]
+fn a_task_of_a_local_set_waits_in_the_runtime_that_polls_it() {
+    let [left, right] = [real_runtime(), real_runtime()];
+    for runtimes in [
+        [threaded_runtime(1), paused_runtime()],
+        [paused_runtime(), paused_runtime()],
+        [left, right],
+    ] {
+        let set = LocalSet::new();
+        let (go_on, mut turns) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut slept) = tokio::sync::mpsc::unbounded_channel();
+        set.spawn_local(async move {
+            while let Some(times) = turns.recv().await {
+                for _ in 0..times {
+                    time::timeout(DAY, tokio::task::yield_now()).await.unwrap();
+                }
+                time::sleep(ms(5)).await;
+                sender.send(Wheel::current()).unwrap();
+            }
+        });
+        // The runtime that it was on before is alive, and is not driven.
+        for runtime in [&runtimes[0], &runtimes[1], &runtimes[0]] {
+            go_on.send(20).unwrap();
+            let wheel = set.block_on(runtime, slept.recv()).unwrap();
+            let before = wheel.metrics().expired;
+            go_on.send(0).unwrap();
+            let wheel = set.block_on(runtime, slept.recv()).unwrap();
+            assert_eq!(wheel.metrics().expired, before + 1);
+        }
+    }
+}
+
+#[test]
+fn what_a_known_task_began_to_wait_for_outlives_its_runtime() {
+    for polled_on in runtimes() {
+        let made_on = threaded_runtime(1);
+        let begun = made_on.block_on(async {
+            let task = tokio::spawn(async {
+                use_timers_for_a_while().await;
+                let mut sleep = time::sleep(ms(50));
+                let is_pending = poll!(&mut sleep).is_pending();
+                (sleep, is_pending, time::sleep(ms(5)))
+            });
+            task.await.unwrap()
+        });
+        drop(made_on);
+        let (sleep, is_pending, fresh) = begun;
+        assert!(is_pending);
+        polled_on.block_on(async {
+            sleep.await;
+            fresh.await;
+        });
+    }
+}
+
+#[test]
+fn executors_within_a_task_need_no_waker_of_tokios() {
+    let runtime = threaded_runtime(2);
+    let task = async {
+        use_timers_for_a_while().await;
+        let mut sleeps: futures::stream::FuturesUnordered<_> = (0..10).map(|n| time::sleep(ms(n))).collect();
+        while futures::StreamExt::next(&mut sleeps).await.is_some() {}
+        tokio::task::block_in_place(|| {
+            futures::executor::block_on(time::sleep(ms(2)));
+            assert!(futures::executor::block_on(time::timeout(ms(2), pending::<()>())).is_err());
+        });
+        let blocking = tokio::task::spawn_blocking(|| futures::executor::block_on(time::sleep(ms(2))));
+        blocking.await.unwrap();
+    };
+    runtime.block_on(async { tokio::spawn(task).await.unwrap() });
 }

@@ -36,8 +36,11 @@ const FORGOTTEN_AFTER: u64 = 1_000;
 
 const UNNUMBERED: usize = usize::MAX;
 
+/// So many tasks are sent at most to find out whether a thread is a worker. Another worker may steal some.
+const INQUIRIES: u8 = 8;
+
 thread_local! {
-    static LOCAL: Local = const { Local { cached: Cell::new(None), home: OnceCell::new() } };
+    static LOCAL: Local = const { Local { cached: Cell::new(None), home: OnceCell::new(), inquiries: Cell::new(0) } };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
     static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
@@ -45,9 +48,11 @@ thread_local! {
 struct Local {
     cached: Cell<Option<Arc<Shard>>>,
     home: OnceCell<Box<Home>>,
+    /// How many tasks were sent to find out whether this thread is a worker.
+    inquiries: Cell<u8>,
 }
 
-/// A multi-thread runtime's wheel, the first that a task used on this thread. A worker has no other.
+/// The wheel of the multi-thread runtime of which this thread is a worker.
 struct Home {
     shard: Arc<Shard>,
     tasks: Tasks,
@@ -153,23 +158,25 @@ impl ShardRef {
         }
     }
 
-    /// Makes the task that is being polled with `waker` known to this thread. The shard is of a multi-thread runtime's wheel, and
-    /// that runtime polls the task.
-    pub(crate) fn make_known(&self, waker: &Waker) {
+    /// Makes the task that is being polled with `waker`, by the runtime whose wheel this is, known to this thread, if that is a
+    /// worker of the same runtime. Returns whether it is to be found out whether this
+    /// thread is one.
+    pub(crate) fn make_known(&self, waker: &Waker) -> bool {
         let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio(waker)) else {
-            return;
+            return false;
         };
-        let _ = LOCAL.try_with(|local| {
-            let home = local.home.get_or_init(|| {
-                Box::new(Home {
-                    shard: self.deref().clone(),
-                    tasks: Tasks::new(),
-                })
-            });
-            if self.is_sibling_of(&home.shard) {
-                home.tasks.add(task);
+        let inquires = LOCAL.try_with(|local| {
+            if let Some(home) = local.home.get() {
+                if self.is_sibling_of(&home.shard) {
+                    home.tasks.add(task);
+                }
+                return false;
             }
+            let inquiries = local.inquiries.get();
+            local.inquiries.set(inquiries.saturating_add(1));
+            inquiries < INQUIRIES
         });
+        inquires == Ok(true)
     }
 
     /// Returns the shard, or `None` if the future is unbound.
@@ -226,6 +233,18 @@ impl ShardRef {
         }
         cached.map(keep);
     }
+}
+
+/// Makes a wheel the home of this thread, which is a worker of the wheel's multi-thread runtime.
+pub(crate) fn make_home(shard: &Arc<Shard>) {
+    let _ = LOCAL.try_with(|local| {
+        local.home.get_or_init(|| {
+            Box::new(Home {
+                shard: shard.clone(),
+                tasks: Tasks::new(),
+            })
+        });
+    });
 }
 
 #[inline]

@@ -31,7 +31,7 @@ use tokio::{
 use crate::{
     engine::{
         driver::spawn,
-        shard::{ShardRef, Timer, learn_vtable},
+        shard::{ShardRef, Timer, learn_vtable, make_home},
         sync::lock,
     },
     wheel::{Wheel, builder::Builder},
@@ -215,10 +215,18 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
         (runtime.id(), runtime.runtime_flavor())
     };
     let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
-    if flavor == RuntimeFlavor::MultiThread {
-        shard.make_known(waker);
+    if flavor == RuntimeFlavor::MultiThread && shard.make_known(waker) {
+        make_worker_at_home();
     }
     timer.bind(shard);
+}
+
+/// Makes this thread at home in the current runtime, a multi-thread one, if it is a worker of that. Only the runtime's workers poll a
+/// task that is spawned there: this one next, unless another steals it. A thread that has entered the runtime, or polls a `LocalSet`
+/// in it, polls tasks that may belong elsewhere.
+#[cold]
+fn make_worker_at_home() {
+    tokio::spawn(async { with_wheel(|wheel| make_home(wheel.shard())) });
 }
 
 #[track_caller]

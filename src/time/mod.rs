@@ -39,13 +39,17 @@
 //! ```
 
 pub mod error;
+mod idle;
 mod interval;
+mod label;
 mod sleep;
 #[cfg(feature = "test-util")]
 mod test_clock;
 mod timeout;
 
+pub use idle::idle_timer;
 pub use interval::{interval, interval_at};
+pub use label::Label;
 pub use sleep::{Sleep, sleep, sleep_until};
 #[cfg(feature = "test-util")]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]

@@ -152,7 +152,42 @@ impl Activity {
 }
 
 impl IdleHandle {
-    /// Restarts the timer's duration from now.
+    /// Creates another timer that waits for the same activity to cease, until it has not been touched for `duration`.
+    ///
+    /// A touch of any handle counts for both timers. The duration counts from the last touch, or from the creation of the first
+    /// timer if there has been none, so it may have passed already.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the timer cancels it at once, and leaves the others as they are.
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`Wheel::idle_timer`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let closes = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
+    /// let warns = closes.handle().timer(Duration::from_secs(20));
+    /// warns.await;
+    /// println!("closing in ten seconds");
+    /// closes.await;
+    /// # }
+    /// ```
+    pub fn timer(&self, duration: Duration) -> IdleTimer {
+        let Activity { shard, .. } = &*self.activity;
+        IdleTimer {
+            sleep: Sleep::after(shard, self.activity.last_touch(), duration),
+            duration,
+            activity: self.activity.clone(),
+        }
+    }
+
+    /// Restarts the duration of the handle's timers from now.
     ///
     /// A touch costs one clock reading and one atomic maximum. It takes no lock while the wheel uses the real clock.
     ///

@@ -263,3 +263,26 @@ fn its_first_poll_outside_a_runtime_panics_in_tokios_words() {
     let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
     assert!(message.contains(tokios), "{message}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn timers_of_one_handle_wait_for_the_same_activity_to_cease() {
+    let closes = tickwheel::time::idle_timer(ms(100));
+    let traffic = closes.handle();
+    advance(ms(30)).await;
+    let warns = traffic.timer(ms(60));
+    let start = Instant::now();
+    let mut warned = task::spawn(warns);
+    assert_pending!(warned.poll());
+    advance(ms(20)).await;
+    // Through the handle of the other timer.
+    warned.handle().touch();
+    warned.await;
+    assert_due(start, ms(20 + 60));
+    closes.await;
+    assert_due(start, ms(20 + 100));
+    let late = traffic.timer(ms(60));
+    let start = Instant::now();
+    late.await;
+    assert_due(start, Duration::ZERO);
+    assert_at_rest(&Wheel::current());
+}

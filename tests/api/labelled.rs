@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use tickwheel::{LabelStats, LabelledTimeout, Mode, TimeoutError, Wheel};
+use tickwheel::{LabelStats, LabelledTimeout, Mode, TimeoutError, Wheel, time::Label};
 use tokio::{
     sync::oneshot,
     time::{Duration, Instant},
@@ -298,65 +298,60 @@ async fn a_timeout_at_counts_its_time_from_its_first_poll() {
 }
 
 #[test]
-fn in_a_shard_that_ticks_headroom_is_exact_to_two_ticks() {
-    headroom_is_exact_to_two_ticks(true);
+fn headroom_is_exact_in_a_shard_that_ticks() {
+    headroom_is_exact(true);
 }
 
 #[test]
-fn headroom_is_exact_to_two_ticks_if_the_shard_ticks_no_more() {
-    headroom_is_exact_to_two_ticks(false);
+fn headroom_is_exact_if_the_shard_ticks_no_more() {
+    headroom_is_exact(false);
 }
 
 /// Of timeouts that begin while the shard ticks.
-fn headroom_is_exact_to_two_ticks(goes_on_ticking: bool) {
+fn headroom_is_exact(goes_on_ticking: bool) {
     let runtime = real_runtime();
     runtime
         .block_on(runtime.spawn(async move {
-            let wheel = Wheel::builder().shards(1).tick_duration(ms(1)).build().unwrap();
+            let wheel = Wheel::builder().shards(1).build().unwrap();
             let mut busy = make_tick(&wheel);
             assert_eq!(wheel.snapshot().shards[0].mode, Mode::Ticking);
-            let label = |n: usize| Arc::<str>::from(format!("{n} tenths"));
-            let total = ms(500);
-            let tasks: Vec<_> = (1..10)
-                .map(|tenths| {
-                    let labelled = wheel.labelled(label(tenths));
-                    let wheel = wheel.clone();
-                    // In the middle of its tenth.
-                    let lasts = total - total * (2 * tenths as u32 + 1) / 20;
-                    tokio::spawn(async move {
-                        let start = Instant::now();
-                        labelled
-                            .timeout(total, async { wheel.sleep(lasts).await })
-                            .await
-                            .unwrap();
-                        start.elapsed()
-                    })
-                })
-                .collect();
+            let labelled = wheel.labelled("label");
+            let total = SECOND * 2;
+            let begin = |_| {
+                let (done, waits) = oneshot::channel();
+                let mut timeout = Box::pin(labelled.timeout(total, waits));
+                let before = Instant::now();
+                register(&mut timeout);
+                (before, Instant::now(), done, timeout)
+            };
+            let timeouts: Vec<_> = (0..20).map(begin).collect();
             if !goes_on_ticking {
-                tokio::task::yield_now().await;
-                assert_eq!(stats(&wheel, &label(9)).pending, 1);
                 busy.clear();
             }
-            let mut dozed = false;
-            for (task, tenths) in tasks.into_iter().zip(1..) {
-                dozed |= wheel.snapshot().shards[0].mode == Mode::Dozing;
-                let took = task.await.unwrap();
-                // What it really took, on a machine that is busy too.
-                let left = |took: Duration| {
-                    (total.saturating_sub(took).as_nanos() * 10 / total.as_nanos()).min(9) as usize
-                };
-                let headroom = stats(&wheel, &label(tenths)).headroom;
-                let found = headroom.iter().position(|count| *count > 0).unwrap();
-                // The shard's own clock is as late as its driver.
-                let within = ms(2) + 2 * wheel.metrics().max_lag;
-                let (least, most) = (left(took + within), left(took.saturating_sub(within)));
-                assert!((least..=most).contains(&found), "{found} after {took:?}");
+            for (before, after, done, timeout) in timeouts {
+                wheel.sleep(ms(37)).await;
+                if goes_on_ticking {
+                    busy = make_tick(&wheel);
+                }
+                done.send(()).unwrap();
+                let counted = stats(&wheel, "label").headroom;
+                let most = tenths_left(total, after);
+                timeout.await.unwrap().unwrap();
+                let least = tenths_left(total, before);
+                let found = (0..10).find(|n| stats(&wheel, "label").headroom[*n] > counted[*n]);
+                assert!(found.is_some_and(|found| (least..=most).contains(&found)));
             }
-            assert!(goes_on_ticking || dozed, "the shard goes on ticking");
+            let mode = wheel.snapshot().shards[0].mode;
+            assert_eq!(mode == Mode::Ticking, goes_on_ticking);
             drop(busy);
         }))
         .unwrap();
+}
+
+/// Tenths of `total` that a timeout has left that began at `start`.
+fn tenths_left(total: Duration, start: Instant) -> usize {
+    let left = total.saturating_sub(start.elapsed());
+    (left.as_nanos() * 10 / total.as_nanos()).min(9) as usize
 }
 
 /// The driver has not come for a while. What begins to wait before its next visit has not waited since its last one.
@@ -555,4 +550,44 @@ async fn a_timeout_may_outlive_its_wheel() {
     assert_pending!(timeout.poll());
     advance(SECOND + TICK).await;
     assert!(assert_ready!(timeout.poll()).is_err());
+}
+
+static CHECKOUT: Label = Label::new("label");
+
+#[test]
+fn a_static_label_counts_on_whichever_wheel_is_current() {
+    static SAME: Label = Label::new("label");
+    static OTHER: Label = Label::new("another");
+    for _ in 0..2 {
+        paused_runtime().block_on(async {
+            let wheel = Wheel::current();
+            assert!(wheel.snapshot().labels.is_empty());
+            OTHER.timeout(SECOND, ready(())).await.unwrap();
+            assert_eq!(stats(&wheel, "another").completed, 1);
+            let mut timeout = task::spawn(CHECKOUT.timeout(SECOND, pending::<()>()));
+            assert_pending!(timeout.poll());
+            assert_eq!(counts(&wheel), [0, 0, 0, 0, 1]);
+            let start = Instant::now();
+            let elapsed: Result<(), tickwheel::time::error::Elapsed> = timeout.await;
+            elapsed.unwrap_err();
+            assert_due(start, SECOND);
+            SAME.timeout_at(start, ready(())).await.unwrap();
+            wheel.labelled("label").timeout(SECOND, ready(())).await.unwrap();
+            assert_eq!(counts(&wheel), [2, 1, 0, 0, 0]);
+            assert_eq!(wheel.snapshot().labels.len(), 2);
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_any_number_of_static_labels_each_counts_under_its_name() {
+    let labels: Vec<_> = (0..1_500).map(|n| Label::new(["even", "odd"][n % 2])).collect();
+    for _ in 0..2 {
+        for label in &labels {
+            label.timeout(SECOND, ready(())).await.unwrap();
+        }
+    }
+    let wheel = Wheel::current();
+    assert_eq!(stats(&wheel, "even").completed, 1_500);
+    assert_eq!(stats(&wheel, "odd").completed, 1_500);
 }

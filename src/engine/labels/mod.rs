@@ -5,7 +5,13 @@
 
 mod stripe;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU16, Ordering},
+    },
+};
 
 pub(crate) use stripe::{Count, Stripe};
 
@@ -94,7 +100,12 @@ impl LabelStats {
 
 /// The names of the labels of one wheel.
 #[derive(Default)]
-pub(crate) struct Labels(Mutex<Names>);
+pub(crate) struct Labels {
+    names: Mutex<Names>,
+    /// The label of each numbered name plus one, or zero if the name has not been used with this wheel. It is allocated with the
+    /// first of them.
+    numbered: OnceLock<Box<[AtomicU16]>>,
+}
 
 #[derive(Default)]
 struct Names {
@@ -110,7 +121,7 @@ impl Labels {
     /// Finds or creates the label with this name. Returns the label and its name, which is [`OTHER`] once there are [`NAMES`]
     /// others.
     pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
-        let mut names = lock(&self.0);
+        let mut names = lock(&self.names);
         let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
             true => Arc::from(OTHER),
             false => name,
@@ -123,13 +134,37 @@ impl Labels {
         (label, names.in_order[usize::from(label.0)].clone())
     }
 
+    /// Finds or creates the label with this name, which has this number in the whole process. Without a lock, unless this is its
+    /// first use with this wheel or there are more than [`NAMES`] numbers.
+    #[inline]
+    pub(crate) fn find_numbered(&self, number: usize, name: &'static str) -> Label {
+        let place = self.numbered.get().and_then(|labels| labels.get(number));
+        // The label is all that is read by it, so no order is needed.
+        match place.map_or(0, |label| label.load(Ordering::Relaxed)) {
+            0 => self.number(number, name),
+            label => Label(label - 1),
+        }
+    }
+
+    #[cold]
+    fn number(&self, number: usize, name: &'static str) -> Label {
+        let (label, _) = self.find(name.into());
+        let numbered = self
+            .numbered
+            .get_or_init(|| (0..NAMES).map(|_| AtomicU16::new(0)).collect());
+        if let Some(place) = numbered.get(number) {
+            place.store(label.0 + 1, Ordering::Relaxed);
+        }
+        label
+    }
+
     /// Adds up the outcomes of each label over the shards. Once the wheel is shut down, limits that were pending count as refused.
     pub(crate) fn stats<'a>(
         &self,
         stripes: impl Iterator<Item = &'a Stripe> + Clone,
         shutdown: bool,
     ) -> Vec<LabelStats> {
-        let names = lock(&self.0).in_order.clone();
+        let names = lock(&self.names).in_order.clone();
         let stats = |(index, name)| {
             let totals = Totals::of(Label(index), stripes.clone());
             LabelStats::new(name, &totals, shutdown)

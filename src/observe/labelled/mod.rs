@@ -1,7 +1,7 @@
 //! `Labelled`, and its timeouts.
 
 pub(crate) mod counted;
-mod timer;
+pub(crate) mod timer;
 
 use std::{
     fmt,

@@ -17,7 +17,7 @@ pub(crate) struct LabelledTimer {
 
 impl LabelledTimer {
     #[inline]
-    pub(super) fn new(sleep: Sleep, label: Label) -> LabelledTimer {
+    pub(crate) fn new(sleep: Sleep, label: Label) -> LabelledTimer {
         LabelledTimer {
             counted: Counted::new(label, sleep.timer().ask(Timer::delay)),
             sleep,

@@ -14,7 +14,7 @@
 //!   (`Driver::shutdown`, in the same file).
 //! - A waker may take its time, because Tokio sets it no limit. But while it runs on a multi-thread runtime, its worker keeps the
 //!   `try_lock` on Tokio's driver (`Inner::park` and `Parker::park_timeout` in `runtime/scheduler/multi_thread/park.rs`), so no other
-//!   worker polls I/O or timers until the waker returns. The driver therefore lets other tasks run after a slice of about a thousand wake-ups.
+//!   worker polls I/O or timers until the waker returns. The driver therefore lets other tasks run after a slice.
 //! - A waker may be called synchronously by the thread that resets the timer, if the new instant has already come: `Handle::reregister` in
 //!   `runtime/time/mod.rs` fires the entry, releases its lock and calls the waker before it returns. That thread holds the alarm's lock
 //!   here, which is why [`sets_timer`] exists.

@@ -557,7 +557,7 @@ fn without_timers_a_task_panics_at_the_first_pending_poll() {
             let ours = [
                 tokio::spawn(async { time::sleep(SECOND).await }),
                 tokio::spawn(async { drop(time::timeout(SECOND, pending::<()>()).await) }),
-                tokio::spawn(async { drop(time::interval(SECOND).tick().await) }),
+                tokio::spawn(async { _ = time::interval(SECOND).tick().await }),
             ];
             let words = |panicked: tokio::task::JoinError| match panicked.into_panic().downcast::<&str>() {
                 Ok(words) => words.to_string(),

@@ -65,7 +65,9 @@ impl Home {
         match kept {
             Some(kept) if kept.is_sibling_of(&self.shard) => kept,
             kept => {
-                kept.map(keep);
+                if let Some(kept) = kept {
+                    keep(kept);
+                }
                 self.shard.clone()
             }
         }
@@ -113,7 +115,9 @@ impl From<&Arc<Shard>> for ShardRef {
         match cached {
             Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
             cached => {
-                cached.map(keep);
+                if let Some(cached) = cached {
+                    keep(cached);
+                }
                 ShardRef(Some(shard.clone()))
             }
         }
@@ -231,7 +235,9 @@ impl ShardRef {
         if let Some(there) = there {
             self.0 = Some(there);
         }
-        cached.map(keep);
+        if let Some(cached) = cached {
+            keep(cached);
+        }
     }
 }
 

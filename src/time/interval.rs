@@ -20,7 +20,8 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics if `period` is zero. Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+/// Panics if `period` is zero. Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the
+/// first poll that panics.
 ///
 /// # Examples
 ///

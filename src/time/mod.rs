@@ -2,8 +2,9 @@
 //!
 //! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers run on
 //! [`Wheel::current`](crate::Wheel::current), the wheel of the current runtime, whose ticks are 1 ms, like Tokio's, unless
-//! [`Builder::set_default`](crate::Builder::set_default) changes them. A future belongs to the runtime that it was created in. Once that
-//! runtime is gone, the future completes on the runtime that polls it, or panics as Tokio's does.
+//! [`Builder::set_default`](crate::Builder::set_default) changes them. A future that is made in a task belongs to the runtime that first
+//! polls it, and any other to the runtime that it was made in. Once that runtime is gone, the future completes on the runtime that polls
+//! it, or panics as Tokio's does.
 //!
 //! No timer of this module can be refused. If the wheel is full or has been shut down, timers wait on Tokio's own timer, and those that were
 //! pending at the shutdown wait there for the rest of their time, even if the runtime that polls them follows another clock.
@@ -17,6 +18,8 @@
 //!   next one, as Tokio's does. If the test moves the clock and polls a timer before the runtime has come round, the timer may be ready one
 //!   poll earlier or later than Tokio's.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
+//! - In a task of a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] whose future is ready
+//!   at its first poll does not panic at all.
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms and more than one tick of the wheel late.
 //! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.
 //! - A runtime that has used this module has two more tasks, which `RuntimeMetrics::num_alive_tasks` counts.

@@ -31,7 +31,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the first poll that panics.
 ///
 /// # Examples
 ///

@@ -28,7 +28,8 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the first pending poll that
+/// panics.
 ///
 /// # Errors
 ///

@@ -8,6 +8,8 @@
 //! 3. Each thread caches the last wheel that it found, and uses it while it is in the same runtime and the keeper lives. That check only
 //!    reads values that no worker writes often. The one shared value that workers write is Tokio's reference count of the runtime's handle,
 //!    since only a clone of the handle tells which runtime has been entered.
+//! 4. A future that is made in a task is bound to a wheel by its first pending poll. A worker of a multi-thread runtime keeps a table of the
+//!    tasks that it knows (`engine/shard/tasks.rs`), and binds the futures of these without the handle.
 
 mod error;
 

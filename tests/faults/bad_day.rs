@@ -822,6 +822,6 @@ fn a_large_burst_is_not_paused_after_every_thousand_timers() {
         let metrics = wheel.metrics();
         assert_eq!(metrics.expired, 50_000);
         let slices = metrics.wakeups - before;
-        assert!((2..=5).contains(&slices), "{slices} slices");
+        assert!((2..=10).contains(&slices), "{slices} slices");
     });
 }

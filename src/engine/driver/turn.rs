@@ -17,9 +17,9 @@ const BATCH: usize = 256;
 /// timer makes no such pause.
 const SLICE: usize = 1024;
 
-/// Each slice of a burst is eight times as long as the one before, up to this. A pause takes as long as other tasks block the workers,
-/// so the last timer of a large burst would otherwise wait for many pauses. Tokio would wait for none.
-const LONGEST_SLICE: usize = 64 * SLICE;
+/// The further slices of a burst are this long, about 4 ms of work. A pause takes as long as other tasks block the workers, so the last
+/// timer of a large burst would otherwise wait for many pauses. Tokio would wait for none.
+const LONG_SLICE: usize = 8 * SLICE;
 
 /// The number of timers that are transferred or cascaded in the time of a wake-up.
 const MOVES: usize = 16;
@@ -125,7 +125,7 @@ impl Driver {
             slice.add(&mut self.wakers);
             wake_all(&mut self.wakers, stats);
             if !self.unfinished.is_empty() && slice.is_over() {
-                self.slice = LONGEST_SLICE.min(8 * self.slice);
+                self.slice = LONG_SLICE;
                 return NextWake::Soon;
             }
         }

@@ -959,19 +959,3 @@ fn buckets_that_the_machine_cannot_hold_are_an_error() {
         "{error}"
     );
 }
-
-/// Each pause may take as long as other tasks block the workers, and Tokio makes none.
-#[test]
-fn a_large_burst_is_not_paused_after_every_thousand_timers() {
-    paused_runtime().block_on(async {
-        let wheel = Wheel::builder().shards(1).build().unwrap();
-        let mut sleeps: Vec<_> = (0..50_000).map(|_| wheel.sleep(SECOND)).collect();
-        sleeps.iter_mut().for_each(register);
-        let before = wheel.metrics().wakeups;
-        tokio::time::sleep(2 * SECOND).await;
-        let metrics = wheel.metrics();
-        assert_eq!(metrics.expired, 50_000);
-        let slices = metrics.wakeups - before;
-        assert!((2..=10).contains(&slices), "{slices} slices");
-    });
-}

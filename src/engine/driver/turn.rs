@@ -17,29 +17,14 @@ const BATCH: usize = 256;
 /// timer makes no such pause.
 const SLICE: usize = 1024;
 
-/// The further slices of a burst are this long, about 4 ms of work. A pause takes as long as other tasks block the workers, so the last
-/// timer of a large burst would otherwise wait for many pauses. Tokio would wait for none.
-const LONG_SLICE: usize = 8 * SLICE;
-
 /// The number of timers that are transferred or cascaded in the time of a wake-up.
 const MOVES: usize = 16;
 
 /// The work of the driver since it last let other tasks run.
+#[derive(Default)]
 pub(super) struct Slice {
     wakes: usize,
     moves: usize,
-    /// The number of wake-ups after which it is over.
-    length: usize,
-}
-
-impl Default for Slice {
-    fn default() -> Slice {
-        Slice {
-            wakes: 0,
-            moves: 0,
-            length: SLICE,
-        }
-    }
 }
 
 impl Slice {
@@ -49,7 +34,7 @@ impl Slice {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.wakes + self.moves / MOVES >= self.length
+        self.wakes + self.moves / MOVES >= SLICE
     }
 }
 
@@ -63,8 +48,6 @@ pub(super) struct Driver {
     /// The indices of the shards that the turn has not finished. Between turns it is empty.
     unfinished: VecDeque<usize>,
     wakers: Wakers,
-    /// The length of the next slice.
-    slice: usize,
 }
 
 impl Driver {
@@ -76,7 +59,6 @@ impl Driver {
             clock,
             has_turned: false,
             wakers: Wakers::default(),
-            slice: SLICE,
         }
     }
 
@@ -111,7 +93,6 @@ impl Driver {
             driver: self.number,
         };
         stats.turned_to(reading.now, &self.clock);
-        slice.length = self.slice;
         let due = (0..self.shards.len()).filter(|index| self.shards[*index].is_due(reading));
         self.unfinished.clear();
         self.unfinished.extend(due);
@@ -125,11 +106,9 @@ impl Driver {
             slice.add(&mut self.wakers);
             wake_all(&mut self.wakers, stats);
             if !self.unfinished.is_empty() && slice.is_over() {
-                self.slice = LONG_SLICE;
                 return NextWake::Soon;
             }
         }
-        self.slice = SLICE;
         match self.shards.iter().map(|shard| shard.wake_at()).min() {
             None | Some(NEVER) => NextWake::Never,
             Some(tick) => NextWake::At(self.clock.instant_of(tick)),

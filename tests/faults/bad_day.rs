@@ -809,19 +809,3 @@ fn a_queue_of_ready_tasks_stands_between_no_two_timers() {
         "the last of a thousand timers came {waited:?} polls of other tasks after the first"
     );
 }
-
-/// Each pause may take as long as other tasks block the workers, and Tokio makes none.
-#[test]
-fn a_large_burst_is_not_paused_after_every_thousand_timers() {
-    paused_runtime().block_on(async {
-        let wheel = Wheel::builder().shards(1).build().unwrap();
-        let mut sleeps: Vec<_> = (0..50_000).map(|_| wheel.sleep(SECOND)).collect();
-        sleeps.iter_mut().for_each(register);
-        let before = wheel.metrics().wakeups;
-        tokio::time::sleep(2 * SECOND).await;
-        let metrics = wheel.metrics();
-        assert_eq!(metrics.expired, 50_000);
-        let slices = metrics.wakeups - before;
-        assert!((2..=10).contains(&slices), "{slices} slices");
-    });
-}

@@ -198,7 +198,7 @@ impl Shared {
     /// `reading` of the clock. This must be called in the driver's runtime, unless its clock is the machine's. Returns `true` if
     /// the driver has more to do once other tasks have run.
     pub(super) fn work(&self, number: u64, mut reading: (Instant, Source)) -> bool {
-        let mut slice = Slice::default();
+        let mut slice = Slice::begin(reading.1);
         let mut pauses = false;
         // The caller may be Tokio's time driver, which must not see a panic.
         let panicked = panics(|| {

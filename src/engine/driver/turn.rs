@@ -13,13 +13,12 @@ use crate::engine::{
 /// The number of timers handled under one lock.
 const BATCH: usize = 256;
 
-/// The number of wake-ups after which the driver lets other tasks run. Only a burst, a cascade or a storm takes so many. Tokio's own
-/// timer makes no such pause.
-const SLICE: usize = 1024;
+/// The number of wake-ups after which the driver lets other tasks run, which takes some 5 ms. Only a burst, a cascade or a storm takes
+/// so many. A pause lasts as long as other tasks block the workers, and Tokio's own timer makes none, so the slice is long.
+const SLICE: usize = 8192;
 
-/// The further slices of a burst are this long, about 4 ms of work. A pause takes as long as other tasks block the workers, so the last
-/// timer of a large burst would otherwise wait for many pauses. Tokio would wait for none.
-const LONG_SLICE: usize = 8 * SLICE;
+/// [`SLICE`] on a test's clock, where a pause takes no time and other tasks should soon have their turn.
+const TEST_SLICE: usize = 1024;
 
 /// The number of timers that are transferred or cascaded in the time of a wake-up.
 const MOVES: usize = 16;
@@ -28,21 +27,19 @@ const MOVES: usize = 16;
 pub(super) struct Slice {
     wakes: usize,
     moves: usize,
-    /// The number of wake-ups after which it is over.
     length: usize,
 }
 
-impl Default for Slice {
-    fn default() -> Slice {
+impl Slice {
+    /// Begins a slice on a clock of this source.
+    pub(super) fn begin(source: Source) -> Slice {
         Slice {
             wakes: 0,
             moves: 0,
-            length: SLICE,
+            length: if source.is_real() { SLICE } else { TEST_SLICE },
         }
     }
-}
 
-impl Slice {
     fn add(&mut self, wakers: &mut Wakers) {
         self.wakes += wakers.due.len();
         self.moves += mem::take(&mut wakers.moved);
@@ -63,8 +60,6 @@ pub(super) struct Driver {
     /// The indices of the shards that the turn has not finished. Between turns it is empty.
     unfinished: VecDeque<usize>,
     wakers: Wakers,
-    /// The length of the next slice.
-    slice: usize,
 }
 
 impl Driver {
@@ -76,7 +71,6 @@ impl Driver {
             clock,
             has_turned: false,
             wakers: Wakers::default(),
-            slice: SLICE,
         }
     }
 
@@ -111,7 +105,6 @@ impl Driver {
             driver: self.number,
         };
         stats.turned_to(reading.now, &self.clock);
-        slice.length = self.slice;
         let due = (0..self.shards.len()).filter(|index| self.shards[*index].is_due(reading));
         self.unfinished.clear();
         self.unfinished.extend(due);
@@ -125,11 +118,9 @@ impl Driver {
             slice.add(&mut self.wakers);
             wake_all(&mut self.wakers, stats);
             if !self.unfinished.is_empty() && slice.is_over() {
-                self.slice = LONG_SLICE;
                 return NextWake::Soon;
             }
         }
-        self.slice = SLICE;
         match self.shards.iter().map(|shard| shard.wake_at()).min() {
             None | Some(NEVER) => NextWake::Never,
             Some(tick) => NextWake::At(self.clock.instant_of(tick)),

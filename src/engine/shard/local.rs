@@ -36,11 +36,8 @@ const FORGOTTEN_AFTER: u64 = 1_000;
 
 const UNNUMBERED: usize = usize::MAX;
 
-/// So many tasks are sent at most to find out whether a thread is a worker. Another worker may steal some.
-const INQUIRIES: u8 = 8;
-
 thread_local! {
-    static LOCAL: Local = const { Local { cached: Cell::new(None), home: OnceCell::new(), inquiries: Cell::new(0) } };
+    static LOCAL: Local = const { Local { cached: Cell::new(None), home: OnceCell::new(), is_visited: Cell::new(false) } };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
     static CONTENTION: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
@@ -48,11 +45,11 @@ thread_local! {
 struct Local {
     cached: Cell<Option<Arc<Shard>>>,
     home: OnceCell<Box<Home>>,
-    /// How many tasks were sent to find out whether this thread is a worker.
-    inquiries: Cell<u8>,
+    /// Whether a current-thread runtime was used on this thread.
+    is_visited: Cell<bool>,
 }
 
-/// The wheel of the multi-thread runtime of which this thread is a worker.
+/// The wheel of the first multi-thread runtime whose tasks used it on this thread. A worker has no other.
 struct Home {
     shard: Arc<Shard>,
     tasks: Tasks,
@@ -65,9 +62,7 @@ impl Home {
         match kept {
             Some(kept) if kept.is_sibling_of(&self.shard) => kept,
             kept => {
-                if let Some(kept) = kept {
-                    keep(kept);
-                }
+                kept.into_iter().for_each(keep);
                 self.shard.clone()
             }
         }
@@ -115,9 +110,7 @@ impl From<&Arc<Shard>> for ShardRef {
         match cached {
             Some(cached) if Arc::ptr_eq(&cached, shard) => ShardRef(Some(cached)),
             cached => {
-                if let Some(cached) = cached {
-                    keep(cached);
-                }
+                cached.into_iter().for_each(keep);
                 ShardRef(Some(shard.clone()))
             }
         }
@@ -162,25 +155,26 @@ impl ShardRef {
         }
     }
 
-    /// Makes the task that is being polled with `waker`, by the runtime whose wheel this is, known to this thread, if that is a
-    /// worker of the same runtime. Returns whether it is to be found out whether this
-    /// thread is one.
-    pub(crate) fn make_known(&self, waker: &Waker) -> bool {
+    /// Makes the task that is being polled with `waker` known to this thread. The shard is of the current wheel of a multi-thread
+    /// runtime, which is taken for the task's.
+    pub(crate) fn make_known(&self, waker: &Waker) {
         let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio(waker)) else {
-            return false;
+            return;
         };
-        let inquires = LOCAL.try_with(|local| {
-            if let Some(home) = local.home.get() {
-                if self.is_sibling_of(&home.shard) {
-                    home.tasks.add(task);
-                }
-                return false;
+        let _ = LOCAL.try_with(|local| {
+            if local.is_visited.get() {
+                return;
             }
-            let inquiries = local.inquiries.get();
-            local.inquiries.set(inquiries.saturating_add(1));
-            inquiries < INQUIRIES
+            let home = local.home.get_or_init(|| {
+                Box::new(Home {
+                    shard: self.deref().clone(),
+                    tasks: Tasks::new(),
+                })
+            });
+            if self.is_sibling_of(&home.shard) {
+                home.tasks.add(task);
+            }
         });
-        inquires == Ok(true)
     }
 
     /// Returns the shard, or `None` if the future is unbound.
@@ -235,22 +229,14 @@ impl ShardRef {
         if let Some(there) = there {
             self.0 = Some(there);
         }
-        if let Some(cached) = cached {
-            keep(cached);
-        }
+        cached.into_iter().for_each(keep);
     }
 }
 
-/// Makes a wheel the home of this thread, which is a worker of the wheel's multi-thread runtime.
-pub(crate) fn make_home(shard: &Arc<Shard>) {
-    let _ = LOCAL.try_with(|local| {
-        local.home.get_or_init(|| {
-            Box::new(Home {
-                shard: shard.clone(),
-                tasks: Tasks::new(),
-            })
-        });
-    });
+/// Records that a current-thread runtime was used on this thread. From now on, a task that is polled in the context of a multi-thread
+/// runtime may belong to the other, and have entered this one for a call.
+pub(crate) fn visited_by_other_runtime() {
+    let _ = LOCAL.try_with(|local| local.is_visited.set(true));
 }
 
 #[inline]

@@ -48,7 +48,7 @@ use crate::{
 pub(crate) use counters::{Counters, Usage};
 pub(crate) use drive::Drive;
 pub(crate) use limit::{Admission, Limit};
-pub(crate) use local::{ShardRef, make_home, shard_number};
+pub(crate) use local::{ShardRef, shard_number, visited_by_other_runtime};
 pub(crate) use mode::Mode;
 pub(crate) use tasks::learn_vtable;
 pub(crate) use timer::Timer;

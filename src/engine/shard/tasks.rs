@@ -1,7 +1,7 @@
 //! `Tasks`: the tasks of which a thread knows that they belong to the runtime of its home, a multi-thread one.
 //!
-//! 1. A task belongs to one runtime for as long as it lives, unless it is of a `LocalSet`. Only tasks that a worker of a multi-thread
-//!    runtime polled in the context of that runtime are added. Such a runtime drives its wheel whoever polls.
+//! 1. A task belongs to one runtime for as long as it lives, unless it is of a `LocalSet`. Only tasks that were polled in the context of a
+//!    multi-thread runtime are added, on threads that no current-thread runtime has used. Such a runtime drives its wheel whoever polls.
 //! 2. A task is recognized by its id and the address in its waker. The task with this id is being polled, so it exists, and no other waker has
 //!    its address. The id alone would not do: within a nested `block_on` or another executor it is still that of the task outside, but
 //!    the waker is another.

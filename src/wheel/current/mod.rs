@@ -8,8 +8,8 @@
 //! 3. Each thread caches the last wheel that it found, and uses it while it is in the same runtime and the keeper lives. That check only
 //!    reads values that no worker writes often. The one shared value that workers write is Tokio's reference count of the runtime's handle,
 //!    since only a clone of the handle tells which runtime has been entered.
-//! 4. A future that is made in a task is bound to a wheel by its first pending poll. A worker of a multi-thread runtime keeps a table of the
-//!    tasks that it knows (`engine/shard/tasks.rs`), and binds the futures of these without the handle.
+//! 4. A future that is made in a task is bound to a wheel by its first pending poll. A thread keeps a table of the tasks of a
+//!    multi-thread runtime that it knows (`engine/shard/tasks.rs`), and binds the futures of these without the handle.
 
 mod error;
 
@@ -33,7 +33,7 @@ use tokio::{
 use crate::{
     engine::{
         driver::spawn,
-        shard::{ShardRef, Timer, learn_vtable, make_home},
+        shard::{ShardRef, Timer, learn_vtable, visited_by_other_runtime},
         sync::lock,
     },
     wheel::{Wheel, builder::Builder},
@@ -217,18 +217,10 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
         (runtime.id(), runtime.runtime_flavor())
     };
     let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
-    if flavor == RuntimeFlavor::MultiThread && shard.make_known(waker) {
-        make_worker_at_home();
+    if flavor == RuntimeFlavor::MultiThread {
+        shard.make_known(waker);
     }
     timer.bind(shard);
-}
-
-/// Makes this thread at home in the current runtime, a multi-thread one, if it is a worker of that. Only the runtime's workers poll a
-/// task that is spawned there: this one next, unless another steals it. A thread that has entered the runtime, or polls a `LocalSet`
-/// in it, polls tasks that may belong elsewhere.
-#[cold]
-fn make_worker_at_home() {
-    tokio::spawn(async { with_wheel(|wheel| make_home(wheel.shard())) });
 }
 
 #[track_caller]
@@ -260,6 +252,9 @@ fn timed(runtime: &Handle) -> Wheel {
 /// Finds or creates the wheel of a runtime, and caches it for this thread.
 #[cold]
 fn find(runtime: &Handle) -> Arc<Current> {
+    if runtime.runtime_flavor() != RuntimeFlavor::MultiThread {
+        visited_by_other_runtime();
+    }
     let id = runtime.id();
     let registered = entry_of(id, &lock(&REGISTRY));
     if registered.is_none() && is_known_to_have_ended(id) {

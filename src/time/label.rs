@@ -142,11 +142,11 @@ impl Label {
     #[track_caller]
     #[inline]
     fn limit(&self, limit: impl FnOnce(&Wheel) -> Sleep) -> LabelledTimer {
-        with_wheel(|wheel| {
-            let sleep = limit(wheel);
-            sleep.has_label(self.name);
-            LabelledTimer::new(sleep, wheel.parts.labels.find_numbered(self.number(), self.name))
-        })
+        let number = self.number();
+        let find = |wheel: &Wheel| wheel.parts.labels.find_numbered(number, self.name);
+        let (sleep, label) = with_wheel(|wheel| (limit(wheel), find(wheel)));
+        sleep.has_label(self.name);
+        LabelledTimer::new(sleep, label)
     }
 
     #[inline]

@@ -4,8 +4,8 @@
 //! and is never visited, and the count is that of the operations alone. A server and timers that fire are whole programs, whose count
 //! includes the scheduler and whatever drives the timers; the peer `none` counts a server without timers.
 //!
-//! The words of a kind of work say where it runs: `current` is the current wheel, `labelled` a timeout counted under a label, and
-//! `threads` a multi-thread runtime with one worker in place of a current-thread one.
+//! The words of a kind of work say where it runs: `current` is the current wheel, `labelled` a timeout counted under a label, `label` one
+//! counted under a static label on the current wheel, and `threads` a multi-thread runtime with one worker in place of a current-thread one.
 
 use std::{
     env,
@@ -25,7 +25,7 @@ use count::{
     server::{Server, Traffic},
     timers::{self, Timers},
 };
-use tickwheel::Wheel;
+use tickwheel::{Wheel, time::Label};
 use tokio::{
     runtime::{self, Runtime},
     time::{self, Instant},
@@ -61,9 +61,12 @@ fn main() {
             Some(work) => (true, &work[1..]),
             None => (false, &*name.replace("current-", "")),
         };
+        let is_static = work == "label";
+        let work = if is_static { "timeout" } else { work };
         match peer.as_str() {
             "none" => serve(&timers::Nothing, work, times).await,
             "tokio" => play(&timers::Tokio, work, times).await,
+            "tickwheel" if is_static => static_label(times).await,
             "tickwheel" if current => {
                 wheel(work).set_default().expect("it is the first");
                 play(&timers::Current, work, times).await;
@@ -206,6 +209,14 @@ async fn labelled(wheel: &Wheel, work: &str, times: u64) {
     )
     .await;
     assert!(wheel.snapshot().labels[0].completed >= times);
+}
+
+/// Timeouts that a static label counts on the current wheel.
+async fn static_label(times: u64) {
+    static COUNT: Label = Label::new("count");
+    let _first = first(&timers::Current).await;
+    ticking(times, || COUNT.timeout(black_box(DURATION), Once::default())).await;
+    assert!(Wheel::current().snapshot().labels[0].completed >= times);
 }
 
 async fn timeouts<R: Future, F: Future>(

@@ -37,7 +37,7 @@ impl Count {
             _ if total == 0 => 0,
             Some(left) => left / total,
             // The multiplication overflows only if decades are left.
-            None => left / total.div_ceil(10),
+            None => (u128::from(left) * 10 / u128::from(total)) as u64,
         };
         Count(tenths.min(9) as usize)
     }
@@ -104,7 +104,12 @@ mod tests {
         for (left, total, tenths) in [(0, 0, 0), (1, 10, 1), (99, 100, 9), (100, 100, 9), (9, 100, 0)] {
             assert_eq!(Count::completed(left, total), Count(tenths));
         }
-        assert_eq!(Count::completed(u64::MAX / 2, u64::MAX), Count(4));
+        assert_eq!(
+            Count::completed(u64::MAX / 2, u64::MAX),
+            Count(4),
+            "a little less than half"
+        );
+        assert_eq!(Count::completed(u64::MAX / 2 + 1, u64::MAX), Count(5));
     }
 
     #[test]

@@ -111,6 +111,15 @@ impl Timer {
         }
     }
 
+    /// Returns the deadline, unless the timer's delay counts from its registration as far as is known.
+    #[inline]
+    pub(crate) fn known_due(&self) -> Option<Moment> {
+        match self.claim.due() {
+            Due::At(deadline) => Some(deadline),
+            Due::In(_) => None,
+        }
+    }
+
     /// Returns when a refused timer would have been due, by the clock of the caller. If it had not begun to count, its time
     /// counts from now.
     pub(crate) fn refused_until(&self) -> Instant {

@@ -68,15 +68,29 @@ impl Counted {
     #[inline]
     pub(crate) fn complete(&mut self, shard: &Shard) {
         match self.progress {
-            Progress::Begun(_) if shard.is_shutdown() => self.end(shard, Count::REFUSED),
             Progress::Begun(deadline) => {
-                self.end(shard, Count::completed(left(shard, deadline).0, self.total.0));
+                let now = shard.glance();
+                let outcome = match now.is_wheel_time() && deadline.is_wheel_time() {
+                    true => Count::completed(deadline.since(now).0, self.total.0),
+                    false => self.outcome_by_another_clock(shard, deadline),
+                };
+                self.progress = Progress::Ended;
+                shard.labels().count(self.label, outcome);
             }
             Progress::New | Progress::Polled => {
                 self.progress = Progress::Ended;
                 shard.labels().count(self.label, Count::AT_ONCE);
             }
             Progress::Ended => {}
+        }
+    }
+
+    /// Returns the outcome of a completion where there is no driver, or was none when the limit began.
+    #[cold]
+    fn outcome_by_another_clock(&self, shard: &Shard, deadline: Moment) -> Count {
+        match shard.is_shutdown() {
+            true => Count::REFUSED,
+            false => Count::completed(left(shard, deadline).0, self.total.0),
         }
     }
 
@@ -109,7 +123,6 @@ impl Counted {
         }
     }
 
-    #[inline]
     fn end(&mut self, shard: &Shard, outcome: Count) {
         match mem::replace(&mut self.progress, Progress::Ended) {
             Progress::New | Progress::Polled => shard.labels().count(self.label, Count::BEGUN),
@@ -121,7 +134,6 @@ impl Counted {
 }
 
 /// Returns the time until `deadline`. Another driver may have started since, by whose clock the deadline is known now.
-#[inline]
 fn left(shard: &Shard, deadline: Moment) -> Nanos {
     shard.to_wheel(deadline).since(shard.glance())
 }

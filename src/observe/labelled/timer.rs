@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use super::counted::Counted;
 use crate::{
-    engine::{clock::Nanos, labels::Label, shard::Timer},
+    engine::{labels::Label, shard::Timer},
     error::SleepError,
     timers::sleep::Sleep,
 };
@@ -67,17 +67,25 @@ impl LabelledTimer {
     #[inline]
     fn begin(&mut self) {
         let timer = self.sleep.timer();
-        self.counted.begin(timer.shard(), || {
-            timer.ask(|timer| (timer.delay() == Nanos::ZERO).then(|| timer.due()))
-        });
+        self.counted.begin(timer.shard(), || timer.ask(Timer::known_due));
+    }
+
+    /// Counts a timer that is dropped before it has ended.
+    ///
+    /// This function is `extern "C"` because such a function cannot unwind, and runs no user code that could panic. Without a
+    /// possible unwind, the compiler inlines the drop, which for a timer that has ended is a comparison.
+    #[cold]
+    #[inline(never)]
+    extern "C" fn end_unfinished(&mut self) {
+        self.counted.cancel(self.sleep.shard());
     }
 }
 
 impl Drop for LabelledTimer {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.counted.is_unfinished() {
-            self.counted.cancel(self.sleep.shard());
+            self.end_unfinished();
         }
     }
 }

@@ -21,7 +21,7 @@ const SLICE: usize = 8192;
 const TEST_SLICE: usize = 1024;
 
 /// The number of timers that are transferred or cascaded in the time of a wake-up.
-const MOVES: usize = 16;
+const MOVES: usize = 4;
 
 /// The work of the driver since it last let other tasks run.
 pub(super) struct Slice {

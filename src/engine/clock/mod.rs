@@ -125,7 +125,9 @@ impl Clock {
     /// Returns the deadline, with its slack, of a timer whose delay counts from `now`.
     #[inline]
     pub(crate) fn deadline_after(&self, delay: Nanos, now: Nanos) -> Deadline {
-        self.slack_until(self.deadline_tick(now.saturating_add(delay)), now)
+        let tick = self.deadline_tick(now.saturating_add(delay));
+        // The delay counts from up to a cadence after its start, which is a hundredth of the long delay that is left out here.
+        self.slack_until(tick, now.saturating_add(self.tick.long()))
     }
 
     /// Returns the beginning of `tick` by this clock.
@@ -165,4 +167,26 @@ pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
     instant
         .checked_add(duration)
         .unwrap_or_else(|| instant + Nanos::FAR_FUTURE.to_duration())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A timeout may have been registered a cadence before the visit from which its delay counts.
+    #[test]
+    fn a_cadence_and_the_slack_are_together_a_hundredth_of_the_delay() {
+        let tick = TickDuration::new(MILLISECOND).with_slack(Duration::from_millis(300));
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
+        let visit = Nanos(1_000_000_000_007);
+        for delay in (1_000..60_000).step_by(7).map(|millis| Nanos(millis * 1_000_000)) {
+            let deadline = visit.saturating_sub(tick.cadence()).saturating_add(delay);
+            let due = tick.start_of(clock.deadline_after(delay, visit).due());
+            let late = due.saturating_sub(deadline);
+            assert!(
+                late.0 < delay.0 / 100 + tick.nanos().0,
+                "{late:?} after {delay:?}"
+            );
+        }
+    }
 }

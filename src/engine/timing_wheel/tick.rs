@@ -207,6 +207,11 @@ impl TickDuration {
         delay >= self.long
     }
 
+    /// Returns the least [long](TickDuration::is_long) delay.
+    pub(crate) fn long(self) -> Nanos {
+        self.long
+    }
+
     /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.
     #[inline]
     pub(crate) fn cadence(self) -> Nanos {

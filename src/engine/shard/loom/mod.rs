@@ -9,7 +9,11 @@ mod world;
 
 /// Checks every order with at most three preemptions. More would take hours, and known bugs of this kind need no more.
 fn model(check: impl Fn() + Send + Sync + 'static) {
+    model_with_preemptions(3, check);
+}
+
+fn model_with_preemptions(bound: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(bound);
     builder.check(check);
 }

@@ -9,7 +9,7 @@ use loom::thread;
 
 use super::super::{Drive, Wakers};
 use super::{
-    model,
+    model, model_with_preemptions,
     world::{Due, Sleepers, TICK, Task, World, finish},
 };
 use crate::{
@@ -22,8 +22,8 @@ use crate::{
 };
 
 /// Two threads with one timer each, beside the driver.
-fn two_sleepers(source: Source, dues: [fn(&World) -> Due; 2]) {
-    model(move || {
+fn two_sleepers(source: Source, dues: [fn(&World) -> Due; 2], preemptions: usize) {
+    model_with_preemptions(preemptions, move || {
         let world = World::new(source, None);
         let sleepers = Sleepers::new(&world, 2);
         for due in dues {
@@ -44,17 +44,18 @@ fn two_sleepers(source: Source, dues: [fn(&World) -> Due; 2]) {
 
 #[test]
 fn no_registration_is_slept_through_while_the_shard_dozes() {
-    two_sleepers(Source::Test, [|world| world.at(3), |world| world.at(1)]);
+    two_sleepers(Source::Test, [|world| world.at(3), |world| world.at(1)], 3);
 }
 
 #[test]
 fn no_registration_is_slept_through_while_the_shard_goes_from_dozing_to_ticking_and_back() {
-    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |_| Due::After(TICK)]);
+    // With three preemptions, this model alone takes more than ten minutes.
+    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |_| Due::After(TICK)], 2);
 }
 
 #[test]
 fn exact_and_incoming_timers_mix() {
-    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |world| world.at(2)]);
+    two_sleepers(Source::Pausable, [|_| Due::After(TICK), |world| world.at(2)], 3);
 }
 
 #[test]

@@ -194,8 +194,9 @@ impl Interval {
 
     /// Takes the tick that is due, and moves on to the next.
     fn take_tick(&mut self) -> Instant {
-        let instant = self.sleep.deadline();
-        let mut now = self.sleep.shard().now();
+        let (reading, mut now) = self.sleep.shard().reading();
+        // If another driver has started since, the tick may be up to a millisecond ahead of its clock.
+        let instant = self.sleep.deadline().min(reading);
         if now.partial_cmp(&self.sleep.due()).is_none() {
             // A driver has started or ended since, so only moments of wheel time can be compared.
             self.sleep.settle();

@@ -673,6 +673,96 @@ fn a_runtime_that_is_entered_for_a_call_leaves_the_task_where_it_was() {
     assert_eq!(wheel.metrics().registered, 20);
 }
 
+/// The thread of the task keeps a timer that each of these could take over.
+#[test]
+fn a_known_task_that_enters_any_runtime_for_a_call_stays_where_it_was() {
+    let not_driven = real_runtime();
+    let without_timers = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let ended = runtimes().map(|runtime| runtime.handle().clone());
+    let handles = [not_driven.handle().clone(), without_timers.handle().clone()];
+    let handles: Vec<_> = handles.into_iter().chain(ended).collect();
+    let runtime = threaded_runtime(1);
+    let task = async move {
+        for handle in &handles {
+            use_timers_for_a_while().await;
+            let (sleep, timeout, mut interval) = {
+                let _entered = handle.enter();
+                (
+                    time::sleep(ms(2)),
+                    time::timeout(ms(2), pending::<()>()),
+                    time::interval(ms(2)),
+                )
+            };
+            sleep.await;
+            assert!(timeout.await.is_err());
+            interval.tick().await;
+            interval.tick().await;
+            // A task that is known to its thread is so within another runtime too.
+            within(handle, time::sleep(ms(2))).await;
+            time::sleep(ms(2)).await;
+        }
+    };
+    runtime.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+/// The thread of the task keeps a timer that each of these could take over.
+#[test]
+fn a_known_task_blocks_on_any_runtime() {
+    let outer = threaded_runtime(2);
+    let task = async {
+        for _ in 0..3 {
+            use_timers_for_a_while().await;
+            tokio::task::block_in_place(|| {
+                for inner in runtimes() {
+                    inner.block_on(async {
+                        time::sleep(ms(2)).await;
+                        assert!(time::timeout(ms(2), pending::<()>()).await.is_err());
+                    });
+                    inner.block_on(time::sleep(ms(2)));
+                }
+                Handle::current().block_on(time::sleep(ms(2)));
+                let without_timers = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                let panics = catch_unwind(AssertUnwindSafe(|| without_timers.block_on(time::sleep(ms(2)))));
+                assert!(panics.is_err());
+                let ended = real_runtime().handle().clone();
+                let _entered = ended.enter();
+                futures::executor::block_on(async {
+                    assert!(time::timeout(DAY, async {}).await.is_ok());
+                });
+            });
+            time::sleep(ms(2)).await;
+        }
+    };
+    outer.block_on(async { tokio::spawn(task).await.unwrap() });
+}
+
+/// Such a task may be taken for one of the first runtime, whose workers then drive its timers, as long as it lives.
+#[test]
+fn a_task_of_a_local_set_moves_on_from_a_runtime_with_workers() {
+    for next in [paused_runtime(), real_runtime(), threaded_runtime(1)] {
+        let first = threaded_runtime(1);
+        let set = LocalSet::new();
+        let (go_on, mut turns) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut slept) = tokio::sync::mpsc::unbounded_channel();
+        set.spawn_local(async move {
+            while let Some(()) = turns.recv().await {
+                use_timers_for_a_while().await;
+                time::sleep(ms(5)).await;
+                sender.send(()).unwrap();
+            }
+        });
+        let mut turn = |runtime: &Runtime| {
+            go_on.send(()).unwrap();
+            set.block_on(runtime, slept.recv()).unwrap()
+        };
+        for runtime in [&first, &next, &first] {
+            turn(runtime);
+        }
+        drop(first);
+        turn(&next);
+    }
+}
+
 #[test]
 fn a_task_of_a_local_set_waits_in_the_runtime_that_polls_it() {
     let [left, right] = [real_runtime(), real_runtime()];

@@ -1,5 +1,6 @@
 //! Random scripts under a test's clock, each played by twins in one runtime: on `tokio::time`, on `tickwheel::time` and on a wheel of its
-//! own. Whatever ends, ends at the same instant for all three, however the clock is paused and moved.
+//! own, of any shape. Whatever ends, ends at the same instant for all three, however the clock is paused and moved, whether it began to wait
+//! before or after, and also if the shards were ticking then.
 //!
 //! `TICKWHEEL_TWINS` is another number of scripts, and `TICKWHEEL_TWINS_SEED` the seed of the first.
 
@@ -17,7 +18,9 @@ use tokio::{
     time::{Duration, Instant, MissedTickBehavior},
 };
 
-use crate::support::{DAY, SECOND, ms, paused_runtime, random::Random, real_runtime, register, settle};
+use crate::support::{
+    DAY, SECOND, make_tick, ms, paused_runtime, random::Random, real_runtime, register, settle,
+};
 
 /// The scripts of a run, unless `TICKWHEEL_TWINS` says otherwise.
 const SCRIPTS: u64 = 400;
@@ -53,8 +56,25 @@ enum Step {
         push: Duration,
         rounds: u64,
     },
+    /// A limit around each tick of an interval.
+    Limited {
+        period: Duration,
+        limit: Duration,
+        rounds: u64,
+    },
+    /// A sleep that is polled here, and then awaited by another task.
+    Moved(Duration),
     Join(Vec<Duration>),
     Yield,
+}
+
+/// What waits for an instant that was set on the real clock.
+#[derive(Clone, Copy, Debug)]
+enum Begun {
+    Sleep,
+    Timeout,
+    /// An interval of this period, which starts there.
+    Interval(Duration),
 }
 
 /// An instant before or after the present one.
@@ -103,6 +123,12 @@ struct Script {
     tasks: Vec<Vec<Step>>,
     /// By how much the clock is moved, and after which time.
     moves: Vec<(Duration, Duration)>,
+    /// What waits already when the clock is paused, and until when.
+    begun: Vec<(Begun, Duration)>,
+    /// Whether the shards tick when the clock is paused.
+    is_busy: bool,
+    /// The shards, levels and ticks of the own wheel.
+    shape: [usize; 3],
 }
 
 /// Durations of every size, whole milliseconds and fractions.
@@ -144,7 +170,7 @@ fn between(random: &mut Random) -> Between {
 }
 
 fn step(random: &mut Random) -> Step {
-    match random.below(12) {
+    match random.below(14) {
         0 | 1 => Step::Sleep(duration(random)),
         2 => Step::SleepUntil(offset(random)),
         3 => Step::Timeout(duration(random), duration(random)),
@@ -175,8 +201,23 @@ fn step(random: &mut Random) -> Step {
             rounds: 1 + random.below(6),
         },
         10 => Step::Join((0..=random.below(5)).map(|_| duration(random)).collect()),
+        11 => Step::Limited {
+            period: period(random),
+            limit: duration(random) / 8,
+            rounds: 1 + random.below(6),
+        },
+        12 => Step::Moved(duration(random)),
         _ => Step::Yield,
     }
+}
+
+fn begun(random: &mut Random) -> (Begun, Duration) {
+    let begun = match random.below(3) {
+        0 => Begun::Sleep,
+        1 => Begun::Timeout,
+        _ => Begun::Interval(period(random)),
+    };
+    (begun, duration(random))
 }
 
 fn script(random: &mut Random) -> Script {
@@ -193,6 +234,13 @@ fn script(random: &mut Random) -> Script {
         moves: (0..random.below(4))
             .map(|_| (duration(random), duration(random)))
             .collect(),
+        begun: (0..random.below(4)).map(|_| begun(random)).collect(),
+        is_busy: random.one_in(4),
+        shape: [
+            1 << random.below(3),
+            1 + random.below(6) as usize,
+            2 << random.below(9),
+        ],
     }
 }
 
@@ -356,6 +404,28 @@ macro_rules! play {
                         }
                         "select"
                     }
+                    Step::Limited {
+                        period,
+                        limit,
+                        rounds,
+                    } => {
+                        let mut interval = timers.interval(period);
+                        for _ in 0..rounds {
+                            let what = match timers.timeout(limit, interval.tick()).await {
+                                Ok(_) => "limited: tick",
+                                Err(_) => "limited: elapsed",
+                            };
+                            log.push((what, start.elapsed()));
+                        }
+                        "limited"
+                    }
+                    Step::Moved(duration) => {
+                        let mut sleep = Box::pin(timers.sleep(duration));
+                        if !polled_once(sleep.as_mut()).await {
+                            let _ = tokio::spawn(sleep).await;
+                        }
+                        "moved"
+                    }
                     Step::Join(durations) => {
                         let sleeps = durations.into_iter().map(|duration| {
                             let sleep = timers.sleep(duration);
@@ -376,6 +446,29 @@ macro_rules! play {
                 };
                 log.push((what, start.elapsed()));
             }
+            log
+        }
+    }};
+}
+
+/// Waits for an instant that was set on the real clock, on the timers of one of the twins.
+macro_rules! wait {
+    ($timers:expr, $begun:expr, $at:expr) => {{
+        let (timers, begun, at) = ($timers, $begun, $at);
+        async move {
+            let mut log = Vec::new();
+            match begun {
+                Begun::Sleep => drop(timers.sleep_until(at).await),
+                Begun::Timeout => drop(timers.timeout_at(at, pending::<()>()).await),
+                Begun::Interval(period) => {
+                    let mut interval = timers.interval_at(at, period);
+                    for _ in 0..4 {
+                        log.push(("begun: tick for", interval.tick().await.ended()));
+                        log.push(("begun: tick", Instant::now()));
+                    }
+                }
+            }
+            log.push(("begun", Instant::now()));
             log
         }
     }};
@@ -416,9 +509,36 @@ fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3]
         Pause::FromTheStart => paused_runtime(),
         _ => real_runtime(),
     };
+    let [shards, levels, ticks] = script.shape;
+    let wheel = Wheel::builder()
+        .shards(shards)
+        .levels(levels)
+        .ticks_per_wheel(ticks);
+    let wheel = wheel.build().unwrap();
     runtime.block_on(async {
-        let wheel = Wheel::new();
+        let busy = script.is_busy.then(|| [&wheel, &Wheel::current()].map(make_tick));
+        let mut begun = JoinSet::new();
+        let begins = Instant::now();
+        for (number, (what, after)) in script.begun.iter().enumerate() {
+            let at = begins + *after;
+            let tokios = Tokios { longer };
+            let tokios = wait!(tokios, *what, at);
+            let currents = wait!(Currents, *what, at);
+            let owns = wait!(wheel.clone(), *what, at);
+            begun.spawn(async move { (number, 0, tokios.await) });
+            begun.spawn(async move { (number, 1, currents.await) });
+            begun.spawn(async move { (number, 2, owns.await) });
+        }
+        if script.pause != Pause::FromTheStart {
+            settle().await;
+        }
         pause(script.pause, &wheel, random).await;
+        let paused = Instant::now();
+        if script.is_busy {
+            // Until the next full visit, a timeout has no deadline.
+            tokio::time::sleep(ms(10)).await;
+            settle().await;
+        }
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         for (number, steps) in script.tasks.iter().enumerate() {
@@ -436,11 +556,17 @@ fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3]
             tokio::time::advance(*by).await;
             settle().await;
         }
-        let mut logs = [(); 3].map(|()| vec![Log::new(); script.tasks.len()]);
+        let mut logs = [(); 3].map(|()| vec![Log::new(); script.tasks.len() + script.begun.len()]);
         while let Some(task) = tasks.join_next().await {
             let (number, twin, log) = task.unwrap();
             logs[twin][number] = log;
         }
+        while let Some(task) = begun.join_next().await {
+            let (number, twin, log) = task.unwrap();
+            let since = |(what, at): (_, Instant)| (what, at.saturating_duration_since(paused));
+            logs[twin][script.tasks.len() + number] = log.into_iter().map(since).collect();
+        }
+        drop(busy);
         logs
     })
 }
@@ -491,6 +617,9 @@ fn a_twin_that_sleeps_a_millisecond_longer_is_noticed() {
         pause: Pause::Unused,
         tasks: vec![vec![Step::Sleep(ms(7)), Step::Yield]],
         moves: Vec::new(),
+        begun: Vec::new(),
+        is_busy: false,
+        shape: [1, 4, 512],
     };
     let mut random = Random::new(1);
     for (longer, equal) in [(Duration::ZERO, true), (ms(1), false)] {

@@ -54,6 +54,20 @@ async fn a_clock_stopped_while_the_driver_waits_makes_no_timeout_early() {
     assert_takes(HOUR, wheel.timeout(HOUR, pending::<()>())).await;
 }
 
+/// The driver is overdue, and has not run since the clock was paused.
+#[tokio::test]
+async fn a_sleep_moved_to_the_past_under_a_clock_just_paused_is_over() {
+    let wheel = Wheel::new();
+    let (mut near, mut far) = (wheel.sleep(SECOND), wheel.sleep(HOUR));
+    register(&mut near);
+    register(&mut far);
+    tokio::task::yield_now().await;
+    pause();
+    advance(2 * SECOND).await;
+    far.reset(Instant::now() - SECOND / 2);
+    assert!(futures::poll!(&mut far).is_ready());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_interval_whose_handles_are_gone_keeps_its_rate() {
     let wheel = Wheel::new();

@@ -452,24 +452,28 @@ fn runtimes_within_one_thread_take_turns() {
 
 #[test]
 fn a_task_asks_while_its_runtime_is_being_made_to_wait() {
-    // First asked for from within a poll, with the keeper's task not yet run and the runtime dropped before it ever is.
-    let runtime = real_runtime();
-    let _entered = runtime.enter();
-    let wheel = Wheel::current();
-    let mut sleep = Box::pin(time::sleep(DAY));
-    register(&mut sleep);
-    assert_eq!(wheel.pending(), 1);
-    drop(_entered);
-    drop(runtime);
-    let mut cx = Context::from_waker(Waker::noop());
-    let polled = catch_unwind(AssertUnwindSafe(|| {
-        Pin::new(&mut sleep).poll(&mut cx) == Poll::Pending
-    }));
-    assert!(
-        polled.is_err(),
-        "with no runtime to be driven by, it does not hang"
-    );
-    assert!(Handle::try_current().is_err());
+    // A runtime drops its tasks in an order that depends on their ids, which one more task in each round moves on.
+    for _ in 0..8 {
+        // First asked for from within a poll, with the keeper's task not yet run and the runtime dropped before it ever is.
+        let runtime = real_runtime();
+        runtime.spawn(pending::<()>());
+        let _entered = runtime.enter();
+        let wheel = Wheel::current();
+        let mut sleep = Box::pin(time::sleep(DAY));
+        register(&mut sleep);
+        assert_eq!(wheel.pending(), 1);
+        drop(_entered);
+        drop(runtime);
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            Pin::new(&mut sleep).poll(&mut cx) == Poll::Pending
+        }));
+        assert!(
+            polled.is_err(),
+            "with no runtime to be driven by, it does not hang"
+        );
+        assert!(Handle::try_current().is_err());
+    }
 }
 
 /// What `RuntimeMetrics::num_alive_tasks` counts on our account: one task that tells when the runtime ends, and the driver.

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     handle: Mutex<Option<Handle>>,
     /// Whether a driver has found that this runtime has been shut down.
     pub(super) handle_has_ended: AtomicBool,
+    /// Whether this is the wheel of that runtime, in whose place the one that polls comes when it has ended.
+    pub(super) is_current: bool,
     /// The number and the clock of the current driver.
     pub(super) slot: Mutex<DriverSlot>,
     /// The runtime that drives now, whose clock the wheel uses.
@@ -77,12 +79,13 @@ impl DriverSlot {
 }
 
 impl Shared {
-    pub(crate) fn new(name: String, tick: TickDuration, handle: Option<Handle>) -> Shared {
+    pub(crate) fn new(name: String, tick: TickDuration, handle: Option<Handle>, is_current: bool) -> Shared {
         Shared {
             shards: OnceLock::new(),
             alarm: Alarm::default(),
             handle: Mutex::new(handle),
             handle_has_ended: AtomicBool::new(false),
+            is_current,
             slot: Mutex::new(DriverSlot {
                 driver: 0,
                 taken: false,

@@ -43,7 +43,7 @@ impl Drive for Shared {
             self.handle_has_ended();
         }
         match Handle::try_current() {
-            Err(_) if has_ended() => Err(SleepError::Shutdown),
+            Err(_) if has_ended() && !self.is_current => Err(SleepError::Shutdown),
             _ => start_on(&self, None),
         }
     }

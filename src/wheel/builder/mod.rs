@@ -86,8 +86,8 @@ pub struct Builder {
     max_pending: Option<usize>,
     handle: Option<Handle>,
     name: Option<String>,
-    /// Whether the wheel counts towards the warning that there are too many wheels.
-    counted: bool,
+    /// Whether the wheel is that of a runtime. There may be many of these, which is no mistake.
+    is_current: bool,
 }
 
 impl Default for Builder {
@@ -102,7 +102,7 @@ impl Default for Builder {
             max_pending: None,
             handle: None,
             name: None,
-            counted: true,
+            is_current: false,
         }
     }
 }
@@ -299,6 +299,7 @@ impl Builder {
             self.name.unwrap_or_default(),
             TickDuration::new(self.tick_duration).with_slack(self.slack),
             self.handle,
+            self.is_current,
         ));
         let limit = self.max_pending.map(|max| Arc::new(Limit::new(max)));
         let given = self.capacity.unwrap_or(0);
@@ -332,7 +333,7 @@ impl Builder {
             ticks_per_wheel: self.ticks_per_wheel.max(2).next_power_of_two(),
             levels: self.levels,
             max_pending: self.max_pending,
-            counted: self.counted,
+            counted: !self.is_current,
         };
         Ok(Wheel::assemble(built.into(), driver, settings))
     }
@@ -376,18 +377,16 @@ impl Builder {
     /// which is then dropped.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let mut builder = self.clone();
-        builder.counted = false;
+        builder.is_current = true;
         builder.build().map(drop)
     }
 
     /// Builds the wheel of a runtime from settings that have been checked.
-    ///
-    /// The wheel is not counted: each runtime has one, and having many runtimes is no mistake.
     pub(crate) fn build_current(mut self, runtime: &Handle) -> Wheel {
         let workers = runtime.metrics().num_workers().min(*SHARDS.end());
         self.shards = self.shards.or(Some(workers));
         self.handle = Some(runtime.clone());
-        self.counted = false;
+        self.is_current = true;
         let built = self.clone().build().or_else(|_| {
             // There was enough memory for the capacity when it was checked, but no longer.
             self.capacity = None;

@@ -355,6 +355,32 @@ fn a_handle_of_a_runtime_that_ended_gives_a_wheel_that_works_elsewhere() {
     }
 }
 
+/// A runtime that polls such a future, and is then not driven any more, holds up no other.
+#[test]
+fn what_is_made_within_a_runtime_that_ended_belongs_to_the_one_that_polls_it() {
+    for runtime in runtimes() {
+        let ended = runtime.handle().clone();
+        drop(runtime);
+        let polled_on = runtimes();
+        for polled_on in &polled_on {
+            let (sleep, timeout, mut interval) = {
+                let _entered = ended.enter();
+                (
+                    time::sleep(ms(10)),
+                    time::timeout(ms(10), pending::<()>()),
+                    time::interval(ms(10)),
+                )
+            };
+            polled_on.block_on(async {
+                sleep.await;
+                assert!(timeout.await.is_err());
+                interval.tick().await;
+                interval.tick().await;
+            });
+        }
+    }
+}
+
 #[test]
 fn a_kept_handle_works_on_under_other_runtimes() {
     let wheel = paused_runtime().block_on(async { Wheel::current() });

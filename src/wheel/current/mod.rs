@@ -183,7 +183,7 @@ fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option
 }
 
 /// Returns the shard reference for a new future. In a task that is an unbound one, so that a future that is ready at its first poll
-/// touches no wheel.
+/// touches no wheel. A runtime that has ended gives an unbound one too, because it drives nothing any more.
 ///
 /// # Panics
 ///
@@ -193,7 +193,10 @@ fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option
 pub(crate) fn shard_ref() -> ShardRef {
     match task::try_id() {
         Some(_) => ShardRef::UNBOUND,
-        None => shard_of(Handle::current().id()),
+        None => match shard_of(Handle::current().id()) {
+            ended if ended.may_retire() => ShardRef::UNBOUND,
+            shard => shard,
+        },
     }
 }
 

@@ -54,11 +54,11 @@ async fn a_clock_stopped_while_the_driver_waits_makes_no_timeout_early() {
     assert_takes(HOUR, wheel.timeout(HOUR, pending::<()>())).await;
 }
 
-/// The driver is overdue, and has not run since the clock was paused.
+/// The driver is overdue, and its task has not run since the clock was paused.
 #[tokio::test]
-async fn a_sleep_moved_to_the_past_under_a_clock_just_paused_is_over() {
+async fn timers_that_are_due_under_a_clock_just_paused_are_over() {
     let wheel = Wheel::new();
-    let (mut near, mut far) = (wheel.sleep(SECOND), wheel.sleep(HOUR));
+    let (mut near, mut far, mut fresh) = (wheel.sleep(SECOND), wheel.sleep(HOUR), wheel.sleep(HOUR));
     register(&mut near);
     register(&mut far);
     tokio::task::yield_now().await;
@@ -66,6 +66,9 @@ async fn a_sleep_moved_to_the_past_under_a_clock_just_paused_is_over() {
     advance(2 * SECOND).await;
     far.reset(Instant::now() - SECOND / 2);
     assert!(futures::poll!(&mut far).is_ready());
+    fresh.reset(Instant::now() - SECOND / 2);
+    assert!(futures::poll!(&mut fresh).is_ready());
+    assert!(futures::poll!(&mut near).is_ready());
 }
 
 #[tokio::test(start_paused = true)]

@@ -224,6 +224,15 @@ impl Shared {
         pauses
     }
 
+    /// Tells the shards that a test controls the clock of driver number `number`, whose task runs after others that are due.
+    pub(super) fn clock_is_of_a_test(&self, number: u64) {
+        let mut wakers = Wakers::default();
+        for shard in self.shards() {
+            shard.follow_source(Source::Test, number, &mut wakers);
+        }
+        self.wake(&mut wakers);
+    }
+
     /// Returns whether ticks begin with Tokio's milliseconds.
     pub(super) fn is_aligned(&self) -> bool {
         lock(&self.slot).is_aligned

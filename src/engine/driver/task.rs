@@ -61,6 +61,9 @@ impl Wake for DriverWaker {
             let _entered = (self.source != Source::Machine).then(|| self.runtime.enter());
             let reading = self.source.read();
             let (_, source) = reading;
+            if !source.is_real() {
+                shared.clock_is_of_a_test(driver);
+            }
             if !source.is_real() || shared.work(driver, reading) || shared.may_retire() {
                 shared.alarm.wake_task();
             }

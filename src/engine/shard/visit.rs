@@ -112,6 +112,25 @@ impl Shard {
         state.wheel.mark_incoming();
     }
 
+    /// Continues by another source of the clock of driver number `driver`, before that driver runs.
+    pub(crate) fn follow_source(&self, source: Source, driver: u64, wakers: &mut Wakers) {
+        let mut state = lock(&self.state);
+        if self.is_driven() && state.driver == driver {
+            let now = state.wheel.now();
+            self.change_source(&mut state, source, now, wakers);
+        }
+    }
+
+    fn change_source(&self, state: &mut State, source: Source, tick: Tick, wakers: &mut Wakers) {
+        if state.clock.source != source {
+            state.clock.source = source;
+            self.publish(state);
+            // On a test's clock nothing is known without the lock.
+            let next = self.generation_at(state, tick);
+            self.end_generation(state, next, tick, &mut wakers.spent);
+        }
+    }
+
     /// Returns the generation to publish before timers up to `tick` expire.
     pub(super) fn generation_at(&self, state: &State, tick: Tick) -> Generation {
         let next = Generation::of(state.driver, tick);
@@ -146,13 +165,7 @@ impl Shard {
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) || state.driver != driver {
             return false;
         }
-        if state.clock.source != source {
-            state.clock.source = source;
-            self.publish(state);
-            // On a test's clock nothing is known without the lock.
-            let next = self.generation_at(state, tick);
-            self.end_generation(state, next, tick, &mut wakers.spent);
-        }
+        self.change_source(state, source, tick, wakers);
         if begins {
             // A test may have stopped the clock, so that the next tick never comes. Incoming timers are therefore transferred
             // now.

@@ -3,7 +3,7 @@
 use std::{
     future::{Future, IntoFuture},
     pin::Pin,
-    sync::Arc,
+    sync::Weak,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -91,7 +91,7 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
 /// # }
 /// ```
 pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::At(deadline), None, future)
+    Within::new(End::At(Some(deadline)), None, future)
 }
 
 impl Wheel {
@@ -138,7 +138,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        Within::new(End::At(deadline), Some(self.sleep_until(deadline)), future)
+        Within::new(End::At(Some(deadline)), Some(self.sleep_until(deadline)), future)
     }
 }
 
@@ -192,9 +192,9 @@ impl Labelled {
 /// Creates a scope that ends `left` from now, for the future that `make` creates inside it.
 #[cfg(feature = "tower")]
 pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
-    let end = left.map_or(End::Never, |left| End::At(saturating_add(Instant::now(), left)));
-    let future = inside(sooner(end.deadline(), current()), &mut None, make);
-    Within::new(end, None, future)
+    let deadline = left.map(|left| saturating_add(Instant::now(), left));
+    let future = inside(sooner(deadline, current()), &mut Weak::new(), make);
+    Within::new(End::At(deadline), None, future)
 }
 
 pin_project! {
@@ -224,7 +224,7 @@ pin_project! {
         timer: Option<Sleep>,
         // The deadline that the timer waits for.
         armed: Option<Instant>,
-        shields: Option<Arc<Shields>>,
+        shields: Weak<Shields>,
         counted: Option<Box<CountedScope>>,
     }
 
@@ -244,15 +244,15 @@ pin_project! {
 pub(super) enum End {
     /// This duration after the first poll, which is still to come.
     After(Duration),
-    At(Instant),
-    Never,
+    /// At this instant, or never.
+    At(Option<Instant>),
 }
 
 impl End {
     pub(super) fn deadline(self) -> Option<Instant> {
         match self {
-            End::At(deadline) => Some(deadline),
-            End::After(_) | End::Never => None,
+            End::At(deadline) => deadline,
+            End::After(_) => None,
         }
     }
 }
@@ -264,7 +264,7 @@ impl<F: Future> Within<F> {
             end,
             timer,
             armed: None,
-            shields: None,
+            shields: Weak::new(),
             counted: None,
         }
     }
@@ -286,7 +286,7 @@ impl<F: Future> Future for Within<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if let End::After(duration) = *this.end {
-            *this.end = End::At(saturating_add(Instant::now(), duration));
+            *this.end = End::At(Some(saturating_add(Instant::now(), duration)));
         }
         let deadline = sooner(this.end.deadline(), current());
         if let Some(counted) = this.counted {
@@ -308,11 +308,7 @@ impl<F: Future> Future for Within<F> {
             counted.begin(deadline);
         }
         ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
-        if this
-            .shields
-            .as_ref()
-            .is_some_and(|shields| shields.are_pending(cx.waker()))
-        {
+        if Shields::are_pending(this.shields, cx.waker()) {
             return Poll::Pending;
         }
         inside(Some(deadline), this.shields, || this.future.set(None));

@@ -83,7 +83,11 @@ pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
 }
 
 /// Calls `act` inside a scope whose pending shields are `shields`. Without a deadline, `act` runs outside all scopes.
-pub(super) fn inside<R>(deadline: Option<Instant>, shields: &mut Weak<Shields>, act: impl FnOnce() -> R) -> R {
+pub(super) fn inside<R>(
+    deadline: Option<Instant>,
+    shields: &mut Weak<Shields>,
+    act: impl FnOnce() -> R,
+) -> R {
     let _inside = Inside {
         outer: DEADLINE.replace(deadline),
         outer_shields: SHIELDS.replace(ManuallyDrop::new(mem::take(shields))),

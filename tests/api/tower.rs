@@ -273,7 +273,7 @@ fn what_answers_is_send_clones_and_shows_what_is_inside() {
     fn sendable<T: Future + Send + Unpin + std::fmt::Debug>(_: T) {}
     let layer = TimeoutLayer::new(&Wheel::new(), SECOND).respond_with(|_| ());
     check(&layer);
-    assert!(format!("{layer:?}").contains("RespondLayer"));
+    assert!(format!("{layer:?}").contains("TimeoutLayer"));
     let mut service = layer.layer(service_fn(|_: ()| std::future::ready(Ok::<_, Infallible>(()))));
     check(&service);
     sendable(service.call(()));

@@ -68,15 +68,8 @@ pin_project! {
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Answered<R, A> {
         #[pin]
-        response: R,
-        answer: A,
-    }
-}
-
-impl<R, A: Clone> Answered<R, A> {
-    pub(super) fn new(response: R, answer: &A) -> Answered<R, A> {
-        let answer = answer.clone();
-        Answered { response, answer }
+        pub(super) response: R,
+        pub(super) answer: A,
     }
 }
 

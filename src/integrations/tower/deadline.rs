@@ -172,10 +172,10 @@ where
 
     fn call(&mut self, request: Request) -> DeadlineFuture<S::Future, A> {
         let left = (self.layer.left)(&request);
-        Answered::new(
-            within_from_now(left, || self.inner.call(request)),
-            &self.layer.answer,
-        )
+        Answered {
+            response: within_from_now(left, || self.inner.call(request)),
+            answer: self.layer.answer.clone(),
+        }
     }
 }
 

@@ -184,10 +184,10 @@ where
 
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
         let duration = self.layer.durations.timeout_for(&request);
-        Answered::new(
-            self.layer.wheel.try_timeout(duration, self.inner.call(request)),
-            &self.layer.answer,
-        )
+        Answered {
+            response: self.layer.wheel.try_timeout(duration, self.inner.call(request)),
+            answer: self.layer.answer.clone(),
+        }
     }
 }
 

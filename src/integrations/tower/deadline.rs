@@ -156,7 +156,7 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 /// ```
 pub type Deadline<S, D, A = Fail> = Layered<S, DeadlineLayer<D, A>>;
 
-impl<S, D, A, Request> Service<Request> for Deadline<S, D, A>
+impl<S, D, A, Request> Service<Request> for Layered<S, DeadlineLayer<D, A>>
 where
     S: Service<Request>,
     D: Fn(&Request) -> Option<Duration>,

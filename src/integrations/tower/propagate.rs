@@ -103,7 +103,7 @@ impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
 /// ```
 pub type Propagate<S, W> = Layered<S, PropagateLayer<W>>;
 
-impl<S, W, Request> Service<Request> for Propagate<S, W>
+impl<S, W, Request> Service<Request> for Layered<S, PropagateLayer<W>>
 where
     S: Service<Request>,
     W: Fn(&mut Request, Duration),

@@ -168,7 +168,7 @@ impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
     }
 }
 
-impl<S, D, A, Request> Service<Request> for Timeout<S, D, A>
+impl<S, D, A, Request> Service<Request> for Layered<S, TimeoutLayer<D, A>>
 where
     S: Service<Request>,
     D: TimeoutFor<Request>,

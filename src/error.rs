@@ -171,14 +171,6 @@ fn message(panic: Box<dyn Any + Send>) -> String {
     }
 }
 
-fn at_capacity(f: &mut fmt::Formatter<'_>, limit: usize) -> fmt::Result {
-    write!(f, "the wheel is at its capacity of {limit} pending timers")
-}
-
-fn shut_down(f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("the wheel has been shut down")
-}
-
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("deadline has elapsed")
@@ -188,8 +180,10 @@ impl fmt::Display for Elapsed {
 impl fmt::Display for SleepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            SleepError::AtCapacity { limit } => at_capacity(f, limit),
-            SleepError::Shutdown => shut_down(f),
+            SleepError::AtCapacity { limit } => {
+                write!(f, "the wheel is at its capacity of {limit} pending timers")
+            }
+            SleepError::Shutdown => f.write_str("the wheel has been shut down"),
         }
     }
 }
@@ -198,8 +192,8 @@ impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             TimeoutError::Elapsed => Elapsed::new().fmt(f),
-            TimeoutError::AtCapacity { limit } => at_capacity(f, limit),
-            TimeoutError::Shutdown => shut_down(f),
+            TimeoutError::AtCapacity { limit } => SleepError::AtCapacity { limit }.fmt(f),
+            TimeoutError::Shutdown => SleepError::Shutdown.fmt(f),
         }
     }
 }
@@ -207,8 +201,8 @@ impl fmt::Display for TimeoutError {
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScheduleError::AtCapacity { limit } => at_capacity(f, *limit),
-            ScheduleError::Shutdown => shut_down(f),
+            ScheduleError::AtCapacity { limit } => SleepError::AtCapacity { limit: *limit }.fmt(f),
+            ScheduleError::Shutdown => SleepError::Shutdown.fmt(f),
             ScheduleError::Cancelled => f.write_str("the task was cancelled before it started"),
             ScheduleError::Panicked(message) => write!(f, "the task panicked: {message}"),
         }

@@ -102,22 +102,16 @@ mod wheel;
 pub use engine::{labels::LabelStats, lag::LagHistogram};
 pub use error::{ScheduleError, SleepError, TimeoutError};
 #[cfg(feature = "io")]
-#[cfg_attr(docsrs, doc(cfg(feature = "io")))]
 pub use integrations::io;
 #[cfg(feature = "quinn")]
-#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
 pub use integrations::quinn;
 #[cfg(feature = "stream")]
-#[cfg_attr(docsrs, doc(cfg(feature = "stream")))]
 pub use integrations::stream;
 #[cfg(feature = "tower")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use integrations::tower;
 #[cfg(feature = "prometheus-client")]
-#[cfg_attr(docsrs, doc(cfg(feature = "prometheus-client")))]
 pub use observe::prometheus;
 #[cfg(feature = "metrics")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 pub use observe::reporter::MetricsReporter;
 pub use observe::{
     labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},

@@ -8,7 +8,7 @@ use std::{
     future::Future,
     mem::{self, ManuallyDrop},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -21,7 +21,7 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
     /// `ManuallyDrop`, so that the thread-local has no destructor: with one, every access would check whether it has run. Nothing
     /// leaks, because no scope is left open on a thread that ends.
-    static SHIELDS: Cell<Option<ManuallyDrop<Arc<Shields>>>> = const { Cell::new(None) };
+    static SHIELDS: Cell<ManuallyDrop<Weak<Shields>>> = const { Cell::new(ManuallyDrop::new(Weak::new())) };
 }
 
 /// Returns the deadline of the current scope, or `None` outside a scope and inside a [`shield`](super::shield()).
@@ -85,12 +85,12 @@ pub(super) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
 /// Calls `act` inside a scope whose pending shields are `shields`. Without a deadline, `act` runs outside all scopes.
 pub(super) fn inside<R>(
     deadline: Option<Instant>,
-    shields: &mut Option<Arc<Shields>>,
+    shields: &mut Weak<Shields>,
     act: impl FnOnce() -> R,
 ) -> R {
     let _inside = Inside {
         outer: DEADLINE.replace(deadline),
-        outer_shields: SHIELDS.replace(shields.take().map(ManuallyDrop::new)),
+        outer_shields: SHIELDS.replace(ManuallyDrop::new(mem::take(shields))),
         shields,
     };
     act()
@@ -99,7 +99,7 @@ pub(super) fn inside<R>(
 /// Polls a future inside a scope, and drops it there if it has completed.
 pub(super) fn poll_inside<F: Future>(
     deadline: Option<Instant>,
-    shields: &mut Option<Arc<Shields>>,
+    shields: &mut Weak<Shields>,
     mut future: Pin<&mut Option<F>>,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
@@ -119,83 +119,61 @@ pub(super) fn poll_inside<F: Future>(
 /// Restores the enclosing scope when dropped, also during a panic.
 struct Inside<'a> {
     outer: Option<Instant>,
-    outer_shields: Option<ManuallyDrop<Arc<Shields>>>,
-    shields: &'a mut Option<Arc<Shields>>,
+    outer_shields: ManuallyDrop<Weak<Shields>>,
+    shields: &'a mut Weak<Shields>,
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         DEADLINE.set(self.outer);
-        let shields = SHIELDS.replace(self.outer_shields.take());
-        *self.shields = shields.map(ManuallyDrop::into_inner);
-        if let Some(shields) = self.shields {
-            shields.hold_outer();
+        let shields = SHIELDS.replace(mem::take(&mut self.outer_shields));
+        *self.shields = ManuallyDrop::into_inner(shields);
+        if let Some(shields) = self.shields.upgrade() {
+            // The previous hold is dropped last, when the lock has been released.
+            let outer = Shields::hold_current();
+            let _previous = mem::replace(&mut *lock(&shields.outer), outer);
         }
     }
 }
 
-/// The pending shields of a scope.
+/// What the pending shields of a scope share. Each of them owns it, and the last one that ends drops it; the scope has a weak
+/// reference.
 #[derive(Debug, Default)]
-pub(super) struct Shields(Mutex<Pending>);
-
-#[derive(Debug, Default)]
-struct Pending {
-    count: usize,
-    /// Makes the enclosing scope wait as well. It is set only while shields are pending.
-    outer: Option<Hold>,
+pub(super) struct Shields {
+    /// Makes the enclosing scope wait as well.
+    outer: Mutex<Option<Arc<Shields>>>,
     /// Wakes the task of a scope that has elapsed and waits for its shields. This is needed because a shield may have been moved
     /// to another task and end there.
-    elapsed: Option<Waker>,
-}
-
-/// The hold of a pending shield on its scope, which does not end before the shield does.
-#[derive(Debug)]
-pub(super) struct Hold(Arc<Shields>);
-
-impl Hold {
-    /// Creates a hold on the current scope, if there is one.
-    pub(super) fn current() -> Option<Hold> {
-        current()?;
-        let shields = SHIELDS.take().map_or_else(Arc::default, ManuallyDrop::into_inner);
-        SHIELDS.set(Some(ManuallyDrop::new(shields.clone())));
-        lock(&shields.0).count += 1;
-        Some(Hold(shields))
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let mut pending = lock(&self.0.0);
-        pending.count -= 1;
-        if pending.count == 0 {
-            let (outer, elapsed) = (pending.outer.take(), pending.elapsed.take());
-            drop(pending);
-            drop(outer);
-            if let Some(waker) = elapsed {
-                waker.wake();
-            }
-        }
-    }
+    elapsed: Mutex<Option<Waker>>,
 }
 
 impl Shields {
-    /// Makes the current scope, which encloses the one of these shields, wait for them too.
-    fn hold_outer(&self) {
-        // The previous hold is dropped last, when the lock has been released.
-        let mut outer = Hold::current();
-        let mut pending = lock(&self.0);
-        if pending.count > 0 {
-            mem::swap(&mut pending.outer, &mut outer);
-        }
+    /// Makes the current scope, if there is one, wait until the returned value is dropped.
+    pub(super) fn hold_current() -> Option<Arc<Shields>> {
+        current()?;
+        let known = ManuallyDrop::into_inner(SHIELDS.take());
+        let shields = known.upgrade().unwrap_or_default();
+        SHIELDS.set(ManuallyDrop::new(Arc::downgrade(&shields)));
+        Some(shields)
     }
 
-    /// Returns whether shields are pending. If so, `waker` is woken when the last of them ends.
-    pub(super) fn are_pending(&self, waker: &Waker) -> bool {
-        let mut elapsed = Some(waker.clone());
-        let mut pending = lock(&self.0);
-        if pending.count > 0 {
-            mem::swap(&mut pending.elapsed, &mut elapsed);
+    /// Returns whether a scope has pending shields. If so, `waker` is woken when the last of them ends.
+    pub(super) fn are_pending(shields: &Weak<Shields>, waker: &Waker) -> bool {
+        let Some(shields) = shields.upgrade() else {
+            return false;
+        };
+        let waker = waker.clone();
+        // Dropped after the lock has been released.
+        let _previous = lock(&shields.elapsed).replace(waker);
+        true
+    }
+}
+
+impl Drop for Shields {
+    fn drop(&mut self) {
+        let waker = lock(&self.elapsed).take();
+        if let Some(waker) = waker {
+            waker.wake();
         }
-        pending.count > 0
     }
 }

@@ -3,12 +3,13 @@
 use std::{
     future::{Future, IntoFuture},
     pin::Pin,
+    sync::{Arc, Weak},
     task::{Context, Poll},
 };
 
 use pin_project_lite::pin_project;
 
-use super::scope::{Hold, inside, poll_inside};
+use super::scope::{Shields, inside, poll_inside};
 
 /// Keeps deadlines from stopping `future`, and makes the scopes around it wait until it completes.
 ///
@@ -78,12 +79,12 @@ pin_project! {
         #[pin]
         future: Option<F>,
         // The hold on the scope in which the shield was last polled, while the shield is pending.
-        hold: Option<Hold>,
+        hold: Option<Arc<Shields>>,
     }
 
     impl<F> PinnedDrop for Shield<F> {
         fn drop(this: Pin<&mut Self>) {
-            inside(None, &mut None, || this.project().future.set(None));
+            inside(None, &mut Weak::new(), || this.project().future.set(None));
         }
     }
 }
@@ -93,9 +94,9 @@ impl<F: Future> Future for Shield<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let polled = poll_inside(None, &mut None, this.future, cx);
+        let polled = poll_inside(None, &mut Weak::new(), this.future, cx);
         // The shield may have moved to another scope.
-        *this.hold = polled.is_pending().then(Hold::current).flatten();
+        *this.hold = polled.is_pending().then(Shields::hold_current).flatten();
         polled
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     future::{Future, IntoFuture},
     pin::Pin,
-    sync::Arc,
+    sync::Weak,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -58,7 +58,7 @@ use crate::{
 /// # }
 /// ```
 pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::After(duration), None, future)
+    Within::new(End::After(duration), None, Some(future.into_future()))
 }
 
 /// Requires `future`, with all that it awaits, to complete before `deadline`, on the current wheel.
@@ -91,7 +91,7 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
 /// # }
 /// ```
 pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::At(deadline), None, future)
+    Within::new(End::At(Some(deadline)), None, Some(future.into_future()))
 }
 
 impl Wheel {
@@ -115,7 +115,11 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        Within::new(End::After(duration), Some(self.sleep(duration)), future)
+        Within::new(
+            End::After(duration),
+            Some(self.sleep(duration)),
+            Some(future.into_future()),
+        )
     }
 
     /// Requires `future`, with all that it awaits, to complete before `deadline`.
@@ -138,7 +142,11 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        Within::new(End::At(deadline), Some(self.sleep_until(deadline)), future)
+        Within::new(
+            End::At(Some(deadline)),
+            Some(self.sleep_until(deadline)),
+            Some(future.into_future()),
+        )
     }
 }
 
@@ -189,12 +197,14 @@ impl Labelled {
     }
 }
 
-/// Creates a scope that ends `left` from now, for the future that `make` creates inside it.
+/// Creates a scope that ends `left` from now, for the future that `make` creates inside it. With nothing left, no future is created,
+/// and the scope has elapsed.
 #[cfg(feature = "tower")]
 pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
-    let end = left.map_or(End::Never, |left| End::At(saturating_add(Instant::now(), left)));
-    let future = inside(sooner(end.deadline(), current()), &mut None, make);
-    Within::new(end, None, future)
+    let deadline = left.map(|left| saturating_add(Instant::now(), left));
+    let make = || inside(sooner(deadline, current()), &mut Weak::new(), make);
+    let future = (left != Some(Duration::ZERO)).then(make);
+    Within::new(End::At(deadline), None, future)
 }
 
 pin_project! {
@@ -217,14 +227,14 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Within<F> {
-        // `None` once it has completed.
+        // `None` once the scope has ended, which may be before its first poll.
         #[pin]
         future: Option<F>,
-        end: End,
+        pub(super) end: End,
         timer: Option<Sleep>,
         // The deadline that the timer waits for.
         armed: Option<Instant>,
-        shields: Option<Arc<Shields>>,
+        shields: Weak<Shields>,
         counted: Option<Box<CountedScope>>,
     }
 
@@ -244,27 +254,28 @@ pin_project! {
 pub(super) enum End {
     /// This duration after the first poll, which is still to come.
     After(Duration),
-    At(Instant),
-    Never,
+    /// At this instant, or never.
+    At(Option<Instant>),
 }
 
 impl End {
+    /// Returns the deadline, if there is one and the scope has been polled.
     pub(super) fn deadline(self) -> Option<Instant> {
         match self {
-            End::At(deadline) => Some(deadline),
-            End::After(_) | End::Never => None,
+            End::At(deadline) => deadline,
+            End::After(_) => None,
         }
     }
 }
 
 impl<F: Future> Within<F> {
-    pub(super) fn new(end: End, timer: Option<Sleep>, future: impl IntoFuture<IntoFuture = F>) -> Within<F> {
+    pub(super) fn new(end: End, timer: Option<Sleep>, future: Option<F>) -> Within<F> {
         Within {
-            future: Some(future.into_future()),
+            future,
             end,
             timer,
             armed: None,
-            shields: None,
+            shields: Weak::new(),
             counted: None,
         }
     }
@@ -273,11 +284,6 @@ impl<F: Future> Within<F> {
         self.counted = Some(Box::new(CountedScope::new(labelled)));
         self
     }
-
-    /// Returns the scope's own deadline, if it has one and has been polled.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.end.deadline()
-    }
 }
 
 impl<F: Future> Future for Within<F> {
@@ -285,8 +291,11 @@ impl<F: Future> Future for Within<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
+        if this.future.is_none() {
+            return Poll::Ready(Err(Elapsed::new()));
+        }
         if let End::After(duration) = *this.end {
-            *this.end = End::At(saturating_add(Instant::now(), duration));
+            *this.end = End::At(Some(saturating_add(Instant::now(), duration)));
         }
         let deadline = sooner(this.end.deadline(), current());
         if let Some(counted) = this.counted {
@@ -308,11 +317,7 @@ impl<F: Future> Future for Within<F> {
             counted.begin(deadline);
         }
         ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
-        if this
-            .shields
-            .as_ref()
-            .is_some_and(|shields| shields.are_pending(cx.waker()))
-        {
+        if Shields::are_pending(this.shields, cx.waker()) {
             return Poll::Pending;
         }
         inside(Some(deadline), this.shields, || this.future.set(None));

@@ -43,7 +43,6 @@ use crate::wheel::Wheel;
 /// assert_eq!(wheel.metrics().expired, 1);
 /// # }
 /// ```
-#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
 impl AsyncSleep for Wheel {
     fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::new(Wheel::sleep(self, duration))

@@ -48,7 +48,6 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 /// assert_eq!(wheel.metrics().expired, 2);
 /// # }
 /// ```
-#[cfg_attr(docsrs, doc(cfg(feature = "backon")))]
 impl Sleeper for Wheel {
     type Sleep = Sleep;
 

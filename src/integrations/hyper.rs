@@ -67,7 +67,6 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 /// # Ok(())
 /// # }
 /// ```
-#[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
 impl rt::Timer for Wheel {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         Box::pin(Wheel::sleep(self, duration))

@@ -55,13 +55,11 @@ pub use interval::{interval, interval_at};
 pub use label::Label;
 pub use sleep::{Sleep, sleep, sleep_until};
 #[cfg(feature = "test-util")]
-#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub use test_clock::advance;
 pub use timeout::{timeout, timeout_at};
 #[doc(no_inline)]
 pub use tokio::time::{Duration, Instant, MissedTickBehavior};
 #[cfg(feature = "test-util")]
-#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 #[doc(no_inline)]
 pub use tokio::time::{pause, resume};
 

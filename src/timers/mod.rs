@@ -10,3 +10,4 @@ pub(crate) mod periodic;
 pub(crate) mod schedule;
 pub(crate) mod sleep;
 pub(crate) mod timeout;
+pub(crate) mod waiter;

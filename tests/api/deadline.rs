@@ -666,46 +666,11 @@ async fn branches_of_join_and_select_each_have_their_own() {
     .await
     .unwrap();
 
-    let start = Instant::now();
-    let branch = |seconds: u32| {
-        deadline::within(seconds * SECOND, async move {
-            assert_eq!(deadline::current(), Some(start + seconds * SECOND));
-            pending::<()>().await
-        })
-    };
-    let unordered = FuturesUnordered::from_iter((1..=20).rev().map(branch));
-    assert_eq!(unordered.count().await, 20);
-    assert_eq!(start.elapsed(), 20 * SECOND);
-
     tokio::select! {
         _ = deadline::within(2 * SECOND, pending::<()>()) => unreachable!(),
         outcome = deadline::within(SECOND, pending::<()>()) => outcome.unwrap_err(),
     };
     assert_eq!(deadline::current(), None);
-}
-
-#[test]
-fn a_scope_goes_with_its_task_from_worker_to_worker() {
-    threaded_runtime(4).block_on(async {
-        let tasks: Vec<_> = (1..=200)
-            .map(|n| {
-                tokio::spawn(async move {
-                    let deadline = Instant::now() + n * SECOND;
-                    let scope = deadline::until(deadline, async {
-                        for _ in 0..100 {
-                            assert_eq!(deadline::current(), Some(deadline));
-                            yield_now().await;
-                        }
-                    });
-                    scope.await.unwrap();
-                    assert_eq!(deadline::current(), None);
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
 }
 
 #[test]
@@ -864,39 +829,6 @@ async fn a_labelled_scope_goes_on_where_the_wheel_refuses() {
     assert_eq!((stats.started, stats.elapsed, stats.refused), (1, 1, 0));
 }
 
-// What the futures are.
-
-#[test]
-fn futures_are_send_sync_and_unpin_where_what_is_inside_is() {
-    fn check<T: Send + Sync + Unpin>(_: &T) {}
-    let debugged = [
-        {
-            let scope = deadline::within(SECOND, ready(7));
-            check(&scope);
-            format!("{scope:?}")
-        },
-        {
-            let carried = deadline::carry(ready(7));
-            check(&carried);
-            format!("{carried:?}")
-        },
-        {
-            let shield = deadline::shield(ready(7));
-            check(&shield);
-            format!("{shield:?}")
-        },
-        {
-            let limited = deadline::timeout(SECOND, ready(7));
-            check(&limited);
-            format!("{limited:?}")
-        },
-    ];
-    assert!(
-        debugged.iter().all(|debug| debug.contains("Ready(Some(7))")),
-        "{debugged:?}"
-    );
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_scope_wakes_its_task_once() {
     let (waker, woken) = counting_waker();
@@ -908,14 +840,4 @@ async fn a_scope_wakes_its_task_once() {
     assert_eq!(Wheel::current().metrics().registered, 1);
     let mut cx = Context::from_waker(&waker);
     assert!(assert_ready!(Pin::new(&mut scope).poll(&mut cx)).is_err());
-}
-
-#[test]
-fn the_future_may_be_borrowed_and_not_send() {
-    let value = RefCell::new(7);
-    let borrowed = Rc::new(&value);
-    paused_runtime()
-        .block_on(deadline::within(SECOND, async { *borrowed.borrow_mut() += 1 }))
-        .unwrap();
-    assert_eq!(value.into_inner(), 8);
 }

@@ -8,7 +8,6 @@ use http_body_util::Full;
 use hyper::{
     Request, Response,
     body::{Bytes, Incoming},
-    client::conn::http2::SendRequest,
     rt::{Sleep, Timer},
     server::conn::{http1, http2},
     service::service_fn,
@@ -28,21 +27,6 @@ use tokio::{
 use support::{SECOND, assert_due, full_wheel};
 
 // The trait.
-
-#[tokio::test(start_paused = true)]
-async fn sleeps_are_never_early_and_less_than_a_tick_late() {
-    let wheel = Wheel::new();
-    for millis in [1, 9, 10, 11, 995, 60_001] {
-        let duration = Duration::from_millis(millis);
-        let start = Instant::now();
-        Timer::sleep(&wheel, duration).await;
-        assert_due(start, duration);
-        let start = Instant::now();
-        Timer::sleep_until(&wheel, (start + duration).into_std()).await;
-        assert_due(start, duration);
-    }
-    assert_eq!(wheel.pending(), 0);
-}
 
 #[tokio::test(start_paused = true)]
 async fn now_follows_a_paused_clock() {
@@ -318,45 +302,4 @@ async fn http2_pings_a_live_client_and_cuts_off_a_dead_one() {
     assert_due(last, 3 * SECOND);
     assert!(server.await.unwrap().unwrap_err().is_timeout());
     assert_eq!(wheel.pending(), 0);
-}
-
-async fn http2_client<S>(stream: S) -> SendRequest<Full<Bytes>>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (requests, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
-    tokio::spawn(connection);
-    requests
-}
-
-async fn assert_served(client: &mut SendRequest<Full<Bytes>>) {
-    let request = Request::builder().uri("http://a/").body(Full::default()).unwrap();
-    let response = client.send_request(request).await.unwrap();
-    assert!(response.status().is_success());
-}
-
-#[tokio::test(start_paused = true)]
-async fn http2_keeps_a_live_client_for_hours() {
-    let wheel = Wheel::new();
-    let (client, stream) = duplex(64 * 1024);
-    let server = serve_http2(&wheel, 10 * SECOND, 3 * SECOND, stream);
-    let mut client = http2_client(client).await;
-    for _ in 0..5 {
-        assert_served(&mut client).await;
-        sleep(3600 * SECOND).await;
-        assert!(!server.is_finished());
-    }
-    assert!(
-        wheel.metrics().registered >= 5 * 360,
-        "it was pinged all the while"
-    );
-}
-
-#[test]
-fn the_wheel_is_a_timer_as_hyper_wants_it() {
-    fn check<T: Timer + Clone + Send + Sync + 'static>() {}
-    check::<Wheel>();
 }

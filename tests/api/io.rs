@@ -449,21 +449,6 @@ async fn over_tcp_a_silent_peer_is_cut_off_and_a_talking_one_is_not() {
     assert!(start.elapsed() >= ms(50));
 }
 
-#[tokio::test]
-async fn over_tcp_a_peer_that_does_not_read_is_cut_off() {
-    let (_peer, mut stream) = connection(&Wheel::new()).await;
-    stream.set_write_timeout(Some(ms(50)));
-    let block = vec![0; 1 << 20];
-    let outcome = loop {
-        let start = std::time::Instant::now();
-        if let Err(error) = stream.write(&block).await {
-            assert!(start.elapsed() >= ms(50));
-            break Err::<(), _>(error);
-        }
-    };
-    assert_timed_out(outcome);
-}
-
 #[cfg(feature = "hyper-util")]
 #[test]
 fn what_a_connection_says_of_itself_is_passed_on() {
@@ -476,54 +461,4 @@ fn what_a_connection_says_of_itself_is_passed_on() {
     }
     let connected = TimeoutStream::new(&Wheel::new(), Proxied).connected();
     assert!(connected.is_proxied() && connected.is_negotiated_h2());
-}
-
-#[cfg(feature = "hyper-util")]
-#[tokio::test]
-async fn a_client_of_hyper_util_has_its_connections_wrapped() {
-    use std::error::Error;
-
-    use hyper::{StatusCode, Uri, body::Bytes};
-    use hyper_util::{
-        client::legacy::{
-            Client,
-            connect::{HttpConnector, HttpInfo},
-        },
-        rt::{TokioExecutor, TokioIo},
-    };
-    use tower::ServiceExt;
-
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    // Answers on its first connection and is silent on the second.
-    tokio::spawn(async move {
-        let (mut answering, _) = listener.accept().await.unwrap();
-        answering.read_u8().await.unwrap();
-        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
-        answering.write_all(answer).await.unwrap();
-        let _silent = listener.accept().await.unwrap();
-        std::future::pending::<()>().await
-    });
-    let wheel = Wheel::new();
-    let connector = HttpConnector::new().map_response(move |connection| {
-        let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
-        stream.set_read_timeout(Some(ms(50)));
-        TokioIo::new(stream)
-    });
-    let client: Client<_, http_body_util::Empty<Bytes>> = Client::builder(TokioExecutor::new())
-        .pool_max_idle_per_host(0)
-        .build(connector);
-    let uri: Uri = format!("http://{address}/").parse().unwrap();
-
-    let response = client.get(uri.clone()).await.unwrap();
-    assert_eq!(response.status(), StatusCode::NO_CONTENT);
-    let info: &HttpInfo = response.extensions().get().unwrap();
-    assert_eq!(info.remote_addr(), address);
-
-    let start = std::time::Instant::now();
-    let error = client.get(uri).await.unwrap_err();
-    assert!(start.elapsed() >= ms(50));
-    let mut causes = std::iter::successors(error.source(), |&error| error.source());
-    let kind = causes.find_map(|error| Some(error.downcast_ref::<io::Error>()?.kind()));
-    assert_eq!(kind, Some(io::ErrorKind::TimedOut));
 }

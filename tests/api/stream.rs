@@ -330,13 +330,3 @@ async fn dropping_a_stream_cancels_its_timer_and_ending_drops_what_is_inside() {
     );
     assert_eq!(ended.next().await, None);
 }
-
-#[test]
-fn streams_are_unpin_and_send_where_what_is_inside_is() {
-    fn check<T: Unpin + Send + Sync>(_: T) {}
-    let wheel = Wheel::new();
-    check(stream::iter([1]).timeout(&wheel, ms(1)));
-    check(stream::iter([1]).timeout_repeating(wheel.interval(ms(1))));
-    check(stream::iter([1]).throttle(&wheel, ms(1)));
-    check(stream::iter([1]).chunks_timeout(&wheel, 1, ms(1)));
-}

@@ -1,10 +1,10 @@
 //! The deadline layers: over plain services in paused time, in an axum router, and the values of the headers.
 
-use crate::support;
+use crate::{support, tower::assert_errors_and_readiness_pass};
 
 use std::{
     convert::Infallible,
-    future::{Future, pending},
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -13,7 +13,7 @@ use std::{
 };
 
 use axum::{
-    BoxError, Router,
+    Router,
     body::Body,
     http::{HeaderMap, Request, StatusCode},
     response::IntoResponse,
@@ -23,11 +23,10 @@ use proptest::{prop_assert, prop_assert_eq, proptest};
 use tickwheel::{
     Wheel, deadline,
     time::error::Elapsed,
-    tower::{Deadline, DeadlineHeader, DeadlineLayer, PropagateLayer, RespondWith},
+    tower::{DeadlineHeader, DeadlineLayer, PropagateLayer},
 };
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_test::{assert_request_eq, mock};
 
 use support::{SECOND, ms};
 
@@ -116,21 +115,9 @@ async fn the_time_counts_from_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn errors_and_readiness_are_those_of_the_service_inside() {
-    #[derive(Debug, PartialEq)]
-    struct Broken;
-    let broken = service_fn(|_: u32| async { Err::<&str, _>(Broken) });
-    let service = by_seconds().respond_with(|_| "too late").layer(broken);
-    assert_eq!(service.oneshot(1).await, Err(Broken));
-
     let layer = DeadlineLayer::from_request(|_: &&str| Some(SECOND));
-    let (mut service, mut handle): (_, mock::Handle<&str, &str>) = mock::spawn_layer(layer);
-    handle.allow(0);
-    tokio_test::assert_pending!(service.poll_ready());
-    handle.allow(1);
-    tokio_test::assert_ready_ok!(service.poll_ready());
-    let response = service.call("request");
-    assert_request_eq!(handle, "request").send_error("broken");
-    assert_eq!(response.await.unwrap_err().to_string(), "broken");
+    assert_errors_and_readiness_pass(layer.clone()).await;
+    assert_errors_and_readiness_pass(layer.respond_with(|_| "too late")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,17 +140,6 @@ async fn the_future_inside_is_dropped_before_the_answer() {
     let answer = dropped.clone();
     let service = by_seconds().respond_with(move |_| answer.load(Ordering::SeqCst));
     assert_eq!(service.layer(holding).oneshot(1).await, Ok(true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shield_in_a_handler_is_waited_for() {
-    let start = Instant::now();
-    let service = by_seconds().layer(service_fn(|_: u32| async {
-        deadline::shield(sleep(5 * SECOND)).await;
-        pending::<Result<(), Infallible>>().await
-    }));
-    assert!(service.oneshot(1).await.is_err());
-    assert_eq!(start.elapsed(), 5 * SECOND);
 }
 
 // The client's side.
@@ -418,25 +394,4 @@ proptest! {
             read(&header(), name, digits.as_bytes());
         }
     }
-}
-
-#[test]
-fn what_it_is_made_of_is_send_clone_and_debug() {
-    fn check<T: Clone + Send + Sync + std::fmt::Debug + 'static>(_: &T) {}
-    fn sendable<T: Future + Send>(_: &T) {}
-    let inside = service_fn(|_: u32| async { Ok::<_, BoxError>(()) });
-    let layer = by_seconds();
-    check(&layer);
-    check(&layer.clone().respond_with(|_| ()));
-    check(&PropagateLayer::new(|_: &mut u32, _| {}));
-    let mut service = layer.layer(inside);
-    sendable(&service.call(1));
-    type Read = fn(&u32) -> Option<Duration>;
-    type Answer = RespondWith<fn(Elapsed)>;
-    let named: Deadline<&str, Read, Answer> = DeadlineLayer::from_request((|_| None) as Read)
-        .respond_with((|_| ()) as fn(_))
-        .layer("inside");
-    check(&named);
-    assert!(format!("{named:?}").contains("inside"));
-    assert!(format!("{:?}", PropagateLayer::new(|_: &mut u32, _| {}).layer("inside")).contains("inside"));
 }

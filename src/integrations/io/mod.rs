@@ -9,7 +9,7 @@ use std::{pin::Pin, time::Duration};
 use pin_project_lite::pin_project;
 
 use crate::wheel::Wheel;
-use watch::Watch;
+use watch::{Limit, Watch};
 
 pin_project! {
     /// A stream whose reads and writes fail when they make no progress for too long.
@@ -109,7 +109,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn read_timeout(&self) -> Option<Duration> {
-        self.watch.read_timeout()
+        self.watch.timeout(Limit::Read)
     }
 
     /// Sets how long a read may wait for a byte, or switches the read timeout off.
@@ -126,7 +126,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_read_timeout(None);
     /// ```
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_read_timeout(timeout);
+        self.watch.set_timeout(Limit::Read, timeout);
     }
 
     /// Sets the read timeout of a pinned stream, as [`set_read_timeout`](TimeoutStream::set_read_timeout) does.
@@ -141,7 +141,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.read_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn set_read_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
-        self.project().watch.set_read_timeout(timeout);
+        self.project().watch.set_timeout(Limit::Read, timeout);
     }
 
     /// Returns the write timeout, or `None` if it is off.
@@ -154,7 +154,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.write_timeout(), None);
     /// ```
     pub fn write_timeout(&self) -> Option<Duration> {
-        self.watch.write_timeout()
+        self.watch.timeout(Limit::Write)
     }
 
     /// Sets how long a write, flush or shutdown may wait for progress, or switches the write timeout off.
@@ -170,7 +170,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_write_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_write_timeout(timeout);
+        self.watch.set_timeout(Limit::Write, timeout);
     }
 
     /// Sets the write timeout of a pinned stream, as [`set_write_timeout`](TimeoutStream::set_write_timeout) does.
@@ -185,7 +185,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.write_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn set_write_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
-        self.project().watch.set_write_timeout(timeout);
+        self.project().watch.set_timeout(Limit::Write, timeout);
     }
 
     /// Returns the idle timeout, or `None` if it is off.
@@ -198,7 +198,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.idle_timeout(), None);
     /// ```
     pub fn idle_timeout(&self) -> Option<Duration> {
-        self.watch.idle_timeout()
+        self.watch.timeout(Limit::Idle)
     }
 
     /// Sets how long an operation may wait while no byte moves in either direction, or switches the idle timeout off.
@@ -214,7 +214,7 @@ impl<S> TimeoutStream<S> {
     /// stream.set_idle_timeout(Some(Duration::from_secs(30)));
     /// ```
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
-        self.watch.set_idle_timeout(timeout);
+        self.watch.set_timeout(Limit::Idle, timeout);
     }
 
     /// Sets the idle timeout of a pinned stream, as [`set_idle_timeout`](TimeoutStream::set_idle_timeout) does.
@@ -229,7 +229,7 @@ impl<S> TimeoutStream<S> {
     /// assert_eq!(stream.idle_timeout(), Some(Duration::from_secs(30)));
     /// ```
     pub fn set_idle_timeout_pinned(self: Pin<&mut Self>, timeout: Option<Duration>) {
-        self.project().watch.set_idle_timeout(timeout);
+        self.project().watch.set_timeout(Limit::Idle, timeout);
     }
 
     /// Returns a reference to the inner stream.

@@ -107,7 +107,6 @@ impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
 /// # }
 /// ```
 #[cfg(feature = "hyper-util")]
-#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
 impl<S: Connection> Connection for TimeoutStream<S> {
     fn connected(&self) -> Connected {
         self.stream.connected()

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{
     engine::clock::{Moment, Nanos},
     error::TimeoutError,
-    timers::sleep::Sleep,
+    timers::{sleep::Sleep, waiter::Waiter},
     wheel::Wheel,
 };
 
@@ -29,9 +29,10 @@ pub(super) struct Watch {
     wheel: Wheel,
     /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only while a timeout is on.
     waits: [Option<Moment>; 4],
-    read: Direction,
-    write: Direction,
-    idle: Timeout,
+    /// Indexed by [`Limit`].
+    timeouts: [Timeout; 3],
+    /// Reading and writing, indexed by [`Limit`].
+    directions: [Direction; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +43,20 @@ pub(super) enum Operation {
     Shutdown,
 }
 
-/// One direction: reading or writing. One timer per direction is enough, because only one operation of a direction is polled at a
-/// time.
+/// What a timeout limits: the operations of one direction, or the silence in both.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    Read,
+    Write,
+    Idle,
+}
+
+/// One timer per direction is enough, because only one operation of a direction is polled at a time.
 #[derive(Debug, Default)]
 struct Direction {
-    timeout: Timeout,
     /// Created when it is first needed. Its deadline has no meaning while no operation waits.
     sleep: Option<Sleep>,
-    /// The waker of the task that polled last. Whether that task is still waiting is in `waiting`.
-    waiter: Option<Waker>,
-    waiting: bool,
+    waiter: Waiter,
 }
 
 #[derive(Debug, Default)]
@@ -62,11 +67,11 @@ struct Timeout {
 }
 
 impl Operation {
-    /// Returns the direction to which the operation belongs.
-    fn direction<'a>(self, read: &'a mut Direction, write: &'a mut Direction) -> &'a mut Direction {
+    /// Returns the timeout of the operation's direction.
+    fn limit(self) -> Limit {
         match self {
-            Operation::Read => read,
-            Operation::Write | Operation::Flush | Operation::Shutdown => write,
+            Operation::Read => Limit::Read,
+            Operation::Write | Operation::Flush | Operation::Shutdown => Limit::Write,
         }
     }
 }
@@ -76,38 +81,29 @@ impl Watch {
         Watch {
             wheel: wheel.clone(),
             waits: [None; 4],
-            read: Direction::default(),
-            write: Direction::default(),
-            idle: Timeout::default(),
+            timeouts: Default::default(),
+            directions: Default::default(),
         }
     }
 
-    pub(super) fn read_timeout(&self) -> Option<Duration> {
-        self.read.timeout.duration
+    pub(super) fn timeout(&self, limit: Limit) -> Option<Duration> {
+        self.timeouts[limit as usize].duration
     }
 
-    pub(super) fn set_read_timeout(&mut self, duration: Option<Duration>) {
-        self.read.timeout.set(duration);
-        self.read.changed(&self.idle);
-    }
-
-    pub(super) fn write_timeout(&self) -> Option<Duration> {
-        self.write.timeout.duration
-    }
-
-    pub(super) fn set_write_timeout(&mut self, duration: Option<Duration>) {
-        self.write.timeout.set(duration);
-        self.write.changed(&self.idle);
-    }
-
-    pub(super) fn idle_timeout(&self) -> Option<Duration> {
-        self.idle.duration
-    }
-
-    pub(super) fn set_idle_timeout(&mut self, duration: Option<Duration>) {
-        self.idle.set(duration);
-        self.read.changed(&self.idle);
-        self.write.changed(&self.idle);
+    /// Changes a timeout, and wakes the waiting tasks that it concerns.
+    pub(super) fn set_timeout(&mut self, limit: Limit, duration: Option<Duration>) {
+        let timeout = &mut self.timeouts[limit as usize];
+        timeout.duration = duration;
+        if duration.is_none() {
+            timeout.from = None;
+        }
+        let concerned = match limit {
+            Limit::Read | Limit::Write => &self.directions[limit as usize..=limit as usize],
+            Limit::Idle => &self.directions,
+        };
+        for direction in concerned {
+            direction.waiter.wake_by_ref();
+        }
     }
 
     /// Records the outcome of an operation, and fails the operation if it has waited too long.
@@ -123,6 +119,9 @@ impl Watch {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => Err(ready!(self.poll_expired(operation, cx))),
         };
+        self.directions[operation.limit() as usize]
+            .waiter
+            .stop_waiting(cx);
         self.ended(operation, outcome.as_ref().map_or(0, bytes));
         Poll::Ready(outcome)
     }
@@ -131,7 +130,6 @@ impl Watch {
     #[inline]
     fn ended(&mut self, operation: Operation, bytes: usize) {
         self.waits[operation as usize] = None;
-        operation.direction(&mut self.read, &mut self.write).waiting = false;
         if bytes == 0 {
             return;
         }
@@ -141,33 +139,26 @@ impl Watch {
             self.waits[Operation::Shutdown as usize] = None;
         }
         // The clock is read only if the idle timeout is on.
-        if let Some(from) = &mut self.idle.from {
+        if let Some(from) = &mut self.timeouts[Limit::Idle as usize].from {
             *from = self.wheel.moment();
         }
     }
 
     /// Polls the timer of an operation that has to wait. The result is ready once the operation has waited too long.
     fn poll_expired(&mut self, operation: Operation, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Watch {
-            wheel,
-            waits,
-            read,
-            write,
-            idle,
-        } = self;
-        let direction = operation.direction(read, write);
-        direction.wait(cx.waker());
+        let (wheel, limit) = (&self.wheel, operation.limit());
+        let direction = &mut self.directions[limit as usize];
+        direction.waiter.wait(cx);
 
-        let wait = &mut waits[operation as usize];
+        let wait = &mut self.waits[operation as usize];
         let mut reading = None;
         let mut now = || *reading.get_or_insert_with(|| wheel.moment());
-        let own = direction.timeout.deadline(wheel, wait, &mut now);
-        let idle = idle.deadline(wheel, wait, &mut now);
-        let deadline = match (own, idle) {
-            (Some(own), Some(idle)) if own <= idle => own,
-            (Some(_), Some(idle)) => idle,
-            (Some(deadline), None) | (None, Some(deadline)) => deadline,
-            (None, None) => return Poll::Pending,
+        let deadlines =
+            [limit, Limit::Idle].map(|limit| self.timeouts[limit as usize].deadline(wheel, wait, &mut now));
+        let sooner = |one, other| if other < one { other } else { one };
+        let Some(deadline) = deadlines.into_iter().flatten().reduce(sooner) else {
+            direction.sleep = None;
+            return Poll::Pending;
         };
 
         let sleep = direction
@@ -179,35 +170,7 @@ impl Watch {
     }
 }
 
-impl Direction {
-    /// Records that the polling task has to wait.
-    fn wait(&mut self, waker: &Waker) {
-        self.waiting = true;
-        match &mut self.waiter {
-            Some(waiter) => waiter.clone_from(waker),
-            None => self.waiter = Some(waker.clone()),
-        }
-    }
-
-    /// Wakes the waiting task after a timeout has changed, and drops a timer that is no longer needed.
-    fn changed(&mut self, idle: &Timeout) {
-        if self.timeout.duration.or(idle.duration).is_none() {
-            self.sleep = None;
-        }
-        if let (true, Some(waiter)) = (self.waiting, &self.waiter) {
-            waiter.wake_by_ref();
-        }
-    }
-}
-
 impl Timeout {
-    fn set(&mut self, duration: Option<Duration>) {
-        if duration.is_none() {
-            self.from = None;
-        }
-        self.duration = duration;
-    }
-
     /// Returns the deadline of an operation that has been waiting since `wait`, or that waits from now on.
     fn deadline(
         &mut self,

@@ -1,7 +1,6 @@
 //! `Throttle`: enforces a pause between two items.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -24,6 +23,7 @@ pin_project! {
     ///
     /// let slowly: Throttle<_> = stream::iter(0..3).throttle(&Wheel::new(), std::time::Duration::from_secs(1));
     /// ```
+    #[derive(Debug)]
     #[must_use = "streams do nothing unless polled"]
     pub struct Throttle<S> {
         #[pin]
@@ -106,15 +106,5 @@ impl<S: Stream> Stream for Throttle<S> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.stream.size_hint()
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for Throttle<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Throttle")
-            .field("stream", &self.stream)
-            .field("duration", &self.duration)
-            .field("pausing", &self.pausing)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,14 @@
 //! The answers to a late request: an error or a response.
 
-use std::{any::type_name, fmt};
+use std::{
+    any::type_name,
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use pin_project_lite::pin_project;
 
 use super::BoxError;
 
@@ -22,14 +30,6 @@ pub trait Answer<Late, Response, E> {
 
     /// Converts an error of the inner service.
     fn pass(error: E) -> Self::Error;
-
-    /// Converts the outcome of a limited response.
-    fn answer(&self, outcome: Result<Result<Response, E>, Late>) -> Result<Response, Self::Error> {
-        match outcome {
-            Ok(outcome) => outcome.map_err(Self::pass),
-            Err(late) => self.late(late),
-        }
-    }
 }
 
 impl<Late: Into<BoxError>, Response, E: Into<BoxError>> Answer<Late, Response, E> for Fail {
@@ -59,5 +59,32 @@ impl<Late, Response, E, F: Fn(Late) -> Response> Answer<Late, Response, E> for R
 impl<F> fmt::Debug for RespondWith<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(type_name::<F>())
+    }
+}
+
+pin_project! {
+    /// The response future of a [`Timeout`](super::Timeout) or a [`Deadline`](super::Deadline).
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Answered<R, A> {
+        #[pin]
+        pub(super) response: R,
+        pub(super) answer: A,
+    }
+}
+
+impl<R, A, T, E, Late> Future for Answered<R, A>
+where
+    R: Future<Output = Result<Result<T, E>, Late>>,
+    A: Answer<Late, T, E>,
+{
+    type Output = Result<T, A::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.response.poll(cx).map(|outcome| match outcome {
+            Ok(outcome) => outcome.map_err(A::pass),
+            Err(late) => this.answer.late(late),
+        })
     }
 }

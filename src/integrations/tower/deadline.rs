@@ -2,17 +2,17 @@
 
 use std::{
     fmt,
-    future::Future,
-    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
-use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::answer::{Answer, Fail, RespondWith};
+use super::{
+    answer::{Answer, Answered, Fail, RespondWith},
+    layered::Layered,
+};
 use crate::{
     deadline::{Within, within_from_now},
     time::error::Elapsed,
@@ -104,7 +104,7 @@ impl<S, D: Clone, A: Clone> Layer<S> for DeadlineLayer<D, A> {
 
     fn layer(&self, inner: S) -> Deadline<S, D, A> {
         let layer = self.clone();
-        Deadline { inner, layer }
+        Layered { inner, layer }
     }
 }
 
@@ -154,13 +154,9 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Deadline<S, D, A = Fail> {
-    inner: S,
-    layer: DeadlineLayer<D, A>,
-}
+pub type Deadline<S, D, A = Fail> = Layered<S, DeadlineLayer<D, A>>;
 
-impl<S, D, A, Request> Service<Request> for Deadline<S, D, A>
+impl<S, D, A, Request> Service<Request> for Layered<S, DeadlineLayer<D, A>>
 where
     S: Service<Request>,
     D: Fn(&Request) -> Option<Duration>,
@@ -176,47 +172,12 @@ where
 
     fn call(&mut self, request: Request) -> DeadlineFuture<S::Future, A> {
         let left = (self.layer.left)(&request);
-        let within = || within_from_now(left, || self.inner.call(request));
-        DeadlineFuture {
-            within: (left != Some(Duration::ZERO)).then(within),
+        Answered {
+            response: within_from_now(left, || self.inner.call(request)),
             answer: self.layer.answer.clone(),
         }
     }
 }
 
-impl<S: fmt::Debug, D, A> fmt::Debug for Deadline<S, D, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deadline")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// The response future of a [`Deadline`].
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct DeadlineFuture<F, A> {
-        // `None` if the request arrived with no time left.
-        #[pin]
-        within: Option<Within<F>>,
-        answer: A,
-    }
-}
-
-impl<F, A, T, E> Future for DeadlineFuture<F, A>
-where
-    F: Future<Output = Result<T, E>>,
-    A: Answer<Elapsed, T, E>,
-{
-    type Output = Result<T, A::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, A::Error>> {
-        let this = self.project();
-        let outcome = match this.within.as_pin_mut() {
-            Some(within) => within.poll(cx),
-            None => Poll::Ready(Err(Elapsed::new())),
-        };
-        outcome.map(|outcome| this.answer.answer(outcome))
-    }
-}
+/// The response future of a [`Deadline`].
+pub type DeadlineFuture<F, A> = Answered<Within<F>, A>;

@@ -147,17 +147,9 @@ impl<D> TimeoutLayer<D> {
     }
 }
 
-impl<D> fmt::Debug for TimeoutLayer<D> {
+impl<D, A> fmt::Debug for TimeoutLayer<D, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimeoutLayer")
-            .field("wheel", &self.wheel)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<D, F> fmt::Debug for RespondLayer<D, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RespondLayer")
             .field("wheel", &self.wheel)
             .finish_non_exhaustive()
     }

@@ -9,15 +9,17 @@ mod answer;
 mod deadline;
 mod header;
 mod layer;
+mod layered;
 mod propagate;
 mod timeout;
 
 use std::{error::Error, time::Duration};
 
-pub use answer::{Fail, RespondWith};
+pub use answer::{Answered, Fail, RespondWith};
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};
 pub use header::DeadlineHeader;
 pub use layer::{RespondLayer, TimeoutLayer};
+pub use layered::Layered;
 pub use propagate::{Propagate, PropagateLayer};
 pub use timeout::{Respond, RespondFuture, ResponseFuture, Timeout};
 

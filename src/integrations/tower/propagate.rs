@@ -9,6 +9,7 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::layered::Layered;
 use crate::deadline::remaining;
 
 /// A layer that wraps clients in a [`Propagate`], which writes the remaining time into each request.
@@ -73,8 +74,8 @@ impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
     type Service = Propagate<S, W>;
 
     fn layer(&self, inner: S) -> Propagate<S, W> {
-        let write = self.write.clone();
-        Propagate { inner, write }
+        let layer = self.clone();
+        Layered { inner, layer }
     }
 }
 
@@ -100,13 +101,9 @@ impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
 /// assert_eq!(sent.await, Ok(Ok(second)));
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Propagate<S, W> {
-    inner: S,
-    write: W,
-}
+pub type Propagate<S, W> = Layered<S, PropagateLayer<W>>;
 
-impl<S, W, Request> Service<Request> for Propagate<S, W>
+impl<S, W, Request> Service<Request> for Layered<S, PropagateLayer<W>>
 where
     S: Service<Request>,
     W: Fn(&mut Request, Duration),
@@ -121,7 +118,7 @@ where
 
     fn call(&mut self, mut request: Request) -> S::Future {
         if let Some(remaining) = remaining() {
-            (self.write)(&mut request, remaining);
+            (self.layer.write)(&mut request, remaining);
         }
         self.inner.call(request)
     }
@@ -130,13 +127,5 @@ where
 impl<W> fmt::Debug for PropagateLayer<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PropagateLayer").finish_non_exhaustive()
-    }
-}
-
-impl<S: fmt::Debug, W> fmt::Debug for Propagate<S, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Propagate")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
     }
 }

@@ -1,20 +1,17 @@
 //! `Timeout`: a service that fails if the response takes too long.
 
 use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
-use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
     TimeoutFor, TimeoutLayer,
-    answer::{Answer, Fail, RespondWith},
+    answer::{Answer, Answered, Fail, RespondWith},
+    layered::Layered,
 };
 use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
 
@@ -61,11 +58,7 @@ use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Timeout<S, D = Duration, A = Fail> {
-    inner: S,
-    layer: TimeoutLayer<D, A>,
-}
+pub type Timeout<S, D = Duration, A = Fail> = Layered<S, TimeoutLayer<D, A>>;
 
 /// A service that answers a request itself if the inner service does not answer in time.
 ///
@@ -159,7 +152,7 @@ impl<S, D> Timeout<S, D> {
     where
         F: Fn(TimeoutError) -> Response + Clone,
     {
-        Timeout {
+        Layered {
             inner: self.inner,
             layer: self.layer.respond_with(respond),
         }
@@ -170,52 +163,12 @@ impl<S, D: Clone, A: Clone> Layer<S> for TimeoutLayer<D, A> {
     type Service = Timeout<S, D, A>;
 
     fn layer(&self, inner: S) -> Timeout<S, D, A> {
-        Timeout {
-            inner,
-            layer: self.clone(),
-        }
+        let layer = self.clone();
+        Layered { inner, layer }
     }
 }
 
-impl<S, D, A> Timeout<S, D, A> {
-    /// Returns a reference to the inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tickwheel::{Wheel, tower::Timeout};
-    /// assert_eq!(*Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_ref(), "a service");
-    /// ```
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// Returns a mutable reference to the inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tickwheel::{Wheel, tower::Timeout};
-    /// *Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_mut() = "another";
-    /// ```
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Consumes the timeout and returns the inner service.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use tickwheel::{Wheel, tower::Timeout};
-    /// assert_eq!(Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").into_inner(), "a service");
-    /// ```
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
-
-impl<S, D, A, Request> Service<Request> for Timeout<S, D, A>
+impl<S, D, A, Request> Service<Request> for Layered<S, TimeoutLayer<D, A>>
 where
     S: Service<Request>,
     D: TimeoutFor<Request>,
@@ -231,47 +184,30 @@ where
 
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future, A> {
         let duration = self.layer.durations.timeout_for(&request);
-        ResponseFuture {
+        Answered {
             response: self.layer.wheel.try_timeout(duration, self.inner.call(request)),
             answer: self.layer.answer.clone(),
         }
     }
 }
 
-impl<S: fmt::Debug, D, A> fmt::Debug for Timeout<S, D, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timeout")
-            .field("inner", &self.inner)
-            .field("wheel", &self.layer.wheel)
-            .finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// The response future of a [`Timeout`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{Wheel, tower::Timeout};
-    /// use tower::{Service, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower::BoxError> {
-    /// let echo = service_fn(async |request: u8| Ok::<u8, tower::BoxError>(request));
-    /// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo);
-    /// assert_eq!(service.ready().await?.call(7).await?, 7);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct ResponseFuture<F, A = Fail> {
-        #[pin]
-        response: TryTimeout<F>,
-        answer: A,
-    }
-}
+/// The response future of a [`Timeout`].
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{Wheel, tower::Timeout};
+/// use tower::{Service, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower::BoxError> {
+/// let echo = service_fn(async |request: u8| Ok::<u8, tower::BoxError>(request));
+/// let mut service = Timeout::new(&Wheel::new(), std::time::Duration::from_secs(1), echo);
+/// assert_eq!(service.ready().await?.call(7).await?, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub type ResponseFuture<F, A = Fail> = Answered<TryTimeout<F>, A>;
 
 /// The response future of a [`Respond`].
 ///
@@ -291,16 +227,3 @@ pin_project! {
 /// # }
 /// ```
 pub type RespondFuture<R, F> = ResponseFuture<R, RespondWith<F>>;
-
-impl<F, A, T, E> Future for ResponseFuture<F, A>
-where
-    F: Future<Output = Result<T, E>>,
-    A: Answer<TimeoutError, T, E>,
-{
-    type Output = Result<T, A::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        this.response.poll(cx).map(|outcome| this.answer.answer(outcome))
-    }
-}

@@ -8,7 +8,6 @@ mod memory;
 mod polling;
 mod reset;
 mod timer;
-mod waiter;
 
 use std::{fmt, time::Duration};
 
@@ -16,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     engine::{agenda::Tick, clock::saturating_add},
+    timers::waiter::Waiter,
     wheel::Wheel,
 };
 
@@ -24,7 +24,6 @@ pub use key::Key;
 
 use entries::{Entries, ORIGIN};
 use timer::QueueTimer;
-use waiter::Waiter;
 
 /// A queue of values, each of which is returned once its deadline has passed.
 ///

@@ -1,4 +1,4 @@
-//! The task that waits for a queue's next entry.
+//! The task that waits in a poll function.
 
 use std::task::{Context, Waker};
 
@@ -6,18 +6,18 @@ use std::task::{Context, Waker};
 ///
 /// The waker is kept when the task stops waiting, because the same task usually polls again.
 #[derive(Debug, Default)]
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     waker: Option<Waker>,
     waiting: bool,
 }
 
 impl Waiter {
     #[inline]
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.waiting
     }
 
-    pub(super) fn wait(&mut self, cx: &Context<'_>) {
+    pub(crate) fn wait(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             None => self.waker = Some(cx.waker().clone()),
@@ -27,14 +27,23 @@ impl Waiter {
 
     /// Records that a task has been given an entry and no longer waits. If another task was waiting, it is woken to poll again,
     /// because the timer that would have woken it may be gone.
-    pub(super) fn stop_waiting(&mut self, cx: &Context<'_>) {
+    pub(crate) fn stop_waiting(&mut self, cx: &Context<'_>) {
         match &self.waker {
             Some(waker) if waker.will_wake(cx.waker()) => self.waiting = false,
             _ => self.wake(),
         }
     }
 
-    pub(super) fn wake(&mut self) {
+    /// Wakes the waiting task, if there is one. It counts as waiting until it polls again.
+    #[cfg(feature = "io")]
+    pub(crate) fn wake_by_ref(&self) {
+        if let (true, Some(waker)) = (self.waiting, &self.waker) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Wakes the waiting task, if there is one, which then no longer waits.
+    pub(crate) fn wake(&mut self) {
         if std::mem::take(&mut self.waiting) {
             if let Some(waker) = &self.waker {
                 waker.wake_by_ref();

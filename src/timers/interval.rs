@@ -215,7 +215,12 @@ impl Interval {
         } else {
             self.sleep.reset_to(next);
         }
-        instant
+        match tick > now {
+            // Since the tick came, wheel time has gone back by less than a millisecond, for ticks to begin with the milliseconds of
+            // another driver's runtime.
+            true => instant.min(self.sleep.shard().read_clock()),
+            false => instant,
+        }
     }
 
     /// Resets the interval to tick one period from now.

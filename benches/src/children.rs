@@ -21,8 +21,6 @@ impl Arguments {
         let mut given = env::args().skip(1);
         while let Some(argument) = given.next() {
             match argument.strip_prefix("--") {
-                // What `cargo bench` adds.
-                Some("bench") => {}
                 Some(name) => {
                     let value = given.next().unwrap_or_else(|| panic!("--{name} wants a value"));
                     named.push((name.to_owned(), value));

@@ -194,9 +194,8 @@ impl Interval {
 
     /// Takes the tick that is due, and moves on to the next.
     fn take_tick(&mut self) -> Instant {
-        let (reading, mut now) = self.sleep.shard().reading();
-        // If another driver has started since, the tick may be up to a millisecond ahead of its clock.
-        let instant = self.sleep.deadline().min(reading);
+        let instant = self.sleep.deadline();
+        let mut now = self.sleep.shard().now();
         if now.partial_cmp(&self.sleep.due()).is_none() {
             // A driver has started or ended since, so only moments of wheel time can be compared.
             self.sleep.settle();
@@ -216,7 +215,12 @@ impl Interval {
         } else {
             self.sleep.reset_to(next);
         }
-        instant
+        match tick > now {
+            // Since the tick came, wheel time has gone back by less than a millisecond, for ticks to begin with the milliseconds of
+            // another driver's runtime.
+            true => instant.min(self.sleep.shard().read_clock()),
+            false => instant,
+        }
     }
 
     /// Resets the interval to tick one period from now.

@@ -6,7 +6,7 @@ use crate::support;
 use std::{
     fmt::Debug,
     panic::catch_unwind,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +20,9 @@ use tickwheel::{Interval, Wheel};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms};
+use support::{
+    DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms, on_a_clock_ahead_by, paused_runtime, register,
+};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<Interval>();
@@ -210,6 +212,23 @@ async fn every_tick_is_never_early_and_less_than_a_tick_of_the_wheel_late() {
         drop(interval);
         assert_at_rest(&wheel);
     }
+}
+
+/// A driver's ticks begin with its runtime's milliseconds, so that wheel time goes back by less than one when another runtime takes over.
+#[test]
+fn a_tick_is_no_later_than_the_clock_of_the_driver_that_took_over() {
+    let wheel = Wheel::new();
+    let mut interval = wheel.interval(ms(10));
+    paused_runtime().block_on(async {
+        interval.tick().await;
+        assert!(poll!(pin!(interval.tick())).is_pending());
+        advance(ms(10)).await;
+    });
+    on_a_clock_ahead_by(Duration::from_micros(300), async || {
+        register(&mut wheel.sleep(SECOND));
+        let tick = interval.tick().await;
+        assert!(tick <= Instant::now(), "{:?} ahead", tick - Instant::now());
+    });
 }
 
 #[tokio::test(start_paused = true)]

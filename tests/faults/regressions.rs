@@ -123,26 +123,6 @@ fn an_interval_taken_to_a_clock_ahead_does_not_burst() {
     });
 }
 
-/// The next driver puts wheel time back by less than a millisecond, to where the milliseconds of its runtime begin.
-#[test]
-fn a_tick_that_is_taken_under_the_next_driver_is_not_in_the_future() {
-    let wheel = Wheel::new();
-    let mut interval = paused_runtime().block_on(async {
-        let mut interval = wheel.interval(SECOND);
-        interval.tick().await;
-        register(&mut Box::pin(interval.tick()));
-        // The tick comes, and nobody takes it.
-        wheel.sleep(SECOND).await;
-        interval
-    });
-    paused_runtime().block_on(async {
-        advance(Duration::from_micros(400)).await;
-        register(&mut wheel.sleep(SECOND));
-        let tick = interval.tick().await;
-        assert!(tick <= Instant::now(), "{:?} early", tick - Instant::now());
-    });
-}
-
 #[test]
 fn a_dead_handle_with_a_paused_clock_leaves_what_was_left() {
     let first = paused_runtime();

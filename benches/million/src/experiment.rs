@@ -57,14 +57,11 @@ pub(crate) struct Figures {
     pub(crate) rate: u64,
     /// For each version, its rounds.
     pub(crate) rounds: [Vec<Round>; 3],
-    /// For each version, the nanoseconds of a future that waits once, in a timeout.
-    pub(crate) contention: [Vec<f64>; 3],
 }
 
 pub(crate) fn run(options: Options) -> io::Result<Figures> {
     let rate = calibrate(options)?;
     let mut rounds: [Vec<Round>; 3] = Default::default();
-    let mut contention: [Vec<f64>; 3] = Default::default();
     for number in 1..=ROUNDS {
         // Each version comes first, in the middle and last.
         for place in 0..3 {
@@ -75,19 +72,9 @@ pub(crate) fn run(options: Options) -> io::Result<Figures> {
             ));
             rounds[version as usize].push(round(options, version, rate, options.lasts())?);
         }
-        for place in 0..3 {
-            let version = Version::ALL[(place + number) % 3];
-            progress(&format!("contention {number} of {ROUNDS}: {}", version.name()));
-            let mut child = Peer::start(&["contention", version.name(), &options.tick.to_string()])?;
-            contention[version as usize].push(field(&child.line()?, 0)?);
-        }
     }
     progress("");
-    Ok(Figures {
-        rate,
-        rounds,
-        contention,
-    })
+    Ok(Figures { rate, rounds })
 }
 
 /// The rate at which the version without timers, with its clients, uses about half of the machine.

@@ -11,14 +11,13 @@ use std::{env, io, process::ExitCode, time::Duration};
 use tickwheel::Wheel;
 
 use crate::{
-    clockwork::{Clockwork, NoTimers, TokioTime},
+    clockwork::{NoTimers, TokioTime},
     experiment::Version,
     options::Options,
 };
 
 mod client;
 mod clockwork;
-mod contention;
 mod experiment;
 mod machine;
 mod options;
@@ -51,8 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One of the processes that the experiment starts: `child client PORT RATE CONNECTIONS`, `child server VERSION TICK TIMERS`
-/// or `child contention VERSION TICK`.
+/// One of the processes that the experiment starts: `child client PORT RATE CONNECTIONS` or `child server VERSION TICK TIMERS`.
 fn child(arguments: &[String]) -> io::Result<()> {
     let number = |place: usize| -> io::Result<u64> {
         let argument = arguments.get(place).ok_or(io::ErrorKind::InvalidInput)?;
@@ -61,21 +59,14 @@ fn child(arguments: &[String]) -> io::Result<()> {
     if arguments.first().is_some_and(|role| role == "client") {
         return client::run(number(1)? as u16, number(2)?, number(3)? as usize);
     }
-    let tick = Duration::from_millis(number(2)?);
+    let (tick, timers) = (Duration::from_millis(number(2)?), number(3)? as usize);
     match arguments.get(1).and_then(|name| Version::named(name)) {
-        Some(Version::None) => serve_or_contend(arguments, NoTimers),
-        Some(Version::Tokio) => serve_or_contend(arguments, TokioTime),
+        Some(Version::None) => server::run(NoTimers, timers),
+        Some(Version::Tokio) => server::run(TokioTime, timers),
         Some(Version::Wheel) => {
             let wheel = Wheel::builder().tick_duration(tick).build();
-            serve_or_contend(arguments, wheel.map_err(io::Error::other)?)
+            server::run(wheel.map_err(io::Error::other)?, timers)
         }
         None => Err(io::ErrorKind::InvalidInput.into()),
-    }
-}
-
-fn serve_or_contend<C: Clockwork>(arguments: &[String], clock: C) -> io::Result<()> {
-    match arguments.get(3) {
-        Some(timers) => server::run(clock, timers.parse().map_err(io::Error::other)?),
-        None => contention::run(clock),
     }
 }

@@ -1,4 +1,4 @@
-//! The table, the verdict and the JSON.
+//! The table and the JSON.
 
 use crate::{
     experiment::{Figures, Round, Version},
@@ -17,7 +17,6 @@ struct Timers {
     late: [u64; 3],
     bytes: Spread,
     armed_in: Spread,
-    contended: Spread,
 }
 
 impl Timers {
@@ -35,10 +34,6 @@ impl Timers {
                 .copied()
                 .unwrap_or(0)
         };
-        let (contended, yields) = (
-            &figures.contention[version as usize],
-            &figures.contention[Version::None as usize],
-        );
         Timers {
             cpu: over(rounds, |round| round.cpu_each),
             part: Spread::of(
@@ -50,7 +45,6 @@ impl Timers {
             late: [quantile(0.5), quantile(0.99), quantile(1.0)],
             bytes: over(rounds, |round| round.bytes),
             armed_in: over(rounds, |round| round.armed_in),
-            contended: Spread::of(contended.iter().zip(yields).map(|(timeout, bare)| timeout - bare)),
         }
     }
 
@@ -71,11 +65,10 @@ impl Timers {
             spread(&self.bytes)
         };
         format!(
-            r#"{{"cpu_us_per_request":{},"timers_us_per_request":{},"late_us":{{"p50":{p50},"p99":{p99},"max":{max}}},"bytes_per_timer":{bytes},"armed_ms":{},"contended_ns":{}}}"#,
+            r#"{{"cpu_us_per_request":{},"timers_us_per_request":{},"late_us":{{"p50":{p50},"p99":{p99},"max":{max}}},"bytes_per_timer":{bytes},"armed_ms":{}}}"#,
             spread(&self.cpu),
             spread(&self.part),
             spread(&self.armed_in),
-            spread(&self.contended),
         )
     }
 }
@@ -89,12 +82,9 @@ pub(crate) fn print(options: &Options, figures: &Figures) {
         Timers::of(figures, Version::Wheel),
         Timers::of(figures, Version::Tokio),
     );
-    let yields = Spread::of(figures.contention[Version::None as usize].iter().copied());
-    let noise = [bare.width(), yields.width()];
-    let verdict = verdict(options, figures.rate, noise, &wheel, &tokio);
     if options.json {
         println!(
-            r#"{{"cores":{},"connections":{},"timers":{},"seconds":{},"tick_ms":{},"requests_per_second":{},"load_percent":{:.1},"answered_percent":{:.2},"no_timers_us_per_request":{:.3},"tickwheel":{},"tokio":{},"verdict":"{verdict}"}}"#,
+            r#"{{"cores":{},"connections":{},"timers":{},"seconds":{},"tick_ms":{},"requests_per_second":{},"load_percent":{:.1},"answered_percent":{:.2},"no_timers_us_per_request":{:.3},"tickwheel":{},"tokio":{}}}"#,
             cores(),
             options.connections,
             options.timers,
@@ -143,63 +133,9 @@ pub(crate) fn print(options: &Options, figures: &Figures) {
     both("held deadlines armed in, ms", String::new(), &|timers| {
         timers.armed_in.shown(0)
     });
-    both("contended: all cores, ns a timeout", String::new(), &|timers| {
-        timers.contended.shown(0)
-    });
-    println!("\n{verdict}");
     if answered.least < 98.0 {
         println!(
             "\nThe server fell behind its load in a round: the machine is busy with something else, and the figures say little."
         );
     }
-}
-
-/// Two sentences, drawn from the figures. A difference counts if it is larger than `noise`, that of the version without timers: of
-/// its CPU and of its contention.
-fn verdict(options: &Options, rate: u64, noise: [f64; 2], wheel: &Timers, tokio: &Timers) -> String {
-    let compared = |what: &str, unit: &str, digits: usize, noise: f64, wheel: &Spread, tokio: &Spread| {
-        let (ours, theirs) = (wheel.median, tokio.median);
-        if !wheel.is_apart_from(tokio, noise) {
-            format!(
-                "the difference in {what} is within the noise ({ours:.digits$} and {theirs:.digits$} {unit})"
-            )
-        } else {
-            let better = if ours < theirs {
-                "lower with the wheel"
-            } else {
-                "higher with the wheel"
-            };
-            format!("{what} is {better}: {ours:.digits$} {unit}, with Tokio {theirs:.digits$}")
-        }
-    };
-    let cpu = compared(
-        "the CPU of the timers",
-        "µs a request",
-        2,
-        noise[0],
-        &wheel.part,
-        &tokio.part,
-    );
-    let contended = compared(
-        "what a timeout costs while every core sets timeouts",
-        "ns",
-        0,
-        noise[1],
-        &wheel.contended,
-        &tokio.contended,
-    );
-    let memory = if options.timers < ENOUGH_TO_WEIGH {
-        String::new()
-    } else {
-        format!(
-            ", and a held timer takes {:.0} bytes with the wheel and {:.0} with Tokio",
-            wheel.bytes.median, tokio.bytes.median
-        )
-    };
-    let [ours, theirs] = [wheel, tokio].map(|timers| timers.late[1] as f64 / 1e3);
-    format!(
-        "On this machine, at {} requests/s, {cpu}; {contended}. One sleep in a hundred is late by more than {ours:.1} ms with the wheel \
-         and by more than {theirs:.1} ms with Tokio{memory}.",
-        grouped(rate),
-    )
 }

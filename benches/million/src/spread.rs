@@ -23,17 +23,6 @@ impl Spread {
         }
     }
 
-    /// How far apart the rounds are.
-    pub(crate) fn width(&self) -> f64 {
-        self.most - self.least
-    }
-
-    /// Whether the rounds of the two are apart, and their medians farther apart than `noise`.
-    pub(crate) fn is_apart_from(&self, other: &Spread, noise: f64) -> bool {
-        let overlap = self.least <= other.most && other.least <= self.most;
-        !overlap && (self.median - other.median).abs() > noise
-    }
-
     pub(crate) fn shown(&self, digits: usize) -> String {
         let Spread { median, least, most } = self;
         format!("{median:.digits$} ({least:.digits$} .. {most:.digits$})")

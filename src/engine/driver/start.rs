@@ -167,15 +167,35 @@ impl DriverSlot {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{
-        future::Future,
-        pin::Pin,
-        task::{Context, Wake},
-        time::Duration,
-    };
+    use std::{future::poll_fn, task::Wake, time::Duration};
 
     use super::*;
-    use crate::{Sleep, Wheel};
+    use crate::engine::{
+        clock::MILLISECOND,
+        shard,
+        timing_wheel::{TickDuration, TimingWheel},
+    };
+
+    /// Creates a shard, and the driver to be, of which `drivers` have been before.
+    fn driven_by_the_next_of(drivers: u64) -> Arc<Shard> {
+        let tick = TickDuration::new(MILLISECOND);
+        let shared = Arc::new(Shared::new(String::new(), tick, None, false));
+        let wheel = TimingWheel::new(512, 4);
+        let shard = Shard::new(wheel, shared.clock(), 0, None, shared.clone(), (0, 0));
+        let shard = Arc::new(shard);
+        shared.connect([Arc::downgrade(&shard)].into_iter());
+        lock(&shared.slot).driver = drivers;
+        shard
+    }
+
+    fn timer(shard: &Arc<Shard>, duration: Duration) -> shard::Timer {
+        shard::Timer::after(shard, shard.now(), duration)
+    }
+
+    async fn sleep(shard: &Arc<Shard>) {
+        let mut timer = timer(shard, MILLISECOND);
+        poll_fn(|cx| timer.poll(cx.waker())).await.unwrap();
+    }
 
     /// When the count of drivers is exhausted, the generation carries no information. It must not be taken for "still pending",
     /// as by a task that polls a timer of the previous driver with the same waker.
@@ -186,31 +206,25 @@ mod tests {
             fn wake(self: Arc<Self>) {}
         }
         let waker = Waker::from(Arc::new(Task));
-        let poll = |sleep: &mut Sleep| {
-            let mut cx = Context::from_waker(&waker);
-            Pin::new(sleep).poll(&mut cx)
-        };
         for drivers in [(1 << 20) - 4, u64::from(u32::MAX) - 3] {
-            let wheel = Wheel::builder().shards(1).build().unwrap();
-            lock(&wheel.parts.driver.slot).driver = drivers;
-            let mut left = None;
+            let shard = driven_by_the_next_of(drivers);
+            let mut left: Option<shard::Timer> = None;
             for _ in 0..8 {
                 // Each driver is on a runtime of its own, and on the real clock, because generations do not count on any other.
                 left = tokio_test::block_on(async {
-                    let tick = Duration::from_millis(1);
-                    // The driver has started before the sleep is polled.
-                    wheel.sleep(tick).await;
-                    if let Some(mut sleep) = left {
+                    // The driver has started before the timer is polled.
+                    sleep(&shard).await;
+                    if let Some(mut timer) = left {
                         let mut ticks = 0;
-                        while poll(&mut sleep).is_pending() {
+                        while timer.poll(&waker).is_pending() {
                             assert!(ticks < 1_000, "it waits for ever");
-                            wheel.sleep(tick).await;
+                            sleep(&shard).await;
                             ticks += 1;
                         }
                     }
-                    let mut sleep = wheel.sleep(Duration::from_millis(3));
-                    assert!(poll(&mut sleep).is_pending());
-                    Some(sleep)
+                    let mut timer = timer(&shard, 3 * MILLISECOND);
+                    assert!(timer.poll(&waker).is_pending());
+                    Some(timer)
                 });
             }
         }

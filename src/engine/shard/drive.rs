@@ -32,3 +32,64 @@ pub(crate) trait Drive: Send + Sync {
     /// Returns the shard of the same wheel for the thread with this number.
     fn sibling(&self, number: usize) -> Option<Arc<Shard>>;
 }
+
+/// A shard for unit tests, and the stand-in for its driver.
+#[cfg(all(test, not(loom)))]
+pub(super) mod fixture {
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+
+    use super::Drive;
+    use crate::{
+        engine::{
+            clock::{Clock, MILLISECOND, Source},
+            shard::Shard,
+            timing_wheel::{Nanos, TickDuration, TimingWheel},
+        },
+        error::SleepError,
+    };
+
+    /// Does nothing, because the test itself attaches, visits and detaches.
+    struct NoDriver;
+
+    impl Drive for NoDriver {
+        fn wake_by(&self, _: Instant) -> bool {
+            false
+        }
+
+        fn wake_task(&self) {}
+
+        fn start(self: Arc<Self>) -> Result<(), SleepError> {
+            Err(SleepError::Shutdown)
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn has_come(&self, _: Instant) -> bool {
+            true
+        }
+
+        fn instant_here(&self, instant: Instant) -> Instant {
+            instant
+        }
+
+        fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
+            None
+        }
+    }
+
+    /// Creates a shard that has no driver, and the clock of one.
+    pub(in crate::engine::shard) fn driverless_shard(
+        ticks_per_wheel: usize,
+        levels: usize,
+    ) -> (Shard, Clock) {
+        let tick = TickDuration::new(MILLISECOND);
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
+        let wheel = TimingWheel::new(ticks_per_wheel, levels);
+        let shard = Shard::new(wheel, clock, 0, None, Arc::new(NoDriver), (0, 0));
+        (shard, clock)
+    }
+}

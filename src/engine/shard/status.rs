@@ -99,12 +99,6 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.reading().1
-    }
-
-    /// Returns the current instant of the driver's clock, and the moment that it is.
-    #[inline]
-    pub(crate) fn reading(&self) -> (Instant, Moment) {
         self.stamped(|status| self.read(status, Instant::now))
     }
 
@@ -116,18 +110,16 @@ impl Shard {
             Status::Driven(Source::Pausable) if !MODELLED => clock::now(),
             _ => self.read(status, clock::now),
         })
-        .1
     }
 
     #[inline]
-    fn stamped(&self, read: impl Fn(Status) -> Instant) -> (Instant, Moment) {
+    fn stamped(&self, read: impl Fn(Status) -> Instant) -> Moment {
         loop {
             let shift = self.shift();
-            let instant = read(self.status());
-            let moment = Moment::of(instant);
+            let moment = Moment::of(read(self.status()));
             // Another driver with another clock may have started in between.
             if self.shift() == shift {
-                return (instant, shift.map_or(moment, |shift| shift.to_wheel(moment)));
+                return shift.map_or(moment, |shift| shift.to_wheel(moment));
             }
         }
     }

@@ -223,12 +223,7 @@ impl State {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Wheel, engine::timing_wheel::TickDuration};
-
-    fn clock_of(wheel: &Wheel) -> Clock {
-        let tick = TickDuration::new(wheel.tick_duration());
-        Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine)
-    }
+    use crate::engine::shard::drive::fixture::driverless_shard;
 
     fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> bool {
         let reading = Reading {
@@ -243,14 +238,8 @@ mod tests {
     /// cascade before its timer is due, a visit plans the next one for the cascade, and would leave no visit for the timer.
     #[test]
     fn a_driver_that_has_been_replaced_leaves_the_next_ones_plan_alone() {
-        let wheel = Wheel::builder()
-            .ticks_per_wheel(2)
-            .levels(8)
-            .shards(1)
-            .build()
-            .unwrap();
-        let (shard, clock) = (wheel.shard(), clock_of(&wheel));
-        let visit = |driver, at, begins, batch| visit(shard, clock, driver, at, begins, batch);
+        let (shard, clock) = driverless_shard(2, 8);
+        let visit = |driver, at, begins, batch| visit(&shard, clock, driver, at, begins, batch);
         let register = |at| {
             let mut state = lock(&shard.state);
             // The key is dropped, so that the timer is never removed.

@@ -69,14 +69,13 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::{Wheel, engine::timing_wheel::Tick};
+    use crate::engine::{shard::drive::fixture::driverless_shard, timing_wheel::Tick};
 
     /// A registration waits for the lock no longer than a batch takes, and finds it free before the next.
     #[test]
     fn a_walk_looks_at_no_more_than_a_batch_of_cells_under_one_lock() {
         const TIMERS: usize = 100_000;
-        let wheel = Wheel::builder().shards(1).build().unwrap();
-        let shard = wheel.shard();
+        let (shard, _) = driverless_shard(512, 4);
         let deadline = |timer: usize| Tick(1 + timer as u64);
         for timer in 0..TIMERS {
             // The key is dropped, so that the timer is never removed.

@@ -20,7 +20,10 @@ const PERIOD: Duration = Duration::from_millis(8);
 /// Tasks for each kind of timeout that elapses.
 const TASKS: usize = 4;
 
-/// Sends requests at a fixed rate, and prints the CPU time of one and the requests per second. Then, beside that load, lets timeouts of
+/// With `--requests N` as arguments, sends that many requests, of which none times out, and nothing else, so that their instructions can be
+/// counted.
+///
+/// Otherwise sends requests at a fixed rate, and prints the CPU time of one and the requests per second. Then, beside that load, lets timeouts of
 /// the server, timeouts of the client, and sleeps elapse, and prints p50 and p99 of how late their callers continue. Times are in
 /// microseconds. Each kind of request comes with a check of its answer.
 pub async fn measure<A, R, S, C>(
@@ -36,7 +39,14 @@ pub async fn measure<A, R, S, C>(
     S: Future<Output = A> + Send + 'static,
     C: Future<Output = A> + Send + 'static,
 {
-    let seconds = std::env::args().nth(1).map_or(Ok(5), |seconds| seconds.parse());
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [option, requests] = &arguments[..]
+        && option == "--requests"
+    {
+        let requests: u32 = requests.parse().expect("the number of requests");
+        return send(requests, request, answered).await;
+    }
+    let seconds = arguments.first().map_or(Ok(5), |seconds| seconds.parse());
     let phase =
         Duration::from_secs(seconds.expect("the argument is how many seconds each of the two phases takes"));
     let sent = Arc::new(AtomicU64::new(0));
@@ -74,6 +84,23 @@ pub async fn measure<A, R, S, C>(
         let percentile = |percent: usize| late[(late.len() - 1) * percent / 100].as_micros();
         println!("{name} {} {}", percentile(50), percentile(99));
     }
+}
+
+/// Lets each client send its part of the requests, one after another.
+async fn send<A: 'static, R: Future<Output = A> + Send + 'static>(
+    requests: u32,
+    request: impl Fn() -> R + Clone + Send + 'static,
+    answered: fn(A) -> bool,
+) {
+    let client = |_| {
+        let request = request.clone();
+        async move {
+            for _ in 0..requests / CLIENTS {
+                assert!(answered(request().await));
+            }
+        }
+    };
+    (0..CLIENTS).map(client).collect::<JoinSet<_>>().join_all().await;
 }
 
 /// Awaits `elapse` over and over in each task, until `until`, and returns how much longer than `after` each took. Panics if one took less.

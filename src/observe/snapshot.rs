@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::{
-    labels::LabelStats,
+    labels::{self, LabelStats},
     lag::LagHistogram,
     shard::{self, Shard},
     timing_wheel::{Nanos, Site, Tick, TickDuration},
@@ -162,7 +162,7 @@ impl Wheel {
         let (shards, ticks): (Vec<_>, Vec<_>) = shards.unzip();
         let driver = &self.parts.driver;
         let stripes = self.parts.shards.iter().map(|shard| shard.labels());
-        let labels = self.parts.labels.stats(stripes, self.is_shutdown());
+        let labels = labels::stats(stripes, self.is_shutdown());
         let tick = ticks.into_iter().max().unwrap_or_default();
         census.finish(shards, driver.stats.lag(), labels, tick)
     }

@@ -47,7 +47,6 @@
 //! ```
 
 mod carry;
-mod counted;
 mod scope;
 mod shield;
 mod timeout;

@@ -11,14 +11,14 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
-use super::{
-    counted::CountedScope,
-    scope::{Shields, current, inside, poll_inside, sooner},
-};
+use super::scope::{Shields, current, inside, poll_inside, sooner};
 use crate::{
-    engine::clock::saturating_add,
+    engine::{
+        clock::{Moment, saturating_add},
+        labels::Count,
+    },
     error::Elapsed,
-    observe::labelled::Labelled,
+    observe::labelled::{Labelled, counted::Counted},
     timers::{budget, sleep::Sleep},
     wheel::{Wheel, current::with_wheel},
 };
@@ -235,12 +235,17 @@ pin_project! {
         // The deadline that the timer waits for.
         armed: Option<Instant>,
         shields: Weak<Shields>,
-        counted: Option<Box<CountedScope>>,
+        // The count of a labelled scope, and the wheel that it is counted on.
+        counted: Option<Box<(Wheel, Counted)>>,
     }
 
     impl<F> PinnedDrop for Within<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
+            // This comes first, because the destructor of the future may panic.
+            if let Some((wheel, counted)) = this.counted.as_deref_mut() {
+                counted.end(wheel.shard(), Count::CANCELLED);
+            }
             if this.future.is_some() {
                 let deadline = sooner(this.end.deadline(), current());
                 inside(deadline, this.shields, || this.future.set(None));
@@ -281,7 +286,7 @@ impl<F: Future> Within<F> {
     }
 
     fn counted(mut self, labelled: &Labelled) -> Within<F> {
-        self.counted = Some(Box::new(CountedScope::new(labelled)));
+        self.counted = Some(Box::new((labelled.wheel().clone(), labelled.counted())));
         self
     }
 }
@@ -298,14 +303,15 @@ impl<F: Future> Future for Within<F> {
             *this.end = End::At(Some(saturating_add(Instant::now(), duration)));
         }
         let deadline = sooner(this.end.deadline(), current());
-        if let Some(counted) = this.counted {
-            counted.begin_poll();
+        match this.counted.as_deref_mut() {
+            Some((_, counted)) if counted.is_new() => counted.begin_poll(),
+            _ => {}
         }
         let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(output) = poll_inside(deadline, this.shields, this.future.as_mut(), cx) {
             *this.timer = None;
-            if let Some(counted) = this.counted {
-                counted.complete();
+            if let Some((wheel, counted)) = this.counted.as_deref_mut() {
+                counted.complete(wheel.shard());
             }
             return Poll::Ready(Ok(output));
         }
@@ -313,16 +319,16 @@ impl<F: Future> Future for Within<F> {
         let Some(deadline) = deadline else {
             return Poll::Pending;
         };
-        if let Some(counted) = this.counted {
-            counted.begin(deadline);
+        if let Some((wheel, counted)) = this.counted.as_deref_mut() {
+            counted.wait(wheel.shard(), Some(Moment::of(deadline)));
         }
         ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
         if Shields::are_pending(this.shields, cx.waker()) {
             return Poll::Pending;
         }
         inside(Some(deadline), this.shields, || this.future.set(None));
-        if let Some(counted) = this.counted {
-            counted.elapse();
+        if let Some((wheel, counted)) = this.counted.as_deref_mut() {
+            counted.end(wheel.shard(), Count::ELAPSED);
         }
         Poll::Ready(Err(Elapsed::new()))
     }

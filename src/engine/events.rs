@@ -9,32 +9,29 @@ macro_rules! event {
 }
 #[cfg(not(feature = "tracing"))]
 macro_rules! event {
-    ($level:ident, $($field:ident = $value:expr,)* $message:literal) => {{ $(let _ = $value;)* }};
+    ($level:ident, $($field:ident = $value:expr,)* $message:literal) => {{
+        $(let _ = $value;)*
+        let _ = format_args!($message);
+    }};
 }
 
 pub(crate) fn driver_started(wheel: &str, driver: u64) {
     match driver {
-        1 => event!(
-            debug,
-            wheel = wheel,
-            driver = driver,
-            "timing wheel driver started"
-        ),
-        _ => event!(
-            debug,
-            wheel = wheel,
-            driver = driver,
-            "timing wheel driver replaced"
-        ),
+        1 => driver_changed(wheel, driver, "started"),
+        _ => driver_changed(wheel, driver, "replaced"),
     }
 }
 
 pub(crate) fn driver_stopped(wheel: &str, driver: u64) {
+    driver_changed(wheel, driver, "stopped");
+}
+
+fn driver_changed(wheel: &str, driver: u64, change: &str) {
     event!(
         debug,
         wheel = wheel,
         driver = driver,
-        "timing wheel driver stopped"
+        "timing wheel driver {change}"
     );
 }
 

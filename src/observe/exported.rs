@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use self::Kind::{Counter, Gauge, Histogram};
 use crate::{
     engine::{labels::LabelStats, lag::LagHistogram},
     observe::{
@@ -12,10 +11,9 @@ use crate::{
     wheel::Wheel,
 };
 
-/// A metric. Its name ends with its unit, unless it counts.
+/// A metric. Its name ends with `_total` if it is a counter, and otherwise with its unit, unless it counts.
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
     pub(crate) description: &'static str,
     values: fn(&Report) -> Vec<(Labels, Value)>,
 }
@@ -67,15 +65,21 @@ impl Report {
 impl Metric {
     const fn new(
         name: &'static str,
-        kind: Kind,
         description: &'static str,
         values: fn(&Report) -> Vec<(Labels, Value)>,
     ) -> Metric {
         Metric {
             name,
-            kind,
             description,
             values,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.name {
+            "tickwheel_lag_seconds" | "tickwheel_timeouts_headroom_ratio" => Kind::Histogram,
+            name if name.ends_with("_total") => Kind::Counter,
+            _ => Kind::Gauge,
         }
     }
 
@@ -90,133 +94,98 @@ impl Metric {
 }
 
 pub(crate) const METRICS: [Metric; 22] = [
-    Metric::new(
-        "tickwheel_pending",
-        Gauge,
-        "Timers pending in the wheel.",
-        |report| count(report.snapshot.pending as u64),
-    ),
+    Metric::new("tickwheel_pending", "Timers pending in the wheel.", |report| {
+        count(report.snapshot.pending as u64)
+    }),
     Metric::new(
         "tickwheel_due",
-        Gauge,
         "Pending timers, by the time until their deadline.",
         |report| by("within", WITHIN.into_iter().zip(report.snapshot.horizon)),
     ),
-    Metric::new(
-        "tickwheel_registered_total",
-        Counter,
-        "Timers registered.",
-        |report| count(report.metrics.registered),
-    ),
+    Metric::new("tickwheel_registered_total", "Timers registered.", |report| {
+        count(report.metrics.registered)
+    }),
     Metric::new(
         "tickwheel_expired_total",
-        Counter,
         "Timers that reached their deadline while pending.",
         |report| count(report.metrics.expired),
     ),
     Metric::new(
         "tickwheel_cancelled_total",
-        Counter,
         "Timers cancelled before their deadline.",
         |report| count(report.metrics.cancelled),
     ),
     Metric::new(
         "tickwheel_rejected_total",
-        Counter,
         "Timers refused because the wheel was full.",
         |report| count(report.metrics.rejected),
     ),
     Metric::new(
         "tickwheel_cascaded_total",
-        Counter,
         "Moves of a timer to a finer level.",
         |report| count(report.metrics.cascaded),
     ),
     Metric::new(
         "tickwheel_ticks_total",
-        Counter,
         "Turns of the driver at a later tick than the turn before.",
         |report| count(report.metrics.ticks),
     ),
-    Metric::new(
-        "tickwheel_wakeups_total",
-        Counter,
-        "Wake-ups of the driver.",
-        |report| count(report.metrics.wakeups),
-    ),
+    Metric::new("tickwheel_wakeups_total", "Wake-ups of the driver.", |report| {
+        count(report.metrics.wakeups)
+    }),
     Metric::new(
         "tickwheel_full_visits_total",
-        Counter,
         "Visits to a shard that gave deadlines to its new timeouts.",
         |report| count(report.metrics.full_visits),
     ),
     Metric::new(
         "tickwheel_light_visits_total",
-        Counter,
         "Visits to a shard that only expired and moved timers.",
         |report| count(report.metrics.light_visits),
     ),
     Metric::new(
         "tickwheel_dozes_total",
-        Counter,
         "Times that a shard began to doze.",
         |report| count(report.metrics.dozes),
     ),
-    Metric::new(
-        "tickwheel_panics_total",
-        Counter,
-        "Panics caught in wakers.",
-        |report| count(report.metrics.panics),
-    ),
-    Metric::new(
-        "tickwheel_shards",
-        Gauge,
-        "Shards, by how they are driven.",
-        |report| {
-            let shards = |mode| {
-                report
-                    .snapshot
-                    .shards
-                    .iter()
-                    .filter(move |shard| shard.mode == mode)
-            };
-            by("mode", MODES.map(|(word, mode)| (word, shards(mode).count())))
-        },
-    ),
+    Metric::new("tickwheel_panics_total", "Panics caught in wakers.", |report| {
+        count(report.metrics.panics)
+    }),
+    Metric::new("tickwheel_shards", "Shards, by how they are driven.", |report| {
+        let shards = |mode| {
+            report
+                .snapshot
+                .shards
+                .iter()
+                .filter(move |shard| shard.mode == mode)
+        };
+        by("mode", MODES.map(|(word, mode)| (word, shards(mode).count())))
+    }),
     Metric::new(
         "tickwheel_arena_bytes",
-        Gauge,
         "Bytes held by the arenas, used or not.",
         |report| count(report.metrics.arena_bytes as u64),
     ),
-    Metric::new("tickwheel_tick_seconds", Gauge, "Length of a tick.", |report| {
+    Metric::new("tickwheel_tick_seconds", "Length of a tick.", |report| {
         one(Value::Seconds(report.tick))
     }),
-    Metric::new(
-        "tickwheel_lag_seconds",
-        Histogram,
-        "Lateness of the driver.",
-        |report| {
-            let lags = report.snapshot.lag.ends();
-            let lags = lags.map(|(end, count)| (end.as_secs_f64(), count));
-            one(Value::Histogram(lags.collect()))
-        },
-    ),
+    Metric::new("tickwheel_lag_seconds", "Lateness of the driver.", |report| {
+        let lags = report.snapshot.lag.ends();
+        let lags = lags.map(|(end, count)| (end.as_secs_f64(), count));
+        one(Value::Histogram(lags.collect()))
+    }),
     Metric::new(
         "tickwheel_lag_max_seconds",
-        Gauge,
         "Maximum lateness of the driver since the last report.",
         |report| one(Value::Seconds(report.max_lag)),
     ),
     Metric::new(
         "tickwheel_timeouts_started_total",
-        Counter,
         "Labelled timeouts polled for the first time.",
         |report| by_label(report, |stats| count(stats.started)),
     ),
     Metric::new(
         "tickwheel_timeouts_total",
-        Counter,
         "Labelled timeouts that ended, by outcome.",
         |report| {
             by_label(report, |stats| {
@@ -235,13 +204,11 @@ pub(crate) const METRICS: [Metric; 22] = [
     ),
     Metric::new(
         "tickwheel_timeouts_pending",
-        Gauge,
         "Labelled timeouts pending.",
         |report| by_label(report, |stats| count(stats.pending)),
     ),
     Metric::new(
         "tickwheel_timeouts_headroom_ratio",
-        Histogram,
         "Fraction of its time that a completed timeout had left.",
         |report| {
             by_label(report, |stats| {

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    engine::{driver::DriverCounts, shard::Usage},
-    wheel::Wheel,
-};
+use crate::wheel::Wheel;
 
 /// The counters and gauges of a wheel, summed over its shards.
 ///
@@ -83,46 +80,30 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().metrics().registered, 0);
     /// ```
     pub fn metrics(&self) -> Metrics {
-        let mut metrics = Metrics::default();
+        let driver = self.parts.driver.stats.counts();
+        let mut metrics = Metrics {
+            ticks: driver.ticks,
+            wakeups: driver.wakeups,
+            panics: driver.panics,
+            last_lag: driver.last_lag,
+            max_lag: driver.max_lag,
+            shutdown: self.is_shutdown(),
+            driven: self.is_driven(),
+            ..Metrics::default()
+        };
         for shard in &self.parts.shards {
-            metrics.add_shard(&shard.usage());
+            let usage = shard.usage();
+            metrics.pending += usage.pending;
+            metrics.arena_bytes += usage.arena_bytes;
+            metrics.registered += usage.counters.registered;
+            metrics.expired += usage.counters.expired;
+            metrics.cancelled += usage.counters.cancelled;
+            metrics.rejected += usage.counters.rejected;
+            metrics.cascaded += usage.counters.cascaded;
+            metrics.dozes += usage.counters.dozes;
+            metrics.full_visits += usage.counters.full_visits;
+            metrics.light_visits += usage.counters.light_visits;
         }
-        metrics.add_driver(self.parts.driver.stats.counts());
-        metrics.shutdown = self.is_shutdown();
-        metrics.driven = self.is_driven();
         metrics
-    }
-}
-
-impl Metrics {
-    /// Adds the usage of one shard.
-    fn add_shard(&mut self, usage: &Usage) {
-        let Usage {
-            pending,
-            arena_bytes,
-            counters,
-        } = usage;
-        self.pending += pending;
-        self.registered += counters.registered;
-        self.expired += counters.expired;
-        self.cancelled += counters.cancelled;
-        self.rejected += counters.rejected;
-        self.cascaded += counters.cascaded;
-        self.dozes += counters.dozes;
-        self.full_visits += counters.full_visits;
-        self.light_visits += counters.light_visits;
-        self.arena_bytes += arena_bytes;
-    }
-
-    fn add_driver(&mut self, counts: DriverCounts) {
-        let DriverCounts {
-            ticks,
-            wakeups,
-            panics,
-            last_lag,
-            max_lag,
-        } = counts;
-        (self.ticks, self.wakeups, self.panics) = (ticks, wakeups, panics);
-        (self.last_lag, self.max_lag) = (last_lag, max_lag);
     }
 }

@@ -207,7 +207,7 @@ fn describe<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     metric: &Metric,
 ) -> Result<MetricEncoder<'e>, fmt::Error> {
-    let kind = match metric.kind {
+    let kind = match metric.kind() {
         Kind::Counter => MetricType::Counter,
         Kind::Gauge => MetricType::Gauge,
         Kind::Histogram => MetricType::Histogram,
@@ -226,7 +226,7 @@ fn describe<'e>(
 }
 
 fn encode_value(mut encoder: MetricEncoder<'_>, metric: &Metric, value: &Value) -> fmt::Result {
-    match (metric.kind, value) {
+    match (metric.kind(), value) {
         (Kind::Counter, Value::Count(count)) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
         (_, Value::Count(count)) => encoder.encode_gauge(count),
         (_, Value::Seconds(seconds)) => encoder.encode_gauge(&seconds.as_secs_f64()),

@@ -107,7 +107,7 @@ impl MetricsReporter {
                 Some("bytes") => Unit::Bytes,
                 _ => Unit::Count,
             };
-            match metric.kind {
+            match metric.kind() {
                 Kind::Counter => describe_counter!(metric.name, unit, metric.description),
                 Kind::Gauge => describe_gauge!(metric.name, unit, metric.description),
                 Kind::Histogram => describe_histogram!(metric.name, unit, metric.description),
@@ -184,7 +184,7 @@ impl MetricsReporter {
                     .iter()
                     .map(|(key, value)| Label::new(*key, value.clone()))
                     .collect();
-                match (metric.kind, value) {
+                match (metric.kind(), value) {
                     (Kind::Counter, Value::Count(count)) => counter!(metric.name, keys).absolute(count),
                     (_, Value::Count(count)) => gauge!(metric.name, keys).set(count as f64),
                     (_, Value::Seconds(seconds)) => gauge!(metric.name, keys).set(seconds),

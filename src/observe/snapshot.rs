@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::engine::{
-    labels::LabelStats,
+    labels::{self, LabelStats},
     lag::LagHistogram,
     shard::{self, Shard},
     timing_wheel::{Nanos, Site, Tick, TickDuration},
 };
-use crate::wheel::{Settings, Wheel};
+use crate::wheel::Wheel;
 
 /// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled timeouts.
 ///
@@ -151,49 +151,62 @@ impl Wheel {
     /// assert_eq!(snapshot.pending, 0);
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        let Settings {
-            tick_duration,
-            ticks_per_wheel,
-            levels,
-            ..
-        } = self.parts.settings;
-        let mut census = Census::new(TickDuration::new(tick_duration), ticks_per_wheel, levels);
-        let shards = self.parts.shards.iter().map(|shard| census.take(shard));
-        let (shards, ticks): (Vec<_>, Vec<_>) = shards.unzip();
-        let driver = &self.parts.driver;
+        let mut census = Census::new(TickDuration::new(self.tick_duration()), self.levels());
+        let shards = self.parts.shards.iter().map(|shard| census.take(shard)).collect();
         let stripes = self.parts.shards.iter().map(|shard| shard.labels());
-        let labels = self.parts.labels.stats(stripes, self.is_shutdown());
-        let tick = ticks.into_iter().max().unwrap_or_default();
-        census.finish(shards, driver.stats.lag(), labels, tick)
+        Snapshot {
+            pending: census.horizon.iter().sum(),
+            horizon: census.horizon,
+            levels: census.levels.into_iter().map(LevelSnapshot::new).collect(),
+            shards,
+            lag: self.parts.driver.stats.lag(),
+            labels: labels::stats(stripes, self.is_shutdown()),
+            tick: census.latest.0,
+        }
+    }
+}
+
+impl LevelSnapshot {
+    /// Creates the snapshot of a level whose buckets have these counts.
+    fn new(counts: Vec<usize>) -> LevelSnapshot {
+        LevelSnapshot {
+            pending: counts.iter().sum(),
+            buckets: counts
+                .into_iter()
+                .enumerate()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
     }
 }
 
 /// Counts the timers by deadline and by bucket, shard by shard.
 struct Census {
     tick: TickDuration,
-    ticks_per_wheel: usize,
     /// A tick, followed by [`HORIZON`].
     bounds: [Nanos; 8],
     horizon: [usize; 9],
-    /// A count for each bucket, once a level is in use.
+    /// The counts of each level's buckets up to the last one in use.
     levels: Vec<Vec<usize>>,
+    /// The latest tick in progress in any shard.
+    latest: Tick,
 }
 
 impl Census {
-    fn new(tick: TickDuration, ticks_per_wheel: usize, levels: usize) -> Census {
+    fn new(tick: TickDuration, levels: usize) -> Census {
         let mut bounds = [tick.nanos(); 8];
         bounds[1..].copy_from_slice(&HORIZON.map(Nanos::from_duration));
         Census {
             tick,
-            ticks_per_wheel,
             bounds,
             horizon: [0; 9],
             levels: vec![Vec::new(); levels],
+            latest: Tick::ZERO,
         }
     }
 
-    /// Counts every pending timer of a shard. Returns the shard's snapshot and the tick in progress.
-    fn take(&mut self, shard: &Shard) -> (ShardSnapshot, Tick) {
+    /// Counts every pending timer of a shard.
+    fn take(&mut self, shard: &Shard) -> ShardSnapshot {
         let mut walk = shard.walk();
         let mut pending = 0;
         while let Some(sites) = walk.next() {
@@ -206,7 +219,8 @@ impl Census {
             shard::Mode::Ticking { .. } => Mode::Ticking,
             shard::Mode::Shutdown => Mode::Shutdown,
         };
-        (ShardSnapshot { pending, mode }, self.tick.tick_at(walk.now))
+        self.latest = self.latest.max(self.tick.tick_at(walk.now));
+        ShardSnapshot { pending, mode }
     }
 
     /// Counts a timer as seen at `now`.
@@ -217,39 +231,8 @@ impl Census {
 
         let buckets = &mut self.levels[site.level];
         if site.bucket >= buckets.len() {
-            // With several levels of two ticks, a ring has four buckets.
-            buckets.resize(self.ticks_per_wheel.max(site.bucket + 1), 0);
+            buckets.resize(site.bucket + 1, 0);
         }
         buckets[site.bucket] += 1;
-    }
-
-    /// Returns the counts as a snapshot.
-    fn finish(
-        self,
-        shards: Vec<ShardSnapshot>,
-        lag: LagHistogram,
-        labels: Vec<LabelStats>,
-        tick: Tick,
-    ) -> Snapshot {
-        let level = |counts: Vec<usize>| {
-            let buckets: Vec<_> = counts
-                .into_iter()
-                .enumerate()
-                .filter(|(_, count)| *count > 0)
-                .collect();
-            LevelSnapshot {
-                pending: buckets.iter().map(|(_, count)| count).sum(),
-                buckets,
-            }
-        };
-        Snapshot {
-            pending: self.horizon.iter().sum(),
-            horizon: self.horizon,
-            levels: self.levels.into_iter().map(level).collect(),
-            shards,
-            lag,
-            labels,
-            tick: tick.0,
-        }
     }
 }

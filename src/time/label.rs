@@ -2,14 +2,18 @@
 
 use std::{
     future::IntoFuture,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use super::{Duration, Instant};
 use crate::{
+    engine::labels,
     observe::labelled::{LabelledTimeout, timer::LabelledTimer},
-    timers::{console::Caller, sleep::Sleep},
-    wheel::{Wheel, current::with_wheel},
+    timers::{
+        console::{Caller, Resource},
+        sleep::Sleep,
+    },
+    wheel::current,
 };
 
 /// The name of an operation, kept in a `static`, whose timeouts are counted under it on whichever wheel is current.
@@ -36,11 +40,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Label {
     name: &'static str,
-    /// Unique in the process, and [`UNNUMBERED`] until the first use.
-    number: AtomicUsize,
+    /// The number of the name, and [`UNNUMBERED`] until the first use.
+    number: AtomicU32,
 }
 
-const UNNUMBERED: usize = usize::MAX;
+const UNNUMBERED: u32 = u32::MAX;
 
 impl Label {
     /// Creates a label with this name.
@@ -53,7 +57,7 @@ impl Label {
     pub const fn new(name: &'static str) -> Label {
         Label {
             name,
-            number: AtomicUsize::new(UNNUMBERED),
+            number: AtomicU32::new(UNNUMBERED),
         }
     }
 
@@ -68,7 +72,8 @@ impl Label {
     ///
     /// # Panics
     ///
-    /// Panics in the same cases as [`timeout`](super::timeout()).
+    /// Panics in the same cases as [`timeout`](super::timeout()), except that in a task it is the first poll that panics, even if it
+    /// would be ready.
     ///
     /// # Errors
     ///
@@ -92,10 +97,11 @@ impl Label {
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
         let _caller = Caller::here();
-        LabelledTimeout::new(
-            self.limit(|wheel| wheel.limit(duration, "Label::timeout")),
-            future,
-        )
+        let label = self.label();
+        let resource = Resource::new("Timeout", "Label::timeout");
+        resource.has_label(self.name);
+        let sleep = Sleep::counting(current::shard_ref(), duration, resource);
+        LabelledTimeout::new(LabelledTimer::new(sleep, label, duration), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`timeout_at`](super::timeout_at) does, and counts the outcome.
@@ -132,41 +138,26 @@ impl Label {
     #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         let _caller = Caller::here();
-        LabelledTimeout::new(
-            self.limit(|wheel| wheel.limit_at(deadline, "Label::timeout_at")),
-            future,
-        )
-    }
-
-    /// Creates the timer of a timeout on the current wheel.
-    #[track_caller]
-    #[inline]
-    fn limit(&self, limit: impl FnOnce(&Wheel) -> Sleep) -> LabelledTimer {
-        let number = self.number();
-        let find = |wheel: &Wheel| wheel.parts.labels.find_numbered(number, self.name);
-        let (sleep, label) = with_wheel(|wheel| (limit(wheel), find(wheel)));
-        sleep.has_label(self.name);
-        LabelledTimer::new(sleep, label)
+        let label = self.label();
+        let resource = Resource::new("Timeout", "Label::timeout_at");
+        resource.has_label(self.name);
+        let sleep = Sleep::until(current::shard_ref(), deadline, resource);
+        LabelledTimeout::new(LabelledTimer::new(sleep, label, Duration::ZERO), future)
     }
 
     #[inline]
-    fn number(&self) -> usize {
-        match self.number.load(Ordering::Relaxed) {
+    fn label(&self) -> labels::Label {
+        let number = match self.number.load(Ordering::Relaxed) {
             UNNUMBERED => self.first_use(),
             number => number,
-        }
+        };
+        labels::Label::numbered(number)
     }
 
     #[cold]
-    fn first_use(&self) -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        match self
-            .number
-            .compare_exchange(UNNUMBERED, next, Ordering::Relaxed, Ordering::Relaxed)
-        {
-            Ok(_) => next,
-            Err(number) => number,
-        }
+    fn first_use(&self) -> u32 {
+        let number = labels::number(self.name);
+        self.number.store(number, Ordering::Relaxed);
+        number
     }
 }

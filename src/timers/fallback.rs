@@ -74,7 +74,7 @@ impl FallbackTimer {
     }
 
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
@@ -101,14 +101,20 @@ impl FallbackTimer {
         matches!(self, FallbackTimer::Wheel(timer) if timer.is_bound() && timer.waits(waker))
     }
 
+    /// Binds an unbound timer, as its first poll would.
+    #[inline]
+    pub(crate) fn bind(&mut self, waker: &Waker) {
+        if let FallbackTimer::Wheel(timer) = self {
+            bind(timer, waker);
+        }
+    }
+
     /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
     #[inline(always)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => {
-                if !timer.is_bound() {
-                    current::bind(timer, waker);
-                }
+                bind(timer, waker);
                 timer.takes_over(waker)
             }
             FallbackTimer::Tokio(_) => false,
@@ -281,6 +287,13 @@ impl TokioTimer {
         }
         self.progress = Progress::Elapsed;
         Poll::Ready(())
+    }
+}
+
+#[inline]
+fn bind(timer: &mut Timer, waker: &Waker) {
+    if !timer.is_bound() {
+        current::bind(timer, waker);
     }
 }
 

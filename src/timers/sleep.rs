@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -341,9 +341,18 @@ impl Sleep {
         self.timer.reset_immediately(deadline);
     }
 
+    /// Begins a poll of the future that the sleep limits, which a sleep without a label does not count.
+    #[inline(always)]
+    pub(crate) fn begin_poll(&mut self, _: &Context<'_>) {}
+
     /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_after_inlined(had_budget, cx)
+    }
+
+    #[inline(always)]
+    pub(crate) fn poll_after_inlined(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
         resource.poll(|| timer.poll_after(had_budget, cx))
     }
@@ -373,6 +382,12 @@ impl Sleep {
     /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         self.timer.settle();
+    }
+
+    /// Binds an unbound sleep, as its first poll would.
+    #[inline]
+    pub(crate) fn bind(&mut self, waker: &Waker) {
+        self.timer.bind(waker);
     }
 
     #[inline]

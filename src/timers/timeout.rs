@@ -238,9 +238,27 @@ pin_project! {
     }
 }
 
-/// Gives a timeout the methods that Tokio's has, and a constructor.
+/// Makes a future of a timeout, with the methods that Tokio's has and a constructor. `$poll` is the function of its timer that tells
+/// whether the time is over, and `$error` turns the answer into an error.
 macro_rules! wraps_a_future {
-    ($timeout:ident, $timer:ident: $Timer:ty, $made:literal) => {
+    ($timeout:ident, $timer:ident: $Timer:ty, $poll:ident -> $Error:ty, $error:expr, $made:literal) => {
+        impl<F: Future> Future for $timeout<F> {
+            type Output = Result<F::Output, $Error>;
+
+            #[inline(always)]
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                let this = self.project();
+                let had_budget = coop::has_budget_remaining();
+                this.$timer.begin_poll(cx);
+                if let Poll::Ready(output) = this.future.poll(cx) {
+                    this.$timer.cancel();
+                    return Poll::Ready(Ok(output));
+                }
+                let polled = this.$timer.$poll(had_budget, cx);
+                polled.map(|waited| Err(($error)(waited)))
+            }
+        }
+
         impl<F> $timeout<F> {
             #[inline]
             pub(crate) fn new($timer: $Timer, future: impl IntoFuture<IntoFuture = F>) -> $timeout<F>
@@ -294,39 +312,5 @@ macro_rules! wraps_a_future {
 }
 pub(crate) use wraps_a_future;
 
-wraps_a_future!(Timeout, sleep: Sleep, "tickwheel::Wheel::new().timeout");
-wraps_a_future!(TryTimeout, sleep: Sleep, "tickwheel::Wheel::new().try_timeout");
-
-impl<F: Future> Future for Timeout<F> {
-    type Output = Result<F::Output, Elapsed>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let had_budget = coop::has_budget_remaining();
-        if let Poll::Ready(output) = this.future.poll(cx) {
-            this.sleep.cancel();
-            return Poll::Ready(Ok(output));
-        }
-        this.sleep
-            .poll_after(had_budget, cx)
-            .map(|()| Err(Elapsed::new()))
-    }
-}
-
-impl<F: Future> Future for TryTimeout<F> {
-    type Output = Result<F::Output, TimeoutError>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let had_budget = coop::has_budget_remaining();
-        if let Poll::Ready(output) = this.future.poll(cx) {
-            this.sleep.cancel();
-            return Poll::Ready(Ok(output));
-        }
-        this.sleep
-            .try_poll_after(had_budget, cx)
-            .map(|waited| Err(TimeoutError::after(waited)))
-    }
-}
+wraps_a_future!(Timeout, sleep: Sleep, poll_after -> Elapsed, |()| Elapsed::new(), "tickwheel::Wheel::new().timeout");
+wraps_a_future!(TryTimeout, sleep: Sleep, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().try_timeout");

@@ -19,7 +19,6 @@ use crate::engine::clock::Moment;
 use crate::{
     engine::{
         driver, events,
-        labels::Labels,
         shard::{Shard, shard_number},
         sync::Mutex,
     },
@@ -65,7 +64,6 @@ pub(crate) struct Parts {
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
     pub(crate) closing: Mutex<()>,
     pub(crate) driver: Arc<driver::Shared>,
-    pub(crate) labels: Labels,
     pub(crate) settings: Settings,
 }
 
@@ -111,7 +109,6 @@ impl Wheel {
                 rosters,
                 closing: Mutex::new(()),
                 driver,
-                labels: Labels::default(),
                 settings,
             }),
         }

@@ -61,12 +61,15 @@ fn main() {
             Some(work) => (true, &work[1..]),
             None => (false, &*name.replace("current-", "")),
         };
-        let is_static = work == "label";
-        let work = if is_static { "timeout" } else { work };
+        let (is_static, work) = match work {
+            "label" => (true, "timeout"),
+            "label-quiet" => (true, "quiet"),
+            work => (false, work),
+        };
         match peer.as_str() {
             "none" => serve(&timers::Nothing, work, times).await,
             "tokio" => play(&timers::Tokio, work, times).await,
-            "tickwheel" if is_static => static_label(times).await,
+            "tickwheel" if is_static => static_label(work, times).await,
             "tickwheel" if current => {
                 wheel(work).set_default().expect("it is the first");
                 play(&timers::Current, work, times).await;
@@ -212,10 +215,16 @@ async fn labelled(wheel: &Wheel, work: &str, times: u64) {
 }
 
 /// Timeouts that a static label counts on the current wheel.
-async fn static_label(times: u64) {
+async fn static_label(work: &str, times: u64) {
     static COUNT: Label = Label::new("count");
     let _first = first(&timers::Current).await;
-    ticking(times, || COUNT.timeout(black_box(DURATION), Once::default())).await;
+    timeouts(
+        work,
+        times,
+        || COUNT.timeout(black_box(DURATION), ready(())),
+        || COUNT.timeout(black_box(DURATION), Once::default()),
+    )
+    .await;
     assert!(Wheel::current().snapshot().labels[0].completed >= times);
 }
 

@@ -96,6 +96,7 @@ impl Moment {
     }
 
     #[cold]
+    #[inline(never)]
     fn cut(seconds: i64, nanos: u32) -> Moment {
         let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos) + i128::from(Moment::ZERO);
         Moment(Moment::CLOCK | nanos.clamp(0, Moment::LAST.into()) as u64)
@@ -204,12 +205,18 @@ impl Shift {
         }
     }
 
+    /// Converts a moment of either axis to one of the driver's clock.
+    #[inline]
+    pub(crate) fn to_clock(self, moment: Moment) -> Moment {
+        match moment.is_wheel_time() {
+            true => Moment(moment.0.saturating_add(self.0)),
+            false => moment,
+        }
+    }
+
     /// Converts a moment of either axis to an instant of the driver's clock.
     pub(crate) fn instant(self, moment: Moment) -> Instant {
-        let nanos = match moment.is_wheel_time() {
-            true => moment.0.saturating_add(self.0),
-            false => moment.0,
-        };
+        let nanos = self.to_clock(moment).0;
         let first = Moment::of(*FIRST).0;
         match nanos.checked_sub(first) {
             Some(after) => saturating_add(*FIRST, Duration::from_nanos(after)),

@@ -18,4 +18,4 @@ mod timer;
 mod turn;
 mod waking;
 
-pub(crate) use {shared::Shared, stats::DriverCounts, task::spawn};
+pub(crate) use {shared::Shared, task::spawn};

@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use crate::engine::{
         clock::MILLISECOND,
+        labels::Stripe,
         shard,
         timing_wheel::{TickDuration, TimingWheel},
     };
@@ -181,7 +182,15 @@ mod tests {
         let tick = TickDuration::new(MILLISECOND);
         let shared = Arc::new(Shared::new(String::new(), tick, None, false));
         let wheel = TimingWheel::new(512, 4);
-        let shard = Shard::new(wheel, shared.clock(), 0, None, shared.clone(), (0, 0));
+        let shard = Shard::new(
+            wheel,
+            shared.clock(),
+            0,
+            None,
+            Stripe::new(Arc::default()),
+            shared.clone(),
+            (0, 0),
+        );
         let shard = Arc::new(shard);
         shared.connect([Arc::downgrade(&shard)].into_iter());
         lock(&shared.slot).driver = drivers;

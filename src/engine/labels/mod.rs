@@ -6,17 +6,17 @@
 mod stripe;
 
 use std::{
+    array,
     collections::HashMap,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
     },
 };
 
 pub(crate) use stripe::{Count, Stripe};
 
-use crate::engine::sync::{Mutex, lock};
-use stripe::Totals;
+use stripe::{COUNTERS, totals};
 
 /// The number of names that a wheel keeps apart.
 const NAMES: usize = 1_000;
@@ -72,103 +72,128 @@ pub struct LabelStats {
 }
 
 impl LabelStats {
-    fn new(name: Arc<str>, totals: &Totals, shutdown: bool) -> LabelStats {
-        let mut headroom = totals.headroom();
-        let [elapsed, refused, cancelled] =
-            [Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals.count(count));
-        let ended = headroom.iter().sum::<u64>() + elapsed + refused + cancelled;
-        // Timeouts that were ready at once were never counted as begun, so they must not be subtracted from those that have
-        // begun.
-        headroom[9] += totals.count(Count::AT_ONCE);
-        let mut stats = LabelStats {
+    fn new(name: Arc<str>, totals: &[u64; COUNTERS], shutdown: bool) -> LabelStats {
+        let headroom = array::from_fn(|tenths| totals[tenths]);
+        let [started, elapsed, refused, cancelled] =
+            [Count::BEGUN, Count::ELAPSED, Count::REFUSED, Count::CANCELLED].map(|count| totals[count.0]);
+        let completed: u64 = headroom.iter().sum();
+        let pending = started.saturating_sub(completed + elapsed + refused + cancelled);
+        let (pending, refused) = match shutdown {
+            true => (0, refused + pending),
+            false => (pending, refused),
+        };
+        LabelStats {
             name,
-            started: 0,
-            completed: headroom.iter().sum(),
+            started,
+            completed,
             elapsed,
             refused,
             cancelled,
-            pending: totals.count(Count::BEGUN).saturating_sub(ended),
+            pending,
             headroom,
-        };
-        if shutdown {
-            stats.refused += std::mem::take(&mut stats.pending);
         }
-        stats.started = stats.completed + stats.elapsed + stats.refused + stats.cancelled + stats.pending;
-        stats
     }
 }
 
 /// The names of the labels of one wheel.
-#[derive(Default)]
 pub(crate) struct Labels {
-    names: Mutex<Names>,
-    /// The label of each numbered name plus one, or zero if the name has not been used with this wheel. It is allocated with the
-    /// first of them.
-    numbered: OnceLock<Box<[AtomicU16]>>,
+    names: Mutex<HashMap<Arc<str>, Label>>,
+    /// The label of each numbered name plus one, or zero if the name has not been used with this wheel.
+    numbered: [AtomicU16; NAMES],
 }
 
-#[derive(Default)]
-struct Names {
-    by_name: HashMap<Arc<str>, Label>,
-    in_order: Vec<Arc<str>>,
-}
-
-/// A label of a wheel, by its index in the order of names.
+/// A label of a wheel by its index in the order of names or, above [`Label::NUMBERED`], the number of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Label(u16);
+pub(crate) struct Label(u32);
+
+impl Label {
+    const NUMBERED: u32 = 1 << 16;
+
+    /// Returns the label with a name of this [`number`].
+    #[inline]
+    pub(crate) fn numbered(number: u32) -> Label {
+        Label(Label::NUMBERED + number)
+    }
+}
+
+/// The names of static labels. A name's index is its number.
+static NUMBERS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+/// Returns the number of a name, which is the same in the whole process.
+#[cold]
+pub(crate) fn number(name: &'static str) -> u32 {
+    let mut names = lock(&NUMBERS);
+    let known = names.iter().position(|known| *known == name);
+    known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    }) as u32
+}
+
+impl Default for Labels {
+    fn default() -> Labels {
+        Labels {
+            names: Mutex::default(),
+            numbered: array::from_fn(|_| AtomicU16::new(0)),
+        }
+    }
+}
 
 impl Labels {
     /// Finds or creates the label with this name. Returns the label and its name, which is [`OTHER`] once there are [`NAMES`]
     /// others.
     pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
         let mut names = lock(&self.names);
-        let name = match names.in_order.len() >= NAMES && !names.by_name.contains_key(&name) {
+        let name = match names.len() >= NAMES && !names.contains_key(&name) {
             true => Arc::from(OTHER),
             false => name,
         };
-        let next = Label(names.in_order.len() as u16);
-        let label = *names.by_name.entry(name.clone()).or_insert(next);
-        if label == next {
-            names.in_order.push(name);
-        }
-        (label, names.in_order[usize::from(label.0)].clone())
+        let next = Label(names.len() as u32);
+        (*names.entry(name.clone()).or_insert(next), name)
     }
 
-    /// Finds or creates the label with this name, which has this number in the whole process. Without a lock, unless this is its
-    /// first use with this wheel or there are more than [`NAMES`] numbers.
+    /// Returns the index of a label. Takes no lock, unless a numbered name is used for the first time with this wheel or there are
+    /// more than [`NAMES`] numbers.
     #[inline]
-    pub(crate) fn find_numbered(&self, number: usize, name: &'static str) -> Label {
-        let place = self.numbered.get().and_then(|labels| labels.get(number));
+    fn index(&self, label: Label) -> Label {
+        let Some(number) = label.0.checked_sub(Label::NUMBERED) else {
+            return label;
+        };
+        let place = self.numbered.get(number as usize);
         // The label is all that is read by it, so no order is needed.
         match place.map_or(0, |label| label.load(Ordering::Relaxed)) {
-            0 => self.number(number, name),
-            label => Label(label - 1),
+            0 => self.first_index(number as usize),
+            label => Label(u32::from(label - 1)),
         }
     }
 
     #[cold]
-    fn number(&self, number: usize, name: &'static str) -> Label {
+    fn first_index(&self, number: usize) -> Label {
+        let name = lock(&NUMBERS)[number];
         let (label, _) = self.find(name.into());
-        let numbered = self
-            .numbered
-            .get_or_init(|| (0..NAMES).map(|_| AtomicU16::new(0)).collect());
-        if let Some(place) = numbered.get(number) {
-            place.store(label.0 + 1, Ordering::Relaxed);
+        if let Some(place) = self.numbered.get(number) {
+            place.store(label.0 as u16 + 1, Ordering::Relaxed);
         }
         label
     }
+}
 
-    /// Adds up the outcomes of each label over the shards. Once the wheel is shut down, limits that were pending count as refused.
-    pub(crate) fn stats<'a>(
-        &self,
-        stripes: impl Iterator<Item = &'a Stripe> + Clone,
-        shutdown: bool,
-    ) -> Vec<LabelStats> {
-        let names = lock(&self.names).in_order.clone();
-        let stats = |(index, name)| {
-            let totals = Totals::of(Label(index), stripes.clone());
-            LabelStats::new(name, &totals, shutdown)
-        };
-        (0..).zip(names).map(stats).collect()
-    }
+/// Adds up the outcomes of each label over the shards. Once the wheel is shut down, limits that were pending count as refused.
+pub(crate) fn stats<'a>(
+    stripes: impl Iterator<Item = &'a Stripe> + Clone,
+    shutdown: bool,
+) -> Vec<LabelStats> {
+    let labels = stripes
+        .clone()
+        .next()
+        .map(|stripe| lock(&stripe.labels.names).clone());
+    let mut labels: Vec<_> = labels.into_iter().flatten().collect();
+    labels.sort_unstable_by_key(|(_, label)| label.0);
+    let stats = |(name, label)| LabelStats::new(name, &totals(label, stripes.clone()), shutdown);
+    labels.into_iter().map(stats).collect()
+}
+
+/// Locks one of the mutexes of this file, which are the standard library's under loom too, because no model counts under labels.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

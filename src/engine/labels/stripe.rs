@@ -3,34 +3,34 @@
 use std::{
     array,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use super::{Label, NAMES};
+use super::{Label, Labels, NAMES};
 
 /// The number of labels whose counters are allocated together.
 const CHUNK: usize = 32;
 /// Enough chunks for [`NAMES`] labels and the one of all further names.
 const CHUNKS: usize = NAMES / CHUNK + 1;
-const COUNTERS: usize = 16;
+pub(super) const COUNTERS: usize = 16;
 
 /// An event in the life of a limit, as an index into its label's counters. The first ten are completions, by the tenths of the
 /// time that were left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count(usize);
+pub(crate) struct Count(pub(super) usize);
 
 impl Count {
     /// The limit was ready at its first poll.
-    pub(crate) const AT_ONCE: Count = Count(10);
-    /// The limit was pending at its first poll.
-    pub(crate) const BEGUN: Count = Count(11);
-    pub(crate) const ELAPSED: Count = Count(12);
-    pub(crate) const REFUSED: Count = Count(13);
-    pub(crate) const CANCELLED: Count = Count(14);
+    pub(crate) const AT_ONCE: Count = Count(9);
+    /// The limit was polled.
+    pub(crate) const BEGUN: Count = Count(10);
+    pub(crate) const ELAPSED: Count = Count(11);
+    pub(crate) const REFUSED: Count = Count(12);
+    pub(crate) const CANCELLED: Count = Count(13);
 
-    /// The limit was pending, and completed with `left` of its `total` time, of which all counts as nine tenths.
+    /// The limit completed with `left` of its `total` time, of which all counts as nine tenths.
     #[inline]
     pub(crate) fn completed(left: u64, total: u64) -> Count {
         let tenths = match left.checked_mul(10) {
@@ -44,8 +44,11 @@ impl Count {
 }
 
 /// The counters of one shard. They are allocated when a label is first counted there.
-#[derive(Default)]
-pub(crate) struct Stripe([OnceLock<Box<[Counters; CHUNK]>>; CHUNKS]);
+pub(crate) struct Stripe {
+    /// The labels of the wheel.
+    pub(super) labels: Arc<Labels>,
+    chunks: [OnceLock<Box<[Counters; CHUNK]>>; CHUNKS],
+}
 
 /// The counters of one label in one shard.
 #[repr(align(128))]
@@ -53,46 +56,54 @@ pub(crate) struct Stripe([OnceLock<Box<[Counters; CHUNK]>>; CHUNKS]);
 struct Counters([AtomicU64; COUNTERS]);
 
 impl Stripe {
+    pub(crate) fn new(labels: Arc<Labels>) -> Stripe {
+        Stripe {
+            labels,
+            chunks: array::from_fn(|_| OnceLock::new()),
+        }
+    }
+
+    /// Finds or creates the label with this name, and returns the name that it counts under.
+    pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
+        self.labels.find(name)
+    }
+
+    /// Counts the beginning of a limit. Returns the label to count its end under.
+    #[inline]
+    pub(crate) fn begin(&self, label: Label) -> Label {
+        let label = self.labels.index(label);
+        self.count(label, Count::BEGUN);
+        label
+    }
+
     #[inline]
     pub(crate) fn count(&self, label: Label, count: Count) {
-        let index = usize::from(label.0);
-        let chunk = self.0[index / CHUNK].get_or_init(|| Box::new(array::from_fn(|_| Counters::default())));
+        let index = label.0 as usize;
+        let chunk =
+            self.chunks[index / CHUNK].get_or_init(|| Box::new(array::from_fn(|_| Counters::default())));
         // This is a release, so that a reader that sees the end of a limit also sees its beginning. The remainder saves a bounds
         // check.
         chunk[index % CHUNK].0[count.0 % COUNTERS].fetch_add(1, Ordering::Release);
     }
 }
 
-/// The sums of all shards' counts under one label.
-#[derive(Default)]
-pub(super) struct Totals([u64; COUNTERS]);
-
-impl Totals {
-    /// Adds up the counts of a label. Beginnings are read last, so that no end is counted without its beginning.
-    pub(super) fn of<'a>(label: Label, stripes: impl Iterator<Item = &'a Stripe> + Clone) -> Totals {
-        let index = usize::from(label.0);
-        let mut totals = Totals::default();
-        for begun in [false, true] {
-            let chunks = stripes.clone().filter_map(|stripe| stripe.0[index / CHUNK].get());
-            for counters in chunks.map(|chunk| &chunk[index % CHUNK].0) {
-                for (count, (counter, total)) in counters.iter().zip(&mut totals.0).enumerate() {
-                    if begun == (count == Count::BEGUN.0) {
-                        *total += counter.load(Ordering::Acquire);
-                    }
+/// Adds up the counts of a label. Beginnings are read last, so that no end is counted without its beginning.
+pub(super) fn totals<'a>(label: Label, stripes: impl Iterator<Item = &'a Stripe> + Clone) -> [u64; COUNTERS] {
+    let index = label.0 as usize;
+    let mut totals = [0; COUNTERS];
+    for begun in [false, true] {
+        let chunks = stripes
+            .clone()
+            .filter_map(|stripe| stripe.chunks[index / CHUNK].get());
+        for counters in chunks.map(|chunk| &chunk[index % CHUNK].0) {
+            for (count, (counter, total)) in counters.iter().zip(&mut totals).enumerate() {
+                if begun == (count == Count::BEGUN.0) {
+                    *total += counter.load(Ordering::Acquire);
                 }
             }
         }
-        totals
     }
-
-    pub(super) fn count(&self, count: Count) -> u64 {
-        self.0[count.0]
-    }
-
-    /// Returns the number of completions by tenths of the time left. Limits that were ready at once are not included.
-    pub(super) fn headroom(&self) -> [u64; 10] {
-        array::from_fn(|tenths| self.0[tenths])
-    }
+    totals
 }
 
 #[cfg(all(test, not(loom)))]
@@ -114,13 +125,13 @@ mod tests {
 
     #[test]
     fn counts_of_all_shards_add_up() {
-        let stripes = [Stripe::default(), Stripe::default()];
-        for label in [0, NAMES as u16] {
+        let stripes = [(); 2].map(|()| Stripe::new(Arc::default()));
+        for label in [0, NAMES as u32] {
             stripes[0].count(Label(label), Count::BEGUN);
             stripes[1].count(Label(label), Count::completed(3, 10));
-            let totals = Totals::of(Label(label), stripes.iter());
-            assert_eq!((totals.count(Count::BEGUN), totals.headroom()[3]), (1, 1));
+            let totals = totals(Label(label), stripes.iter());
+            assert_eq!((totals[Count::BEGUN.0], totals[3]), (1, 1));
         }
-        assert_eq!(Totals::of(Label(7), stripes.iter()).count(Count::BEGUN), 0);
+        assert_eq!(totals(Label(7), stripes.iter())[Count::BEGUN.0], 0);
     }
 }

@@ -44,6 +44,7 @@ pub(super) mod fixture {
     use crate::{
         engine::{
             clock::{Clock, MILLISECOND, Source},
+            labels::Stripe,
             shard::Shard,
             timing_wheel::{Nanos, TickDuration, TimingWheel},
         },
@@ -89,7 +90,15 @@ pub(super) mod fixture {
         let tick = TickDuration::new(MILLISECOND);
         let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
         let wheel = TimingWheel::new(ticks_per_wheel, levels);
-        let shard = Shard::new(wheel, clock, 0, None, Arc::new(NoDriver), (0, 0));
+        let shard = Shard::new(
+            wheel,
+            clock,
+            0,
+            None,
+            Stripe::new(Arc::default()),
+            Arc::new(NoDriver),
+            (0, 0),
+        );
         (shard, clock)
     }
 }

@@ -57,6 +57,7 @@ pub(crate) use visit::{Reading, Wakers};
 use generation::Generation;
 use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
 use state::State;
+pub(crate) use status::Stamp;
 use status::Status;
 
 /// An empty arena keeps at least this many cells, or its share of the wheel's capacity if that is more.
@@ -111,6 +112,7 @@ impl Shard {
         clock: Clock,
         capacity: usize,
         limit: Option<Arc<Limit>>,
+        labels: Stripe,
         driver: Arc<dyn Drive>,
         (number, mask): (usize, usize),
     ) -> Shard {
@@ -131,7 +133,7 @@ impl Shard {
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),
-            labels: Stripe::default(),
+            labels,
             tick: clock.tick,
             handles_gone: AtomicBool::new(false),
             runtime: OnceLock::new(),

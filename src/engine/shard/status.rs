@@ -47,6 +47,41 @@ impl Status {
     }
 }
 
+/// A moment of the driver's clock, with the shift of that clock. While there is no driver, the moment may be of either axis.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    moment: Moment,
+    /// [`DRIVERLESS`] if there is no driver.
+    shift: u64,
+}
+
+impl Stamp {
+    /// Returns the moment `span` later.
+    #[inline]
+    pub(crate) fn after(self, span: Nanos) -> Stamp {
+        Stamp {
+            moment: self.moment.after(span),
+            shift: self.shift,
+        }
+    }
+
+    /// Returns the time since `earlier`, or zero if that is later. Returns `None` if the two are not of the same driver's clock.
+    #[inline]
+    pub(crate) fn since(self, earlier: Stamp) -> Option<Nanos> {
+        let comparable = self.shift == earlier.shift && self.shift != DRIVERLESS;
+        comparable.then(|| self.moment.since(earlier.moment))
+    }
+
+    /// Converts the moment to wheel time, if there was a driver.
+    #[inline]
+    pub(crate) fn to_wheel(self) -> Moment {
+        match self.shift {
+            DRIVERLESS => self.moment,
+            shift => Shift(shift).to_wheel(self.moment),
+        }
+    }
+}
+
 impl Shard {
     #[inline]
     pub(super) fn status(&self) -> Status {
@@ -99,28 +134,65 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.stamped(|status| self.read(status, Instant::now))
+        self.stamp_by(|status| self.read(status, Instant::now)).to_wheel()
     }
 
-    /// Returns the current moment by one reading of the clock. Where the driver's clock can be paused but is not known to be,
-    /// that is the clock of the current context.
+    /// Returns the current moment by one reading of the clock, as [`Shard::stamp`] does, also in the destructors of thread-locals.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
-        self.stamped(|status| match status {
-            Status::Driven(Source::Pausable) if !MODELLED => clock::now(),
-            _ => self.read(status, clock::now),
-        })
+        self.stamp_by(|status| self.read_once(status, clock::now))
+            .to_wheel()
+    }
+
+    /// Reads the clock once, in a poll.
+    #[inline]
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.stamp_by(|status| self.read_once(status, Instant::now))
+    }
+
+    /// Reads the driver's clock once. Where it can be paused but is not known to be, that is the clock of the current context.
+    #[inline]
+    fn read_once(&self, status: Status, read_here: impl Fn() -> Instant) -> Instant {
+        match status {
+            Status::Driven(Source::Machine) if !MODELLED => std::time::Instant::now().into(),
+            Status::Driven(Source::Pausable) if !MODELLED => read_here(),
+            _ => self.read_driver(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_driver(&self) -> Instant {
+        self.driver.now()
     }
 
     #[inline]
-    fn stamped(&self, read: impl Fn(Status) -> Instant) -> Moment {
-        loop {
-            let shift = self.shift();
-            let moment = Moment::of(read(self.status()));
-            // Another driver with another clock may have started in between.
-            if self.shift() == shift {
-                return shift.map_or(moment, |shift| shift.to_wheel(moment));
-            }
+    fn stamp_by(&self, read: impl Fn(Status) -> Instant) -> Stamp {
+        let shift = self.shift.load(Ordering::Acquire);
+        let moment = Moment::of(read(self.status()));
+        match self.shift.load(Ordering::Acquire) == shift {
+            true => Stamp { moment, shift },
+            // Another driver with another clock has started in between.
+            false => self.stamp_again(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stamp_again(&self) -> Stamp {
+        self.stamp_by(|status| self.read(status, Instant::now))
+    }
+
+    /// Returns a moment of either axis as a moment of the driver's clock, if there is a driver.
+    #[inline]
+    pub(crate) fn stamp_of(&self, moment: Moment) -> Stamp {
+        let shift = self.shift.load(Ordering::Acquire);
+        match shift {
+            DRIVERLESS => Stamp { moment, shift },
+            _ => Stamp {
+                moment: Shift(shift).to_clock(moment),
+                shift,
+            },
         }
     }
 

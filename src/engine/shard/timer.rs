@@ -96,12 +96,6 @@ impl Timer {
         self.shard.bind_at_home(waker)
     }
 
-    /// Returns the delay of a timer that counts from its registration, as far as is known, and zero for a timer with a deadline.
-    #[inline]
-    pub(crate) fn delay(&self) -> Nanos {
-        self.claim.incoming_delay()
-    }
-
     /// Returns the deadline. For a timer without one, its delay counts from now.
     #[inline]
     pub(crate) fn due(&self) -> Moment {

@@ -1,17 +1,12 @@
-//! `Counted`: counts a limit under a label, once it begins and once it ends.
-//!
-//! A limit that is ready at its first poll counts once, as `AT_ONCE`. Any other limit counts twice: first as `BEGUN`, when its first poll is
-//! pending (or when it is dropped, if that poll panicked), and then by its outcome. A limit that was never polled does not count.
-
-use std::mem;
+//! `Counted`: counts a limit under a label, after its first poll and once it ends. A limit that was never polled does not count.
 
 use crate::engine::{
     clock::{Moment, Nanos},
     labels::{Count, Label},
-    shard::Shard,
+    shard::{Shard, Stamp},
 };
 
-/// The count of one limit, whose owner passes a shard of the wheel to count in, and [cancels](Counted::cancel) it when dropped.
+/// The count of one limit, whose owner passes a shard of the wheel to count in, and [cancels](Counted::end) it when dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     label: Label,
@@ -20,16 +15,14 @@ pub(crate) struct Counted {
     total: Nanos,
 }
 
-/// What has been counted of a limit.
 #[derive(Clone, Copy, Debug)]
 enum Progress {
-    /// Nothing, and the limit has not been polled.
     New,
-    /// Nothing, but the first poll has begun. It may have panicked.
+    /// Nothing is counted, and the first poll has not ended, or has panicked.
     Polled,
-    /// The beginning of a limit with this deadline.
-    Begun(Moment),
-    /// The outcome.
+    /// The beginning is counted, and the time lasts until this deadline.
+    Pending(Stamp),
+    /// The outcome is counted.
     Ended,
 }
 
@@ -43,97 +36,94 @@ impl Counted {
         }
     }
 
-    /// Records that the first poll begins, unless there has been one.
     #[inline]
-    pub(crate) fn begin_poll(&mut self) {
-        if let Progress::New = self.progress {
-            self.progress = Progress::Polled;
-        }
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self.progress, Progress::New)
     }
 
-    /// Counts the beginning, unless that has been counted. `deadline` returns `None` if the time counts from now.
+    /// Records that the first poll begins.
     #[inline]
-    pub(crate) fn begin(&mut self, shard: &Shard, deadline: impl FnOnce() -> Option<Moment>) {
-        if let Progress::New | Progress::Polled = self.progress {
-            let deadline = deadline().unwrap_or_else(|| shard.glance().after(self.total));
+    pub(crate) fn begin_poll(&mut self) {
+        self.progress = Progress::Polled;
+    }
+
+    #[inline]
+    fn count_beginning(&mut self, shard: &Shard) {
+        self.label = shard.labels().begin(self.label);
+    }
+
+    /// Counts the beginning when the first poll is pending, and records the deadline, or begins to count the time if there is none yet.
+    #[inline]
+    pub(crate) fn wait(&mut self, shard: &Shard, deadline: Option<Moment>) {
+        if let Progress::Polled = self.progress {
+            self.count_beginning(shard);
+            let deadline = match deadline {
+                Some(deadline) => shard.stamp_of(deadline),
+                None => shard.stamp().after(self.total),
+            };
+            self.progress = Progress::Pending(deadline);
             if self.total == Nanos::ZERO {
                 self.total = left(shard, deadline);
             }
-            self.progress = Progress::Begun(deadline);
-            shard.labels().count(self.label, Count::BEGUN);
         }
     }
 
     /// Counts a completion by how much of the time is left.
     #[inline]
     pub(crate) fn complete(&mut self, shard: &Shard) {
-        match self.progress {
-            Progress::Begun(deadline) => {
-                let now = shard.glance();
-                let outcome = match now.is_wheel_time() && deadline.is_wheel_time() {
-                    true => Count::completed(deadline.since(now).0, self.total.0),
-                    false => self.outcome_by_another_clock(shard, deadline),
-                };
-                self.progress = Progress::Ended;
-                shard.labels().count(self.label, outcome);
+        let outcome = match &self.progress {
+            Progress::Pending(deadline) => {
+                let now = shard.stamp();
+                match deadline.since(now) {
+                    Some(left) => Count::completed(left.0, self.total.0),
+                    None => self.outcome_by_another_clock(shard, *deadline),
+                }
             }
             Progress::New | Progress::Polled => {
-                self.progress = Progress::Ended;
-                shard.labels().count(self.label, Count::AT_ONCE);
+                self.count_beginning(shard);
+                Count::AT_ONCE
             }
-            Progress::Ended => {}
-        }
+            Progress::Ended => return,
+        };
+        self.progress = Progress::Ended;
+        shard.labels().count(self.label, outcome);
     }
 
-    /// Returns the outcome of a completion where there is no driver, or was none when the limit began.
+    /// Returns the outcome of a completion where there is no driver, or where another one has started.
     #[cold]
-    fn outcome_by_another_clock(&self, shard: &Shard, deadline: Moment) -> Count {
+    fn outcome_by_another_clock(&self, shard: &Shard, deadline: Stamp) -> Count {
         match shard.is_shutdown() {
             true => Count::REFUSED,
             false => Count::completed(left(shard, deadline).0, self.total.0),
         }
     }
 
-    /// Counts the end of the time or, after a shutdown, a refusal.
-    #[cold]
-    pub(crate) fn elapse(&mut self, shard: &Shard) {
-        self.end_unless_shut_down(shard, Count::ELAPSED);
-    }
-
-    #[cold]
-    pub(crate) fn refuse(&mut self, shard: &Shard) {
-        self.end(shard, Count::REFUSED);
-    }
-
     /// Returns whether the limit has been polled and has not ended, so that its owner cancels it when dropped.
     #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
-        matches!(self.progress, Progress::Polled | Progress::Begun(_))
+        matches!(self.progress, Progress::Polled | Progress::Pending(_))
     }
 
+    /// Counts another end than a completion, which after a shutdown is a refusal.
     #[cold]
-    pub(crate) fn cancel(&mut self, shard: &Shard) {
-        self.end_unless_shut_down(shard, Count::CANCELLED);
-    }
-
-    fn end_unless_shut_down(&mut self, shard: &Shard, outcome: Count) {
-        match shard.is_shutdown() {
-            true => self.end(shard, Count::REFUSED),
-            false => self.end(shard, outcome),
+    pub(crate) fn end(&mut self, shard: &Shard, outcome: Count) {
+        if self.is_unfinished() {
+            if let Progress::Polled = self.progress {
+                self.count_beginning(shard);
+            }
+            self.progress = Progress::Ended;
+            let outcome = match shard.is_shutdown() {
+                true => Count::REFUSED,
+                false => outcome,
+            };
+            shard.labels().count(self.label, outcome);
         }
-    }
-
-    fn end(&mut self, shard: &Shard, outcome: Count) {
-        match mem::replace(&mut self.progress, Progress::Ended) {
-            Progress::New | Progress::Polled => shard.labels().count(self.label, Count::BEGUN),
-            Progress::Begun(_) => {}
-            Progress::Ended => return,
-        }
-        shard.labels().count(self.label, outcome);
     }
 }
 
 /// Returns the time until `deadline`. Another driver may have started since, by whose clock the deadline is known now.
-fn left(shard: &Shard, deadline: Moment) -> Nanos {
-    shard.to_wheel(deadline).since(shard.glance())
+#[cold]
+#[inline(never)]
+fn left(shard: &Shard, deadline: Stamp) -> Nanos {
+    shard.to_wheel(deadline.to_wheel()).since(shard.glance())
 }

@@ -50,7 +50,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn labelled(&self, name: impl Into<Arc<str>>) -> Labelled {
-        let (label, name) = self.parts.labels.find(name.into());
+        let (label, name) = self.shard().labels().find(name.into());
         Labelled {
             wheel: self.clone(),
             label,
@@ -130,10 +130,8 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        LabelledTimeout::new(
-            self.label(self.wheel.limit(duration, "Labelled::timeout")),
-            future,
-        )
+        let timer = self.label(self.wheel.limit(duration, "Labelled::timeout"), duration);
+        LabelledTimeout::new(timer, future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
@@ -169,10 +167,8 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        LabelledTimeout::new(
-            self.label(self.wheel.limit_at(deadline, "Labelled::timeout_at")),
-            future,
-        )
+        let sleep = self.wheel.limit_at(deadline, "Labelled::timeout_at");
+        LabelledTimeout::new(self.label(sleep, Duration::ZERO), future)
     }
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
@@ -214,10 +210,8 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        TryLabelledTimeout::new(
-            self.label(self.wheel.limit(duration, "Labelled::try_timeout")),
-            future,
-        )
+        let timer = self.label(self.wheel.limit(duration, "Labelled::try_timeout"), duration);
+        TryLabelledTimeout::new(timer, future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
@@ -256,10 +250,8 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        TryLabelledTimeout::new(
-            self.label(self.wheel.limit_at(deadline, "Labelled::try_timeout_at")),
-            future,
-        )
+        let sleep = self.wheel.limit_at(deadline, "Labelled::try_timeout_at");
+        TryLabelledTimeout::new(self.label(sleep, Duration::ZERO), future)
     }
 
     pub(crate) fn wheel(&self) -> &Wheel {
@@ -272,9 +264,9 @@ impl Labelled {
     }
 
     #[inline]
-    fn label(&self, sleep: Sleep) -> LabelledTimer {
+    fn label(&self, sleep: Sleep, total: Duration) -> LabelledTimer {
         sleep.has_label(&self.name);
-        LabelledTimer::new(sleep, self.label)
+        LabelledTimer::new(sleep, self.label, total)
     }
 }
 
@@ -335,39 +327,5 @@ pin_project! {
     }
 }
 
-wraps_a_future!(LabelledTimeout, timer: LabelledTimer, "tickwheel::Wheel::new().labelled(\"ready\").timeout");
-wraps_a_future!(TryLabelledTimeout, timer: LabelledTimer, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout");
-
-impl<F: Future> Future for LabelledTimeout<F> {
-    type Output = Result<F::Output, Elapsed>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let had_budget = coop::has_budget_remaining();
-        this.timer.begin_poll();
-        if let Poll::Ready(output) = this.future.poll(cx) {
-            this.timer.complete();
-            return Poll::Ready(Ok(output));
-        }
-        this.timer.poll(had_budget, cx).map(|()| Err(Elapsed::new()))
-    }
-}
-
-impl<F: Future> Future for TryLabelledTimeout<F> {
-    type Output = Result<F::Output, TimeoutError>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let had_budget = coop::has_budget_remaining();
-        this.timer.begin_poll();
-        if let Poll::Ready(output) = this.future.poll(cx) {
-            this.timer.complete();
-            return Poll::Ready(Ok(output));
-        }
-        this.timer
-            .try_poll(had_budget, cx)
-            .map(|waited| Err(TimeoutError::after(waited)))
-    }
-}
+wraps_a_future!(LabelledTimeout, timer: LabelledTimer, poll_after -> Elapsed, |()| Elapsed::new(), "tickwheel::Wheel::new().labelled(\"ready\").timeout");
+wraps_a_future!(TryLabelledTimeout, timer: LabelledTimer, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout");

@@ -1,12 +1,19 @@
 //! A timer whose start and outcome are counted under a label.
 
-use std::task::{Context, Poll};
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use super::counted::Counted;
 use crate::{
-    engine::{labels::Label, shard::Timer},
+    engine::{
+        clock::Nanos,
+        labels::{Count, Label},
+        shard::Timer,
+    },
     error::SleepError,
-    timers::sleep::Sleep,
+    timers::{fallback::FallbackTimer, sleep::Sleep},
 };
 
 #[derive(Debug)]
@@ -16,58 +23,70 @@ pub(crate) struct LabelledTimer {
 }
 
 impl LabelledTimer {
+    /// Creates the timer of a timeout that lasts `total`, or until the deadline of `sleep` if that is zero.
     #[inline]
-    pub(crate) fn new(sleep: Sleep, label: Label) -> LabelledTimer {
+    pub(crate) fn new(sleep: Sleep, label: Label, total: Duration) -> LabelledTimer {
         LabelledTimer {
-            counted: Counted::new(label, sleep.timer().ask(Timer::delay)),
+            counted: Counted::new(label, Nanos::from_duration(total)),
             sleep,
         }
     }
 
-    #[inline]
-    pub(super) fn begin_poll(&mut self) {
-        self.counted.begin_poll();
+    /// Begins a poll of the future. Whatever comes of the first poll, it is counted on the wheel of its runtime.
+    #[inline(always)]
+    pub(super) fn begin_poll(&mut self, cx: &Context<'_>) {
+        if self.counted.is_new() {
+            self.sleep.bind(cx.waker());
+            self.counted.begin_poll();
+        }
     }
 
-    /// Counts the completion of the future.
-    #[inline]
-    pub(super) fn complete(&mut self) {
+    /// Ends the timer, and counts the completion of the future.
+    #[inline(never)]
+    pub(super) fn cancel(&mut self) {
         self.counted.complete(self.sleep.shard());
         self.sleep.cancel();
     }
 
     /// Polls the timer after the future was pending.
-    #[inline(always)]
-    pub(super) fn poll(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.sleep.poll_after(had_budget, cx);
+    #[inline(never)]
+    pub(super) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.sleep.poll_after_inlined(had_budget, cx);
         match polled {
-            Poll::Pending => self.begin(),
-            Poll::Ready(()) => self.counted.elapse(self.sleep.shard()),
+            Poll::Pending => self.wait(),
+            Poll::Ready(()) => self.end(Count::ELAPSED),
         }
         polled
     }
 
     /// Polls the timer after the future was pending, and fails if the wheel refuses it.
     #[inline(always)]
-    pub(super) fn try_poll(
+    pub(super) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let polled = self.sleep.try_poll_after(had_budget, cx);
         match polled {
-            Poll::Pending => self.begin(),
-            Poll::Ready(Ok(())) => self.counted.elapse(self.sleep.shard()),
-            Poll::Ready(Err(_)) => self.counted.refuse(self.sleep.shard()),
+            Poll::Pending => self.wait(),
+            Poll::Ready(Ok(())) => self.end(Count::ELAPSED),
+            Poll::Ready(Err(_)) => self.end(Count::REFUSED),
         }
         polled
     }
 
-    /// Counts the beginning. After its first poll the timer has a deadline, unless it is incoming in a ticking shard.
+    /// Records the deadline, which the timer has after its first poll unless it is incoming in a ticking shard.
     #[inline]
-    fn begin(&mut self) {
-        let timer = self.sleep.timer();
-        self.counted.begin(timer.shard(), || timer.ask(Timer::known_due));
+    fn wait(&mut self) {
+        match self.sleep.timer() {
+            FallbackTimer::Wheel(timer) => self.counted.wait(timer.shard(), timer.known_due()),
+            timer => self.counted.wait(timer.shard(), timer.ask(Timer::known_due)),
+        }
+    }
+
+    #[cold]
+    fn end(&mut self, outcome: Count) {
+        self.counted.end(self.sleep.shard(), outcome);
     }
 
     /// Counts a timer that is dropped before it has ended.
@@ -77,7 +96,7 @@ impl LabelledTimer {
     #[cold]
     #[inline(never)]
     extern "C" fn end_unfinished(&mut self) {
-        self.counted.cancel(self.sleep.shard());
+        self.end(Count::CANCELLED);
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use crate::{
     engine::{
         driver,
+        labels::{Labels, Stripe},
         shard::{Limit, Shard},
         timing_wheel::{TickDuration, TimingWheel},
     },
@@ -311,6 +312,7 @@ impl Builder {
             .try_reserve_exact(buckets)
             .map_err(out_of_buckets)?;
         let mask = shards - 1;
+        let labels = Arc::<Labels>::default();
         let mut built = Vec::with_capacity(shards);
         for number in 0..shards {
             let mut wheel =
@@ -323,6 +325,7 @@ impl Builder {
                 driver.clock(),
                 capacity,
                 limit.clone(),
+                Stripe::new(labels.clone()),
                 driver.clone(),
                 (number, mask),
             )));

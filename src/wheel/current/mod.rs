@@ -193,10 +193,16 @@ fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option
 pub(crate) fn shard_ref() -> ShardRef {
     match task::try_id() {
         Some(_) => ShardRef::UNBOUND,
-        None => match shard_of(Handle::current().id()) {
-            ended if ended.may_retire() => ShardRef::UNBOUND,
-            shard => shard,
-        },
+        None => shard_outside_task(),
+    }
+}
+
+#[track_caller]
+#[cold]
+fn shard_outside_task() -> ShardRef {
+    match shard_of(Handle::current().id()) {
+        ended if ended.may_retire() => ShardRef::UNBOUND,
+        shard => shard,
     }
 }
 

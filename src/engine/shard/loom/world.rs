@@ -16,6 +16,7 @@ use super::super::{Drive, Limit, NEVER, Reading, Shard, Timer, Usage, Wakers};
 use crate::{
     engine::{
         clock::{Clock, Moment, Source},
+        labels::Stripe,
         sync::{AtomicU64, Ordering, lock, planted},
         timing_wheel::{Nanos, Tick, TickDuration, TimingWheel},
     },
@@ -142,7 +143,15 @@ impl World {
         });
         let clock = Clock::new(start, Nanos::ZERO, TickDuration::new(TICK), source);
         let limit = limit.map(|limit| Arc::new(Limit::new(limit)));
-        let shard = Shard::new(TimingWheel::new(2, 2), clock, 0, limit, model.clone(), (0, 0));
+        let shard = Shard::new(
+            TimingWheel::new(2, 2),
+            clock,
+            0,
+            limit,
+            Stripe::new(Arc::default()),
+            model.clone(),
+            (0, 0),
+        );
         shard.attach(clock, start, 1);
         World {
             model,

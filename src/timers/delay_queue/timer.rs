@@ -9,12 +9,11 @@ use std::{
 use tokio::time::{self, Instant};
 
 use crate::{
-    engine::agenda::Tick,
     timers::{fallback::tokio_sleep, sleep::Sleep},
     wheel::Wheel,
 };
 
-/// The timer of a queue, which is set for a tick or not set.
+/// The timer of a queue, which is set for a deadline or not set.
 ///
 /// It is a sleep on the wheel that falls back on Tokio's timer if the wheel is full or has been shut down. On a test's clock, one of Tokio's
 /// timers runs beside it and decides, so that a test which polls before the wheel's driver has run finds what is due on Tokio's timer.
@@ -23,32 +22,32 @@ pub(super) struct QueueTimer(Option<Set>);
 
 #[derive(Debug)]
 struct Set {
-    tick: Tick,
-    /// The tick that has been reached once the timer fires, which is later than `tick` if that was rounded up.
-    until: Tick,
+    deadline: Instant,
+    /// When the timer fires, which is later than `deadline` if that was rounded up.
+    until: Instant,
     sleep: Sleep,
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
 impl QueueTimer {
-    /// Returns the tick for which the timer is set.
+    /// Returns the deadline for which the timer is set.
     #[inline]
-    pub(super) fn tick(&self) -> Option<Tick> {
-        self.0.as_ref().map(|set| set.tick)
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.0.as_ref().map(|set| set.deadline)
     }
 
     /// Sets the timer with a new sleep. The old sleep is not moved, because a sleep that is moved to a later deadline still wakes
     /// at the old one.
-    pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, until: Tick, instant: Instant, is_real: bool) {
+    pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant, until: Instant, is_real: bool) {
         // The old place in the wheel is given back before a new one is taken.
         self.unset();
         self.0 = Some(Set {
-            tick,
+            deadline,
             until,
-            sleep: wheel.sleep_until(instant),
+            sleep: wheel.sleep_until(until),
             tokio_sleep: match is_real {
                 true => None,
-                false => tokio_sleep(instant),
+                false => tokio_sleep(until),
             },
         });
     }
@@ -59,8 +58,9 @@ impl QueueTimer {
         }
     }
 
-    /// Polls the timer. When the timer fires, this unsets it and returns the tick that has been reached.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
+    /// Polls the timer. When the timer fires, this unsets it and returns the instant that has been reached.
+    #[inline]
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         let Some(set) = &mut self.0 else {
             return Poll::Pending;
         };

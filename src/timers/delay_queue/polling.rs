@@ -39,7 +39,10 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
-        let budget = ready!(coop::poll_proceed(cx));
+        if !coop::has_budget_remaining() {
+            // This wakes the task, which then has a new budget.
+            drop(ready!(coop::poll_proceed(cx)));
+        }
         loop {
             let Some(first) = self.entries.first() else {
                 self.timer.unset();
@@ -47,7 +50,9 @@ impl<T> DelayQueue<T> {
                 return Poll::Ready(None);
             };
             if first <= self.reached {
-                budget.made_progress();
+                if let Poll::Ready(budget) = coop::poll_proceed(cx) {
+                    budget.made_progress();
+                }
                 self.waiter.stop_waiting(cx);
                 return Poll::Ready(self.entries.take_first());
             }

@@ -1,6 +1,5 @@
 //! What turns a wheel: the wheel itself, the shards that lock it, and the driver that visits them. It knows no future.
 
-pub(crate) mod agenda;
 pub(crate) mod clock;
 pub(crate) mod driver;
 pub(crate) mod events;

@@ -256,10 +256,14 @@ impl FallbackTimer {
         }
     }
 
-    /// Leaves the wheel, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
+    /// Leaves the wheel or Tokio's timer, and keeps nothing for the next timer of its task, which would be woken at this one's
+    /// deadline. After a reset, the next poll tries the wheel again.
     pub(crate) fn remove(&mut self) {
-        if let FallbackTimer::Wheel(timer) = self {
-            timer.remove();
+        match self {
+            FallbackTimer::Wheel(timer) => timer.remove(),
+            FallbackTimer::Tokio(timer) => {
+                *self = FallbackTimer::Wheel(Timer::at(&*timer.shard, timer.deadline));
+            }
         }
     }
 }

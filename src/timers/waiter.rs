@@ -13,10 +13,6 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     #[inline]
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting
-    }
-
     pub(crate) fn wait(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),

@@ -1,4 +1,4 @@
-//! The work of a `DelayQueue` that holds a thousand values and is waited for, ours and tokio-util's.
+//! The work of a `DelayQueue` that is waited for, ours and tokio-util's. It holds a thousand values, or that of one request at a time.
 
 use std::{hint::black_box, time::Duration};
 
@@ -11,6 +11,15 @@ macro_rules! count {
     ($name:ident, $queue:ty) => {
         pub async fn $name(work: &str, times: u64) {
             let mut queue = <$queue>::new();
+            if work == "request" {
+                return repeat(times, |cx| {
+                    let key = queue.insert(0, black_box(SECOND * 10));
+                    assert!(black_box(queue.poll_expired(cx)).is_pending());
+                    black_box(queue.remove(&key));
+                    assert!(black_box(queue.poll_expired(cx)).is_ready());
+                })
+                .await;
+            }
             for value in 0..HELD {
                 queue.insert(value, SECOND * (600 + value * 7919 % HELD) as u32);
             }

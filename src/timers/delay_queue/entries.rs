@@ -1,36 +1,60 @@
 //! The entries of a queue: keys, deadlines, and the order in which entries expire.
+//!
+//! Each entry has a turn in a heap, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and
+//! neither a reset nor a removal looks for the old one. It stays in the heap until it is the first there, or until more than half of all
+//! turns are old.
 
-use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, TryReserveError},
+    num::NonZeroU64,
+};
 
+use slab::Slab;
 use tokio::time::Instant;
 
 use super::{Expired, Key, key::Sequence};
-use crate::engine::agenda::{Agenda, First, Nanos, Tick};
 
-/// The tick from which all others are counted. Every instant from 73 years before it to 511 years after it has a tick of its own, and an
-/// instant beyond them is taken as the nearest.
-pub(super) const ORIGIN: Tick = Tick(1 << 61);
-
-/// The entries. A tick is a nanosecond here, so no deadline is rounded, and the agenda stores each deadline as its tick.
 pub(super) struct Entries<T> {
-    agenda: Agenda<Entry<T>>,
-    /// The instant of [`ORIGIN`], when the queue was created.
-    origin: Instant,
+    cells: Slab<Entry<T>>,
+    /// The first of these is never an old one.
+    turns: BinaryHeap<Reverse<Turn>>,
     sequence: Sequence,
     /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
-    moved: HashMap<NonZeroU64, u32>,
+    moved: HashMap<NonZeroU64, usize>,
 }
 
 struct Entry<T> {
     sequence: NonZeroU64,
+    deadline: Instant,
+    /// The number of the entry's turn.
+    turn: NonZeroU64,
     value: T,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    deadline: Instant,
+    /// A number of the queue's sequence, so that turns with equal deadlines are in order of insertion.
+    number: NonZeroU64,
+    cell: usize,
+}
+
+impl Turn {
+    /// Returns whether this is the turn of an entry, and not an old one.
+    #[inline]
+    fn is_valid<T>(&self, cells: &Slab<Entry<T>>) -> bool {
+        cells
+            .get(self.cell)
+            .is_some_and(|entry| entry.turn == self.number)
+    }
 }
 
 impl<T> Entries<T> {
     pub(super) fn new() -> Entries<T> {
         Entries {
-            agenda: Agenda::new(ORIGIN),
-            origin: Instant::now(),
+            cells: Slab::new(),
+            turns: BinaryHeap::new(),
             sequence: Sequence::new(),
             moved: HashMap::new(),
         }
@@ -38,141 +62,177 @@ impl<T> Entries<T> {
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.agenda.len()
+        self.cells.len()
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.agenda.capacity()
+        self.cells.capacity()
     }
 
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
-        if self.agenda.try_reserve(additional).is_err() {
+        if self.try_reserve(additional).is_err() {
             panic!("not enough memory for {additional} more values in a delay queue");
         }
     }
 
+    fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
+        if additional > self.capacity() - self.len() {
+            // This reports a lack of memory, for which the slab itself would abort. The slab doubles its capacity if that is more
+            // than needed.
+            let doubled = self.capacity().saturating_mul(2);
+            let needed = self.len().saturating_add(additional);
+            Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled))?;
+            self.turns.try_reserve(additional)?;
+        }
+        self.cells.reserve(additional);
+        Ok(())
+    }
+
     pub(super) fn shrink_to_fit(&mut self) {
-        self.agenda.shrink_to_fit();
+        self.cells.shrink_to_fit();
+        self.turns.shrink_to_fit();
         self.moved.shrink_to_fit();
     }
 
-    /// Returns the tick of an instant.
     #[inline]
-    pub(super) fn tick_of(&self, instant: Instant) -> Tick {
-        match instant.checked_duration_since(self.origin) {
-            Some(after) => Tick(ORIGIN.0.saturating_add(Nanos::passed(after).0)),
-            None => Tick(ORIGIN.0.saturating_sub(Nanos::passed(self.origin - instant).0)),
-        }
-    }
-
-    /// Returns the instant of a tick.
-    #[inline]
-    pub(super) fn instant_of(&self, tick: Tick) -> Instant {
-        let instant = match tick.0.checked_sub(ORIGIN.0) {
-            Some(after) => self.origin.checked_add(Duration::from_nanos(after)),
-            None => self.origin.checked_sub(Duration::from_nanos(ORIGIN.0 - tick.0)),
-        };
-        instant.unwrap_or(self.origin)
-    }
-
-    #[inline]
-    pub(super) fn insert(&mut self, value: T, deadline: Tick) -> Key {
+    pub(super) fn insert(&mut self, value: T, deadline: Instant) -> Key {
         let sequence = self.sequence.draw();
-        let cell = self.agenda.insert(deadline, Entry { sequence, value });
+        let cell = self.cells.insert(Entry {
+            sequence,
+            deadline,
+            turn: sequence,
+            value,
+        });
+        self.turns.push(Reverse(Turn {
+            deadline,
+            number: sequence,
+            cell,
+        }));
         Key { sequence, cell }
     }
 
     /// Returns the cell of a key's entry, if that entry is still in the queue.
     #[inline]
-    pub(super) fn find(&self, key: &Key) -> Option<u32> {
-        if self.is_in(key.cell, key.sequence) {
-            return Some(key.cell);
+    fn find(&self, key: &Key) -> Option<usize> {
+        match self.cells.get(key.cell) {
+            Some(entry) if entry.sequence == key.sequence => Some(key.cell),
+            _ => self.moved.get(&key.sequence).copied(),
         }
-        self.moved.get(&key.sequence).copied()
+    }
+
+    /// Returns the deadline of a key's entry.
+    pub(super) fn deadline(&self, key: &Key) -> Option<Instant> {
+        let entry = self.cells.get(self.find(key)?)?;
+        Some(entry.deadline)
+    }
+
+    /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline. Returns the old one.
+    #[inline]
+    pub(super) fn reset(&mut self, key: &Key, deadline: Instant) -> Option<Instant> {
+        let cell = self.find(key)?;
+        let entry = self.cells.get_mut(cell)?;
+        let number = self.sequence.draw();
+        entry.turn = number;
+        let old = std::mem::replace(&mut entry.deadline, deadline);
+        self.turns.push(Reverse(Turn {
+            deadline,
+            number,
+            cell,
+        }));
+        self.forget_old_turns();
+        Some(old)
     }
 
     #[inline]
-    fn is_in(&self, cell: u32, sequence: NonZeroU64) -> bool {
-        self.agenda
-            .get(cell)
-            .is_some_and(|(_, entry)| entry.sequence == sequence)
+    pub(super) fn remove(&mut self, key: &Key) -> Option<Expired<T>> {
+        let cell = self.find(key)?;
+        self.take(cell)
     }
 
-    /// Returns the deadline of the entry in a cell.
-    pub(super) fn deadline(&self, cell: u32) -> Option<Instant> {
-        let (tick, _) = self.agenda.get(cell)?;
-        Some(self.instant_of(tick))
-    }
-
-    /// Sets another deadline for the entry in a cell, and returns the old one.
+    /// Removes and returns the entry that is due first.
     #[inline]
-    pub(super) fn reset(&mut self, cell: u32, deadline: Tick) -> Option<Tick> {
-        let (from, _) = self.agenda.get(cell)?;
-        self.agenda.reset(cell, deadline);
-        Some(from)
-    }
-
-    /// Removes the entry in a cell that [`find`](Entries::find) has returned.
-    #[inline]
-    pub(super) fn remove(&mut self, cell: u32) -> Option<(Tick, Expired<T>)> {
-        let (tick, entry) = self.agenda.remove(cell)?;
-        Some((tick, self.make_expired(tick, entry)))
-    }
-
-    /// Removes and returns the first entry that is due by `now`.
-    #[inline]
-    pub(super) fn take_due(&mut self, now: Tick) -> Option<Expired<T>> {
-        let (tick, entry) = self.agenda.take_due(now)?;
-        Some(self.make_expired(tick, entry))
+    pub(super) fn take_first(&mut self) -> Option<Expired<T>> {
+        let Reverse(first) = self.turns.peek()?;
+        self.take(first.cell)
     }
 
     #[inline]
-    fn make_expired(&mut self, tick: Tick, Entry { sequence, value }: Entry<T>) -> Expired<T> {
+    fn take(&mut self, cell: usize) -> Option<Expired<T>> {
+        let entry = self.cells.try_remove(cell)?;
+        self.forget_old_turns();
         if !self.moved.is_empty() {
-            self.moved.remove(&sequence);
+            self.moved.remove(&entry.sequence);
         }
-        let deadline = self.instant_of(tick);
-        // The entry has been removed, so no cell would be right.
-        let key = Key { sequence, cell: 0 };
-        Expired { value, key, deadline }
+        Some(Expired {
+            value: entry.value,
+            // The entry has been removed, so no cell would be right.
+            key: Key {
+                sequence: entry.sequence,
+                cell: 0,
+            },
+            deadline: entry.deadline,
+        })
+    }
+
+    /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all of these.
+    #[inline]
+    fn forget_old_turns(&mut self) {
+        while let Some(Reverse(first)) = self.turns.peek() {
+            if first.is_valid(&self.cells) {
+                break;
+            }
+            self.turns.pop();
+        }
+        if self.turns.len() > 2 * self.cells.len() {
+            self.turns.retain(|Reverse(turn)| turn.is_valid(&self.cells));
+        }
     }
 
     /// Returns the key of the entry that is due first.
     pub(super) fn peek(&self) -> Option<Key> {
-        let cell = self.agenda.first_cell()?;
-        let (_, entry) = self.agenda.get(cell)?;
-        let sequence = entry.sequence;
-        Some(Key { sequence, cell })
+        let Reverse(first) = self.turns.peek()?;
+        let entry = self.cells.get(first.cell)?;
+        Some(Key {
+            sequence: entry.sequence,
+            cell: first.cell,
+        })
     }
 
-    /// Returns bounds of the earliest deadline.
-    pub(super) fn first(&self) -> Option<First> {
-        self.agenda.first()
+    /// Returns the earliest deadline.
+    #[inline]
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.turns.peek().map(|Reverse(first)| first.deadline)
     }
 
-    /// Returns a tick by which the first entry is due.
-    pub(super) fn first_by(&self) -> Option<Tick> {
-        Some(self.agenda.first()?.at_most)
-    }
-
+    /// Drops all values, but keeps the memory.
     pub(super) fn clear(&mut self) {
         self.moved.clear();
-        self.agenda.clear();
+        self.turns.clear();
+        // If a value panics when it is dropped, the memory is lost, and nothing else.
+        let mut cells = std::mem::take(&mut self.cells);
+        cells.clear();
+        self.cells = cells;
     }
 
+    /// Moves entries into free cells before them, and frees the memory that they do not need.
     pub(super) fn compact(&mut self) {
         let moved = &mut self.moved;
-        self.agenda.compact(|entry, to| {
+        self.cells.compact(|entry, _, to| {
             moved.insert(entry.sequence, to);
+            true
         });
-        self.moved.shrink_to_fit();
+        moved.shrink_to_fit();
+        let turn = |(cell, entry): (usize, &Entry<T>)| {
+            Reverse(Turn {
+                deadline: entry.deadline,
+                number: entry.turn,
+                cell,
+            })
+        };
+        self.turns = self.cells.iter().map(turn).collect();
     }
 }
 
-/// Rounds a tick up to a whole number of milliseconds after [`ORIGIN`], as tokio-util's queue does. What came before is due at once.
-pub(super) fn whole_milliseconds(tick: Tick) -> Tick {
-    const MILLISECOND: u64 = 1_000_000;
-    let after = tick.0.saturating_sub(ORIGIN.0).div_ceil(MILLISECOND) * MILLISECOND;
-    Tick(ORIGIN.0.saturating_add(after))
-}
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -37,7 +37,7 @@ pub struct Key {
     /// Unique in the process, which cannot use up 64 bits.
     pub(super) sequence: NonZeroU64,
     /// The cell into which the entry was put. Compaction may have moved the entry since.
-    pub(super) cell: u32,
+    pub(super) cell: usize,
 }
 
 impl PartialEq for Key {

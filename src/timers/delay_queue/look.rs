@@ -7,8 +7,6 @@ use super::{DelayQueue, Key, invalid};
 impl<T> DelayQueue<T> {
     /// Returns the key of the next value in order of deadline, due or not.
     ///
-    /// This may look at all values that are due at about the same time as the next one.
-    ///
     /// # Examples
     ///
     /// ```
@@ -50,9 +48,7 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn deadline(&self, key: &Key) -> Instant {
-        let cell = self.entries.find(key);
-        let deadline = cell.and_then(|cell| self.entries.deadline(cell));
-        deadline.unwrap_or_else(|| invalid(key))
+        self.entries.deadline(key).unwrap_or_else(|| invalid(key))
     }
 
     /// Returns the number of values in the queue, due or not.

@@ -22,7 +22,7 @@ impl<T> DelayQueue<T> {
         queue
     }
 
-    /// Returns the number of values that the queue can hold without allocating.
+    /// Returns the number of values for which the queue has room.
     ///
     /// # Examples
     ///

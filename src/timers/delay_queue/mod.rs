@@ -13,16 +13,12 @@ use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
-    engine::{agenda::Tick, clock::saturating_add},
-    timers::waiter::Waiter,
-    wheel::Wheel,
-};
+use crate::{engine::clock::saturating_add, timers::waiter::Waiter, wheel::Wheel};
 
 pub use expired::Expired;
 pub use key::Key;
 
-use entries::{Entries, ORIGIN};
+use entries::Entries;
 use timer::QueueTimer;
 
 /// A queue of values, each of which is returned once its deadline has passed.
@@ -32,16 +28,14 @@ use timer::QueueTimer;
 /// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
 /// sessions and schedulers.
 ///
-/// Inserting, removing and resetting are O(1), or O(log n) for an overdue value, take no lock, and allocate only as the queue grows.
-/// However many values it holds, the queue has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on
-/// Tokio's own timer.
+/// Every operation is O(log n) at most. None takes a lock, and the queue allocates only as it grows. However many values it holds, it has
+/// one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
 /// delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
 ///
-/// No deadline panics. A duration that overflows the clock is taken as 30 years, and an instant more than 511 years after the creation of
-/// the queue as that far away.
+/// No deadline panics. A duration that overflows the clock is taken as 30 years.
 ///
 /// The stream ends while the queue is empty, and continues after the next insertion. A waiting task is woken when
 ///
@@ -101,18 +95,15 @@ use timer::QueueTimer;
 /// ```
 pub struct DelayQueue<T> {
     entries: Entries<T>,
-    /// The latest tick that the clock is known to have reached. Entries that are due by then are returned without reading the
+    /// When the queue was created, from which a test's clock counts milliseconds.
+    created: Instant,
+    /// The latest instant that the clock is known to have reached. Entries that are due by then are returned without reading the
     /// clock.
-    reached: Tick,
+    reached: Instant,
     /// `None` until the queue is first used in a runtime, when it takes the current wheel.
     wheel: Option<Wheel>,
-    /// While a task waits, the timer is set for the first entry, or for an earlier tick.
+    /// While a task waits, the timer is set for the first entry, or for an earlier deadline.
     timer: QueueTimer,
-    /// Whether the timer is set for the entries that are in the queue now.
-    planned: bool,
-    /// A tick by which the first entry is due, so an entry that is due before this tick is the first. It is `None` until it is
-    /// first needed, and after an entry that may have been the first has left.
-    first_by: Option<Tick>,
     waiter: Waiter,
 }
 
@@ -126,13 +117,13 @@ impl<T> DelayQueue<T> {
     /// assert!(queue.is_empty());
     /// ```
     pub fn new() -> DelayQueue<T> {
+        let now = Instant::now();
         DelayQueue {
             entries: Entries::new(),
-            reached: ORIGIN,
+            created: now,
+            reached: now,
             wheel: None,
             timer: QueueTimer::default(),
-            planned: false,
-            first_by: None,
             waiter: Waiter::default(),
         }
     }
@@ -169,10 +160,6 @@ impl<T> DelayQueue<T> {
     ///
     /// With a zero duration, the value is due at once. A duration that overflows the clock is taken as 30 years.
     ///
-    /// # Panics
-    ///
-    /// Panics if the queue holds `u32::MAX` values.
-    ///
     /// # Examples
     ///
     /// ```
@@ -195,10 +182,6 @@ impl<T> DelayQueue<T> {
     ///
     /// A value that is already due is returned by the next poll.
     ///
-    /// # Panics
-    ///
-    /// Panics if the queue holds `u32::MAX` values.
-    ///
     /// # Examples
     ///
     /// ```
@@ -218,9 +201,11 @@ impl<T> DelayQueue<T> {
         if self.wheel.is_none() {
             self.wheel = Wheel::try_current().ok();
         }
-        let tick = self.entries.tick_of(when);
-        let key = self.entries.insert(value, tick);
-        self.deadline_was_set(tick, false);
+        let first = self.entries.first();
+        let key = self.entries.insert(value, when);
+        if self.entries.first() != first {
+            self.waiter.wake();
+        }
         key
     }
 
@@ -266,44 +251,11 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
-        let cell = self.entries.find(key)?;
-        let (tick, removed) = self.entries.remove(cell)?;
-        if self.first_by.is_some_and(|first| tick <= first) {
-            self.first_has_gone();
-        }
+        let removed = self.entries.remove(key)?;
         if self.is_empty() {
             self.emptied();
         }
         Some(removed)
-    }
-
-    #[inline]
-    fn first_has_gone(&mut self) {
-        self.first_by = None;
-        self.planned = false;
-    }
-
-    /// Wakes the waiting task, whose poll sets the timer anew, if the entry that was set to be due at `tick` is the first or was so until
-    /// now.
-    #[inline]
-    fn deadline_was_set(&mut self, tick: Tick, was_first: bool) {
-        if !self.waiter.is_waiting() {
-            // There is no task to wake, and the next poll finds the first entry.
-            self.first_has_gone();
-            return;
-        }
-        let is_first = match self.first_by {
-            Some(first) => tick < first,
-            // `Entries::first_by` takes this entry into account already.
-            None => self.entries.first_by().is_none_or(|first| {
-                self.first_by = Some(first);
-                tick <= first
-            }),
-        };
-        if is_first || was_first {
-            self.planned = false;
-            self.waiter.wake();
-        }
     }
 
     /// Removes all values, but keeps the memory.
@@ -334,7 +286,6 @@ impl<T> DelayQueue<T> {
     #[cold]
     fn emptied(&mut self) {
         self.timer.unset();
-        self.first_has_gone();
         self.waiter.wake();
     }
 }

@@ -3,12 +3,13 @@
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_core::Stream;
 use tokio::{task::coop, time::Instant};
 
-use super::{DelayQueue, Expired, entries::whole_milliseconds};
+use super::{DelayQueue, Expired};
 use crate::{engine::clock, wheel::Wheel};
 
 impl<T> DelayQueue<T> {
@@ -38,58 +39,61 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
-        let budget = ready!(coop::poll_proceed(cx));
+        if !coop::has_budget_remaining() {
+            // This wakes the task, which then has a new budget.
+            drop(ready!(coop::poll_proceed(cx)));
+        }
         loop {
-            if !self.planned {
-                if let Some(expired) = self.entries.take_due(self.reached) {
+            let Some(first) = self.entries.first() else {
+                self.timer.unset();
+                self.waiter.wait(cx);
+                return Poll::Ready(None);
+            };
+            if first <= self.reached {
+                if let Poll::Ready(budget) = coop::poll_proceed(cx) {
                     budget.made_progress();
-                    self.first_has_gone();
-                    self.waiter.stop_waiting(cx);
-                    return Poll::Ready(Some(expired));
                 }
-                if self.is_empty() {
-                    self.timer.unset();
-                    self.waiter.wait(cx);
-                    return Poll::Ready(None);
-                }
-                if !self.plan() {
-                    continue;
-                }
+                self.waiter.stop_waiting(cx);
+                return Poll::Ready(self.entries.take_first());
             }
-            let Poll::Ready(tick) = self.timer.poll(cx) else {
+            if self.timer.deadline() != Some(first) && !self.set_timer(first) {
+                continue;
+            }
+            let Poll::Ready(until) = self.timer.poll(cx) else {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             };
-            // The timer's tick counts even if the clock here shows less, because the timer may use another clock.
-            self.reached = self.reached.max(tick);
-            self.first_has_gone();
+            // This counts even if the clock here shows less, because the timer may use another clock.
+            self.reached = self.reached.max(until);
         }
     }
 
-    /// Sets the timer for the first entry. Returns `false` if there is nothing to wait for, because the first entry is due.
-    fn plan(&mut self) -> bool {
-        let Some(first) = self.entries.first() else {
+    /// Sets the timer for the first entry's deadline. Returns `false` if there is nothing to wait for, because that entry is due.
+    fn set_timer(&mut self, first: Instant) -> bool {
+        let mut now = self.reached;
+        let is_real = clock::is_real(|| {
+            now = Instant::now();
+            now
+        });
+        if is_real && first <= now {
+            self.reached = now;
             return false;
-        };
-        if self.timer.tick() != Some(first.at_least) {
-            let mut now = None;
-            let is_real = clock::is_real(|| *now.insert(Instant::now()));
-            let now = now.map_or(self.reached, |now| self.entries.tick_of(now));
-            if is_real && first.at_least <= now {
-                self.reached = self.reached.max(now);
-                return false;
-            }
-            let until = match is_real {
-                true => first.at_least,
-                false => whole_milliseconds(first.at_least),
-            };
-            let wheel = self.wheel.get_or_insert_with(Wheel::current);
-            let instant = self.entries.instant_of(until);
-            self.timer.set(wheel, first.at_least, until, instant, is_real);
         }
-        self.planned = true;
-        self.first_by = Some(first.at_most);
+        let until = match is_real {
+            true => first,
+            false => self.whole_milliseconds(first),
+        };
+        let wheel = self.wheel.get_or_insert_with(Wheel::current);
+        self.timer.set(wheel, first, until, is_real);
         true
+    }
+
+    /// Rounds an instant up to a whole number of milliseconds after the queue's creation, as tokio-util's queue does.
+    fn whole_milliseconds(&self, instant: Instant) -> Instant {
+        let after = instant.saturating_duration_since(self.created);
+        let millis = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let rounded = self.created.checked_add(Duration::from_millis(millis));
+        rounded.unwrap_or(instant)
     }
 
     /// Appends up to `limit` due values to `expired`, in their order, and returns the number of values appended.
@@ -116,17 +120,16 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
-        let now = self.entries.tick_of(Instant::now());
-        self.reached = self.reached.max(now);
+        self.reached = self.reached.max(Instant::now());
         let before = expired.len();
-        let due = std::iter::from_fn(|| self.entries.take_due(self.reached));
+        let due = std::iter::from_fn(|| match self.entries.first()? <= self.reached {
+            true => self.entries.take_first(),
+            false => None,
+        });
         expired.extend(due.take(limit));
         let count = expired.len() - before;
-        if count > 0 {
-            self.first_has_gone();
-            if self.is_empty() {
-                self.emptied();
-            }
+        if count > 0 && self.is_empty() {
+            self.emptied();
         }
         count
     }

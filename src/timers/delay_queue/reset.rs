@@ -99,21 +99,13 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> bool {
-        let Some(cell) = self.entries.find(key) else {
+        let first = self.entries.first();
+        let Some(old) = self.entries.reset(key, when) else {
             return false;
         };
-        let to = self.entries.tick_of(when);
-        if self.waiter.is_waiting() && self.first_by.is_none() {
-            self.first_by = self.entries.first_by();
+        if Some(old) == first || self.entries.first() != first {
+            self.waiter.wake();
         }
-        let Some(from) = self.entries.reset(cell, to) else {
-            return false;
-        };
-        let was_first = self.first_by.is_some_and(|first| from <= first);
-        if was_first {
-            self.first_has_gone();
-        }
-        self.deadline_was_set(to, was_first);
         true
     }
 }

@@ -9,62 +9,68 @@ use std::{
 use tokio::time::{self, Instant};
 
 use crate::{
-    engine::agenda::Tick,
     timers::{fallback::tokio_sleep, sleep::Sleep},
     wheel::Wheel,
 };
 
-/// The timer of a queue, which is set for a tick or not set.
+/// The timer of a queue, which is set for a deadline or not set.
 ///
 /// It is a sleep on the wheel that falls back on Tokio's timer if the wheel is full or has been shut down. On a test's clock, one of Tokio's
 /// timers runs beside it and decides, so that a test which polls before the wheel's driver has run finds what is due on Tokio's timer.
 #[derive(Debug, Default)]
-pub(super) struct QueueTimer(Option<Set>);
+pub(super) struct QueueTimer {
+    /// Made when the timer is set for the first time, and out of the wheel while the timer is not set.
+    sleep: Option<Sleep>,
+    set: Option<Set>,
+}
 
 #[derive(Debug)]
 struct Set {
-    tick: Tick,
-    /// The tick that has been reached once the timer fires, which is later than `tick` if that was rounded up.
-    until: Tick,
-    sleep: Sleep,
+    deadline: Instant,
+    /// When the timer fires, which is later than `deadline` if that was rounded up.
+    until: Instant,
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
 impl QueueTimer {
-    /// Returns the tick for which the timer is set.
+    /// Returns the deadline for which the timer is set.
     #[inline]
-    pub(super) fn tick(&self) -> Option<Tick> {
-        self.0.as_ref().map(|set| set.tick)
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.set.as_ref().map(|set| set.deadline)
     }
 
-    /// Sets the timer with a new sleep. The old sleep is not moved, because a sleep that is moved to a later deadline still wakes
-    /// at the old one.
-    pub(super) fn set(&mut self, wheel: &Wheel, tick: Tick, until: Tick, instant: Instant, is_real: bool) {
-        // The old place in the wheel is given back before a new one is taken.
+    /// Sets the timer. The sleep leaves the wheel first, because a sleep that is moved to a later deadline still wakes at the old
+    /// one.
+    pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant, until: Instant, is_real: bool) {
         self.unset();
-        self.0 = Some(Set {
-            tick,
+        match &mut self.sleep {
+            Some(sleep) => sleep.reset(until),
+            None => self.sleep = Some(wheel.sleep_until(until)),
+        }
+        self.set = Some(Set {
+            deadline,
             until,
-            sleep: wheel.sleep_until(instant),
             tokio_sleep: match is_real {
                 true => None,
-                false => tokio_sleep(instant),
+                false => tokio_sleep(until),
             },
         });
     }
 
+    #[inline]
     pub(super) fn unset(&mut self) {
-        if let Some(mut set) = self.0.take() {
-            set.sleep.remove();
+        if let (Some(sleep), Some(_)) = (&mut self.sleep, self.set.take()) {
+            sleep.remove();
         }
     }
 
-    /// Polls the timer. When the timer fires, this unsets it and returns the tick that has been reached.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
-        let Some(set) = &mut self.0 else {
+    /// Polls the timer. When the timer fires, this unsets it and returns the instant that has been reached.
+    #[inline]
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        let (Some(sleep), Some(set)) = (&mut self.sleep, &mut self.set) else {
             return Poll::Pending;
         };
-        let on_wheel = Pin::new(&mut set.sleep).poll(cx);
+        let on_wheel = Pin::new(sleep).poll(cx);
         let fired = match &mut set.tokio_sleep {
             Some(sleep) => sleep.as_mut().poll(cx),
             None => on_wheel,

@@ -81,7 +81,7 @@ pub(crate) struct Entry<T> {
     pub(crate) next: u32,
     pub(crate) place: Place,
     /// The power of the deadline, zero while the entry is incoming.
-    power: u8,
+    pub(crate) power: u8,
 }
 
 impl<T> Entry<T> {

@@ -246,6 +246,12 @@ impl<T> TimingWheel<T> {
         self.entries[key.index() as usize].due()
     }
 
+    /// Returns the power to which the deadline of a timer is rounded.
+    #[inline]
+    pub(crate) fn power(&self, key: &Key) -> u8 {
+        self.entries[key.index() as usize].power
+    }
+
     /// Moves a timer, pending or expired, to another deadline and gives it a new value. Returns the former value.
     pub(crate) fn reinsert(&mut self, key: &Key, deadline: impl Into<Deadline>, value: T) -> Option<T> {
         let index = key.index();

@@ -53,15 +53,12 @@ struct Next {
 impl<T> Agenda<T> {
     /// Creates an empty agenda at tick `now`.
     pub(crate) fn new(now: Tick) -> Agenda<T> {
-        let level = |level| Level::try_new(level, 1 << BITS, level as u32 * BITS);
-        let levels = (0..(u64::BITS / BITS) as usize).map(level);
+        let level = |level| Level::new(level, 1 << BITS, level as u32 * BITS);
         let mut agenda = Agenda {
             now,
             entries: Slab::new(),
             overdue: BTreeMap::new(),
-            levels: levels
-                .collect::<Result<_, _>>()
-                .expect("memory for a few buckets"),
+            levels: (0..(u64::BITS / BITS) as usize).map(level).collect(),
         };
         agenda.move_to(now);
         agenda

@@ -266,7 +266,7 @@ impl<T> TimingWheel<T> {
             return false;
         }
         let place = entry.place;
-        if due > self.now && place == self.level_of(due).place(due) {
+        if due > self.now && place == self.levels[self.level_of(due)].place(due) {
             self.entries[index as usize].set_deadline(deadline);
             return true;
         }

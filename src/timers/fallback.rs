@@ -249,6 +249,13 @@ impl FallbackTimer {
     }
 
     /// Leaves the wheel, and keeps the timer for the next timer of its task if possible.
+    /// See [`Timer::count_from`]. Tokio's timer has no slack.
+    pub(crate) fn count_from(&mut self, start: Moment) {
+        if let FallbackTimer::Wheel(timer) = self {
+            timer.count_from(start);
+        }
+    }
+
     #[inline]
     pub(crate) fn cancel(&mut self) {
         if let FallbackTimer::Wheel(timer) = self {

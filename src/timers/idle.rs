@@ -141,6 +141,7 @@ impl IdleTimer {
         let deadline = touched.after(Nanos::passed(self.duration));
         if deadline > self.sleep.due() {
             self.sleep.reset_to(deadline);
+            self.sleep.count_from(touched);
         }
     }
 }

@@ -379,6 +379,16 @@ impl Sleep {
         self.timer.remove();
     }
 
+    /// See [`Timer::count_from`].
+    pub(crate) fn count_from(&mut self, start: Moment) {
+        self.timer.count_from(start);
+    }
+
+    /// See [`Timer::slack`].
+    pub(crate) fn slack(&self) -> Nanos {
+        self.timer.ask(Timer::slack)
+    }
+
     /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
     pub(crate) fn settle(&mut self) {
         self.timer.settle();

@@ -76,7 +76,7 @@ impl Drop for Parts {
     }
 }
 
-/// The settings that a wheel was built with.
+/// The settings that a wheel is built with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) tick_duration: Duration,
@@ -86,6 +86,19 @@ pub(crate) struct Settings {
     pub(crate) max_pending: Option<usize>,
     /// Whether this wheel counts towards [`WHEELS`].
     pub(crate) counted: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            tick_duration: Duration::from_millis(1),
+            slack: Duration::ZERO,
+            ticks_per_wheel: 512,
+            levels: 4,
+            max_pending: None,
+            counted: true,
+        }
+    }
 }
 
 impl Wheel {
@@ -280,22 +293,14 @@ impl Wheel {
 
 impl fmt::Debug for Wheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings {
-            tick_duration,
-            slack,
-            ticks_per_wheel,
-            levels,
-            max_pending,
-            counted: _,
-        } = &self.parts.settings;
         f.debug_struct("Wheel")
             .field("name", &self.parts.driver.stats.name)
-            .field("tick_duration", tick_duration)
-            .field("slack", slack)
-            .field("ticks_per_wheel", ticks_per_wheel)
-            .field("levels", levels)
+            .field("tick_duration", &self.tick_duration())
+            .field("slack", &self.slack())
+            .field("ticks_per_wheel", &self.ticks_per_wheel())
+            .field("levels", &self.levels())
             .field("shards", &self.shards())
-            .field("max_pending", max_pending)
+            .field("max_pending", &self.max_pending())
             .field("pending", &self.pending())
             .field("shutdown", &self.is_shutdown())
             .field("driven", &self.is_driven())

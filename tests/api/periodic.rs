@@ -3,7 +3,6 @@
 use crate::support;
 
 use std::{
-    collections::HashSet,
     future::pending,
     sync::{
         Arc, Mutex,
@@ -110,39 +109,30 @@ async fn starts_within(
     log.starts()
 }
 
-fn as_it_is(builder: PeriodicBuilder) -> PeriodicBuilder {
-    builder
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_fixed_rate_runs_once_a_period_from_one_period_after_the_call() {
-    let starts = starts_within(555, FixedRate, as_it_is, |_| 0).await;
-    assert_eq!(starts, [100, 200, 300, 400, 500]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_fixed_rate_counts_from_start_to_start_whatever_a_run_takes() {
-    let starts = starts_within(455, FixedRate, as_it_is, |_| 70).await;
-    assert_eq!(starts, [100, 200, 300, 400]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_fixed_delay_counts_from_the_end_of_a_run_to_the_start_of_the_next() {
-    let lasts = |run| if run == 2 { 250 } else { 70 };
-    let starts = starts_within(955, FixedDelay, as_it_is, lasts).await;
-    assert_eq!(starts, [100, 270, 620, 790]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_fixed_delay_makes_up_for_nothing_whatever_the_missed_tick_behavior() {
-    for behavior in [
-        MissedTickBehavior::Burst,
-        MissedTickBehavior::Delay,
-        MissedTickBehavior::Skip,
-    ] {
-        let settings = |builder: PeriodicBuilder| builder.missed_tick_behavior(behavior);
-        let starts = starts_within(1_100, FixedDelay, settings, |_| 350).await;
-        assert_eq!(starts, [100, 550, 1_000], "{behavior:?}");
+async fn a_fixed_rate_counts_from_start_to_start_and_a_fixed_delay_from_the_end_of_a_run() {
+    // The second run takes longer than the others.
+    let cases: [(Kind, [u64; 2], &[u64]); 4] = [
+        (FixedRate, [0, 0], &[100, 200, 300, 400, 500, 600, 700, 800, 900]),
+        (
+            FixedRate,
+            [70, 70],
+            &[100, 200, 300, 400, 500, 600, 700, 800, 900],
+        ),
+        (FixedDelay, [70, 250], &[100, 270, 620, 790]),
+        (FixedDelay, [350, 350], &[100, 550]),
+    ];
+    for (kind, [most, second], expected) in cases {
+        for behavior in [
+            MissedTickBehavior::Burst,
+            MissedTickBehavior::Delay,
+            MissedTickBehavior::Skip,
+        ] {
+            let settings = |builder: PeriodicBuilder| builder.missed_tick_behavior(behavior);
+            let lasts = move |run| if run == 2 { second } else { most };
+            let starts = starts_within(955, kind, settings, lasts).await;
+            assert_eq!(starts, expected, "{kind:?}, {behavior:?}");
+        }
     }
 }
 
@@ -237,21 +227,12 @@ async fn a_first_run_in_the_far_future_does_not_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jitter_spreads_first_runs_over_all_of_it_and_none_beyond() {
+async fn jitter_spreads_the_first_runs_of_one_builders_series_over_all_of_it_and_none_beyond() {
     let wheel = Wheel::new();
     let log = Log::new();
-    let series: Vec<_> = (0..1_000)
-        .map(|_| {
-            let log = log.clone();
-            wheel
-                .periodic(ms(1_000))
-                .jitter(ms(1_000))
-                .spawn_at_fixed_rate(move || {
-                    log.record();
-                    async {}
-                })
-        })
-        .collect();
+    let builder = wheel.periodic(ms(1_000)).jitter(ms(1_000));
+    let spawn = |_| builder.clone().spawn_at_fixed_rate(runs_that_last(&log, |_| 0));
+    let series: Vec<_> = (0..1_000).map(spawn).collect();
     tokio::time::sleep(ms(2_000)).await;
     series.iter().for_each(Periodic::stop);
     let starts = log.starts();
@@ -285,40 +266,22 @@ async fn the_grid_moves_with_the_jitter() {
         let periods = 1_000 * (starts.len() as u64 - 1);
         assert!((last - first).abs_diff(periods) <= 10, "{starts:?}");
     }
-    let firsts: HashSet<_> = logs.iter().map(|log| log.starts()[0]).collect();
-    assert!(firsts.len() > 8, "32 series share {} beats", firsts.len());
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_spawn_of_one_builder_draws_its_own_jitter() {
-    let wheel = Wheel::new();
-    let builder = wheel.periodic(ms(1_000)).jitter(ms(10_000));
-    let log = Log::new();
-    let _series: Vec<_> = (0..16)
-        .map(|_| {
-            builder
-                .clone()
-                .spawn_at_fixed_rate(runs_that_last(&log, |_| 100_000))
-        })
-        .collect();
-    tokio::time::sleep(ms(11_010)).await;
-    let starts = log.starts();
-    assert_eq!(starts.len(), 16);
-    let distinct: HashSet<_> = starts.into_iter().collect();
-    assert!(distinct.len() > 8, "{distinct:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn stop_between_runs_ends_the_series_at_once() {
     let wheel = Wheel::new();
-    for kind in Kind::EACH {
+    for (kind, abort_on_drop) in [(FixedRate, false), (FixedDelay, false), (FixedRate, true)] {
         let log = Log::new();
-        let series = kind.spawn(wheel.periodic(ms(100)), runs_that_last(&log, |_| 0));
+        let mut series = kind.spawn(wheel.periodic(ms(100)), runs_that_last(&log, |_| 0));
+        if abort_on_drop {
+            series = series.abort_on_drop();
+        }
         tokio::time::sleep(ms(250)).await;
         assert!(!series.is_finished());
         series.stop();
         series.stop();
-        assert!(series.is_finished());
+        assert_eq!((series.runs(), series.is_finished()), (2, true));
         settle().await;
         assert_eq!(wheel.pending(), 0, "its entry has left the wheel");
         let mut series = task::spawn(series);
@@ -392,19 +355,6 @@ async fn a_run_can_stop_its_own_series() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_counts_completed_runs_only() {
-    let wheel = Wheel::new();
-    let log = Log::new();
-    let series = wheel
-        .periodic(ms(100))
-        .spawn_at_fixed_rate(runs_that_last(&log, |_| 50));
-    tokio::time::sleep(ms(120)).await;
-    assert_eq!((log.starts().len(), series.runs()), (1, 0));
-    tokio::time::sleep(ms(40)).await;
-    assert_eq!((log.starts().len(), series.runs()), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
 async fn dropping_the_handle_detaches_the_series() {
     let wheel = Wheel::new();
     let log = Log::new();
@@ -453,19 +403,6 @@ async fn abort_on_drop_ends_a_run_in_progress() {
     settle().await;
     assert_eq!(ended.try_recv(), Err(oneshot::error::TryRecvError::Closed));
     assert_eq!(wheel.pending(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_series_that_is_to_abort_on_drop_can_be_stopped_and_awaited() {
-    let wheel = Wheel::new();
-    let series = wheel
-        .periodic(ms(100))
-        .spawn_at_fixed_rate(|| async {})
-        .abort_on_drop();
-    tokio::time::sleep(ms(250)).await;
-    series.stop();
-    assert_eq!(series.runs(), 2);
-    assert_eq!(series.await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

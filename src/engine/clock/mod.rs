@@ -113,21 +113,15 @@ impl Clock {
         self.tick.deadline_tick(deadline.min(last))
     }
 
-    /// Returns the deadline of a timer that waits for `tick` from `now` on, with its slack unless this is a test's clock.
-    #[inline]
-    pub(crate) fn slack_until(&self, tick: Tick, now: Nanos) -> Deadline {
-        match self.source.is_real() {
-            true => self.tick.slack_until(tick, now),
-            false => tick.into(),
-        }
-    }
-
-    /// Returns the deadline, with its slack, of a timer whose delay counts from `now`.
+    /// Returns the deadline of a timer whose delay counts from `now`, with its slack unless this is a test's clock.
     #[inline]
     pub(crate) fn deadline_after(&self, delay: Nanos, now: Nanos) -> Deadline {
         let tick = self.deadline_tick(now.saturating_add(delay));
-        // The delay counts from up to a cadence after its start, which is a hundredth of the long delay that is left out here.
-        self.slack_until(tick, now.saturating_add(self.tick.long()))
+        match self.source.is_real() {
+            // The delay counts from up to a cadence after its start, which is a hundredth of the long delay that is left out here.
+            true => self.tick.slack_until(tick, now.saturating_add(self.tick.long())),
+            false => tick.into(),
+        }
     }
 
     /// Returns the beginning of `tick` by this clock.

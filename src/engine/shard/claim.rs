@@ -35,6 +35,10 @@ pub(super) struct Claim {
     pub(super) key: Option<Key>,
     pub(super) progress: Progress,
     pub(super) admission: Admission,
+    /// The power to which the entry is rounded or, after a reset, to which it may be when the timer is re-armed. It is kept after
+    /// the timer has elapsed. A timer that took its entry over is woken no later than it is due, and is not rounded. While the
+    /// delay counts, it is not zero.
+    pub(super) power: u8,
 }
 
 /// When a timer is due.
@@ -63,9 +67,9 @@ type Polled = Option<Poll<Result<(), SleepError>>>;
 impl Claim {
     #[inline]
     pub(super) fn new(due: Due) -> Claim {
-        let (word, progress) = match due {
-            Due::At(deadline) => (deadline.word(), Progress::New),
-            Due::In(delay) => (delay.0, Progress::Counting),
+        let (word, progress, power) = match due {
+            Due::At(deadline) => (deadline.word(), Progress::New, 0),
+            Due::In(delay) => (delay.0, Progress::Counting, 1),
         };
         Claim {
             word,
@@ -74,6 +78,7 @@ impl Claim {
             key: None,
             progress,
             admission: Admission::New,
+            power,
         }
     }
 
@@ -114,6 +119,14 @@ impl Claim {
     pub(super) fn set_deadline(&mut self, deadline: Moment) {
         self.word = deadline.word();
         self.progress = Progress::Waiting;
+    }
+
+    /// Returns whether an earlier deadline was set before, at which the timer can be re-armed for this one. An entry that is rounded
+    /// up may expire later than this deadline allows.
+    #[inline]
+    pub(super) fn may_wait_until(&self, deadline: Moment) -> bool {
+        // While there is no driver, the order of the two is not known.
+        deadline.is_wheel_time() && deadline.word() >= self.word && self.power == 0
     }
 
     /// Converts the deadline to wheel time, if there is a driver. This happens once, before the timer waits.
@@ -219,7 +232,8 @@ impl Claim {
             return Some(Poll::Ready(Err(refusal)));
         }
         self.waker = WakerId::of(&waker);
-        let deadline = shard.with_slack(&state, deadline);
+        let deadline = shard.with_slack(&state, deadline, self.power);
+        self.power = deadline.power;
         self.until = state.until(deadline.due());
         state.wheel.reinsert(key, deadline, waker);
         shard.wake_driver_by(state, deadline.due());
@@ -242,8 +256,9 @@ impl Claim {
             }
             // The timer was reset while there was no driver.
             if deadline != own && deadline < state.wheel.due(key) {
-                let deadline = shard.with_slack(&state, deadline);
+                let deadline = shard.with_slack(&state, deadline, 0);
                 if state.wheel.bring_forward(key, deadline) {
+                    self.power = deadline.power;
                     wake_at = deadline.due();
                 }
             }
@@ -270,6 +285,7 @@ impl Claim {
     /// Gives up the entry, and counts the timer as expired.
     pub(super) fn expire(&mut self, shard: &Shard, state: MutexGuard<'_, State>) {
         if let Some(key) = self.take_key() {
+            self.power = state.wheel.power(&key);
             drop(shard.remove(state, key, Removal::Expired));
         }
     }

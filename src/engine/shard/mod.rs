@@ -233,11 +233,12 @@ impl Shard {
         self.tick.tick_at(now).max(state.wheel.now())
     }
 
-    /// Returns the deadline, with its slack, of a timer that begins to wait for `tick`.
+    /// Returns the deadline of a timer that begins to wait for `tick`, with the slack that this wait allows, or more if the timer
+    /// has waited before and may be rounded to `power`.
     #[inline]
-    fn with_slack(&self, state: &State, tick: Tick) -> Deadline {
+    fn with_slack(&self, state: &State, tick: Tick, power: u8) -> Deadline {
         match self.tick.has_slack() {
-            true => self.slack_from_now(state, tick),
+            true => self.slack_from_now(state, tick, power),
             false => tick.into(),
         }
     }
@@ -247,25 +248,23 @@ impl Shard {
         self.tick.nanos()
     }
 
-    /// Returns how late, beyond its tick, a timer with this delay may be so that it fires in company.
-    pub(crate) fn slack_of(&self, delay: Nanos) -> Nanos {
-        match self.status() {
-            Status::Driven(Source::Test) => Nanos::ZERO,
-            _ => self.tick.slack_of(delay),
-        }
-    }
-
     #[cold]
-    fn slack_from_now(&self, state: &State, tick: Tick) -> Deadline {
-        // A test may have paused the clock without the driver knowing yet.
-        if state.clock.source == Source::Pausable && !clock::is_real(|| self.driver.now()) {
+    fn slack_from_now(&self, state: &State, tick: Tick, power: u8) -> Deadline {
+        let is_real = match state.clock.source {
+            Source::Machine => true,
+            // A test may have paused the clock without the driver knowing yet.
+            Source::Pausable => clock::is_real(|| self.driver.now()),
+            Source::Test => false,
+        };
+        if !is_real {
             return tick.into();
         }
         let now = match state.mode.is_ticking() {
             true => self.tick.start_of(state.wheel.now()),
             false => state.clock.wheel_time(self.read_clock()),
         };
-        state.clock.slack_until(tick, now)
+        let wait = self.tick.slack_until(tick, now);
+        Deadline::rounded(tick, wait.power.max(power))
     }
 
     #[inline]

@@ -46,6 +46,7 @@ impl Timer {
             .take_by(waker, deadline.wheel_time(), self.shard.tick);
         if let Some((key, candidate)) = taken {
             self.claim.set_entry(key, candidate.until, candidate.waker);
+            self.claim.power = 0;
             self.claim.progress = Progress::Waiting;
             return true;
         }
@@ -156,7 +157,7 @@ impl Timer {
             return Poll::Ready(Ok(()));
         }
         shard.admit(&mut state, self.claim.admission)?;
-        let slack = shard.with_slack(&state, tick);
+        let slack = shard.with_slack(&state, tick, 0);
         let due = slack.due();
         let until = state.until(due);
         let source = state.clock.source;
@@ -166,6 +167,7 @@ impl Timer {
         }
         // The entry has its owner before anything else can panic.
         self.claim.set_entry(key, until, id);
+        self.claim.power = slack.power;
         self.claim.set_deadline(deadline);
         let mut wake_at = due;
         let mut emptied = Vec::new();

@@ -134,6 +134,22 @@ impl Timer {
         }
     }
 
+    /// Returns how late a timer that has elapsed may be for its slack.
+    pub(crate) fn slack(&self) -> Nanos {
+        match (self.claim.power, self.due()) {
+            (power @ 1.., due) if due.is_wheel_time() => self.shard.tick.rounding(due.wheel_time(), power),
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// Counts the time for which the timer waits from `start` on, so that its slack is a share of all that time, even where it
+    /// is re-armed for the rest.
+    pub(crate) fn count_from(&mut self, start: Moment) {
+        if let (Some(_), Due::At(deadline)) = (&self.claim.key, self.claim.due()) {
+            self.claim.power = self.shard.tick.power_of(deadline.since(start));
+        }
+    }
+
     /// Returns whether the deadline has come, as [`Timer::poll`] sees it. It is `false` for a timer that was neither polled nor
     /// reset.
     pub(crate) fn is_elapsed(&self) -> bool {
@@ -186,20 +202,19 @@ impl Timer {
         self.claim.until = Generation::UNKNOWN;
     }
 
-    /// Sets the deadline. Returns `true` if nothing else is needed, because it is no earlier than before.
+    /// Sets the deadline. Returns `true` if nothing else is needed, because the entry may stay where it is.
     #[inline]
     fn set_later(&mut self, deadline: Moment) -> bool {
-        let later = match self.claim.due() {
-            // While there is no driver, the order of the two is not known.
-            Due::At(former) => deadline.is_wheel_time() && deadline.word() >= former.word(),
-            Due::In(_) => false,
-        };
+        let later = self.claim.may_wait_until(deadline);
         self.claim.set_deadline(deadline);
         later
     }
 
     #[inline(never)]
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
+        if self.claim.power != 0 && self.claim.key.is_some() {
+            self.count_from(self.shard.now());
+        }
         // While there is no driver, the next poll moves the entry.
         let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;
         // The entry may expire early enough in its place, because an earlier reset to a later deadline left it there. If it is
@@ -226,8 +241,9 @@ impl Timer {
             self.claim.progress = Progress::Elapsed;
             return Some(waker);
         }
-        let deadline = self.shard.with_slack(&state, tick);
+        let deadline = self.shard.with_slack(&state, tick, 0);
         if state.wheel.bring_forward(key, deadline) {
+            self.claim.power = deadline.power;
             self.claim.until = self.claim.until.min(state.until(deadline.due()));
             self.shard.wake_driver_by(state, deadline.due());
         }

@@ -262,16 +262,14 @@ impl<T> TimingWheel<T> {
         let mut due = BinaryHeap::new();
         // Of two timers that are due at the same tick, the one on the coarser level was inserted first.
         for level in self.levels.iter().rev() {
-            let mut used = level.used.next(0);
-            while let Some(at) = used {
-                let mut index = level.buckets[at].head;
+            for bucket in &level.buckets {
+                let mut index = bucket.head;
                 while let Some(entry) = self.entries.get(index as usize) {
                     if entry.due() <= end {
                         due.push((entry.due(), due.len(), index));
                     }
                     index = entry.next;
                 }
-                used = level.used.next(at + 1);
             }
         }
         for (_, _, index) in due.into_sorted_vec() {

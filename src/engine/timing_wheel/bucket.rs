@@ -81,7 +81,7 @@ pub(crate) struct Entry<T> {
     pub(crate) next: u32,
     pub(crate) place: Place,
     /// The power of the deadline, zero while the entry is incoming.
-    power: u8,
+    pub(crate) power: u8,
 }
 
 impl<T> Entry<T> {
@@ -144,26 +144,26 @@ impl Bucket {
 
     #[inline]
     pub(crate) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
-        let tail = std::mem::replace(&mut self.tail, index);
-        match tail {
-            NIL => self.head = index,
-            tail => entries[tail as usize].next = index,
-        }
-        let entry = &mut entries[index as usize];
-        entry.prev = tail;
-        entry.next = NIL;
-        entry.place = place;
+        self.link(entries, index, place, self.tail, NIL);
     }
 
     pub(crate) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place) {
-        let head = std::mem::replace(&mut self.head, index);
-        match head {
+        self.link(entries, index, place, NIL, self.head);
+    }
+
+    #[inline]
+    fn link<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, place: Place, prev: u32, next: u32) {
+        match prev {
+            NIL => self.head = index,
+            prev => entries[prev as usize].next = index,
+        }
+        match next {
             NIL => self.tail = index,
-            head => entries[head as usize].prev = index,
+            next => entries[next as usize].prev = index,
         }
         let entry = &mut entries[index as usize];
-        entry.prev = NIL;
-        entry.next = head;
+        entry.prev = prev;
+        entry.next = next;
         entry.place = place;
     }
 

@@ -34,7 +34,7 @@ impl<T> TimingWheel<T> {
                 Place::INCOMING => {
                     let deadline = deadline_of(entry.delay());
                     let due = deadline.due().max(self.now);
-                    (deadline.tick, self.level_of(due).place(due))
+                    (deadline.tick, self.levels[self.level_of(due)].place(due))
                 }
                 Place::OVERDUE => (entry.deadline(), self.levels[0].place(self.now)),
                 place => (entry.deadline(), place),

@@ -1,7 +1,5 @@
 //! One ring of buckets, and the bitmap of those in use.
 
-use std::collections::TryReserveError;
-
 use slab::Slab;
 
 use super::{
@@ -23,17 +21,14 @@ pub(crate) struct Level {
 
 impl Level {
     /// Creates level `level` of a wheel whose rings have `len` buckets, a power of two.
-    pub(crate) fn try_new(level: usize, len: usize, shift: u32) -> Result<Level, TryReserveError> {
-        let mut buckets = Vec::new();
-        buckets.try_reserve_exact(len)?;
-        buckets.resize(len, Bucket::EMPTY);
-        Ok(Level {
-            buckets: buckets.into_boxed_slice(),
+    pub(crate) fn new(level: usize, len: usize, shift: u32) -> Level {
+        Level {
+            buckets: vec![Bucket::EMPTY; len].into_boxed_slice(),
             used: Bitmap::new(len),
             shift,
             horizon: Tick::MAX,
             first: (level * len) as u32,
-        })
+        }
     }
 
     /// Returns the number of the bucket of a tick.

@@ -3,18 +3,15 @@
 use super::{
     TimingWheel,
     bucket::{Entry, Place},
-    level::Level,
     tick::Tick,
 };
 
 impl<T> TimingWheel<T> {
-    /// Returns the finest level whose horizon is not before `due`.
+    /// Returns the finest level whose horizon is not before `due`. There is always one, because the last level has no horizon.
     #[inline]
-    pub(super) fn level_of(&self, due: Tick) -> &Level {
-        let mut levels = self.levels.iter();
-        levels
-            .find(|level| due <= level.horizon)
-            .unwrap_or(&self.levels[0])
+    pub(super) fn level_of(&self, due: Tick) -> usize {
+        let mut horizons = self.levels.iter().map(|level| level.horizon);
+        horizons.position(|horizon| due <= horizon).unwrap_or(0)
     }
 
     /// Appends an entry that is in no list to the list of the tick at which it is due.
@@ -24,11 +21,8 @@ impl<T> TimingWheel<T> {
         if due <= self.now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }
-        // There is always such a level, because the last level has no horizon.
-        let level = self.levels.iter_mut().find(|level| due <= level.horizon);
-        if let Some(level) = level {
-            level.push_back(&mut self.entries, index, due);
-        }
+        let level = self.level_of(due);
+        self.levels[level].push_back(&mut self.entries, index, due);
     }
 
     /// Unlinks an entry from its list.

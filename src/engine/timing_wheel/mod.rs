@@ -73,7 +73,7 @@ pub(crate) mod model;
 mod tests;
 mod tick;
 
-use std::{collections::TryReserveError, mem};
+use std::mem;
 
 use slab::Slab;
 
@@ -114,11 +114,7 @@ pub(crate) struct TimingWheel<T> {
 impl<T> TimingWheel<T> {
     /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2, or 4 with several levels. Levels
     /// that no 64-bit deadline could reach are left out.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there is not enough memory for the buckets.
-    pub(crate) fn try_new(ticks_per_wheel: usize, levels: usize) -> Result<TimingWheel<T>, TryReserveError> {
+    pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
         let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
         let ring_bits = len.trailing_zeros();
         let mut wheel = TimingWheel {
@@ -129,8 +125,8 @@ impl<T> TimingWheel<T> {
             marked: NIL,
             overdue: Bucket::EMPTY,
             levels: (0..levels)
-                .map(|level| Level::try_new(level, len, level as u32 * (ring_bits - 1)))
-                .collect::<Result<_, _>>()?,
+                .map(|level| Level::new(level, len, level as u32 * (ring_bits - 1)))
+                .collect(),
             ring_bits,
             cursor: NIL,
             walked: 0,
@@ -139,7 +135,7 @@ impl<T> TimingWheel<T> {
             steps: 1,
         };
         wheel.set_horizons();
-        Ok(wheel)
+        wheel
     }
 
     /// Returns the number of buckets of a ring, and the number of levels.
@@ -150,16 +146,11 @@ impl<T> TimingWheel<T> {
         (len, levels.clamp(1, reachable as usize))
     }
 
-    /// Returns the size in bytes of the buckets of such a wheel.
-    pub(crate) fn bucket_bytes(ticks_per_wheel: usize, levels: usize) -> usize {
+    /// Returns the size in bytes of such a wheel with memory for `capacity` entries.
+    pub(crate) fn bytes(ticks_per_wheel: usize, levels: usize, capacity: usize) -> usize {
         let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
-        levels * len * mem::size_of::<Bucket>()
-    }
-
-    /// Creates a wheel as [`TimingWheel::try_new`] does, where there is enough memory.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
-        TimingWheel::try_new(ticks_per_wheel, levels).expect("memory for a few buckets")
+        let cells = capacity.saturating_mul(mem::size_of::<Entry<T>>());
+        cells.saturating_add(levels * len * mem::size_of::<Bucket>())
     }
 
     /// Returns the tick that the hand is at. Timers that are due by then have expired, or expire in the next `advance`.
@@ -180,12 +171,9 @@ impl<T> TimingWheel<T> {
         self.entries.is_empty()
     }
 
-    /// Reserves memory for `additional` more entries, if there is enough.
-    pub(crate) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
-        // This reports a lack of memory, for which the slab itself would abort.
-        Vec::<Entry<T>>::new().try_reserve_exact(additional)?;
+    /// Reserves memory for `additional` more entries.
+    pub(crate) fn reserve(&mut self, additional: usize) {
         self.entries.reserve(additional);
-        Ok(())
     }
 
     /// Returns the size of the arena in bytes, used or not.
@@ -246,6 +234,12 @@ impl<T> TimingWheel<T> {
         self.entries[key.index() as usize].due()
     }
 
+    /// Returns the power to which the deadline of a timer is rounded.
+    #[inline]
+    pub(crate) fn power(&self, key: &Key) -> u8 {
+        self.entries[key.index() as usize].power
+    }
+
     /// Moves a timer, pending or expired, to another deadline and gives it a new value. Returns the former value.
     pub(crate) fn reinsert(&mut self, key: &Key, deadline: impl Into<Deadline>, value: T) -> Option<T> {
         let index = key.index();
@@ -272,7 +266,7 @@ impl<T> TimingWheel<T> {
             return false;
         }
         let place = entry.place;
-        if due > self.now && place == self.level_of(due).place(due) {
+        if due > self.now && place == self.levels[self.level_of(due)].place(due) {
             self.entries[index as usize].set_deadline(deadline);
             return true;
         }
@@ -323,11 +317,8 @@ impl<T> TimingWheel<T> {
 
     /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
     #[inline]
-    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Arena<T>> {
+    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
-        release.then(|| Arena(mem::replace(&mut self.entries, Slab::with_capacity(retain))))
+        release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
     }
 }
-
-/// The memory of an empty wheel, to be dropped with no lock held.
-pub(crate) struct Arena<T>(#[allow(dead_code)] Slab<Entry<T>>);

@@ -1,6 +1,9 @@
-use std::{collections::BTreeSet, mem, ptr, time::Duration};
+use std::{mem, ptr, time::Duration};
 
-use proptest::{collection::vec, prelude::*};
+use proptest::{
+    collection::{btree_set, vec},
+    prelude::*,
+};
 
 use super::{
     Key, Nanos, Tick, TickDuration, TimingWheel,
@@ -217,101 +220,39 @@ fn the_worked_example_of_the_essay() {
     assert_eq!(wheel.next_deadline(), None);
 }
 
-#[test]
-fn the_next_used_bucket_is_found_across_words_and_their_summaries() {
-    const LEN: usize = 1 << 20;
-    let edges = [
-        0,
-        1,
-        63,
-        64,
-        65,
-        127,
-        128,
-        4095,
-        4096,
-        4097,
-        8191,
-        8192,
-        LEN / 2,
-        LEN - 4097,
-        LEN - 4096,
-        LEN - 65,
-    ];
-    let edges = BTreeSet::from_iter(edges.into_iter().chain([LEN - 64, LEN - 63, LEN - 2, LEN - 1]));
-    let mut used = Level::try_new(0, LEN, 0).unwrap().used;
+proptest! {
+    #[test]
+    fn the_next_used_bucket_is_found_across_words_and_their_summaries(
+        members in btree_set(bucket(), 1..20),
+        removed in vec(any::<prop::sample::Index>(), 0..20),
+        from in vec(bucket(), 1..20),
+    ) {
+        let mut used = Level::new(0, LARGEST, 0).used;
+        let mut left = members.clone();
+        members.iter().for_each(|member| used.insert(*member));
+        let members = Vec::from_iter(members);
+        for member in removed.iter().map(|index| index.get(&members)) {
+            used.remove(*member);
+            left.remove(member);
+        }
+        prop_assert_eq!(used.is_empty(), left.is_empty());
+        for from in from.into_iter().chain(members) {
+            prop_assert_eq!(used.next(from), left.range(from..).next().copied());
+            prop_assert_eq!(used.contains(from), left.contains(&from));
+        }
+    }
+}
 
-    assert_eq!(used.next(0), None);
-    for &member in &edges {
-        used.insert(member);
-        for from in edges.iter().copied().filter(|from| *from <= member) {
-            assert_eq!(
-                used.next(from),
-                Some(member),
-                "from {from} to the only one, {member}"
-            );
-        }
-        assert_eq!(used.next(member + 1), None, "past the only one, {member}");
-        used.remove(member);
-        assert_eq!(used.next(0), None, "{member} was removed");
-    }
+const LARGEST: usize = 1 << 20;
 
-    let mut members = BTreeSet::new();
-    for &member in edges.iter().step_by(2).chain(edges.iter().skip(1).step_by(2)) {
-        used.insert(member);
-        members.insert(member);
-        for &from in &edges {
-            assert_eq!(
-                used.next(from),
-                members.range(from..).next().copied(),
-                "from {from} in {members:?}"
-            );
-            assert_eq!(used.contains(from), members.contains(&from));
-        }
-    }
-    for member in edges.iter().copied() {
-        used.remove(member);
-        members.remove(&member);
-        for &from in &edges {
-            assert_eq!(
-                used.next(from),
-                members.range(from..).next().copied(),
-                "from {from} in {members:?}"
-            );
-        }
-    }
+/// A bucket, often at the edge of a word or of a word's word.
+fn bucket() -> impl Strategy<Value = usize> {
+    let edge = (0..=LARGEST / 64, prop_oneof![Just(64), Just(4096)], 0..3_usize)
+        .prop_map(|(word, bits, off)| (word * bits % LARGEST + off).saturating_sub(1) % LARGEST);
+    prop_oneof![edge, 0..200_usize, 0..LARGEST]
 }
 
 // The next deadline.
-
-#[test]
-fn a_later_timer_does_not_hide_an_earlier_one_on_a_coarser_level() {
-    for levels in 1..=3 {
-        for early in 1..=70 {
-            for now in 0..early {
-                for late in [
-                    early + 1,
-                    early + 2,
-                    early + 3,
-                    early + 4,
-                    early + 5,
-                    early + 16,
-                    early + 64,
-                ] {
-                    let mut wheel = wheel_of(4, levels, &[early]);
-                    wheel.advance(Tick(now), NO_LIMIT, &mut Vec::new());
-                    wheel.insert(Tick(late), (late, 1));
-                    let next = wheel.next_deadline().unwrap();
-                    assert!(
-                        now < next.0 && next.0 <= early,
-                        "{levels} levels, {early} {now} {late}: {next:?}"
-                    );
-                    assert_eq!(wheel.expire_until(late), [(early, 0), (late, 1)]);
-                }
-            }
-        }
-    }
-}
 
 #[test]
 fn the_next_deadline_is_found_without_a_look_at_any_entry() {
@@ -329,20 +270,6 @@ fn the_next_deadline_is_found_without_a_look_at_any_entry() {
         wheel.entries = entries;
         assert_eq!(wheel.len(), deadlines.len());
     }
-}
-
-#[test]
-fn an_empty_wheel_has_no_next_deadline() {
-    let mut wheel = TimingWheel::new(4, 2);
-    assert_eq!(wheel.next_deadline(), None);
-    let keys = [3, 9, 500].map(|deadline| wheel.insert(Tick(deadline), ()));
-    for key in keys {
-        assert_eq!(wheel.remove(key), Some(()));
-    }
-    assert_eq!(wheel.next_deadline(), None);
-    wheel.insert_incoming(Nanos(7), ());
-    assert_eq!(wheel.next_deadline(), None);
-    assert_eq!(wheel.len(), 1);
 }
 
 // Jumps.
@@ -368,20 +295,6 @@ fn a_jump_costs_the_timers_on_its_way_and_no_empty_tick() {
     let mut wheel = wheel_of(512, 4, &[1_000_000, 1 << 35]);
     assert!(wheel.looks_until((1 << 35) + 5) <= 8);
     assert_eq!((wheel.len(), wheel.now()), (0, Tick((1 << 35) + 5)));
-}
-
-#[test]
-fn a_jump_expires_in_order_of_deadline() {
-    let deadlines = [70, 3, 17, 16, 1_000, 15, 4, 64, 3, 63, 5_000, 1_000, 1];
-    for (ticks_per_wheel, levels) in [(2, 1), (2, 4), (4, 1), (4, 3), (8, 2), (512, 4)] {
-        let mut wheel = wheel_of(ticks_per_wheel, levels, &deadlines);
-        let expired = wheel.expire_until(1_000_000);
-        assert!(
-            expired.is_sorted(),
-            "{ticks_per_wheel} ticks, {levels} levels: {expired:?}"
-        );
-        assert_eq!(expired.len(), deadlines.len());
-    }
 }
 
 #[test]
@@ -576,78 +489,6 @@ fn a_timer_that_goes_while_its_bucket_is_spread_takes_no_other_along() {
 // Order.
 
 #[test]
-fn timers_of_one_tick_expire_first_in_first_out_across_cascades() {
-    for (ticks_per_wheel, levels) in [(2, 1), (2, 8), (4, 2), (4, 4), (8, 3), (512, 4)] {
-        let deadline = 321;
-        let mut wheel = TimingWheel::new(ticks_per_wheel, levels);
-        let mut expired = Vec::new();
-        for now in 0..deadline {
-            assert!(!wheel.advance(Tick(now), NO_LIMIT, &mut expired).more);
-            wheel.insert(Tick(deadline), now);
-            wheel.assert_consistent();
-        }
-        assert!(expired.is_empty());
-        assert!(
-            wheel.expire_until(deadline).into_iter().eq(0..deadline),
-            "{ticks_per_wheel} ticks, {levels} levels"
-        );
-    }
-}
-
-#[test]
-fn incoming_timers_line_up_when_they_are_settled() {
-    let mut wheel = TimingWheel::new(4, 2);
-    wheel.insert_incoming(Nanos(5), "incoming 5");
-    wheel.insert_incoming(Nanos(0), "incoming 0");
-    let key = wheel.insert_incoming(Nanos(5), "removed");
-    wheel.insert_incoming(Nanos(5), "incoming 5'");
-    wheel.insert(Tick(5), "direct 5");
-    assert_eq!(wheel.remove(key), Some("removed"));
-    assert_eq!(wheel.expire_until(9), ["direct 5"]);
-
-    assert!(
-        wheel.transfer_incoming(9, |delay| Tick(10 + delay.0)),
-        "nothing is marked"
-    );
-    wheel.mark_incoming();
-    let later = wheel.insert_incoming(Nanos(5), "later");
-    assert!(!wheel.transfer_incoming(2, |delay| Tick(10 + delay.0)));
-    assert!(wheel.transfer_incoming(1, |delay| Tick(10 + delay.0)));
-    assert!(wheel.transfer_incoming(0, |delay| Tick(10 + delay.0)));
-    wheel.insert(Tick(10), "direct 10");
-    assert_eq!(
-        wheel.expire_until(20),
-        ["incoming 0", "direct 10", "incoming 5", "incoming 5'"]
-    );
-    assert_eq!(
-        wheel.remove(later),
-        Some("later"),
-        "what came after the mark waits"
-    );
-}
-
-#[test]
-fn a_marked_timer_that_is_removed_takes_no_other_along() {
-    let mut wheel = TimingWheel::new(4, 2);
-    wheel.insert_incoming(Nanos(1), "first");
-    let last = wheel.insert_incoming(Nanos(2), "last");
-    wheel.mark_incoming();
-    let later = wheel.insert_incoming(Nanos(3), "later");
-    assert_eq!(wheel.remove(last), Some("last"));
-    assert!(wheel.transfer_incoming(9, |delay| Tick(delay.0)));
-    assert_eq!(wheel.expire_until(9), ["first"]);
-
-    wheel.mark_incoming();
-    assert_eq!(wheel.remove(later), Some("later"));
-    wheel.insert_incoming(Nanos(3), "latest");
-    assert!(
-        wheel.transfer_incoming(9, |delay| Tick(delay.0)),
-        "nothing marked is left"
-    );
-    wheel.assert_consistent();
-}
-
-#[test]
 fn a_pending_timer_is_given_a_delay_whether_it_has_one_or_a_deadline() {
     let mut wheel = TimingWheel::new(4, 2);
     let incoming = wheel.insert_incoming(Nanos(9), "incoming");
@@ -664,18 +505,6 @@ fn a_pending_timer_is_given_a_delay_whether_it_has_one_or_a_deadline() {
     );
     assert_eq!(wheel.expire_until(3), ["incoming", "due"]);
     assert_eq!(wheel.len(), 0);
-}
-
-#[test]
-fn a_timer_can_only_be_brought_forward() {
-    let mut wheel = TimingWheel::new(4, 2);
-    let [moved, stays, _] = ["moved", "stays", "third"].map(|name| wheel.insert(Tick(9), name));
-    for (key, deadline, forward) in [(&moved, 5, true), (&stays, 9, false), (&stays, 10, false)] {
-        assert_eq!(wheel.bring_forward(key, Tick(deadline)), forward);
-        wheel.assert_consistent();
-    }
-    assert_eq!(wheel.expire_until(20), ["moved", "stays", "third"]);
-    assert!(!wheel.bring_forward(&moved, Tick(1)), "it has expired");
 }
 
 /// The timer keeps its place among the others of its bucket.
@@ -704,23 +533,6 @@ fn a_timer_of_a_later_round_that_is_brought_forward_to_now_is_not_missed() {
     wheel.assert_consistent();
     expired.extend(wheel.expire_until(2));
     assert_eq!(expired, ["one", "two", "later"]);
-}
-
-#[test]
-fn a_deadline_that_has_passed_is_due_before_later_ones() {
-    let mut wheel = TimingWheel::new(4, 2);
-    wheel.expire_until(10);
-    for deadline in [11, 10, 3, 12, 9] {
-        wheel.insert(Tick(deadline), deadline);
-    }
-    assert_eq!(wheel.next_deadline(), Some(Tick(10)));
-    assert_eq!(
-        wheel.expire_until(0),
-        [10, 3, 9],
-        "a step back still expires what is overdue"
-    );
-    assert_eq!(wheel.now(), Tick(10));
-    assert_eq!(wheel.expire_until(12), [11, 12]);
 }
 
 // The limit.
@@ -755,30 +567,6 @@ fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
     assert_eq!(expired, [(2, 0), (2, 1), (2, 2), (5, 3), (6, 4)]);
 }
 
-#[test]
-fn whatever_comes_and_goes_during_an_unfinished_visit_keeps_its_order() {
-    let mut wheel = TimingWheel::new(4, 2);
-    let mut expired = Vec::new();
-    let [_, gone, moved] = ["first", "gone", "moved"].map(|name| wheel.insert(Tick(4), name));
-    assert!(wheel.advance(Tick(9), 4, &mut expired).more);
-
-    assert_eq!((wheel.now(), wheel.len()), (Tick(4), 2), "tick 4 is not over");
-    assert_eq!(wheel.remove(gone), Some("gone"));
-    assert_eq!(wheel.reinsert(&moved, Tick(5), "five"), Some("moved"));
-    wheel.assert_consistent();
-    for (deadline, name) in [(4, "fourth"), (5, "five'"), (4, "fourth'"), (3, "overdue")] {
-        wheel.insert(Tick(deadline), name);
-        wheel.assert_consistent();
-    }
-    while wheel.advance(Tick(9), 1, &mut expired).more {
-        wheel.assert_consistent();
-    }
-    assert_eq!(
-        expired,
-        ["first", "fourth", "fourth'", "overdue", "five", "five'"]
-    );
-}
-
 // Keys and memory.
 
 #[test]
@@ -807,7 +595,7 @@ fn an_expired_entry_keeps_its_cell_until_its_key_comes_back() {
 #[test]
 fn the_memory_of_an_emptied_wheel_goes_back() {
     let mut wheel = TimingWheel::new(512, 4);
-    wheel.try_reserve(16).unwrap();
+    wheel.reserve(16);
     assert!(wheel.release_arena(1_000).is_none(), "16 cells are worth keeping");
 
     let keys: Vec<Key> = (0..10_000)
@@ -977,6 +765,47 @@ proptest! {
         let duration = Duration::from_nanos(nanos);
         prop_assert_eq!(Nanos::from_duration(duration), Nanos(nanos));
         prop_assert_eq!(Nanos(nanos).to_duration(), duration);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(16), ..ProptestConfig::default() })]
+
+    /// On wheels of several ticks, ten thousand timers of up to an hour: each power of two gathers what may wait for its multiples.
+    #[test]
+    fn timers_with_slack_fire_in_company_and_in_time(
+        tick in prop_oneof![Just(1), Just(7), Just(50)],
+        slack in 0..20_000_u64,
+        now in 0..1_000_000_000_u64,
+        millis in vec(1..3_600_000_u64, 10_000),
+    ) {
+        let ms = |millis: u64| Nanos(millis * 1_000_000);
+        let duration = TickDuration::new(ms(tick).to_duration()).with_slack(ms(slack).to_duration());
+        let mut wheel = TimingWheel::new(512, 4);
+        wheel.advance(duration.tick_at(ms(now)), NO_LIMIT, &mut Vec::new());
+        for millis in millis {
+            let deadline = ms(now + millis);
+            wheel.insert(duration.slack_until(duration.deadline_tick(deadline), ms(now)), (deadline, millis));
+        }
+        let (mut turns, mut instants) = (0_u64, 0_u64);
+        while let Some(next) = wheel.next_deadline() {
+            let mut expired = Vec::new();
+            prop_assert!(!wheel.advance(next, NO_LIMIT, &mut expired).more);
+            turns += 1;
+            instants += u64::from(!expired.is_empty());
+            for (deadline, millis) in expired {
+                let fired = duration.start_of(next);
+                prop_assert!(fired >= deadline, "early");
+                let bound = ms(tick).saturating_add(ms(slack).min(Nanos(millis * 10_000)));
+                prop_assert!(fired.saturating_sub(deadline) < bound.saturating_add(Nanos(1)));
+            }
+        }
+        let power = duration.power_of(ms(3_600_000));
+        let ticks_of_an_hour = 3_600_000 / tick;
+        let most = 202 + 102 * u64::from(power) + (ticks_of_an_hour >> power);
+        prop_assert!(instants <= most, "{instants} instants of at most {most}");
+        // A visit for each coarse bucket that has to be spread.
+        prop_assert!(turns <= instants + 2 * ticks_of_an_hour.div_ceil(256) + 4, "{turns} turns for {instants} instants");
     }
 }
 

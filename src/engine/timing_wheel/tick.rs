@@ -77,6 +77,15 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
+    /// Rounds `tick` up to a multiple of two to this power, unless that would be beyond the end of time.
+    #[inline]
+    pub(crate) fn rounded(tick: Tick, power: u8) -> Deadline {
+        match tick.0.checked_add(1 << power) {
+            Some(_) => Deadline { tick, power },
+            None => tick.into(),
+        }
+    }
+
     /// Returns the tick at which the timer expires.
     #[inline]
     pub(crate) fn due(self) -> Tick {
@@ -134,6 +143,12 @@ impl TickDuration {
         self.slack != Nanos::ZERO
     }
 
+    /// Returns the time from `deadline` until a timer expires that is rounded to `power`.
+    pub(crate) fn rounding(self, deadline: Nanos, power: u8) -> Nanos {
+        let due = Deadline::rounded(self.deadline_tick(deadline), power).due();
+        self.start_of(due).saturating_sub(deadline)
+    }
+
     /// Returns how late, beyond its tick, a timer with this delay may be so that it expires in company.
     #[inline]
     pub(crate) fn slack_of(self, delay: Nanos) -> Nanos {
@@ -149,16 +164,14 @@ impl TickDuration {
     /// `now` may be a cadence behind the clock.
     #[inline]
     pub(crate) fn slack_until(self, tick: Tick, now: Nanos) -> Deadline {
-        let slack = self.slack_of(self.start_of(tick).saturating_sub(now));
-        let power = (slack.0 / self.nanos).checked_ilog2().unwrap_or(0);
-        match tick.0.checked_add(1 << power) {
-            Some(_) => Deadline {
-                tick,
-                power: power as u8,
-            },
-            // The end of time is no multiple.
-            None => tick.into(),
-        }
+        Deadline::rounded(tick, self.power_of(self.start_of(tick).saturating_sub(now)))
+    }
+
+    /// Returns the power to which the deadline of a timer with this delay may be rounded.
+    #[inline]
+    pub(crate) fn power_of(self, delay: Nanos) -> u8 {
+        let slack = self.slack_of(delay).0 / self.nanos;
+        slack.checked_ilog2().unwrap_or(0) as u8
     }
 
     #[inline]

@@ -16,6 +16,49 @@ use crate::{
     wheel::Wheel,
 };
 
+impl Wheel {
+    /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's `scheduleAtFixedRate` and
+    /// `scheduleWithFixedDelay`.
+    ///
+    /// A run is never early, and less than one tick late plus the runtime's own delay. A series costs one Tokio task and, while it
+    /// waits, one timer in the wheel.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `period` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let heartbeat = wheel
+    ///     .periodic(Duration::from_millis(20))
+    ///     .jitter(Duration::from_millis(10))
+    ///     .spawn_at_fixed_rate(|| async { println!("still here") });
+    ///
+    /// wheel.sleep(Duration::from_millis(60)).await;
+    /// heartbeat.stop();
+    /// assert!(heartbeat.runs() > 0);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn periodic(&self, period: Duration) -> PeriodicBuilder {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        PeriodicBuilder {
+            wheel: self.clone(),
+            period,
+            first_after: period,
+            jitter: Duration::ZERO,
+            missed_tick_behavior: MissedTickBehavior::Skip,
+        }
+    }
+}
+
 /// A builder for a series of runs, created by [`Wheel::periodic`].
 ///
 /// # Examples
@@ -42,18 +85,6 @@ pub struct PeriodicBuilder {
 }
 
 impl PeriodicBuilder {
-    #[track_caller]
-    pub(super) fn new(wheel: &Wheel, period: Duration) -> PeriodicBuilder {
-        assert!(period > Duration::ZERO, "`period` must be non-zero.");
-        PeriodicBuilder {
-            wheel: wheel.clone(),
-            period,
-            first_after: period,
-            jitter: Duration::ZERO,
-            missed_tick_behavior: MissedTickBehavior::Skip,
-        }
-    }
-
     /// Sets the time between the spawning call and the first run.
     ///
     /// The default is one period.
@@ -206,16 +237,20 @@ impl PeriodicBuilder {
         let mut interval = self.wheel.interval_at(self.first(), self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.parts.driver.runtime();
-        let handle = Arc::new(Series::default());
-        let series = handle.clone();
+        let series = Arc::new(Series::default());
+        let shared = series.clone();
         let task = runtime.spawn(async move {
-            while series.wait(&mut interval).await? {
+            while shared.wait(&mut interval).await? {
                 run().await;
-                series.finish_run();
+                shared.finish_run();
                 after_run(&mut interval);
             }
             Ok(())
         });
-        Periodic::new(handle, task)
+        Periodic {
+            series,
+            task,
+            abort_on_drop: false,
+        }
     }
 }

@@ -9,52 +9,15 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use tokio::task::JoinHandle;
 
-use crate::{error::ScheduleError, wheel::Wheel};
+use crate::error::ScheduleError;
 
 pub use builder::PeriodicBuilder;
 
 use series::Series;
-
-impl Wheel {
-    /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's `scheduleAtFixedRate` and
-    /// `scheduleWithFixedDelay`.
-    ///
-    /// A run is never early, and less than one tick late plus the runtime's own delay. A series costs one Tokio task and, while it
-    /// waits, one timer in the wheel.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `period` is zero.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::Wheel;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let wheel = Wheel::new();
-    /// let heartbeat = wheel
-    ///     .periodic(Duration::from_millis(20))
-    ///     .jitter(Duration::from_millis(10))
-    ///     .spawn_at_fixed_rate(|| async { println!("still here") });
-    ///
-    /// wheel.sleep(Duration::from_millis(60)).await;
-    /// heartbeat.stop();
-    /// assert!(heartbeat.runs() > 0);
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn periodic(&self, period: Duration) -> PeriodicBuilder {
-        PeriodicBuilder::new(self, period)
-    }
-}
 
 /// The handle to a series of runs, and a future that completes when the series ends.
 ///
@@ -126,14 +89,6 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    fn new(series: Arc<Series>, task: JoinHandle<Result<(), ScheduleError>>) -> Periodic {
-        Periodic {
-            series,
-            task,
-            abort_on_drop: false,
-        }
-    }
-
     /// Ends the series, after the run in progress if there is one.
     ///
     /// # Examples

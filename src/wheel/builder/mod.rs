@@ -2,7 +2,7 @@
 
 mod error;
 
-use std::{sync::Arc, task::Waker, thread, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, task::Waker, thread, time::Duration};
 
 use tokio::runtime::Handle;
 
@@ -75,37 +75,14 @@ impl Default for Wheel {
 ///     .build()?;
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    tick_duration: Duration,
-    slack: Duration,
-    ticks_per_wheel: usize,
-    levels: usize,
+    settings: Settings,
     shards: Option<usize>,
     capacity: Option<usize>,
-    max_pending: Option<usize>,
     handle: Option<Handle>,
-    name: Option<String>,
-    /// Whether the wheel is that of a runtime. There may be many of these, which is no mistake.
-    is_current: bool,
-}
-
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
-            tick_duration: Duration::from_millis(1),
-            slack: Duration::ZERO,
-            ticks_per_wheel: 512,
-            levels: 4,
-            shards: None,
-            capacity: None,
-            max_pending: None,
-            handle: None,
-            name: None,
-            is_current: false,
-        }
-    }
+    name: String,
 }
 
 impl Builder {
@@ -122,7 +99,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn tick_duration(mut self, tick_duration: Duration) -> Builder {
-        self.tick_duration = tick_duration;
+        self.settings.tick_duration = tick_duration;
         self
     }
 
@@ -147,7 +124,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn slack(mut self, slack: Duration) -> Builder {
-        self.slack = slack;
+        self.settings.slack = slack;
         self
     }
 
@@ -163,7 +140,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn ticks_per_wheel(mut self, ticks_per_wheel: usize) -> Builder {
-        self.ticks_per_wheel = ticks_per_wheel;
+        self.settings.ticks_per_wheel = ticks_per_wheel;
         self
     }
 
@@ -181,7 +158,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn levels(mut self, levels: usize) -> Builder {
-        self.levels = levels;
+        self.settings.levels = levels;
         self
     }
 
@@ -234,7 +211,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn max_pending(mut self, max_pending: usize) -> Builder {
-        self.max_pending = Some(max_pending);
+        self.settings.max_pending = Some(max_pending);
         self
     }
 
@@ -273,7 +250,7 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn name(mut self, name: impl Into<String>) -> Builder {
-        self.name = Some(name.into());
+        self.name = name.into();
         self
     }
 
@@ -293,103 +270,79 @@ impl Builder {
     /// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
     /// ```
     pub fn build(self) -> Result<Wheel, BuildError> {
-        let shards = self.shards.unwrap_or_else(|| cores().min(*SHARDS.end()));
-        self.check_limits(shards)?;
-        let shards = shards.next_power_of_two();
+        let shards = self.check()?;
+        let mut settings = self.settings;
         let driver = Arc::new(driver::Shared::new(
-            self.name.unwrap_or_default(),
-            TickDuration::new(self.tick_duration).with_slack(self.slack),
+            self.name,
+            TickDuration::new(settings.tick_duration).with_slack(settings.slack),
             self.handle,
-            self.is_current,
+            !settings.counted,
         ));
-        let limit = self.max_pending.map(|max| Arc::new(Limit::new(max)));
-        let given = self.capacity.unwrap_or(0);
-        let capacity = given.div_ceil(shards);
-        let buckets = shards * TimingWheel::<Waker>::bucket_bytes(self.ticks_per_wheel, self.levels);
-        let out_of_buckets = |_| BuildError::Memory { given: buckets };
-        // First ask for all of the memory at once. If asked piece by piece, a machine may promise more memory than it has.
-        Vec::<u8>::new()
-            .try_reserve_exact(buckets)
-            .map_err(out_of_buckets)?;
-        let mask = shards - 1;
+        let limit = settings.max_pending.map(|max| Arc::new(Limit::new(max)));
+        let capacity = self.capacity.unwrap_or(0).div_ceil(shards);
         let labels = Arc::<Labels>::default();
-        let mut built = Vec::with_capacity(shards);
-        for number in 0..shards {
-            let mut wheel =
-                TimingWheel::try_new(self.ticks_per_wheel, self.levels).map_err(out_of_buckets)?;
-            wheel
-                .try_reserve(capacity)
-                .map_err(|_| BuildError::Memory { given })?;
-            built.push(Arc::new(Shard::new(
+        let shard = |number| {
+            let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
+            wheel.reserve(capacity);
+            Arc::new(Shard::new(
                 wheel,
                 driver.clock(),
                 capacity,
                 limit.clone(),
                 Stripe::new(labels.clone()),
                 driver.clone(),
-                (number, mask),
-            )));
-        }
-        let settings = Settings {
-            tick_duration: self.tick_duration,
-            slack: self.slack,
-            ticks_per_wheel: self.ticks_per_wheel.max(2).next_power_of_two(),
-            levels: self.levels,
-            max_pending: self.max_pending,
-            counted: !self.is_current,
+                (number, shards - 1),
+            ))
         };
-        Ok(Wheel::assemble(built.into(), driver, settings))
+        let built = (0..shards).map(shard).collect();
+        settings.ticks_per_wheel = settings.ticks_per_wheel.max(2).next_power_of_two();
+        Ok(Wheel::assemble(built, driver, settings))
     }
 
-    /// Returns an error for the first setting outside its limits.
-    fn check_limits(&self, shards: usize) -> Result<(), BuildError> {
-        let tick_duration = self.tick_duration;
-        if !TICK_DURATION.contains(&tick_duration) {
-            return Err(BuildError::TickDuration { given: tick_duration });
+    /// Returns the number of shards, or an error for the first setting outside its limits, or if there is not enough memory.
+    pub(crate) fn check(&self) -> Result<usize, BuildError> {
+        let settings = &self.settings;
+        let shards = self.shards.unwrap_or_else(|| cores().min(*SHARDS.end()));
+        within(&TICK_DURATION, settings.tick_duration, |given| {
+            BuildError::TickDuration { given }
+        })?;
+        within(&SLACK, settings.slack, |given| BuildError::Slack { given })?;
+        within(&TICKS_PER_WHEEL, settings.ticks_per_wheel, |given| {
+            BuildError::TicksPerWheel { given }
+        })?;
+        within(&LEVELS, settings.levels, |given| BuildError::Levels { given })?;
+        within(&SHARDS, shards, |given| BuildError::Shards { given })?;
+        if let Some(max_pending) = settings.max_pending {
+            within(&TIMERS, max_pending, |given| BuildError::MaxPending { given })?;
         }
-        if !SLACK.contains(&self.slack) {
-            return Err(BuildError::Slack { given: self.slack });
+        if let Some(capacity) = self.capacity {
+            within(&TIMERS, capacity, |given| BuildError::Capacity { given })?;
         }
-        let ticks_per_wheel = self.ticks_per_wheel;
-        if !TICKS_PER_WHEEL.contains(&ticks_per_wheel) {
-            return Err(BuildError::TicksPerWheel {
-                given: ticks_per_wheel,
-            });
-        }
-        if !LEVELS.contains(&self.levels) {
-            return Err(BuildError::Levels { given: self.levels });
-        }
-        if !SHARDS.contains(&shards) {
-            return Err(BuildError::Shards { given: shards });
-        }
-        let out_of_limits = |timers: &usize| !TIMERS.contains(timers);
-        if let Some(given) = self.max_pending.filter(out_of_limits) {
-            return Err(BuildError::MaxPending { given });
-        }
-        if let Some(given) = self.capacity.filter(out_of_limits) {
-            return Err(BuildError::Capacity { given });
-        }
-        Ok(())
+        let shards = shards.next_power_of_two();
+        let bytes = |capacity: usize| {
+            let each = capacity.div_ceil(shards);
+            let each = TimingWheel::<Waker>::bytes(settings.ticks_per_wheel, settings.levels, each);
+            each.saturating_mul(shards)
+        };
+        let capacity = self.capacity.unwrap_or(0);
+        let (buckets, all) = (bytes(0), bytes(capacity));
+        ask_for(buckets, buckets)?;
+        ask_for(all, capacity)?;
+        Ok(shards)
     }
 
     pub(crate) fn has_handle(&self) -> bool {
         self.handle.is_some()
     }
 
-    /// Checks the settings as [`build`](Builder::build) does. Whether there is enough memory shows only by building a wheel,
-    /// which is then dropped.
-    pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let mut builder = self.clone();
-        builder.is_current = true;
-        builder.build().map(drop)
-    }
-
     /// Builds the wheel of a runtime from settings that have been checked.
+    ///
+    /// The wheel is not counted: each runtime has one, and having many runtimes is no mistake.
     pub(crate) fn build_current(mut self, runtime: &Handle) -> Wheel {
         let workers = runtime.metrics().num_workers().min(*SHARDS.end());
         self.shards = self.shards.or(Some(workers));
         self.handle = Some(runtime.clone());
-        self.is_current = true;
+        self.settings.counted = false;
         let built = self.clone().build().or_else(|_| {
             // There was enough memory for the capacity when it was checked, but no longer.
             self.capacity = None;
@@ -398,6 +351,24 @@ impl Builder {
         // Not `expect`, which would link the `Debug` of every error into every program.
         built.unwrap_or_else(|_| panic!("there is not enough memory for the buckets of a wheel"))
     }
+}
+
+/// Returns the error for a setting that is not within what is allowed.
+fn within<T: PartialOrd>(
+    allowed: &RangeInclusive<T>,
+    given: T,
+    error: impl FnOnce(T) -> BuildError,
+) -> Result<(), BuildError> {
+    match allowed.contains(&given) {
+        true => Ok(()),
+        false => Err(error(given)),
+    }
+}
+
+/// Asks for all of the memory at once. If asked piece by piece, a machine may promise more memory than it has.
+fn ask_for(bytes: usize, given: usize) -> Result<(), BuildError> {
+    let asked = Vec::<u8>::new().try_reserve_exact(bytes);
+    asked.map_err(|_| BuildError::Memory { given })
 }
 
 fn cores() -> usize {

@@ -204,6 +204,14 @@ impl FallbackTimer {
         }
     }
 
+    #[inline]
+    pub(crate) fn reset_at(&mut self, deadline: Instant) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.reset_at(deadline),
+            FallbackTimer::Tokio(_) => self.reset_fallback(self.shard().moment_of(deadline), Timer::reset),
+        }
+    }
+
     /// Moves the timer to a deadline that has passed, so that the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         match self {

@@ -12,9 +12,6 @@ use crate::engine::{
 /// The distance that two successive readings of one clock hardly ever exceed.
 const SAME_READING: Nanos = Nanos(1_000_000);
 
-/// A word that no [`Shift`] has.
-pub(super) const DRIVERLESS: u64 = 0;
-
 /// Whether a shard is driven, and by which clock. It fits into a word that is readable without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
@@ -53,13 +50,10 @@ impl Shard {
         Status::unpack(self.status.load(Ordering::Acquire))
     }
 
-    /// Returns the shift of the driver's clock, or `None` while there is no driver.
+    /// Returns the shift of the driver's clock, or [`Shift::NONE`] while there is no driver.
     #[inline]
-    fn shift(&self) -> Option<Shift> {
-        match self.shift.load(Ordering::Acquire) {
-            DRIVERLESS => None,
-            shift => Some(Shift(shift)),
-        }
+    pub(super) fn shift(&self) -> Shift {
+        Shift(self.shift.load(Ordering::Acquire))
     }
 
     /// Reads the driver's clock or, if there is no driver, that of the runtime on which one would be started.
@@ -116,10 +110,10 @@ impl Shard {
     fn stamped(&self, read: impl Fn(Status) -> Instant) -> Moment {
         loop {
             let shift = self.shift();
-            let moment = Moment::of(read(self.status()));
+            let reading = read(self.status());
             // Another driver with another clock may have started in between.
             if self.shift() == shift {
-                return shift.map_or(moment, |shift| shift.to_wheel(moment));
+                return shift.moment(reading);
             }
         }
     }
@@ -127,13 +121,13 @@ impl Shard {
     /// Converts an instant that is of the driver's clock. While there is no driver, the next one will convert the moment.
     #[inline]
     pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
-        self.to_wheel(Moment::of(instant))
+        self.shift().moment(instant)
     }
 
     /// Converts a moment to wheel time, if there is a driver.
     #[inline]
     pub(crate) fn to_wheel(&self, moment: Moment) -> Moment {
-        self.shift().map_or(moment, |shift| shift.to_wheel(moment))
+        self.shift().to_wheel(moment)
     }
 
     /// Converts a moment to the axis on which moments are compared. This is wheel time, for which a driver is started if there is
@@ -150,8 +144,10 @@ impl Shard {
 
     /// Converts a moment to an instant of the driver's clock, or of the previous driver's.
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
-        let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift);
-        shift.instant(moment)
+        match self.shift() {
+            Shift::NONE => lock(&self.state).clock.shift.instant(moment),
+            shift => shift.instant(moment),
+        }
     }
 
     /// Returns whether a deadline that is no later than now has come by Tokio's timer too, which on a test's clock counts whole
@@ -191,7 +187,7 @@ impl Shard {
             self.status.store(status.pack(), Ordering::Release);
             self.shift.store(state.clock.shift.0, Ordering::Release);
         } else {
-            self.shift.store(DRIVERLESS, Ordering::Release);
+            self.shift.store(Shift::NONE.0, Ordering::Release);
             self.status.store(status.pack(), Ordering::Release);
         }
     }

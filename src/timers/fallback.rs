@@ -74,22 +74,22 @@ impl FallbackTimer {
     }
 
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match self.waits_or_takes_over(cx.waker()) {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(had_budget, cx),
         }
     }
 
     /// Polls the timer as [`poll_after`](FallbackTimer::poll_after) does, but fails if the wheel refuses it.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits_or_takes_over(cx.waker()) {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.try_poll_locked(had_budget, cx),
         }
@@ -102,28 +102,14 @@ impl FallbackTimer {
     }
 
     /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
-    #[inline(always)]
+    ///
+    /// This is compiled once and inlines the whole takeover, which the compiler does not do in each of its callers.
+    #[inline(never)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => {
                 if !timer.is_bound() {
                     current::bind(timer, waker);
-                }
-                timer.takes_over(waker)
-            }
-            FallbackTimer::Tokio(_) => false,
-        }
-    }
-
-    /// Both at once: an unbound timer is not looked at twice.
-    #[inline(always)]
-    fn waits_or_takes_over(&mut self, waker: &Waker) -> bool {
-        match self {
-            FallbackTimer::Wheel(timer) => {
-                match timer.is_bound() {
-                    true if timer.waits(waker) => return true,
-                    true => {}
-                    false => current::bind(timer, waker),
                 }
                 timer.takes_over(waker)
             }

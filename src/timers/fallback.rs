@@ -76,20 +76,20 @@ impl FallbackTimer {
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match self.waits_or_takes_over(cx.waker()) {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(had_budget, cx),
         }
     }
 
     /// Polls the timer as [`poll_after`](FallbackTimer::poll_after) does, but fails if the wheel refuses it.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn try_poll_after(
         &mut self,
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits_or_takes_over(cx.waker()) {
+        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.try_poll_locked(had_budget, cx),
         }
@@ -110,27 +110,13 @@ impl FallbackTimer {
     }
 
     /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
-    #[inline(always)]
+    ///
+    /// This is compiled once and inlines the whole takeover, which the compiler does not do in each of its callers.
+    #[inline(never)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => {
                 bind(timer, waker);
-                timer.takes_over(waker)
-            }
-            FallbackTimer::Tokio(_) => false,
-        }
-    }
-
-    /// Both at once: an unbound timer is not looked at twice.
-    #[inline(always)]
-    fn waits_or_takes_over(&mut self, waker: &Waker) -> bool {
-        match self {
-            FallbackTimer::Wheel(timer) => {
-                match timer.is_bound() {
-                    true if timer.waits(waker) => return true,
-                    true => {}
-                    false => current::bind(timer, waker),
-                }
                 timer.takes_over(waker)
             }
             FallbackTimer::Tokio(_) => false,
@@ -210,6 +196,14 @@ impl FallbackTimer {
         }
     }
 
+    #[inline]
+    pub(crate) fn reset_at(&mut self, deadline: Instant) {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.reset_at(deadline),
+            FallbackTimer::Tokio(_) => self.reset_fallback(self.shard().moment_of(deadline), Timer::reset),
+        }
+    }
+
     /// Moves the timer to a deadline that has passed, so that the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         match self {
@@ -248,7 +242,6 @@ impl FallbackTimer {
         }
     }
 
-    /// Leaves the wheel, and keeps the timer for the next timer of its task if possible.
     /// See [`Timer::count_from`]. Tokio's timer has no slack.
     pub(crate) fn count_from(&mut self, start: Moment) {
         if let FallbackTimer::Wheel(timer) = self {
@@ -256,6 +249,7 @@ impl FallbackTimer {
         }
     }
 
+    /// Leaves the wheel, and keeps the timer for the next timer of its task if possible.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         if let FallbackTimer::Wheel(timer) = self {

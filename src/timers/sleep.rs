@@ -309,7 +309,9 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        self.reset_to(self.shard().moment_of(deadline));
+        let until = || deadline.saturating_duration_since(Instant::now());
+        self.resource.restart("Sleep::reset", until);
+        self.timer.reset_at(deadline);
     }
 
     /// Moves the sleep to a deadline that is already a moment of the shard's clock.

@@ -80,7 +80,7 @@ impl Clock {
     /// Returns wheel time at an instant of this clock.
     #[inline]
     pub(crate) fn wheel_time(&self, instant: Instant) -> Nanos {
-        self.shift.to_wheel(Moment::of(instant)).wheel_time()
+        self.shift.moment(instant).wheel_time()
     }
 
     /// Creates a clock by which a millisecond of Tokio's begins at `begin`, and whose wheel time at `now`, within that

@@ -21,7 +21,8 @@ use super::{Nanos, saturating_add};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(u64);
 
-/// How far the driver's clock is ahead of wheel time. It changes only when a driver with another clock starts.
+/// How far the driver's clock is ahead of wheel time. It changes only when a driver with another clock starts. While there is no
+/// driver, it is [`Shift::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shift(pub(crate) u64);
 
@@ -79,35 +80,33 @@ impl Moment {
 
     #[inline]
     pub(crate) fn of(instant: Instant) -> Moment {
+        Moment::near(instant).unwrap_or_else(|| Moment::far(instant))
+    }
+
+    /// Returns the moment of an instant in the first 136 years of its clock, which takes no call.
+    #[inline]
+    fn near(instant: Instant) -> Option<Moment> {
         let mut fields = Fields::default();
         instant.hash(&mut fields);
-        let Fields {
-            seconds: Some(seconds),
-            nanos: Some(nanos),
-            others: false,
-        } = fields
-        else {
-            return Moment::counted(instant);
-        };
-        if seconds as u64 >= Moment::SECONDS {
-            return Moment::cut(seconds, nanos);
+        match fields {
+            Fields {
+                seconds: Some(seconds),
+                nanos: Some(nanos),
+                others: false,
+            } if (seconds as u64) < Moment::SECONDS => Some(Moment(
+                (Moment::CLOCK | Moment::ZERO) + seconds as u64 * 1_000_000_000 + u64::from(nanos),
+            )),
+            _ => None,
         }
-        Moment((Moment::CLOCK | Moment::ZERO) + seconds as u64 * 1_000_000_000 + u64::from(nanos))
     }
 
+    /// Returns the moment of any instant, also where its fields are not seconds and nanoseconds.
     #[cold]
-    #[inline(never)]
-    fn cut(seconds: i64, nanos: u32) -> Moment {
-        let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos) + i128::from(Moment::ZERO);
-        Moment(Moment::CLOCK | nanos.clamp(0, Moment::LAST.into()) as u64)
-    }
-
-    /// Returns the moment of an instant whose fields are not seconds and nanoseconds.
-    #[cold]
-    fn counted(instant: Instant) -> Moment {
+    fn far(instant: Instant) -> Moment {
+        let first = Moment::near(*FIRST).map_or(Moment::ZERO, |first| first.0 & Moment::LAST);
         let after = Nanos::passed(instant.saturating_duration_since(*FIRST)).0;
         let before = Nanos::passed(FIRST.saturating_duration_since(instant)).0;
-        let nanos = Moment::ZERO.saturating_add(after).saturating_sub(before);
+        let nanos = first.saturating_add(after).saturating_sub(before);
         Moment(Moment::CLOCK | nanos.min(Moment::LAST))
     }
 
@@ -191,15 +190,36 @@ impl PartialOrd for Moment {
 }
 
 impl Shift {
+    /// Moments of a clock stay as they are.
+    pub(crate) const NONE: Shift = Shift(0);
+
     /// Returns the shift by which `now`, a moment of the driver's clock, is `time` of the wheel.
     pub(crate) fn between(now: Moment, time: Nanos) -> Shift {
         Shift(now.0.wrapping_sub(Moment::of_wheel(time).0))
     }
 
-    /// Converts a moment of either axis to wheel time.
+    /// Returns the moment of wheel time of an instant, unless that takes more than a subtraction.
+    #[inline]
+    pub(crate) fn near(self, instant: Instant) -> Option<Moment> {
+        let time = Moment(Moment::near(instant)?.0.wrapping_sub(self.0));
+        time.is_wheel_time().then_some(time)
+    }
+
+    /// Returns the moment of an instant, which is of wheel time unless there is no driver.
+    #[inline]
+    pub(crate) fn moment(self, instant: Instant) -> Moment {
+        self.near(instant).unwrap_or_else(|| self.far(instant))
+    }
+
+    #[cold]
+    fn far(self, instant: Instant) -> Moment {
+        self.to_wheel(Moment::of(instant))
+    }
+
+    /// Converts a moment of either axis to wheel time, unless there is no driver.
     #[inline]
     pub(crate) fn to_wheel(self, moment: Moment) -> Moment {
-        match moment.is_wheel_time() {
+        match moment.is_wheel_time() || self == Shift::NONE {
             true => moment,
             false => Moment(moment.0.saturating_sub(self.0).min(Moment::LAST)),
         }
@@ -257,7 +277,7 @@ mod tests {
             let apart = Nanos(other - one);
             let shift = Shift::between(Moment::of(base), Nanos(time));
             let wheel = |instant| shift.to_wheel(Moment::of(instant));
-            for moment in [&Moment::of as &dyn Fn(_) -> _, &Moment::counted, &wheel] {
+            for moment in [&Moment::of as &dyn Fn(_) -> _, &Moment::far, &wheel] {
                 prop_assert_eq!(moment(at(other)).since(moment(at(one))), apart);
                 prop_assert_eq!(moment(at(one)).after(apart), moment(at(other)));
             }
@@ -276,7 +296,8 @@ mod tests {
         assert_eq!(Moment::of(far), last);
         assert!(shift.instant(last) > base + Duration::from_secs(1 << 32));
         assert!(shift.to_wheel(last).wheel_time() > Nanos::FAR_FUTURE);
-        assert_eq!(Moment::cut(i64::MIN, 0), Moment(Moment::CLOCK));
+        let near = Instant::now() - Duration::from_secs(1);
+        assert_eq!(Moment::far(near), Moment::of(near));
         assert!(shift.to_wheel(Moment(Moment::CLOCK)).is_wheel_time());
         assert_eq!(Moment::of_wheel(Nanos(u64::MAX)), Moment(Moment::LAST));
     }

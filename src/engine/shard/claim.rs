@@ -129,11 +129,16 @@ impl Claim {
         deadline.is_wheel_time() && deadline.word() >= self.word && self.power == 0
     }
 
-    /// Converts the deadline to wheel time, if there is a driver. This happens once, before the timer waits.
+    /// Converts the deadline, if the timer has one, to wheel time, if there is a driver. This happens once, before the timer waits.
     #[inline]
-    pub(super) fn settle(&mut self, shard: &Shard) {
-        if let Due::At(deadline) = self.due() {
-            self.settle_at(shard.to_wheel(deadline));
+    pub(super) fn settle(&mut self, shard: &Shard) -> Option<Moment> {
+        match self.due() {
+            Due::At(deadline) => {
+                let deadline = shard.to_wheel(deadline);
+                self.settle_at(deadline);
+                Some(deadline)
+            }
+            Due::In(_) => None,
         }
     }
 

@@ -194,16 +194,22 @@ impl ShardRef {
 
     #[inline]
     pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
-        match &self.0 {
+        match self.bound() {
             Some(shard) => shard.moment_of(instant),
             None => Moment::of(instant),
         }
     }
 
+    /// Returns the shift of the driver's clock, which an unbound future does not have.
+    #[inline]
+    pub(super) fn shift(&self) -> Shift {
+        self.bound().map_or(Shift::NONE, |shard| shard.shift())
+    }
+
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
         match &self.0 {
             Some(shard) => shard.instant_of(moment),
-            None => Shift(0).instant(moment),
+            None => Shift::NONE.instant(moment),
         }
     }
 

@@ -37,7 +37,7 @@ use tokio::runtime::Id;
 
 use crate::{
     engine::{
-        clock::{self, Clock, Source},
+        clock::{self, Clock, Shift, Source},
         labels::Stripe,
         sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
         timing_wheel::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel},
@@ -72,8 +72,7 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// A [`Status`], readable without the lock.
     status: AtomicU32,
-    /// The [`Shift`](crate::engine::clock::Shift) from moments of the driver's clock to wheel time, readable without the lock. While
-    /// there is no driver, it is [`DRIVERLESS`](status::DRIVERLESS).
+    /// The [`Shift`] from moments of the driver's clock to wheel time, readable without the lock.
     shift: AtomicU64,
     /// Whether the shard ticks, readable without the lock. It may have changed since.
     ticks: AtomicBool,
@@ -129,7 +128,7 @@ impl Shard {
                 ledger: Ledger::default(),
             }),
             status: AtomicU32::new(Status::Driverless.pack()),
-            shift: AtomicU64::new(status::DRIVERLESS),
+            shift: AtomicU64::new(Shift::NONE.0),
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use super::{
     Shard, State, Timer,
     claim::{Due, Progress},
-    reuse::{Candidate, WakerId},
+    reuse::{Candidate, Pace, WakerId},
 };
 use crate::{
     engine::{
@@ -35,17 +35,19 @@ impl Timer {
     #[inline(always)]
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
-        self.claim.settle(&self.shard);
-        let deadline = self.due();
-        if !deadline.is_wheel_time() {
+        let Some(deadline) = self
+            .claim
+            .settle(&self.shard)
+            .filter(|deadline| deadline.is_wheel_time())
+        else {
             return false;
-        }
-        let taken = self
-            .shard
-            .reuse
-            .take_by(waker, deadline.wheel_time(), self.shard.tick);
-        if let Some((key, candidate)) = taken {
-            self.claim.set_entry(key, candidate.until, candidate.waker);
+        };
+        let Shard { reuse, tick, .. } = &**self.shard;
+        let taken = reuse.take(waker, |kept, _| {
+            kept.delay == Nanos::ZERO && kept.is_due_by(deadline.wheel_time(), *tick)
+        });
+        if let Some((key, kept)) = taken {
+            self.claim.set_entry(key, kept.until, kept.waker);
             self.claim.power = 0;
             self.claim.progress = Progress::Waiting;
             return true;
@@ -61,41 +63,29 @@ impl Timer {
             return false;
         }
         self.shard.follow_thread();
-        match self.shard.reuse.take_incoming(waker, delay) {
-            Some((candidate, Some(key))) => {
-                self.claim.set_entry(key, candidate.until, candidate.waker);
+        let shard = &**self.shard;
+        let mut deadline = None;
+        let mut needs_lock = false;
+        let taken = shard.reuse.take(waker, |kept, pace| {
+            if kept.delay == delay {
+                return true;
+            }
+            needs_lock = shard.ticks.load(Ordering::Relaxed) && shard.tick.is_long(delay);
+            if !needs_lock && kept.delay == Nanos::ZERO {
+                deadline = shard.deadline_after(delay, kept, pace);
+            }
+            deadline.is_some()
+        });
+        match taken {
+            Some((key, kept)) => {
+                self.claim.set_entry(key, kept.until, kept.waker);
+                if let Some(deadline) = deadline {
+                    self.claim.set_deadline(deadline);
+                }
                 true
             }
-            Some((_, None)) if self.shard.ticks.load(Ordering::Relaxed) && self.shard.tick.is_long(delay) => {
-                self.take_over_locked(waker)
-            }
-            Some((candidate, None)) if candidate.delay == Nanos::ZERO => {
-                self.take_over_by_deadline(&candidate)
-            }
-            _ => false,
+            None => needs_lock && self.take_over_locked(waker),
         }
-    }
-
-    /// Takes over the timer that this thread keeps, if its deadline is no later. This needs a reading of the clock.
-    #[inline]
-    fn take_over_by_deadline(&mut self, candidate: &Candidate) -> bool {
-        let delay = self.claim.incoming_delay();
-        let now = self.shard.now();
-        let due = now.after(delay);
-        let tick = self.shard.tick;
-        if !due.is_wheel_time() {
-            return false;
-        }
-        let latest = due.wheel_time().saturating_add(tick.slack_of(delay));
-        if !candidate.is_due_by(latest, tick) {
-            return false;
-        }
-        let Some(key) = self.shard.reuse.take_at(now, due, &self.shard.tick) else {
-            return false;
-        };
-        self.claim.set_entry(key, candidate.until, candidate.waker);
-        self.claim.set_deadline(due);
-        true
     }
 
     /// Takes over the timer that this thread keeps, whatever its delay or deadline, in a ticking shard, and gives it this timer's
@@ -108,13 +98,13 @@ impl Timer {
         if !state.mode.is_ticking() {
             return false;
         }
-        let Some((key, id)) = shard.reuse.take_locked(waker) else {
+        let Some((key, kept)) = shard.reuse.take(waker, |_, _| true) else {
             return false;
         };
         state.wheel.reinsert_incoming(&key, self.claim.incoming_delay());
         let until = state.until_full_visit();
         drop(state);
-        self.claim.set_entry(key, until, id);
+        self.claim.set_entry(key, until, kept.waker);
         true
     }
 
@@ -146,11 +136,12 @@ impl Timer {
         }
         let mut state = shard.ensure_driven(state)?;
         let counted = delay.map(|delay| {
-            let now = state.clock.shift.to_wheel(Moment::of(shard.read_clock()));
+            let now = state.clock.shift.moment(shard.read_clock());
             (now, now.after(delay))
         });
-        self.claim.settle(shard);
-        let deadline = counted.map_or_else(|| self.due(), |(_, deadline)| deadline);
+        let settled = self.claim.settle(shard);
+        let deadline =
+            counted.map_or_else(|| settled.unwrap_or_else(|| self.due()), |(_, deadline)| deadline);
         let tick = state.tick_of(deadline);
         if counted.is_none() && tick <= shard.reached(&state) {
             self.claim.progress = Progress::Elapsed;
@@ -197,6 +188,20 @@ impl Timer {
 }
 
 impl Shard {
+    /// Returns the deadline of a timer whose delay begins now, if the timer that this thread keeps is due no later. This reads the
+    /// clock.
+    #[inline(never)]
+    fn deadline_after(&self, delay: Nanos, kept: &Candidate, pace: &mut Pace) -> Option<Moment> {
+        let now = self.now();
+        let deadline = now.after(delay);
+        if !deadline.is_wheel_time() {
+            return None;
+        }
+        let latest = deadline.wheel_time().saturating_add(self.tick.slack_of(delay));
+        let fits = kept.is_due_by(latest, self.tick) && pace.allows(delay, now, self.tick);
+        fits.then_some(deadline)
+    }
+
     /// Removes the timer that this thread keeps, which is of another task, so that the next one can be kept. The caller drops the
     /// waker with no lock held.
     #[inline]

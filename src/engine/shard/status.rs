@@ -12,9 +12,6 @@ use crate::engine::{
 /// The distance that two successive readings of one clock hardly ever exceed.
 const SAME_READING: Nanos = Nanos(1_000_000);
 
-/// A word that no [`Shift`] has.
-pub(super) const DRIVERLESS: u64 = 0;
-
 /// Whether a shard is driven, and by which clock. It fits into a word that is readable without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
@@ -51,11 +48,16 @@ impl Status {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     moment: Moment,
-    /// [`DRIVERLESS`] if there is no driver.
-    shift: u64,
+    shift: Shift,
 }
 
 impl Stamp {
+    #[inline]
+    fn of(shift: Shift, reading: Instant) -> Stamp {
+        let moment = Moment::of(reading);
+        Stamp { moment, shift }
+    }
+
     /// Returns the moment `span` later.
     #[inline]
     pub(crate) fn after(self, span: Nanos) -> Stamp {
@@ -68,17 +70,14 @@ impl Stamp {
     /// Returns the time since `earlier`, or zero if that is later. Returns `None` if the two are not of the same driver's clock.
     #[inline]
     pub(crate) fn since(self, earlier: Stamp) -> Option<Nanos> {
-        let comparable = self.shift == earlier.shift && self.shift != DRIVERLESS;
+        let comparable = self.shift == earlier.shift && self.shift != Shift::NONE;
         comparable.then(|| self.moment.since(earlier.moment))
     }
 
     /// Converts the moment to wheel time, if there was a driver.
     #[inline]
     pub(crate) fn to_wheel(self) -> Moment {
-        match self.shift {
-            DRIVERLESS => self.moment,
-            shift => Shift(shift).to_wheel(self.moment),
-        }
+        self.shift.to_wheel(self.moment)
     }
 }
 
@@ -88,13 +87,10 @@ impl Shard {
         Status::unpack(self.status.load(Ordering::Acquire))
     }
 
-    /// Returns the shift of the driver's clock, or `None` while there is no driver.
+    /// Returns the shift of the driver's clock, or [`Shift::NONE`] while there is no driver.
     #[inline]
-    fn shift(&self) -> Option<Shift> {
-        match self.shift.load(Ordering::Acquire) {
-            DRIVERLESS => None,
-            shift => Some(Shift(shift)),
-        }
+    pub(super) fn shift(&self) -> Shift {
+        Shift(self.shift.load(Ordering::Acquire))
     }
 
     /// Reads the driver's clock or, if there is no driver, that of the runtime on which one would be started.
@@ -134,20 +130,19 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.stamp_by(|status| self.read(status, Instant::now)).to_wheel()
+        self.stamped(|status| self.read(status, Instant::now), Shift::moment)
     }
 
     /// Returns the current moment by one reading of the clock, as [`Shard::stamp`] does, also in the destructors of thread-locals.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
-        self.stamp_by(|status| self.read_once(status, clock::now))
-            .to_wheel()
+        self.stamped(|status| self.read_once(status, clock::now), Shift::moment)
     }
 
     /// Reads the clock once, in a poll.
     #[inline]
     pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp_by(|status| self.read_once(status, Instant::now))
+        self.stamped(|status| self.read_once(status, Instant::now), Stamp::of)
     }
 
     /// Reads the driver's clock once. Where it can be paused but is not known to be, that is the clock of the current context.
@@ -167,45 +162,37 @@ impl Shard {
     }
 
     #[inline]
-    fn stamp_by(&self, read: impl Fn(Status) -> Instant) -> Stamp {
-        let shift = self.shift.load(Ordering::Acquire);
-        let moment = Moment::of(read(self.status()));
-        match self.shift.load(Ordering::Acquire) == shift {
-            true => Stamp { moment, shift },
-            // Another driver with another clock has started in between.
-            false => self.stamp_again(),
+    fn stamped<T>(&self, read: impl Fn(Status) -> Instant, stamp: impl Fn(Shift, Instant) -> T) -> T {
+        loop {
+            let shift = self.shift();
+            let reading = read(self.status());
+            // Another driver with another clock may have started in between.
+            if self.shift() == shift {
+                return stamp(shift, reading);
+            }
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn stamp_again(&self) -> Stamp {
-        self.stamp_by(|status| self.read(status, Instant::now))
     }
 
     /// Returns a moment of either axis as a moment of the driver's clock, if there is a driver.
     #[inline]
     pub(crate) fn stamp_of(&self, moment: Moment) -> Stamp {
-        let shift = self.shift.load(Ordering::Acquire);
-        match shift {
-            DRIVERLESS => Stamp { moment, shift },
-            _ => Stamp {
-                moment: Shift(shift).to_clock(moment),
-                shift,
-            },
+        let shift = self.shift();
+        Stamp {
+            moment: shift.to_clock(moment),
+            shift,
         }
     }
 
     /// Converts an instant that is of the driver's clock. While there is no driver, the next one will convert the moment.
     #[inline]
     pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
-        self.to_wheel(Moment::of(instant))
+        self.shift().moment(instant)
     }
 
     /// Converts a moment to wheel time, if there is a driver.
     #[inline]
     pub(crate) fn to_wheel(&self, moment: Moment) -> Moment {
-        self.shift().map_or(moment, |shift| shift.to_wheel(moment))
+        self.shift().to_wheel(moment)
     }
 
     /// Converts a moment to the axis on which moments are compared. This is wheel time, for which a driver is started if there is
@@ -222,8 +209,10 @@ impl Shard {
 
     /// Converts a moment to an instant of the driver's clock, or of the previous driver's.
     pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
-        let shift = self.shift().unwrap_or_else(|| lock(&self.state).clock.shift);
-        shift.instant(moment)
+        match self.shift() {
+            Shift::NONE => lock(&self.state).clock.shift.instant(moment),
+            shift => shift.instant(moment),
+        }
     }
 
     /// Returns whether a deadline that is no later than now has come by Tokio's timer too, which on a test's clock counts whole
@@ -263,7 +252,7 @@ impl Shard {
             self.status.store(status.pack(), Ordering::Release);
             self.shift.store(state.clock.shift.0, Ordering::Release);
         } else {
-            self.shift.store(DRIVERLESS, Ordering::Release);
+            self.shift.store(Shift::NONE.0, Ordering::Release);
             self.status.store(status.pack(), Ordering::Release);
         }
     }

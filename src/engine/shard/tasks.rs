@@ -17,7 +17,7 @@ use std::{
 use tokio::task::{self, Id};
 
 /// A power of two. Tasks whose addresses share a cell displace each other.
-const CELLS: usize = 256;
+const CELLS: usize = 1024;
 
 /// The vtable of the wakers of Tokio's tasks.
 static VTABLE: OnceLock<&RawWakerVTable> = OnceLock::new();

@@ -86,9 +86,32 @@ struct Local {
     /// What is known of that timer, or of the previous one.
     candidate: Candidate,
     elsewhere: u32,
-    /// The number of timers started by a reading of the clock, without the lock, and the first of these readings.
+    pace: Pace,
+}
+
+/// The timers that a thread has started by a reading of the clock, without the lock: their number, and the first of these readings.
+pub(super) struct Pace {
     counted: u32,
-    counted_from: Moment,
+    from: Moment,
+}
+
+impl Pace {
+    /// Counts a timer with this delay that starts at `now`. Returns `false` once per [`BUSY`] timers within a cadence, if the delay
+    /// is long, so that the caller takes the lock and the shard may start ticking.
+    #[inline]
+    pub(super) fn allows(&mut self, delay: Nanos, now: Moment, tick: TickDuration) -> bool {
+        if self.counted == 0 {
+            self.from = now;
+        }
+        self.counted += 1;
+        if self.counted >= BUSY {
+            if tick.is_long(delay) && now.since(self.from) < tick.cadence() {
+                return false;
+            }
+            self.counted = 0;
+        }
+        true
+    }
 }
 
 impl Reuse {
@@ -141,70 +164,29 @@ impl Reuse {
         }
     }
 
-    /// Takes the timer that this thread keeps, if it is of the same task and has a deadline no later than `deadline`.
+    /// Takes the timer that this thread keeps, if it is of the same task and `fits`, which may count it in the thread's [`Pace`].
     #[inline]
-    pub(super) fn take_by(
+    pub(super) fn take(
         &self,
         waker: &Waker,
-        deadline: Nanos,
-        tick: TickDuration,
+        fits: impl FnOnce(&Candidate, &mut Pace) -> bool,
     ) -> Option<(Key, Candidate)> {
-        self.with_candidate_for(waker, |local| {
-            let candidate = local.candidate;
-            if candidate.delay != Nanos::ZERO || !candidate.is_due_by(deadline, tick) {
+        self.with_local(|local| {
+            let number = local.kept?;
+            if !local.candidate.waker.is(waker) || !fits(&local.candidate, &mut local.pace) {
                 return None;
             }
-            local.take(Slot::take).map(|key| (key, candidate))
-        })
-    }
-
-    /// Takes the timer that this thread keeps, if it is of the same task, incoming and of the same delay. If it is of the same
-    /// task, what is known of it is returned in any case.
-    #[inline]
-    pub(super) fn take_incoming(&self, waker: &Waker, delay: Nanos) -> Option<(Candidate, Option<Key>)> {
-        self.with_candidate_for(waker, |local| {
-            let candidate = local.candidate;
-            let key = match candidate.delay == delay {
-                true => local.take(Slot::take),
-                false => None,
-            };
-            Some((candidate, key))
-        })
-    }
-
-    /// Takes the timer that this thread keeps, for a timer that had to read the clock, at `now`, and is `due` at the end of its
-    /// delay. Refuses once per [`BUSY`] takes within a cadence, if the delay is long, so that the caller takes the lock and the
-    /// shard may start ticking.
-    #[inline]
-    pub(super) fn take_at(&self, now: Moment, due: Moment, tick: &TickDuration) -> Option<Key> {
-        self.with_local(|local| {
-            if local.counted == 0 {
-                local.counted_from = now;
-            }
-            local.counted += 1;
-            if local.counted >= BUSY {
-                if tick.is_long(due.since(now)) && now.since(local.counted_from) < tick.cadence() {
-                    return None;
-                }
-                local.counted = 0;
-            }
-            local.take(Slot::take)
+            local.elsewhere = 0;
+            local.kept = None;
+            let is_taken = local.slot.take(local.version);
+            is_taken.then(|| (Key::from_number(number), local.candidate))
         })
     }
 
     /// Returns whether so many timers have read the clock of late that the shard should tick, and counts anew.
     pub(super) fn were_many(&self) -> bool {
-        self.with_local(|local| (local.counted >= BUSY).then(|| local.counted = 0))
+        self.with_local(|local| (local.pace.counted >= BUSY).then(|| local.pace.counted = 0))
             .is_some()
-    }
-
-    /// Takes the timer that this thread keeps, if it is of the same task, under the lock.
-    #[inline]
-    pub(super) fn take_locked(&self, waker: &Waker) -> Option<(Key, WakerId)> {
-        self.with_candidate_for(waker, |local| {
-            let id = local.candidate.waker;
-            local.take(Slot::take_locked).map(|key| (key, id))
-        })
     }
 
     /// Opens a slot for this thread, under the lock, and keeps a cancelled timer in it. Returns the timer's key if it cannot be
@@ -221,7 +203,9 @@ impl Reuse {
         }
         let number = key.into_number();
         let opened = LOCAL.try_with(|local| {
-            let mut local = local.borrow_mut();
+            let Ok(mut local) = local.try_borrow_mut() else {
+                return false;
+            };
             if let Some(local) = local.as_mut().filter(|local| !local.slot.is_closed()) {
                 if local.shard == self.shard || local.elsewhere < ELSEWHERE {
                     local.elsewhere += 1;
@@ -239,8 +223,10 @@ impl Reuse {
                 slot,
                 candidate: *candidate,
                 elsewhere: 0,
-                counted: 0,
-                counted_from: Moment::of_wheel(Nanos::ZERO),
+                pace: Pace {
+                    counted: 0,
+                    from: Moment::of_wheel(Nanos::ZERO),
+                },
             });
             true
         });
@@ -259,28 +245,21 @@ impl Reuse {
     /// timer that was kept.
     #[inline]
     pub(super) fn make_room(&self) -> Option<Key> {
-        self.with_local(Local::empty)
-    }
-
-    /// Calls `using` with the slot of this thread, if it keeps a timer of the same task that, as far as the thread knows, has not
-    /// been removed.
-    #[inline]
-    fn with_candidate_for<R>(&self, waker: &Waker, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
-        self.with_local(
-            |local| match local.kept.is_some() && local.candidate.waker.is(waker) {
-                true => using(local),
-                false => None,
-            },
-        )
+        self.with_local(|local| {
+            local.elsewhere = 0;
+            local.kept = None;
+            local.slot.empty()
+        })
     }
 
     /// Calls `using` with the slot of this thread, if it has one in this shard.
     #[inline]
     fn with_local<R>(&self, using: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
-        // A thread whose thread-locals are gone has none.
+        // A thread whose thread-locals are gone has none. It is borrowed already only while the clock is read, which tracing may
+        // observe.
         LOCAL
             .try_with(|local| {
-                let mut local = local.borrow_mut();
+                let mut local = local.try_borrow_mut().ok()?;
                 local
                     .as_mut()
                     .filter(|local| local.shard == self.shard)
@@ -288,20 +267,5 @@ impl Reuse {
             })
             .ok()
             .flatten()
-    }
-}
-
-impl Local {
-    #[inline]
-    fn take(&mut self, take: impl FnOnce(&Slot, Version) -> bool) -> Option<Key> {
-        self.elsewhere = 0;
-        let number = self.kept.take()?;
-        take(&self.slot, self.version).then(|| Key::from_number(number))
-    }
-
-    fn empty(&mut self) -> Option<Key> {
-        self.elsewhere = 0;
-        self.kept = None;
-        self.slot.empty()
     }
 }

@@ -116,15 +116,6 @@ impl Slot {
             .is_ok()
     }
 
-    /// Takes the timer under the lock, where no other thread changes the version, so that a store is enough.
-    pub(super) fn take_locked(&self, version: Version) -> bool {
-        let is_there = self.version() == version;
-        if is_there {
-            self.version.store(version.0.wrapping_add(1), Ordering::Release);
-        }
-        is_there
-    }
-
     /// Changes the version, under the lock, and removes the timer that was in the slot before. Returns the former version. A slot
     /// that is closed takes no timer after this.
     pub(super) fn end_version(&self, closes: bool) -> (Version, Option<Key>) {

@@ -6,27 +6,26 @@ use std::{
     task::{RawWakerVTable, Waker},
 };
 
-/// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in the highest byte, the index
+/// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in its lowest three bits, the index
 /// of its vtable in [`VTABLES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine::shard) struct WakerId(u64);
 
 /// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and hardly any others. The
 /// first element stays null and stands for an unknown waker. A timer with a waker of an eighth vtable takes the lock at each
-/// poll.
-static VTABLES: [AtomicPtr<RawWakerVTable>; 8] = [const { AtomicPtr::new(ptr::null_mut()) }; 8];
+/// poll, and so does one whose waker has no address of a multiple of eight.
+static VTABLES: [AtomicPtr<RawWakerVTable>; KINDS as usize] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; KINDS as usize];
+
+const KINDS: u64 = 8;
 
 impl WakerId {
     pub(in crate::engine::shard) const UNKNOWN: WakerId = WakerId(0);
-    /// An address has no more bits than this.
-    const ADDRESS_BITS: u32 = 56;
 
     pub(in crate::engine::shard) fn of(waker: &Waker) -> WakerId {
         let address = waker.data().addr() as u64;
         match kind(waker) {
-            Some(kind) if address >> Self::ADDRESS_BITS == 0 => {
-                WakerId((kind as u64) << Self::ADDRESS_BITS | address)
-            }
+            Some(kind) if address % KINDS == 0 => WakerId(address | kind as u64),
             _ => WakerId::UNKNOWN,
         }
     }
@@ -34,13 +33,9 @@ impl WakerId {
     /// Returns the same as [`Waker::will_wake`] for a known waker, and `false` for any other.
     #[inline]
     pub(in crate::engine::shard) fn is(self, waker: &Waker) -> bool {
-        let address = waker.data().addr() as u64;
-        // If the addresses are equal, this is the kind, and otherwise it is larger than any kind.
-        let kind = (self.0 ^ address).rotate_left(u64::BITS - Self::ADDRESS_BITS);
-        VTABLES
-            .get(kind as usize)
-            .is_some_and(|kind| ptr::eq(kind.load(Ordering::Relaxed), waker.vtable()))
-            && address >> Self::ADDRESS_BITS == 0
+        let kind = &VTABLES[(self.0 % KINDS) as usize];
+        self.0 - self.0 % KINDS == waker.data().addr() as u64
+            && ptr::eq(kind.load(Ordering::Relaxed), waker.vtable())
     }
 }
 

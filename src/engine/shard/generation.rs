@@ -48,6 +48,12 @@ impl Generation {
         self > now
     }
 
+    /// Returns whether the clock had reached this tick when `now` was published, by the same driver.
+    #[inline]
+    pub(super) fn has_come_by(self, now: Generation) -> bool {
+        self <= now && now != Generation::ENDED && (self.0 ^ now.0) >> Self::TICK_BITS == 0
+    }
+
     #[inline]
     pub(super) fn from_word(word: u64) -> Generation {
         Generation(word)

@@ -198,7 +198,11 @@ impl Timer {
         let later = match self.claim.due() {
             // While there is no driver, the order of the two is not known.
             Due::At(former) => deadline.is_wheel_time() && deadline.word() >= former.word(),
-            Due::In(_) => false,
+            Due::In(_) => {
+                // It is the next full visit that would come then, not the deadline.
+                self.claim.until = Generation::UNKNOWN;
+                false
+            }
         };
         self.claim.set_deadline(deadline);
         later
@@ -260,13 +264,11 @@ impl Timer {
     pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         match (&self.claim.key, self.claim.progress) {
             (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(waker),
-            (Some(_), Progress::Waiting | Progress::Counting) => {
-                let ended = !self.claim.until.outlasts(self.shard.reuse.generation());
-                match ended && self.claim.has_expired(&self.shard) {
-                    true => Poll::Ready(Ok(())),
-                    false => self.claim.poll(&self.shard, waker),
-                }
+            (Some(_), Progress::Waiting) if self.claim.has_come(&self.shard) => {
+                self.claim.progress = Progress::Elapsed;
+                Poll::Ready(Ok(()))
             }
+            (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
             (None, _) => self.register(waker),
         }
     }
@@ -298,13 +300,16 @@ impl Timer {
 
     /// Ends the timer, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
     pub(crate) fn remove(&mut self) {
-        if let Some(key) = self.claim.take_key() {
-            drop(self.shard.cancel(key));
-        }
+        // Of a timer with no generation nothing is kept.
+        self.claim.until = Generation::UNKNOWN;
+        self.cancel();
     }
 
     #[inline(never)]
     fn give_back(&mut self) {
+        if self.claim.progress == Progress::Elapsed {
+            return self.claim.expire(&self.shard);
+        }
         let candidate = Candidate {
             until: self.claim.until,
             delay: self.claim.incoming_delay(),

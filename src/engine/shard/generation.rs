@@ -81,6 +81,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_comes_by_the_clock_of_its_own_driver() {
+        let until = Generation::of(1, Tick(5));
+        assert!(!until.has_come_by(Generation::of(1, Tick(4))));
+        assert!(until.has_come_by(Generation::of(1, Tick(5))));
+        assert!(!until.has_come_by(Generation::of(2, Tick(9))));
+        assert!(!until.has_come_by(Generation::ENDED));
+        assert!(!Generation::ENDED.has_come_by(Generation::ENDED));
+        assert!(!Generation::UNKNOWN.has_come_by(Generation::of(1, Tick(5))));
+    }
+
+    #[test]
     fn what_does_not_fit_is_not_known() {
         let far = Generation::of(1, Tick::MAX);
         assert!(far.outlasts(Generation::of(1, Tick(1 << 43))));

@@ -10,7 +10,7 @@ use tokio::task::coop;
 /// A future that always uses up the budget must not keep its own timer from elapsing. So `had_budget` says whether there was some
 /// before that future was polled, and if there was, its timer is polled even without budget. A timer of no other future passes
 /// `false`.
-#[inline]
+#[inline(always)]
 pub(crate) fn poll<T>(
     had_budget: bool,
     cx: &mut Context<'_>,

@@ -65,15 +65,20 @@ pub(crate) struct Clock {
     pub(crate) shift: Shift,
     pub(crate) tick: TickDuration,
     pub(crate) source: Source,
+    /// Where moments end, the clock stands still. It never reaches a tick that begins after this.
+    pub(crate) end: Nanos,
 }
 
 impl Clock {
     /// Creates a clock by which `now` is `time` of the wheel.
     pub(crate) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
+        let shift = Shift::between(Moment::of(now), time);
+        let end = shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
         Clock {
-            shift: Shift::between(Moment::of(now), time),
+            shift,
             tick,
             source,
+            end: end.saturating_sub(tick.nanos()),
         }
     }
 
@@ -102,15 +107,10 @@ impl Clock {
         )
     }
 
-    /// Returns the first tick at which a timer for `deadline` may expire.
-    ///
-    /// Where moments end, the clock stands still and would never reach a tick that begins later. A timer for a deadline beyond
-    /// that expires there.
+    /// Returns the first tick at which a timer for `deadline` may expire. One for a deadline beyond the end of the clock expires there.
     #[inline]
     pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
-        let last = self.shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
-        let last = last.saturating_sub(self.tick.nanos());
-        self.tick.deadline_tick(deadline.min(last))
+        self.tick.deadline_tick(deadline.min(self.end))
     }
 
     /// Returns the deadline of a timer whose delay counts from `now`, with its slack unless this is a test's clock.

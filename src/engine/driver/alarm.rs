@@ -119,8 +119,7 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         Some((driver, plan.at.take()))
     }
 
-    /// Gives the driver back. Returns `true` if it already has more to do, in which case the caller takes it again or
-    /// [pauses](Alarm::pause) it.
+    /// Gives the driver back. Returns `true` if its next instant has already come, in which case the caller takes it again.
     pub(super) fn give_back(&self, number: u64, driver: Box<D>, next: NextWake<T::Instant>) -> bool {
         let mut guard = lock(&self.0);
         let Some(plan) = guard
@@ -134,7 +133,10 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         };
         plan.driver = Some(driver);
         let next = match next {
-            NextWake::Soon => return true,
+            NextWake::Soon => {
+                plan.pause();
+                return false;
+            }
             NextWake::At(at) => Some(at),
             NextWake::Never => None,
         };

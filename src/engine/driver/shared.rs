@@ -30,17 +30,32 @@ pub(crate) struct Shared {
     shards: OnceLock<Box<[Weak<Shard>]>>,
     /// On which the driver waits.
     pub(super) alarm: Alarm<Driver, Timer>,
-    /// The runtime given to the builder. `None` if there was none, and once the runtime of a current wheel has ended.
-    handle: Mutex<Option<Handle>>,
-    /// Whether a driver has found that this runtime has been shut down.
-    pub(super) handle_has_ended: AtomicBool,
-    /// Whether this is the wheel of that runtime, in whose place the one that polls comes when it has ended.
+    pub(super) runtimes: Mutex<Runtimes>,
+    /// Whether this is the wheel of the given runtime, in whose place the one that polls comes when it has ended.
     pub(super) is_current: bool,
     /// The number and the clock of the current driver.
     pub(super) slot: Mutex<DriverSlot>,
-    /// The runtime that drives now, whose clock the wheel uses.
-    pub(super) runtime: Mutex<Option<Handle>>,
+    /// Whether every handle of the wheel has been dropped.
+    handles_gone: AtomicBool,
     pub(crate) stats: Stats,
+}
+
+/// The runtimes that a wheel knows.
+#[derive(Default)]
+pub(super) struct Runtimes {
+    /// The one given to the builder. `None` if there was none, and once the runtime of a current wheel has ended.
+    pub(super) given: Option<Handle>,
+    /// Whether a driver has found that this runtime has been shut down.
+    pub(super) given_has_ended: bool,
+    /// The one that drives now.
+    pub(super) driving: Option<Handle>,
+}
+
+impl Runtimes {
+    /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
+    fn of_clock(&self) -> Option<&Handle> {
+        self.driving.as_ref().or(self.given.as_ref())
+    }
 }
 
 /// The place of the one driver of a wheel.
@@ -83,8 +98,10 @@ impl Shared {
         Shared {
             shards: OnceLock::new(),
             alarm: Alarm::default(),
-            handle: Mutex::new(handle),
-            handle_has_ended: AtomicBool::new(false),
+            runtimes: Mutex::new(Runtimes {
+                given: handle,
+                ..Runtimes::default()
+            }),
             is_current,
             slot: Mutex::new(DriverSlot {
                 driver: 0,
@@ -95,7 +112,7 @@ impl Shared {
                 stopped_at: Nanos::ZERO,
                 runtime: None,
             }),
-            runtime: Mutex::new(None),
+            handles_gone: AtomicBool::new(false),
             stats: Stats::new(name),
         }
     }
@@ -116,60 +133,53 @@ impl Shared {
     /// Panics outside a runtime, if the builder was given none.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        match self.handle() {
-            Some(handle) => handle,
-            None => current_runtime(),
-        }
+        let given = lock(&self.runtimes).given.clone();
+        given.unwrap_or_else(current_runtime)
     }
 
-    pub(super) fn handle(&self) -> Option<Handle> {
-        lock(&self.handle).clone()
-    }
-
-    /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
     pub(super) fn clock_runtime(&self) -> Option<Handle> {
-        let driving = lock(&self.runtime).clone();
-        driving.or_else(|| self.handle())
+        lock(&self.runtimes).of_clock().cloned()
     }
 
     /// Called when the runtime of the driver has been shut down.
     pub(super) fn driving_runtime_has_ended(&self) {
-        let driving = lock(&self.runtime).as_ref().map(Handle::id);
-        if self.handle().is_some_and(|handle| Some(handle.id()) == driving) {
-            self.handle_has_ended();
-        }
+        let driving = lock(&self.runtimes).driving.as_ref().map(Handle::id);
+        driving.into_iter().for_each(|id| self.runtime_has_ended(id));
     }
 
-    /// Called when the runtime that the wheel was given has been shut down.
-    pub(super) fn handle_has_ended(&self) {
-        self.handle_has_ended.store(true, Ordering::Relaxed);
-        self.forget_ended_handle();
+    /// Called when a runtime has been shut down, which may be the one that the wheel was given.
+    pub(super) fn runtime_has_ended(&self, runtime: runtime::Id) {
+        let mut runtimes = lock(&self.runtimes);
+        runtimes.given_has_ended |= runtimes.given.as_ref().map(Handle::id) == Some(runtime);
+        drop(runtimes);
+        self.forget_ended_runtime();
     }
 
     /// Forgets the runtime that the wheel was given if it has been shut down and the wheel has no handle any more. Otherwise the
     /// threads that used the wheel last would keep the resources of that runtime.
-    fn forget_ended_handle(&self) {
-        if self.handle_has_ended.load(Ordering::Relaxed) && self.may_retire() {
+    fn forget_ended_runtime(&self) {
+        if lock(&self.runtimes).given_has_ended && self.may_retire() {
             self.forget_handle();
         }
     }
 
     /// Forgets the runtime that the wheel was given, which has ended for good.
     pub(crate) fn forget_handle(&self) {
-        let handle = lock(&self.handle).take();
-        drop(handle);
+        let given = lock(&self.runtimes).given.take();
+        drop(given);
     }
 
     /// Lets the driver end after the last timer, because every handle has been dropped.
     pub(crate) fn release_handles(&self) {
+        self.handles_gone.store(true, Ordering::Relaxed);
         self.shards().for_each(|shard| shard.release_handles());
-        self.forget_ended_handle();
+        self.forget_ended_runtime();
         self.alarm.wake_task();
     }
 
     /// Returns whether the driver may end after the last timer, because every handle has been dropped.
     pub(super) fn may_retire(&self) -> bool {
-        self.shards().all(|shard| shard.may_retire())
+        self.handles_gone.load(Ordering::Relaxed)
     }
 
     /// Returns whether a handle is left, or a timer is pending.
@@ -207,12 +217,8 @@ impl Shared {
         let panicked = panics(|| {
             while let Some((mut driver, planned)) = self.alarm.take(number) {
                 let next = driver.turn(planned, reading, &mut slice, &self.stats);
+                pauses = next == NextWake::Soon;
                 if !self.alarm.give_back(number, driver, next) {
-                    return;
-                }
-                if slice.is_over() {
-                    self.alarm.pause(number);
-                    pauses = true;
                     return;
                 }
                 reading = reading.1.read();
@@ -269,13 +275,13 @@ impl Shared {
                 return;
             }
             let plan = self.alarm.take_down(number);
-            let runtime = lock(&self.runtime).clone();
+            let runtime = lock(&self.runtimes).driving.clone();
             slot.stop(runtime.as_ref(), self.stats.last_turn());
             for shard in self.shards() {
                 shard.detach(slot.stopped_at, &mut wakers);
             }
             // Until here, this runtime's clock was that of the shards.
-            lock(&self.runtime).take();
+            lock(&self.runtimes).driving = None;
             plan
         };
         self.wake(&mut wakers);

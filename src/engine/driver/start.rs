@@ -1,9 +1,6 @@
 //! Implements what a shard asks of its driver. Starts and replaces drivers.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    task::Waker,
-};
+use std::{sync::Arc, task::Waker};
 
 use tokio::{runtime::Handle, time::Instant};
 
@@ -34,17 +31,22 @@ impl Drive for Shared {
     }
 
     fn start(self: Arc<Self>) -> Result<(), SleepError> {
-        let has_ended = || self.handle_has_ended.load(Ordering::Relaxed);
-        if let Some(handle) = self.handle().filter(|_| !has_ended()) {
-            let started = start_on(&self, Some(handle));
+        if lock(&self.slot).taken {
+            return Ok(());
+        }
+        let ended = || lock(&self.runtimes).given_has_ended;
+        let given = lock(&self.runtimes).given.clone();
+        if let Some(runtime) = given.filter(|_| !ended()) {
+            let id = runtime.id();
+            let started = start_on(&self, runtime);
             if started.is_ok() {
                 return started;
             }
-            self.handle_has_ended();
+            self.runtime_has_ended(id);
         }
         match Handle::try_current() {
-            Err(_) if has_ended() && !self.is_current => Err(SleepError::Shutdown),
-            _ => start_on(&self, None),
+            Err(_) if ended() && !self.is_current => Err(SleepError::Shutdown),
+            _ => start_on(&self, current_runtime()),
         }
     }
 
@@ -83,21 +85,17 @@ impl Drive for Shared {
     }
 }
 
-/// Starts a driver on `runtime`, or else on the current one, unless there is a driver. Returns `Err` if that runtime has been shut
+/// Starts a driver on `runtime`, unless there is one by then. Returns `Err` if that runtime has been shut
 /// down.
 ///
 /// The driver's task comes first and the shards last, so that a shard counts as driven only once a task exists whose end it will
 /// hear of. Until then nothing has changed, whatever panics.
-fn start_on(shared: &Arc<Shared>, runtime: Option<Handle>) -> Result<(), SleepError> {
-    if lock(&shared.slot).taken {
-        return Ok(());
-    }
-    let runtime = runtime.unwrap_or_else(current_runtime);
+fn start_on(shared: &Arc<Shared>, runtime: Handle) -> Result<(), SleepError> {
     let task = Arc::new(DriverTask::default());
     let timer = {
         let _entered = runtime.enter();
         let waker = DriverWaker {
-            shared: Arc::downgrade(shared),
+            shared: shared.clone(),
             task: task.clone(),
             runtime: runtime.clone(),
             source: Source::of(&runtime),
@@ -125,7 +123,7 @@ fn start_on(shared: &Arc<Shared>, runtime: Option<Handle>) -> Result<(), SleepEr
         slot.runtime = Some(runtime.id());
         slot.taken = true;
         slot.driver = number;
-        *lock(&shared.runtime) = Some(runtime.clone());
+        lock(&shared.runtimes).driving = Some(runtime.clone());
         let shards: Box<[_]> = shared.shards().collect();
         let driver = Driver::new(number, shards.clone(), slot.clock);
         let former = shared.alarm.set_up(number, driver, timer);

@@ -62,13 +62,13 @@ impl Stats {
         }
     }
 
-    pub(super) fn driver_was_late(&self, lag: Duration, clock: &Clock) {
-        let nanos = Nanos::from_duration(lag).0;
+    pub(super) fn driver_was_late(&self, lag: Nanos, clock: &Clock) {
+        let nanos = lag.0;
         self.last_lag.store(nanos, Ordering::Relaxed);
         self.max_lag.fetch_max(nanos, Ordering::Relaxed);
         self.lags.record(nanos);
         if nanos > clock.tick.cadence().0.saturating_mul(LATE_CADENCES) {
-            events::driver_late(&self.name, lag);
+            events::driver_late(&self.name, lag.to_duration());
         }
     }
 

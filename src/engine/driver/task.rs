@@ -8,7 +8,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock},
     task::Wake,
     thread,
     time::Duration,
@@ -40,7 +40,7 @@ pub(crate) fn spawn(
 
 /// The waker of Tokio's timer, which runs the driver.
 pub(super) struct DriverWaker {
-    pub(super) shared: Weak<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub(super) task: Arc<DriverTask>,
     pub(super) runtime: Handle,
     /// The source of the runtime's clock when the driver started.
@@ -56,7 +56,8 @@ impl Wake for DriverWaker {
         if sets_timer() {
             return;
         }
-        if let (Some(shared), Some(driver)) = (self.shared.upgrade(), self.task.driver()) {
+        let shared = &self.shared;
+        if let Some(driver) = self.task.driver() {
             // The machine's clock is read without the runtime.
             let _entered = (self.source != Source::Machine).then(|| self.runtime.enter());
             let reading = self.source.read();

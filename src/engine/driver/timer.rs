@@ -24,14 +24,12 @@
 //!   task finds the milliseconds by sleeps of its own ([`observe_millisecond`]). If neither worked, ticks would begin anywhere between
 //!   Tokio's milliseconds, and timers would be up to a millisecond later.
 //!
-//! The timer is an [`Interval`] because an interval keeps its sleep in a box, and so is [`Unpin`] and can be part of a plan. When it has
-//! fired, `Interval::poll_tick` moves it on without registering it (`reset_without_timer` in `time/interval.rs`), so a driver that has run
-//! is not woken again until it sets the timer.
+//! When the timer has fired, Tokio has taken its waker, so a driver that has run is not woken again until it sets the timer.
 
 use std::{
     cell::Cell,
-    future::{Future, poll_fn},
-    pin::pin,
+    future::Future,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Waker},
     time::Duration,
@@ -41,7 +39,7 @@ use tokio::{
     runtime::Handle,
     sync::Notify,
     task,
-    time::{self, Instant, Interval, MissedTickBehavior},
+    time::{self, Instant, Sleep},
 };
 
 use super::{alarm::WaitsOn, waking::panics};
@@ -61,7 +59,7 @@ const DOUBLINGS: u32 = 40;
 
 /// Tokio's timer, and the waker that it wakes.
 pub(super) struct Timer {
-    interval: Interval,
+    sleep: Pin<Box<Sleep>>,
     runtime: Handle,
     waker: Waker,
     /// On which the driver's task waits.
@@ -75,11 +73,9 @@ impl Timer {
     ///
     /// Panics with Tokio's message if the runtime's timers are disabled.
     pub(super) fn new(runtime: Handle, waker: Waker, task: Arc<Notify>) -> Timer {
-        // The period has no meaning, because the timer is set anew whenever it has fired.
-        let mut interval = time::interval(PAUSE);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Timer {
-            interval,
+            // It is set before it is first polled.
+            sleep: Box::pin(time::sleep(PAUSE)),
             runtime,
             waker,
             task,
@@ -93,10 +89,10 @@ impl WaitsOn for Timer {
     fn set(&mut self, at: Instant) -> bool {
         let _setting = Setting::begin();
         unless_ended(|| {
-            self.interval.reset_at(at);
+            self.sleep.as_mut().reset(at);
             // This ignores the budget of the calling task, because without budget the timer would not be registered.
-            let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
-            tick.poll(&mut Context::from_waker(&self.waker)).is_ready()
+            let sleep = pin!(task::unconstrained(self.sleep.as_mut()));
+            sleep.poll(&mut Context::from_waker(&self.waker)).is_ready()
         })
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{alarm::NextWake, stats::Stats, waking::wake_all};
 use crate::engine::{
-    clock::{Clock, Source},
+    clock::{Clock, Moment, Source},
     shard::{NEVER, Reading, Shard, Wakers},
 };
 
@@ -23,30 +23,23 @@ const TEST_SLICE: usize = 1024;
 /// The number of timers that are transferred or cascaded in the time of a wake-up.
 const MOVES: usize = 4;
 
-/// The work of the driver since it last let other tasks run.
-pub(super) struct Slice {
-    wakes: usize,
-    moves: usize,
-    length: usize,
-}
+/// The moves that are left to the driver before it lets other tasks run.
+pub(super) struct Slice(usize);
 
 impl Slice {
     /// Begins a slice on a clock of this source.
     pub(super) fn begin(source: Source) -> Slice {
-        Slice {
-            wakes: 0,
-            moves: 0,
-            length: if source.is_real() { SLICE } else { TEST_SLICE },
-        }
+        let wakes = if source.is_real() { SLICE } else { TEST_SLICE };
+        Slice(wakes * MOVES)
     }
 
-    fn add(&mut self, wakers: &mut Wakers) {
-        self.wakes += wakers.due.len();
-        self.moves += mem::take(&mut wakers.moved);
+    fn spend(&mut self, wakers: &mut Wakers) {
+        let moves = wakers.due.len() * MOVES + mem::take(&mut wakers.moved);
+        self.0 = self.0.saturating_sub(moves);
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.wakes + self.moves / MOVES >= self.length
+    fn is_over(&self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -57,8 +50,6 @@ pub(super) struct Driver {
     clock: Clock,
     /// Whether the driver has made a turn.
     has_turned: bool,
-    /// The indices of the shards that the turn has not finished. Between turns it is empty.
-    unfinished: VecDeque<usize>,
     wakers: Wakers,
 }
 
@@ -66,7 +57,6 @@ impl Driver {
     pub(super) fn new(number: u64, shards: Box<[Arc<Shard>]>, clock: Clock) -> Driver {
         Driver {
             number,
-            unfinished: VecDeque::with_capacity(shards.len()),
             shards,
             clock,
             has_turned: false,
@@ -96,30 +86,32 @@ impl Driver {
         }
         self.has_turned = true;
         self.clock.source = source;
-        if let Some(lag) = planned.and_then(|planned| now.checked_duration_since(planned)) {
-            stats.driver_was_late(lag, &self.clock);
+        let now = Moment::of(now);
+        let planned = planned.map(Moment::of);
+        if let Some(planned) = planned.filter(|planned| now >= *planned) {
+            stats.driver_was_late(now.since(planned), &self.clock);
         }
         let reading = Reading {
-            now: self.clock.wheel_time(now),
+            now: self.clock.shift.to_wheel(now).wheel_time(),
             source,
             driver: self.number,
         };
         stats.turned_to(reading.now, &self.clock);
-        let due = (0..self.shards.len()).filter(|index| self.shards[*index].is_due(reading));
-        self.unfinished.clear();
-        self.unfinished.extend(due);
-        let mut begins = self.unfinished.len();
-        while let Some(index) = self.unfinished.pop_front() {
-            let more = self.shards[index].visit(reading, begins > 0, BATCH, &mut self.wakers);
-            begins = begins.saturating_sub(1);
-            if more {
-                self.unfinished.push_back(index);
-            }
-            slice.add(&mut self.wakers);
-            wake_all(&mut self.wakers, stats);
-            if !self.unfinished.is_empty() && slice.is_over() {
+        let mut due = self.shards.iter().filter(|shard| shard.is_due(reading));
+        let mut unfinished = VecDeque::new();
+        loop {
+            let begins = due.next();
+            let Some(shard) = begins.or_else(|| unfinished.pop_front()) else {
+                break;
+            };
+            if slice.is_over() {
                 return NextWake::Soon;
             }
+            if shard.visit(reading, begins.is_some(), BATCH, &mut self.wakers) {
+                unfinished.push_back(shard);
+            }
+            slice.spend(&mut self.wakers);
+            wake_all(&mut self.wakers, stats);
         }
         match self.shards.iter().map(|shard| shard.wake_at()).min() {
             None | Some(NEVER) => NextWake::Never,

@@ -12,11 +12,15 @@ use crate::engine::{events, shard::Wakers};
 /// Wakes and drops the wakers that were taken out of shards. The caller holds no lock. If a waker panics, the panic is counted
 /// and the other wakers are still woken.
 pub(super) fn wake_all(wakers: &mut Wakers, stats: &Stats) {
-    catch_panics(wakers.due.drain(..), Waker::wake, stats);
-    catch_panics(wakers.spent.drain(..), drop, stats);
+    catch_panics(&mut wakers.due, Waker::wake, stats);
+    catch_panics(&mut wakers.spent, drop, stats);
 }
 
-fn catch_panics(mut wakers: impl ExactSizeIterator<Item = Waker>, act: impl Fn(Waker), stats: &Stats) {
+fn catch_panics(wakers: &mut Vec<Waker>, act: impl Fn(Waker), stats: &Stats) {
+    if wakers.is_empty() {
+        return;
+    }
+    let mut wakers = wakers.drain(..);
     while wakers.len() > 0 && panics(|| wakers.by_ref().for_each(&act)) {
         stats.waker_panicked();
         // A subscriber that panics must not keep the other wakers from being woken.

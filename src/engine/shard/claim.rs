@@ -156,24 +156,19 @@ impl Claim {
         }
     }
 
-    /// Completes a timer whose entry has expired at its deadline, as nearly every timer does that is polled after its generation.
-    /// This needs no waker. Returns `false` if [`Claim::poll`] has to look further.
+    /// Returns whether the deadline has come, as far as the shard's generation tells. This needs no lock, so the entry stays where it is
+    /// until the timer is dropped or waits again.
+    ///
+    /// A timer is registered for a tick that its driver's clock has not reached, and the generation reaches that tick only when the
+    /// clock does.
     #[inline]
-    pub(super) fn has_expired(&mut self, shard: &Shard) -> bool {
-        let state = lock(&shard.state);
-        let Some(own) = self.key.as_ref().and_then(|key| state.wheel.expired_at(key)) else {
+    pub(super) fn has_come(&self, shard: &Shard) -> bool {
+        let Due::At(deadline) = self.due() else {
             return false;
         };
-        let begin = shard.tick.start_of(own);
-        match self.due() {
-            // Only the entry knows when the timer would have been due.
-            Due::In(_) => self.set_deadline(Moment::of_wheel(begin)),
-            Due::At(deadline) if deadline.is_wheel_time() && deadline.wheel_time() <= begin => {}
-            Due::At(_) => return false,
-        }
-        self.expire(shard, state);
-        self.progress = Progress::Elapsed;
-        true
+        self.until.has_come_by(shard.reuse.generation())
+            && deadline.is_wheel_time()
+            && deadline.wheel_time() <= shard.tick.start_of(self.until.tick())
     }
 
     /// Polls a registered timer, which may have been reset since.
@@ -215,19 +210,22 @@ impl Claim {
         let key = self.key.as_ref()?;
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
+        let reached = match state.mode {
+            // An interval whose tick came before the shutdown waits for its next one, which never comes.
+            Mode::Shutdown => state.wheel.now(),
+            _ => shard.reached(&state),
+        };
         // During a visit, timers that the visit has expired may be due a tick that the wheel has not reached yet.
-        let done = match deadline <= shard.reached(&state).max(state.wheel.due(key))
-            && !state.wheel.is_cancelled(key)
-        {
+        let done = match deadline <= reached.max(state.wheel.due(key)) && !state.wheel.is_cancelled(key) {
             true => Some(Ok(())),
             false => (state.mode == Mode::Shutdown).then_some(Err(SleepError::Shutdown)),
         };
         if let Some(done) = done {
+            self.power = state.wheel.power(key);
             if self.progress == Progress::Counting {
                 // Only the entry knows when the timer would have been due.
                 self.set_deadline(Moment::of_wheel(shard.tick.start_of(own)));
             }
-            self.expire(shard, state);
             return Some(Poll::Ready(done));
         }
         if state.mode == Mode::Driverless {
@@ -256,7 +254,8 @@ impl Claim {
             let deadline = self.tick(&state, own);
             // The driver may be about to run, and under a test's clock no task should have to wait for it.
             if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
-                self.expire(shard, state);
+                drop(state);
+                self.expire(shard);
                 return Some(Poll::Ready(Ok(())));
             }
             // The timer was reset while there was no driver.
@@ -288,10 +287,10 @@ impl Claim {
     }
 
     /// Gives up the entry, and counts the timer as expired.
-    pub(super) fn expire(&mut self, shard: &Shard, state: MutexGuard<'_, State>) {
+    #[inline(never)]
+    pub(super) fn expire(&mut self, shard: &Shard) {
         if let Some(key) = self.take_key() {
-            self.power = state.wheel.power(&key);
-            drop(shard.remove(state, key, Removal::Expired));
+            drop(shard.remove(lock(&shard.state), key, Removal::Expired));
         }
     }
 }

@@ -48,6 +48,12 @@ impl Generation {
         self > now
     }
 
+    /// Returns whether the clock had reached this tick when `now` was published, by the same driver.
+    #[inline]
+    pub(super) fn has_come_by(self, now: Generation) -> bool {
+        self <= now && now != Generation::ENDED && (self.0 ^ now.0) >> Self::TICK_BITS == 0
+    }
+
     #[inline]
     pub(super) fn from_word(word: u64) -> Generation {
         Generation(word)
@@ -72,6 +78,17 @@ mod tests {
         assert!(!Generation::UNKNOWN.outlasts(Generation::of(0, Tick(0))));
         assert!(!until.outlasts(Generation::ENDED));
         assert!(!Generation::ENDED.outlasts(Generation::ENDED));
+    }
+
+    #[test]
+    fn a_tick_comes_by_the_clock_of_its_own_driver() {
+        let until = Generation::of(1, Tick(5));
+        assert!(!until.has_come_by(Generation::of(1, Tick(4))));
+        assert!(until.has_come_by(Generation::of(1, Tick(5))));
+        assert!(!until.has_come_by(Generation::of(2, Tick(9))));
+        assert!(!until.has_come_by(Generation::ENDED));
+        assert!(!Generation::ENDED.has_come_by(Generation::ENDED));
+        assert!(!Generation::UNKNOWN.has_come_by(Generation::of(1, Tick(5))));
     }
 
     #[test]

@@ -202,13 +202,14 @@ impl Shard {
     }
 
     /// Ensures that a locked shard has a driver, and starts one if there is none.
+    #[inline]
     fn ensure_driven<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> Result<MutexGuard<'a, State>, SleepError> {
         while state.mode == Mode::Driverless {
             drop(state);
-            self.driver.clone().start()?;
+            self.start_driver()?;
             state = lock(&self.state);
         }
         if state.mode == Mode::Shutdown {
@@ -216,6 +217,11 @@ impl Shard {
         } else {
             Ok(state)
         }
+    }
+
+    #[cold]
+    fn start_driver(&self) -> Result<(), SleepError> {
+        self.driver.clone().start()
     }
 
     /// Returns the tick up to which timers are due: that of the last visit or, under a test's clock, the current one.
@@ -278,10 +284,13 @@ impl Shard {
     }
 
     /// Makes the driver run at `tick` or earlier. Returns `true` if that tick is known to have begun already.
-    fn wake_driver_by(&self, mut state: MutexGuard<'_, State>, tick: Tick) -> bool {
-        if tick >= self.wake_at() {
-            return false;
-        }
+    #[inline]
+    fn wake_driver_by(&self, state: MutexGuard<'_, State>, tick: Tick) -> bool {
+        tick < self.wake_at() && self.bring_visit_forward(state, tick)
+    }
+
+    #[inline(never)]
+    fn bring_visit_forward(&self, mut state: MutexGuard<'_, State>, tick: Tick) -> bool {
         if !planted("wake_at") {
             self.plan_visit(&mut state, tick);
         }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     engine::{
         clock::{Moment, Source},
-        sync::{Ordering, lock, planted},
+        sync::{Ordering, planted},
         timing_wheel::Nanos,
     },
     error::SleepError,
@@ -109,6 +109,7 @@ impl Timer {
     }
 
     /// Registers the timer, unless it is already due.
+    #[inline(never)]
     pub(super) fn register(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         let delay = match self.claim.due() {
             Due::In(Nanos::ZERO) => {
@@ -121,7 +122,7 @@ impl Timer {
         };
         let waker = waker.clone();
         let id = WakerId::of(&waker);
-        let shard = &self.shard;
+        let shard: &Shard = &self.shard;
         let mut state = shard.lock_to_register();
         let is_long = delay.is_some_and(|delay| shard.tick.is_long(delay));
         if let Some(delay) = delay.filter(|_| is_long && state.mode.is_ticking()) {
@@ -135,17 +136,21 @@ impl Timer {
             return Poll::Pending;
         }
         let mut state = shard.ensure_driven(state)?;
-        let counted = delay.map(|delay| {
-            let now = state.clock.shift.moment(shard.read_clock());
-            (now, now.after(delay))
-        });
-        let settled = self.claim.settle(shard);
-        let deadline =
-            counted.map_or_else(|| settled.unwrap_or_else(|| self.due()), |(_, deadline)| deadline);
+        let shift = state.clock.shift;
+        let (counts_from, deadline) = match self.claim.due() {
+            Due::In(delay) => {
+                let now = shift.moment(shard.read_clock());
+                (Some(now), now.after(delay))
+            }
+            Due::At(deadline) => (None, shift.to_wheel(deadline)),
+        };
         let tick = state.tick_of(deadline);
-        if counted.is_none() && tick <= shard.reached(&state) {
-            self.claim.progress = Progress::Elapsed;
-            return Poll::Ready(Ok(()));
+        if counts_from.is_none() {
+            self.claim.settle_at(deadline);
+            if tick <= shard.reached(&state) {
+                self.claim.progress = Progress::Elapsed;
+                return Poll::Ready(Ok(()));
+            }
         }
         shard.admit(&mut state, self.claim.admission)?;
         let slack = shard.with_slack(&state, tick, 0);
@@ -163,7 +168,7 @@ impl Timer {
         let mut wake_at = due;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
-        if let Some((now, _)) = counted.filter(|_| is_long && !state.mode.is_ticking()) {
+        if let Some(now) = counts_from.filter(|_| is_long && !state.mode.is_ticking()) {
             let now = shard.tick.tick_at(now.wheel_time());
             if state.count_registration(now, shard.reuse.were_many()) {
                 wake_at = due.min(state.full_at);
@@ -176,10 +181,11 @@ impl Timer {
         let spent = shard.make_room(&mut state);
         let has_come = shard.wake_driver_by(state, wake_at);
         // Dropped last, because a waker may panic as it is dropped.
-        drop((spent, emptied));
+        drop(spent);
+        drop(emptied);
         if has_come && delay.is_none() && source == Source::Pausable {
             // A test may have paused the clock, and then no task should have to wait for the driver.
-            self.claim.expire(&self.shard, lock(&self.shard.state));
+            self.claim.expire(&self.shard);
             self.claim.progress = Progress::Elapsed;
             return Poll::Ready(Ok(()));
         }
@@ -204,7 +210,7 @@ impl Shard {
 
     /// Removes the timer that this thread keeps, which is of another task, so that the next one can be kept. The caller drops the
     /// waker with no lock held.
-    #[inline]
+    #[inline(always)]
     fn make_room(&self, state: &mut State) -> Option<Waker> {
         let waker = state.wheel.remove(self.reuse.make_room()?)?;
         state.counters.cancelled += 1;

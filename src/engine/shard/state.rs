@@ -39,10 +39,9 @@ impl State {
         self.clock.deadline_tick(deadline.wheel_time()).max(self.first)
     }
 
-    /// Continues by another clock, which reads `now`.
-    pub(super) fn follow(&mut self, clock: Clock, now: Instant) {
+    /// Continues by another clock, which reads `now`. The shard has `reached` a tick by the clock before it.
+    pub(super) fn follow(&mut self, clock: Clock, now: Instant, reached: Tick) {
         self.clock = clock;
-        let reached = self.wheel.now();
         self.first = match clock.instant_of(reached) > now {
             true => Tick(reached.0 + 1),
             false => Tick::ZERO,

@@ -225,6 +225,10 @@ impl Timer {
     #[inline]
     fn set_later(&mut self, deadline: Moment) -> bool {
         let later = self.claim.may_wait_until(deadline);
+        if self.claim.progress == Progress::Counting {
+            // It is the next full visit that would come then, not the deadline.
+            self.claim.until = Generation::UNKNOWN;
+        }
         self.claim.set_deadline(deadline);
         later
     }
@@ -289,13 +293,11 @@ impl Timer {
     pub(crate) fn poll_locked(&mut self, waker: &Waker) -> Poll<Result<(), SleepError>> {
         match (&self.claim.key, self.claim.progress) {
             (_, Progress::Immediate | Progress::Elapsed) | (Some(_), Progress::New) => self.complete(waker),
-            (Some(_), Progress::Waiting | Progress::Counting) => {
-                let ended = !self.claim.until.outlasts(self.shard.reuse.generation());
-                match ended && self.claim.has_expired(&self.shard) {
-                    true => Poll::Ready(Ok(())),
-                    false => self.claim.poll(&self.shard, waker),
-                }
+            (Some(_), Progress::Waiting) if self.claim.has_come(&self.shard) => {
+                self.claim.progress = Progress::Elapsed;
+                Poll::Ready(Ok(()))
             }
+            (Some(_), Progress::Waiting | Progress::Counting) => self.claim.poll(&self.shard, waker),
             (None, _) => self.register(waker),
         }
     }
@@ -327,13 +329,16 @@ impl Timer {
 
     /// Ends the timer, and keeps nothing for the next timer of its task, which would be woken at this one's deadline.
     pub(crate) fn remove(&mut self) {
-        if let Some(key) = self.claim.take_key() {
-            drop(self.shard.cancel(key));
-        }
+        // Of a timer with no generation nothing is kept.
+        self.claim.until = Generation::UNKNOWN;
+        self.cancel();
     }
 
     #[inline(never)]
     fn give_back(&mut self) {
+        if self.claim.progress == Progress::Elapsed {
+            return self.claim.expire(&self.shard);
+        }
         let candidate = Candidate {
             until: self.claim.until,
             delay: self.claim.incoming_delay(),

@@ -38,7 +38,8 @@ impl Shard {
         if state.mode != Mode::Driverless {
             return;
         }
-        state.follow(clock, now);
+        let reached = state.wheel.now();
+        state.follow(clock, now, reached);
         state.driver = driver;
         state.mode = Mode::DOZING;
         let next = state.next_visit();
@@ -51,7 +52,11 @@ impl Shard {
     /// Continues by another clock of the same driver, which reads `now`.
     pub(crate) fn follow(&self, clock: Clock, now: Instant) {
         let mut state = lock(&self.state);
-        state.follow(clock, now);
+        let reached = match self.reuse.generation() {
+            Generation::ENDED => state.wheel.now(),
+            published => published.tick().max(state.wheel.now()),
+        };
+        state.follow(clock, now, reached);
         self.publish(&state);
     }
 
@@ -199,7 +204,7 @@ impl Shard {
         self.release(advanced.expired);
         wakers.moved += advanced.cascaded;
         let limit = batch - advanced.expired - advanced.cascaded;
-        if advanced.more || !state.transfer_incoming(limit, &mut wakers.moved) {
+        if advanced.more || state.wheel.is_marked() && !state.transfer_incoming(limit, &mut wakers.moved) {
             return true;
         }
         let next = state.next_visit();

@@ -48,6 +48,11 @@ impl<T> TimingWheel<T> {
                 return done;
             }
             match next {
+                None if self.levels.len() > 1 && self.entries[due as usize].place != Place::OVERDUE => {
+                    let taken = self.expire_bucket(due, limit, expired);
+                    limit -= taken;
+                    done.expired += taken;
+                }
                 None => {
                     limit -= 1;
                     let entry = &self.entries[due as usize];
@@ -71,6 +76,33 @@ impl<T> TimingWheel<T> {
         self.move_to(now);
         self.spread_ahead(limit, &mut done);
         done
+    }
+
+    /// Expires up to `limit` timers of the current bucket, which begins with `head`. All of them are due. Returns how many.
+    fn expire_bucket(&mut self, head: u32, limit: usize, expired: &mut Vec<T>) -> usize {
+        let (mut next, mut taken) = (head, 0);
+        while taken < limit {
+            let Some(entry) = self.entries.get_mut(next as usize) else {
+                break;
+            };
+            entry.place = Place::EXPIRED;
+            if let Some(value) = entry.value.take() {
+                expired.push(value);
+            }
+            next = entry.next;
+            taken += 1;
+        }
+        self.len -= taken;
+        let level = &mut self.levels[0];
+        match self.entries.get_mut(next as usize) {
+            None => level.clear(self.now),
+            Some(entry) => {
+                entry.prev = NIL;
+                let at = level.index(self.now.0);
+                level.buckets[at].head = next;
+            }
+        }
+        taken
     }
 
     /// Returns the next tick at which `advance` has something to do. It is no later than the earliest deadline, and earlier if a
@@ -153,8 +185,11 @@ impl<T> TimingWheel<T> {
         if now == self.now {
             return;
         }
-        self.now = now;
-        self.set_horizons();
+        let before = std::mem::replace(&mut self.now, now);
+        // Every horizon stays while the hand is in one bucket of the second level.
+        if (before.0 ^ now.0) >> (self.ring_bits - 1) != 0 {
+            self.set_horizons();
+        }
         if self.levels.len() == 1 {
             self.cursor = self.levels[0].bucket(now.0).head;
         }

@@ -45,6 +45,12 @@ impl<T> TimingWheel<T> {
         self.marked = self.incoming.tail;
     }
 
+    /// Returns whether a marked timer is left.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marked != NIL
+    }
+
     /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` returns for its
     /// delay. Returns `true` if none is left.
     pub(crate) fn transfer_incoming<D: Into<Deadline>>(
@@ -62,6 +68,6 @@ impl<T> TimingWheel<T> {
             entry.set_deadline(deadline_of(entry.delay()));
             self.link(index);
         }
-        self.marked == NIL
+        !self.is_marked()
     }
 }

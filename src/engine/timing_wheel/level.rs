@@ -75,6 +75,14 @@ impl Level {
         }
     }
 
+    /// Empties the bucket of a tick.
+    #[inline]
+    pub(crate) fn clear(&mut self, tick: Tick) {
+        let at = self.index(self.number(tick));
+        self.buckets[at] = Bucket::EMPTY;
+        self.used.remove(at);
+    }
+
     /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's
     /// bucket.
     #[inline]

@@ -209,13 +209,6 @@ impl<T> TimingWheel<T> {
         self.entries[key.index() as usize].value.as_mut()
     }
 
-    /// Returns the deadline of a timer that has expired, or `None` if it is pending or cancelled.
-    #[inline]
-    pub(crate) fn expired_at(&self, key: &Key) -> Option<Tick> {
-        let entry = &self.entries[key.index() as usize];
-        (entry.place == Place::EXPIRED).then(|| entry.deadline())
-    }
-
     /// Returns whether [`TimingWheel::cancel_all`] ended a timer before its deadline.
     pub(crate) fn is_cancelled(&self, key: &Key) -> bool {
         self.entries[key.index() as usize].place == Place::CANCELLED

@@ -179,16 +179,16 @@ impl World {
 
     /// Does what `Shared::work` does, with slices of one turn.
     fn work(&self, number: u64) -> bool {
-        let Some((driver, _)) = self.alarm.take(number) else {
-            return false;
-        };
-        assert_eq!(driver.0, number);
-        let next = self.turn();
-        let more = self.alarm.give_back(number, driver, next);
-        if more {
-            self.alarm.pause(number);
+        let mut pauses = false;
+        while let Some((driver, _)) = self.alarm.take(number) {
+            assert_eq!(driver.0, number);
+            let next = self.turn();
+            pauses = next == NextWake::Soon;
+            if !self.alarm.give_back(number, driver, next) {
+                break;
+            }
         }
-        more
+        pauses
     }
 
     /// Does what Tokio's time driver does: runs the driver whenever the timer fires.

@@ -56,6 +56,9 @@ impl Ledger {
         counters: &mut Counters,
         spent: &mut Vec<Waker>,
     ) {
+        if self.open.is_empty() {
+            return;
+        }
         let closes_all = now >= self.closes_at;
         if closes_all {
             self.closed.retain_mut(|slot| {

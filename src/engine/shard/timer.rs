@@ -228,6 +228,7 @@ impl Timer {
         if self.claim.progress == Progress::Counting {
             // It is the next full visit that would come then, not the deadline.
             self.claim.until = Generation::UNKNOWN;
+            self.claim.power = 0;
         }
         self.claim.set_deadline(deadline);
         later
@@ -236,7 +237,11 @@ impl Timer {
     #[inline]
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         if self.claim.power != 0 && self.claim.key.is_some() {
-            self.count_from(self.shard.now());
+            let now = self.shard.now();
+            // An interval that lags behind is due at once. Its slack is still that of the last time for which it waited.
+            if deadline > now {
+                self.count_from(now);
+            }
         }
         // While there is no driver, the next poll moves the entry.
         let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;

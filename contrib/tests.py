@@ -129,7 +129,8 @@ class PortImports(InFolder):
         self.write("Cargo.toml", '[workspace]\nresolver = "2"\nmembers = ["*"]\n')
         for member, sources in {
             "timers": {"src/lib.rs": "use tokio::time::sleep;", "tests/t.rs": "tokio::time::advance(d);"},
-            "tested": {"src/lib.rs": "", "tests/t.rs": "use tokio::time::sleep;"},
+            "tested": {"src/lib.rs": "", "tests/t.rs": "use tokio::time::sleep; // on resume\nfn f() { bytes.advance(1) }"},
+            "both": {"src/lib.rs": "use tokio::time::sleep;", "tests/t.rs": "use tokio::time::sleep;"},
             "instants": {"src/lib.rs": "use tokio::time::Instant; // unlike tokio::time::sleep"},
         }.items():
             self.write(f"{member}/Cargo.toml", LIBRARY.format(member))
@@ -147,6 +148,7 @@ class PortImports(InFolder):
 
         self.assertEqual(list(added("timers")), [("dependencies", []), ("dev-dependencies", ["test-util"])])
         self.assertEqual(list(added("tested")), [("dev-dependencies", [])])
+        self.assertEqual(list(added("both")), [("dependencies", [])])
         self.assertEqual(list(added("instants")), [])
 
 

@@ -56,7 +56,7 @@ fn main() {
     table.measure("reset-earlier", earlier);
 
     for (work, workers) in [("quiet-one", 1), ("quiet-two", 2)] {
-        let quiet = [Tickwheel, Labelled, Tokio, Pingora]
+        let quiet = [Tickwheel, Current, Labelled, Tokio, Pingora]
             .map(|peer| (peer, move |times| stage.quiet(peer, workers, times)));
         table.measure_times(work, Some(2_000), quiet);
     }

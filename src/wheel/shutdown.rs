@@ -11,8 +11,9 @@ use crate::{
 impl Wheel {
     /// Stops the wheel for good, and hands back the tasks that have not started.
     ///
-    /// Every pending sleep, timeout and interval resolves to `Shutdown` at once, and every later one does so at its first poll.
-    /// Tasks that have started keep running. The returned tasks and timers count as cancelled. A second call returns nothing.
+    /// Pending futures of `try_sleep` and `try_timeout` resolve to `Shutdown` at once, and later ones as soon as they need a timer. Every
+    /// other sleep, timeout and interval waits for the same instant on Tokio's timer. Tasks that have started keep running. The returned
+    /// tasks and timers count as cancelled. A second call returns nothing.
     ///
     /// A returned task runs only if the caller awaits or spawns it, so a bare `wheel.shutdown();` silently drops every task that
     /// has not started.

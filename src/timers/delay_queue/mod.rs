@@ -8,6 +8,7 @@ mod memory;
 mod polling;
 mod reset;
 mod timer;
+mod turns;
 
 use std::{fmt, time::Duration};
 

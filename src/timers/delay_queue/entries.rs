@@ -98,11 +98,7 @@ impl<T> Entries<T> {
             turn: sequence,
             value,
         });
-        self.turns.push(Turn {
-            deadline,
-            number: sequence,
-            cell,
-        });
+        self.turns.push(Turn::new(deadline, sequence, cell));
         Key { sequence, cell }
     }
 
@@ -121,21 +117,17 @@ impl<T> Entries<T> {
         Some(entry.deadline)
     }
 
-    /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline. Returns the old one.
+    /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.
     #[inline]
-    pub(super) fn reset(&mut self, key: &Key, deadline: Instant) -> Option<Instant> {
+    pub(super) fn reset(&mut self, key: &Key, deadline: Instant) -> Option<()> {
         let cell = self.find(key)?;
         let entry = self.cells.get_mut(cell)?;
         let number = self.sequence.draw();
         entry.turn = number;
-        let old = std::mem::replace(&mut entry.deadline, deadline);
-        self.turns.push(Turn {
-            deadline,
-            number,
-            cell,
-        });
+        entry.deadline = deadline;
+        self.turns.push(Turn::new(deadline, number, cell));
         self.forget_old_turns();
-        Some(old)
+        Some(())
     }
 
     #[inline]
@@ -193,6 +185,12 @@ impl<T> Entries<T> {
         })
     }
 
+    /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
+    #[inline]
+    pub(super) fn first_turn(&self) -> Option<NonZeroU64> {
+        self.turns.first().map(|first| first.number)
+    }
+
     /// Returns the earliest deadline.
     #[inline]
     pub(super) fn first(&self) -> Option<Instant> {
@@ -217,12 +215,10 @@ impl<T> Entries<T> {
             true
         });
         moved.shrink_to_fit();
-        let turn = |(cell, entry): (usize, &Entry<T>)| Turn {
-            deadline: entry.deadline,
-            number: entry.turn,
-            cell,
-        };
-        self.turns = self.cells.iter().map(turn).collect();
+        let turns = self.cells.iter();
+        self.turns = turns
+            .map(|(cell, entry)| Turn::new(entry.deadline, entry.turn, cell))
+            .collect();
     }
 }
 

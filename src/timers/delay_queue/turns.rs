@@ -23,13 +23,25 @@ pub(super) struct Turn {
     pub(super) cell: usize,
 }
 
+impl Turn {
+    #[inline]
+    pub(super) fn new(deadline: Instant, number: NonZeroU64, cell: usize) -> Turn {
+        Turn {
+            deadline,
+            number,
+            cell,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Turns {
     /// The earliest turns. This is not empty while there are any.
     near: BinaryHeap<Reverse<Turn>>,
     /// All other turns, the latest segment first.
     far: Vec<Segment>,
-    len: usize,
+    /// The number of turns in all segments.
+    far_len: usize,
 }
 
 struct Segment {
@@ -41,7 +53,7 @@ struct Segment {
 impl Turns {
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.near.len() + self.far_len
     }
 
     pub(super) fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
@@ -61,7 +73,6 @@ impl Turns {
 
     #[inline]
     pub(super) fn push(&mut self, turn: Turn) {
-        self.len += 1;
         if self.far.last().is_some_and(|next| turn > next.after) {
             return self.push_far(turn);
         }
@@ -72,7 +83,9 @@ impl Turns {
         }
     }
 
+    #[inline(never)]
     fn push_far(&mut self, turn: Turn) {
+        self.far_len += 1;
         let at = self.far.partition_point(|segment| segment.after >= turn);
         self.far[at].turns.push(Reverse(turn));
     }
@@ -84,17 +97,20 @@ impl Turns {
 
     #[inline]
     pub(super) fn pop(&mut self) {
-        if self.near.pop().is_some() {
-            self.len -= 1;
+        self.near.pop();
+        if self.near.is_empty() && !self.far.is_empty() {
             self.refill();
         }
     }
 
-    #[inline]
+    #[cold]
     fn refill(&mut self) {
         while self.near.is_empty() {
             match self.far.pop() {
-                Some(next) => self.fill(next.turns),
+                Some(next) => {
+                    self.far_len -= next.turns.len();
+                    self.fill(next.turns);
+                }
                 None => return,
             }
         }
@@ -107,6 +123,7 @@ impl Turns {
             let middle = turns.len() / 2;
             let (_, &mut Reverse(after), _) = turns.select_nth_unstable(middle);
             let earlier = turns.split_off(middle);
+            self.far_len += turns.len();
             self.far.push(Segment { after, turns });
             turns = earlier;
         }
@@ -115,10 +132,10 @@ impl Turns {
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Turn) -> bool) {
         self.near.retain(|Reverse(turn)| keep(turn));
-        self.len = self.near.len();
+        self.far_len = 0;
         self.far.retain_mut(|segment| {
             segment.turns.retain(|Reverse(turn)| keep(turn));
-            self.len += segment.turns.len();
+            self.far_len += segment.turns.len();
             !segment.turns.is_empty()
         });
         self.refill();
@@ -127,16 +144,14 @@ impl Turns {
     pub(super) fn clear(&mut self) {
         self.near.clear();
         self.far.clear();
-        self.len = 0;
+        self.far_len = 0;
     }
 }
 
 impl FromIterator<Turn> for Turns {
     fn from_iter<I: IntoIterator<Item = Turn>>(turns: I) -> Turns {
         let mut sorted = Turns::default();
-        let turns: Vec<_> = turns.into_iter().map(Reverse).collect();
-        sorted.len = turns.len();
-        sorted.fill(turns);
+        sorted.fill(turns.into_iter().map(Reverse).collect());
         sorted
     }
 }

@@ -1,24 +1,26 @@
 //! The entries of a queue: keys, deadlines, and the order in which entries expire.
 //!
-//! Each entry has a turn in a heap, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and
-//! neither a reset nor a removal looks for the old one. It stays in the heap until it is the first there, or until more than half of all
-//! turns are old.
+//! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and neither a
+//! reset nor a removal looks for the old one. It stays until it is the first, or until more than half of all turns are old.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap, TryReserveError},
+    collections::{HashMap, TryReserveError},
     num::NonZeroU64,
 };
 
 use slab::Slab;
 use tokio::time::Instant;
 
-use super::{Expired, Key, key::Sequence};
+use super::{
+    Expired, Key,
+    key::Sequence,
+    turns::{Turn, Turns},
+};
 
 pub(super) struct Entries<T> {
     cells: Slab<Entry<T>>,
     /// The first of these is never an old one.
-    turns: BinaryHeap<Reverse<Turn>>,
+    turns: Turns,
     sequence: Sequence,
     /// The current cells of entries that a compaction has moved. The keys of these entries still hold the former cells.
     moved: HashMap<NonZeroU64, usize>,
@@ -30,14 +32,6 @@ struct Entry<T> {
     /// The number of the entry's turn.
     turn: NonZeroU64,
     value: T,
-}
-
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    deadline: Instant,
-    /// A number of the queue's sequence, so that turns with equal deadlines are in order of insertion.
-    number: NonZeroU64,
-    cell: usize,
 }
 
 impl Turn {
@@ -54,7 +48,7 @@ impl<T> Entries<T> {
     pub(super) fn new() -> Entries<T> {
         Entries {
             cells: Slab::new(),
-            turns: BinaryHeap::new(),
+            turns: Turns::default(),
             sequence: Sequence::new(),
             moved: HashMap::new(),
         }
@@ -104,11 +98,7 @@ impl<T> Entries<T> {
             turn: sequence,
             value,
         });
-        self.turns.push(Reverse(Turn {
-            deadline,
-            number: sequence,
-            cell,
-        }));
+        self.turns.push(Turn::new(deadline, sequence, cell));
         Key { sequence, cell }
     }
 
@@ -127,21 +117,17 @@ impl<T> Entries<T> {
         Some(entry.deadline)
     }
 
-    /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline. Returns the old one.
+    /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.
     #[inline]
-    pub(super) fn reset(&mut self, key: &Key, deadline: Instant) -> Option<Instant> {
+    pub(super) fn reset(&mut self, key: &Key, deadline: Instant) -> Option<()> {
         let cell = self.find(key)?;
         let entry = self.cells.get_mut(cell)?;
         let number = self.sequence.draw();
         entry.turn = number;
-        let old = std::mem::replace(&mut entry.deadline, deadline);
-        self.turns.push(Reverse(Turn {
-            deadline,
-            number,
-            cell,
-        }));
+        entry.deadline = deadline;
+        self.turns.push(Turn::new(deadline, number, cell));
         self.forget_old_turns();
-        Some(old)
+        Some(())
     }
 
     #[inline]
@@ -153,7 +139,7 @@ impl<T> Entries<T> {
     /// Removes and returns the entry that is due first.
     #[inline]
     pub(super) fn take_first(&mut self) -> Option<Expired<T>> {
-        let Reverse(first) = self.turns.peek()?;
+        let first = self.turns.first()?;
         self.take(first.cell)
     }
 
@@ -178,20 +164,20 @@ impl<T> Entries<T> {
     /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all of these.
     #[inline]
     fn forget_old_turns(&mut self) {
-        while let Some(Reverse(first)) = self.turns.peek() {
+        while let Some(first) = self.turns.first() {
             if first.is_valid(&self.cells) {
                 break;
             }
             self.turns.pop();
         }
         if self.turns.len() > 2 * self.cells.len() {
-            self.turns.retain(|Reverse(turn)| turn.is_valid(&self.cells));
+            self.turns.retain(|turn| turn.is_valid(&self.cells));
         }
     }
 
     /// Returns the key of the entry that is due first.
     pub(super) fn peek(&self) -> Option<Key> {
-        let Reverse(first) = self.turns.peek()?;
+        let first = self.turns.first()?;
         let entry = self.cells.get(first.cell)?;
         Some(Key {
             sequence: entry.sequence,
@@ -199,10 +185,16 @@ impl<T> Entries<T> {
         })
     }
 
+    /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
+    #[inline]
+    pub(super) fn first_turn(&self) -> Option<NonZeroU64> {
+        self.turns.first().map(|first| first.number)
+    }
+
     /// Returns the earliest deadline.
     #[inline]
     pub(super) fn first(&self) -> Option<Instant> {
-        self.turns.peek().map(|Reverse(first)| first.deadline)
+        self.turns.first().map(|first| first.deadline)
     }
 
     /// Drops all values, but keeps the memory.
@@ -223,14 +215,10 @@ impl<T> Entries<T> {
             true
         });
         moved.shrink_to_fit();
-        let turn = |(cell, entry): (usize, &Entry<T>)| {
-            Reverse(Turn {
-                deadline: entry.deadline,
-                number: entry.turn,
-                cell,
-            })
-        };
-        self.turns = self.cells.iter().map(turn).collect();
+        let turns = self.cells.iter();
+        self.turns = turns
+            .map(|(cell, entry)| Turn::new(entry.deadline, entry.turn, cell))
+            .collect();
     }
 }
 

@@ -8,6 +8,7 @@ mod memory;
 mod polling;
 mod reset;
 mod timer;
+mod turns;
 
 use std::{fmt, time::Duration};
 
@@ -28,8 +29,8 @@ use timer::QueueTimer;
 /// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
 /// sessions and schedulers.
 ///
-/// Every operation is O(log n) at most. None takes a lock, and the queue allocates only as it grows. However many values it holds, it has
-/// one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
+/// Every operation is O(log n), amortized. None takes a lock. The queue allocates only as it grows and, with more than a thousand values,
+/// as it sorts. However many values it holds, it has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
@@ -201,9 +202,9 @@ impl<T> DelayQueue<T> {
         if self.wheel.is_none() {
             self.wheel = Wheel::try_current().ok();
         }
-        let first = self.entries.first();
+        let first = self.entries.first_turn();
         let key = self.entries.insert(value, when);
-        if self.entries.first() != first {
+        if self.entries.first_turn() != first {
             self.waiter.wake();
         }
         key

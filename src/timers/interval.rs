@@ -203,9 +203,9 @@ impl Interval {
         }
         let tick = self.sleep.due();
         let late = now.since(tick);
+        let punctual = PUNCTUAL.max(self.sleep.shard().tick());
         // While ticks are late for the slack of an earlier one that had longer to wait, they are not missed either.
-        let beyond_slack = late.saturating_sub(self.sleep.slack());
-        let is_missed = beyond_slack > PUNCTUAL.max(self.sleep.shard().tick());
+        let is_missed = late > punctual && late.saturating_sub(self.sleep.slack()) > punctual;
         let next = match is_missed {
             true => self.after_missed(tick, now, late),
             false => tick.after(Nanos::passed(self.period)),

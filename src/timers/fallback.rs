@@ -110,9 +110,7 @@ impl FallbackTimer {
     }
 
     /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
-    ///
-    /// This is compiled once and inlines the whole takeover, which the compiler does not do in each of its callers.
-    #[inline(never)]
+    #[inline(always)]
     fn takes_over(&mut self, waker: &Waker) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => {

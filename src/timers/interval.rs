@@ -194,18 +194,20 @@ impl Interval {
 
     /// Takes the tick that is due, and moves on to the next.
     fn take_tick(&mut self) -> Instant {
-        let instant = self.sleep.deadline();
-        let mut now = self.sleep.shard().now();
-        if now.partial_cmp(&self.sleep.due()).is_none() {
+        let mut tick = self.sleep.due();
+        let shard = self.sleep.shard();
+        let instant = shard.instant_of(tick);
+        let mut now = shard.now();
+        if now.partial_cmp(&tick).is_none() {
             // A driver has started or ended since, so only moments of wheel time can be compared.
             self.sleep.settle();
             now = self.sleep.shard().settled(now);
+            tick = self.sleep.due();
         }
-        let tick = self.sleep.due();
         let late = now.since(tick);
+        let punctual = PUNCTUAL.max(self.sleep.shard().tick());
         // While ticks are late for the slack of an earlier one that had longer to wait, they are not missed either.
-        let beyond_slack = late.saturating_sub(self.sleep.slack());
-        let is_missed = beyond_slack > PUNCTUAL.max(self.sleep.shard().tick());
+        let is_missed = late > punctual && late.saturating_sub(self.sleep.slack()) > punctual;
         let next = match is_missed {
             true => self.after_missed(tick, now, late),
             false => tick.after(Nanos::passed(self.period)),

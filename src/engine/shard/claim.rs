@@ -48,7 +48,10 @@ pub(super) enum Due {
     In(Nanos),
 }
 
+/// It has two bytes so that a timer ends without padding. The compiler copies padding together with the future behind it, and would
+/// then copy a large future once more when a timeout is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub(super) enum Progress {
     /// Neither polled nor reset yet.
     New,

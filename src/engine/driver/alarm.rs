@@ -16,8 +16,9 @@ use crate::engine::sync::{Mutex, lock, planted};
 pub(super) trait WaitsOn {
     type Instant: Copy + Ord;
 
-    /// Sets the timer. Returns `true` if the instant has already come, in which case the timer does not fire.
-    fn set(&mut self, at: Self::Instant) -> bool;
+    /// Sets the timer. Returns `true` if the instant has already come, in which case the timer does not fire. The timer will probably be
+    /// set to `ahead` afterwards.
+    fn set(&mut self, at: Self::Instant, ahead: Option<Self::Instant>) -> bool;
 
     /// Sets the timer to an instant before which other tasks run, and returns that instant.
     fn set_soon(&mut self) -> Self::Instant;
@@ -44,8 +45,8 @@ pub(super) struct Plan<D, T: WaitsOn> {
 pub(super) enum NextWake<I> {
     /// Once other tasks have run, because it has more to do.
     Soon,
-    /// At an instant.
-    At(I),
+    /// At an instant. `ahead` is probably the instant of the turn after that.
+    At { at: I, ahead: Option<I> },
     /// When a timer is registered.
     Never,
 }
@@ -96,7 +97,7 @@ impl<D, T: WaitsOn> Alarm<D, T> {
             return false;
         }
         plan.at = Some(at);
-        let has_come = plan.driver.is_some() && plan.timer.set(at);
+        let has_come = plan.driver.is_some() && plan.timer.set(at, None);
         if has_come {
             plan.pause();
             plan.timer.wake_task();
@@ -132,19 +133,19 @@ impl<D, T: WaitsOn> Alarm<D, T> {
             return false;
         };
         plan.driver = Some(driver);
-        let next = match next {
+        let (next, ahead) = match next {
             NextWake::Soon => {
                 plan.pause();
                 return false;
             }
-            NextWake::At(at) => Some(at),
-            NextWake::Never => None,
+            NextWake::At { at, ahead } => (Some(at), ahead),
+            NextWake::Never => (None, None),
         };
         if planted("given_back") {
             plan.at = None;
         }
         plan.at = plan.at.into_iter().chain(next).min();
-        plan.at.is_some_and(|at| plan.timer.set(at))
+        plan.at.is_some_and(|at| plan.timer.set(at, ahead))
     }
 
     /// Lets other tasks run before a driver that has more to do. The driver continues when its task is polled or, if many other

@@ -24,11 +24,17 @@
 //!   task finds the milliseconds by sleeps of its own ([`observe_millisecond`]). If neither worked, ticks would begin anywhere between
 //!   Tokio's milliseconds, and timers would be up to a millisecond later.
 //!
+//! - A timer that is set from a waker makes Tokio's next `epoll_wait` return for nothing, unless another timer is set to an earlier instant.
+//!   `Handle::process_at_time` notes the earliest instant that is left before it calls the wakers, and `Handle::reregister` writes to the
+//!   runtime's eventfd if the new one comes before that, or if none is left. The instant of the turn after the next is therefore set
+//!   ahead, on a second sleep. If Tokio did otherwise, that sleep would be useless, but nothing would be late.
+//!
 //! When the timer has fired, Tokio has taken its waker, so a driver that has run is not woken again until it sets the timer.
 
 use std::{
     cell::Cell,
     future::Future,
+    mem,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Waker},
@@ -59,7 +65,10 @@ const DOUBLINGS: u32 = 40;
 
 /// Tokio's timer, and the waker that it wakes.
 pub(super) struct Timer {
-    sleep: Pin<Box<Sleep>>,
+    /// Set to the next turn, with `waker`.
+    next: Pin<Box<Sleep>>,
+    /// Set to the turn after that, with a waker that does nothing. It becomes `next` once the driver waits for its instant.
+    ahead: Pin<Box<Sleep>>,
     runtime: Handle,
     waker: Waker,
     /// On which the driver's task waits.
@@ -74,8 +83,9 @@ impl Timer {
     /// Panics with Tokio's message if the runtime's timers are disabled.
     pub(super) fn new(runtime: Handle, waker: Waker, task: Arc<Notify>) -> Timer {
         Timer {
-            // It is set before it is first polled.
-            sleep: Box::pin(time::sleep(PAUSE)),
+            // They are set before they are first polled.
+            next: Box::pin(time::sleep(PAUSE)),
+            ahead: Box::pin(time::sleep(PAUSE)),
             runtime,
             waker,
             task,
@@ -86,13 +96,17 @@ impl Timer {
 impl WaitsOn for Timer {
     type Instant = Instant;
 
-    fn set(&mut self, at: Instant) -> bool {
+    fn set(&mut self, at: Instant, ahead: Option<Instant>) -> bool {
         let _setting = Setting::begin();
+        if self.ahead.deadline() == at {
+            mem::swap(&mut self.next, &mut self.ahead);
+        }
         unless_ended(|| {
-            self.sleep.as_mut().reset(at);
-            // This ignores the budget of the calling task, because without budget the timer would not be registered.
-            let sleep = pin!(task::unconstrained(self.sleep.as_mut()));
-            sleep.poll(&mut Context::from_waker(&self.waker)).is_ready()
+            let has_come = set(&mut self.next, at, &self.waker);
+            if let Some(ahead) = ahead {
+                set(&mut self.ahead, ahead, Waker::noop());
+            }
+            has_come
         })
     }
 
@@ -102,13 +116,23 @@ impl WaitsOn for Timer {
         let soon = Instant::now() + PAUSE;
         drop(entered);
         // If this instant has come too, the thread was descheduled meanwhile, and the task continues in any case.
-        self.set(soon);
+        self.set(soon, None);
         soon
     }
 
     fn wake_task(&self) {
         self.task.notify_one();
     }
+}
+
+/// Sets a sleep and its waker. Returns whether the sleep has elapsed.
+fn set(sleep: &mut Pin<Box<Sleep>>, at: Instant, waker: &Waker) -> bool {
+    if sleep.deadline() != at {
+        sleep.as_mut().reset(at);
+    }
+    // This ignores the budget of the calling task, because without budget the timer would not be registered.
+    let sleep = pin!(task::unconstrained(sleep.as_mut()));
+    sleep.poll(&mut Context::from_waker(waker)).is_ready()
 }
 
 /// Returns the beginning of the millisecond in which `now` lies, as Tokio counts milliseconds, or `None` where a reset does not tell.

@@ -113,9 +113,16 @@ impl Driver {
             slice.spend(&mut self.wakers);
             wake_all(&mut self.wakers, stats);
         }
-        match self.shards.iter().map(|shard| shard.wake_at()).min() {
-            None | Some(NEVER) => NextWake::Never,
-            Some(tick) => NextWake::At(self.clock.instant_of(tick)),
+        let next = match self.shards.iter().map(|shard| shard.wake_at()).min() {
+            None | Some(NEVER) => return NextWake::Never,
+            Some(next) => next,
+        };
+        let after = self.shards.iter().map(|shard| shard.wake_after(next)).min();
+        // On a test's clock Tokio would advance to that instant, even if its timers have been cancelled by then.
+        let after = after.filter(|after| *after != NEVER && source.is_real());
+        NextWake::At {
+            at: self.clock.instant_of(next),
+            ahead: after.map(|after| self.clock.instant_of(after)),
         }
     }
 }

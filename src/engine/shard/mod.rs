@@ -78,6 +78,8 @@ pub(crate) struct Shard {
     ticks: AtomicBool,
     /// The tick at which the driver visits next, written under the lock. [`NEVER`] if no visit is needed.
     wake_at: AtomicU64,
+    /// The tick of the visit after that, as far as the last visit knew, or [`NEVER`].
+    visit_after: AtomicU64,
     /// The timers kept for reuse, and the generation.
     reuse: Reuse,
     labels: Stripe,
@@ -131,6 +133,7 @@ impl Shard {
             shift: AtomicU64::new(Shift::NONE.0),
             ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
+            visit_after: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),
             labels,
             tick: clock.tick,
@@ -275,6 +278,16 @@ impl Shard {
     #[inline]
     pub(crate) fn wake_at(&self) -> Tick {
         Tick(self.wake_at.load(Ordering::Relaxed))
+    }
+
+    /// Returns the tick of the first visit after `tick`, if at most one is needed until then. This is a guess, because timers may have
+    /// been registered or cancelled since the last visit.
+    #[inline]
+    pub(crate) fn wake_after(&self, tick: Tick) -> Tick {
+        match self.wake_at() {
+            at if at > tick => at,
+            _ => Tick(self.visit_after.load(Ordering::Relaxed)),
+        }
     }
 
     /// Plans the next visit for `tick`. A caller that lowers it must also wake the driver.

@@ -74,6 +74,16 @@ impl State {
         }
     }
 
+    /// Returns the tick of the visit after `next`, if no timer is registered or cancelled until then. Coarser levels and the slots are
+    /// ignored, because they rarely decide.
+    pub(super) fn visit_after(&self, next: Tick) -> Tick {
+        let due = self.wheel.deadline_after(next).unwrap_or(NEVER);
+        match self.mode.is_ticking() {
+            true => due.min(self.clock.tick.full_visit_after(next)),
+            false => due,
+        }
+    }
+
     /// Counts a registration that read the clock. Returns whether the shard ticks from now on.
     pub(super) fn count_registration(&mut self, tick: Tick, many: bool) -> bool {
         let full_at = self.clock.tick.full_visit_after(tick);

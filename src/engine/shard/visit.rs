@@ -209,6 +209,8 @@ impl Shard {
         }
         let next = state.next_visit();
         self.plan_visit(state, next);
+        self.visit_after
+            .store(state.visit_after(next).0, Ordering::Relaxed);
         self.unlock(guard);
         false
     }

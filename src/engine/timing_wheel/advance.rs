@@ -128,6 +128,16 @@ impl<T> TimingWheel<T> {
         visits.min()
     }
 
+    /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may be of a later round.
+    pub(crate) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
+        let level = &self.levels[0];
+        let end = self.now.0.saturating_add(level.buckets.len() as u64);
+        if tick.0 >= end {
+            return None;
+        }
+        level.next_used(tick.0).filter(|next| *next < end).map(Tick)
+    }
+
     /// Returns the next entry to be looked at because it is due, or [`NIL`] if there is none. With one level, it may be of a
     /// later round.
     #[inline]

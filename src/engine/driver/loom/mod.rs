@@ -77,7 +77,7 @@ impl Time {
 impl WaitsOn for Timer {
     type Instant = Tick;
 
-    fn set(&mut self, at: Tick) -> bool {
+    fn set(&mut self, at: Tick, _ahead: Option<Tick>) -> bool {
         let has_come = {
             let mut state = self.time.state.lock().unwrap();
             state.setting = true;
@@ -92,7 +92,7 @@ impl WaitsOn for Timer {
 
     fn set_soon(&mut self) -> Tick {
         let soon = self.time.now() + 1;
-        self.set(soon);
+        self.set(soon, None);
         soon
     }
 
@@ -173,7 +173,10 @@ impl World {
         match pending.first() {
             None => NextWake::Never,
             Some(first) if *first <= now => NextWake::Soon,
-            Some(first) => NextWake::At(*first),
+            Some(first) => NextWake::At {
+                at: *first,
+                ahead: None,
+            },
         }
     }
 

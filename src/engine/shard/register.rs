@@ -80,6 +80,7 @@ impl Timer {
             Some((key, kept)) => {
                 self.claim.set_entry(key, kept.until, kept.waker);
                 if let Some(deadline) = deadline {
+                    self.claim.power = 0;
                     self.claim.set_deadline(deadline);
                 }
                 true
@@ -215,5 +216,53 @@ impl Shard {
         let waker = state.wheel.remove(self.reuse.make_room()?)?;
         state.counters.cancelled += 1;
         Some(waker)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::Arc, task::Wake, time::Duration};
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::engine::{
+        clock::{Clock, MILLISECOND},
+        shard::{
+            Drive,
+            drive::fixture::{NoDriver, shard_of},
+        },
+        sync::lock,
+        timing_wheel::{TickDuration, TimingWheel},
+    };
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn shard(clock: Clock, driver: Arc<dyn Drive>) -> Arc<Shard> {
+        let shard = Arc::new(shard_of(clock, TimingWheel::new(512, 4), driver));
+        shard.attach(clock, Instant::now(), 1);
+        shard
+    }
+
+    /// A timeout of 50 ms may be half a millisecond late, which is less than a tick.
+    #[test]
+    fn a_timer_that_took_another_over_has_no_more_slack_than_one_that_was_registered() {
+        let tick = TickDuration::new(MILLISECOND).with_slack(Duration::from_secs(1));
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
+        let shard = shard(clock, Arc::new(NoDriver));
+        let waker = Waker::from(Arc::new(Task));
+        let begin = || {
+            let mut timer = Timer::counting(&shard, 50 * MILLISECOND);
+            assert!(timer.poll(&waker).is_pending());
+            timer
+        };
+        drop(begin());
+        let timer = begin();
+        assert_eq!(lock(&shard.state).counters.registered, 1, "it took none over");
+        assert_eq!(timer.claim.power, 0);
     }
 }

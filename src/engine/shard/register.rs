@@ -7,14 +7,14 @@
 use std::task::{Poll, Waker};
 
 use super::{
-    Shard, State, Timer,
+    Mode, Shard, State, Timer,
     claim::{Due, Progress},
     reuse::{Candidate, Pace, WakerId},
 };
 use crate::{
     engine::{
         clock::{Moment, Source},
-        sync::{Ordering, planted},
+        sync::{Ordering, lock, planted},
         timing_wheel::Nanos,
     },
     error::SleepError,
@@ -157,7 +157,7 @@ impl Timer {
         let slack = shard.with_slack(&state, tick, 0);
         let due = slack.due();
         let until = state.until(due);
-        let source = state.clock.source;
+        let (source, driver) = (state.clock.source, state.driver);
         let key = state.wheel.insert(slack, waker);
         if planted("late_owner") {
             shard.driver.wake_by(state.clock.instant_of(due));
@@ -185,10 +185,15 @@ impl Timer {
         drop(spent);
         drop(emptied);
         if has_come && delay.is_none() && source == Source::Pausable {
-            // A test may have paused the clock, and then no task should have to wait for the driver.
-            self.claim.expire(&self.shard);
-            self.claim.progress = Progress::Elapsed;
-            return Poll::Ready(Ok(()));
+            // A test may have paused the clock, and then no task should have to wait for the driver. But if another driver has come
+            // in between, it may be by that one's clock that the deadline has come.
+            let state = lock(&shard.state);
+            if state.mode != Mode::Driverless && state.driver == driver {
+                drop(state);
+                self.claim.expire(&self.shard);
+                self.claim.progress = Progress::Elapsed;
+                return Poll::Ready(Ok(()));
+            }
         }
         Poll::Pending
     }
@@ -221,7 +226,11 @@ impl Shard {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{sync::Arc, task::Wake, time::Duration};
+    use std::{
+        sync::{Arc, OnceLock, Weak},
+        task::Wake,
+        time::Duration,
+    };
 
     use tokio::time::Instant;
 
@@ -229,10 +238,9 @@ mod tests {
     use crate::engine::{
         clock::{Clock, MILLISECOND},
         shard::{
-            Drive,
+            Drive, Wakers,
             drive::fixture::{NoDriver, shard_of},
         },
-        sync::lock,
         timing_wheel::{TickDuration, TimingWheel},
     };
 
@@ -264,5 +272,53 @@ mod tests {
         let timer = begin();
         assert_eq!(lock(&shard.state).counters.registered, 1, "it took none over");
         assert_eq!(timer.claim.power, 0);
+    }
+
+    /// Ends as it is called, in favour of one whose clock is an hour ahead.
+    #[derive(Default)]
+    struct Replaced(OnceLock<Weak<Shard>>);
+
+    impl Drive for Replaced {
+        fn wake_by(&self, _: Instant) -> bool {
+            let shard = self.0.get().and_then(Weak::upgrade).unwrap();
+            shard.detach(Nanos::ZERO, &mut Wakers::default());
+            let (now, tick) = (self.now(), shard.tick);
+            shard.attach(Clock::new(now, Nanos::ZERO, tick, Source::Pausable), now, 2);
+            true
+        }
+
+        fn wake_task(&self) {}
+
+        fn start(self: Arc<Self>) -> Result<(), SleepError> {
+            Err(SleepError::Shutdown)
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now() + Duration::from_secs(3_600)
+        }
+
+        fn has_come(&self, _: Instant) -> bool {
+            true
+        }
+
+        fn instant_here(&self, instant: Instant) -> Instant {
+            instant
+        }
+
+        fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_has_come_by_the_clock_of_the_next_driver_has_not_come() {
+        let driver = Arc::new(Replaced::default());
+        let tick = TickDuration::new(MILLISECOND);
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Pausable);
+        let shard = shard(clock, driver.clone());
+        driver.0.get_or_init(|| Arc::downgrade(&shard));
+        let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(60));
+        assert!(timer.poll(Waker::noop()).is_pending());
+        assert_eq!(shard.pending(), 1);
     }
 }

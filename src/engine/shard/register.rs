@@ -238,7 +238,7 @@ mod tests {
     use crate::engine::{
         clock::{Clock, MILLISECOND},
         shard::{
-            Drive, Wakers,
+            Drive, Reading, Wakers,
             drive::fixture::{NoDriver, shard_of},
         },
         timing_wheel::{TickDuration, TimingWheel},
@@ -271,6 +271,33 @@ mod tests {
         drop(begin());
         let timer = begin();
         assert_eq!(lock(&shard.state).counters.registered, 1, "it took none over");
+        assert_eq!(timer.claim.power, 0);
+    }
+
+    /// A sleep of a day may be a quarter of an hour late, but not once it has been reset to what is now.
+    #[test]
+    fn a_timer_that_has_elapsed_and_is_reset_to_this_instant_has_no_slack() {
+        let tick = TickDuration::new(Duration::from_secs(10)).with_slack(Duration::from_secs(1_000));
+        let start = Instant::now();
+        let shard = shard(
+            Clock::new(start, Nanos::ZERO, tick, Source::Machine),
+            Arc::new(NoDriver),
+        );
+        let waker = Waker::from(Arc::new(Task));
+        let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(100_000));
+        assert!(timer.poll(&waker).is_pending());
+        assert_eq!(timer.claim.power, 6);
+        let now = Nanos::from_duration(Duration::from_secs(101_000));
+        shard.follow(Clock::new(start, now, tick, Source::Machine), start);
+        let reading = Reading {
+            now,
+            source: Source::Machine,
+            driver: 1,
+        };
+        shard.visit(reading, true, 256, &mut Wakers::default());
+        assert!(timer.poll(&waker).is_ready());
+        timer.reset_at(Instant::now());
+        assert!(timer.poll(&waker).is_pending(), "the tick is not over");
         assert_eq!(timer.claim.power, 0);
     }
 

@@ -156,8 +156,9 @@ async fn act(
         }
         9 => {
             let idle = wheel.idle_timer(ms(2));
+            let due = Instant::now() + ms(2);
             idle.handle().touch();
-            watched("idle", Instant::now() + ms(2), idle).await;
+            watched("idle", due, idle).await;
         }
         // Moved to the past.
         10 => {

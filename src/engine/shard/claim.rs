@@ -36,7 +36,7 @@ pub(super) struct Claim {
     pub(super) progress: Progress,
     pub(super) admission: Admission,
     /// The power to which the entry is rounded or, after a reset, to which it may be when the timer is re-armed. It is kept after
-    /// the timer has elapsed. A timer that took its entry over is woken no later than it is due, and is not rounded. While the
+    /// the timer has elapsed. A timer that took its entry over is re-armed with the slack of the rest, and this is zero. While the
     /// delay counts, it is not zero.
     pub(super) power: u8,
 }

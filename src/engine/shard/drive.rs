@@ -36,7 +36,7 @@ pub(crate) trait Drive: Send + Sync {
 /// A shard for unit tests, and the stand-in for its driver.
 #[cfg(all(test, not(loom)))]
 pub(super) mod fixture {
-    use std::sync::Arc;
+    use std::{sync::Arc, task::Waker};
 
     use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ pub(super) mod fixture {
     };
 
     /// Does nothing, because the test itself attaches, visits and detaches.
-    struct NoDriver;
+    pub(in crate::engine::shard) struct NoDriver;
 
     impl Drive for NoDriver {
         fn wake_by(&self, _: Instant) -> bool {
@@ -90,15 +90,15 @@ pub(super) mod fixture {
         let tick = TickDuration::new(MILLISECOND);
         let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
         let wheel = TimingWheel::new(ticks_per_wheel, levels);
-        let shard = Shard::new(
-            wheel,
-            clock,
-            0,
-            None,
-            Stripe::new(Arc::default()),
-            Arc::new(NoDriver),
-            (0, 0),
-        );
-        (shard, clock)
+        (shard_of(clock, wheel, Arc::new(NoDriver)), clock)
+    }
+
+    /// Creates a shard that has no driver yet, and waits for one with this clock.
+    pub(in crate::engine::shard) fn shard_of(
+        clock: Clock,
+        wheel: TimingWheel<Waker>,
+        driver: Arc<dyn Drive>,
+    ) -> Shard {
+        Shard::new(wheel, clock, 0, None, Stripe::new(Arc::default()), driver, (0, 0))
     }
 }

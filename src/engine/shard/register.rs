@@ -7,14 +7,14 @@
 use std::task::{Poll, Waker};
 
 use super::{
-    Shard, State, Timer,
+    Mode, Shard, State, Timer,
     claim::{Due, Progress},
     reuse::{Candidate, Pace, WakerId},
 };
 use crate::{
     engine::{
         clock::{Moment, Source},
-        sync::{Ordering, planted},
+        sync::{Ordering, lock, planted},
         timing_wheel::Nanos,
     },
     error::SleepError,
@@ -80,6 +80,7 @@ impl Timer {
             Some((key, kept)) => {
                 self.claim.set_entry(key, kept.until, kept.waker);
                 if let Some(deadline) = deadline {
+                    self.claim.power = 0;
                     self.claim.set_deadline(deadline);
                 }
                 true
@@ -156,7 +157,7 @@ impl Timer {
         let slack = shard.with_slack(&state, tick, 0);
         let due = slack.due();
         let until = state.until(due);
-        let source = state.clock.source;
+        let (source, driver) = (state.clock.source, state.driver);
         let key = state.wheel.insert(slack, waker);
         if planted("late_owner") {
             shard.driver.wake_by(state.clock.instant_of(due));
@@ -184,10 +185,15 @@ impl Timer {
         drop(spent);
         drop(emptied);
         if has_come && delay.is_none() && source == Source::Pausable {
-            // A test may have paused the clock, and then no task should have to wait for the driver.
-            self.claim.expire(&self.shard);
-            self.claim.progress = Progress::Elapsed;
-            return Poll::Ready(Ok(()));
+            // A test may have paused the clock, and then no task should have to wait for the driver. But if another driver has come
+            // in between, it may be by that one's clock that the deadline has come.
+            let state = lock(&shard.state);
+            if state.mode != Mode::Driverless && state.driver == driver {
+                drop(state);
+                self.claim.expire(&self.shard);
+                self.claim.progress = Progress::Elapsed;
+                return Poll::Ready(Ok(()));
+            }
         }
         Poll::Pending
     }
@@ -215,5 +221,131 @@ impl Shard {
         let waker = state.wheel.remove(self.reuse.make_room()?)?;
         state.counters.cancelled += 1;
         Some(waker)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{
+        sync::{Arc, OnceLock, Weak},
+        task::Wake,
+        time::Duration,
+    };
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::engine::{
+        clock::{Clock, MILLISECOND},
+        shard::{
+            Drive, Reading, Wakers,
+            drive::fixture::{NoDriver, shard_of},
+        },
+        timing_wheel::{TickDuration, TimingWheel},
+    };
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn shard(clock: Clock, driver: Arc<dyn Drive>) -> Arc<Shard> {
+        let shard = Arc::new(shard_of(clock, TimingWheel::new(512, 4), driver));
+        shard.attach(clock, Instant::now(), 1);
+        shard
+    }
+
+    /// A timeout of 50 ms may be half a millisecond late, which is less than a tick.
+    #[test]
+    fn a_timer_that_took_another_over_has_no_more_slack_than_one_that_was_registered() {
+        let tick = TickDuration::new(MILLISECOND).with_slack(Duration::from_secs(1));
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
+        let shard = shard(clock, Arc::new(NoDriver));
+        let waker = Waker::from(Arc::new(Task));
+        let begin = || {
+            let mut timer = Timer::counting(&shard, 50 * MILLISECOND);
+            assert!(timer.poll(&waker).is_pending());
+            timer
+        };
+        drop(begin());
+        let timer = begin();
+        assert_eq!(lock(&shard.state).counters.registered, 1, "it took none over");
+        assert_eq!(timer.claim.power, 0);
+    }
+
+    /// A sleep of a day may be a quarter of an hour late, but not once it has been reset to what is now.
+    #[test]
+    fn a_timer_that_has_elapsed_and_is_reset_to_this_instant_has_no_slack() {
+        let tick = TickDuration::new(Duration::from_secs(10)).with_slack(Duration::from_secs(1_000));
+        let start = Instant::now();
+        let shard = shard(
+            Clock::new(start, Nanos::ZERO, tick, Source::Machine),
+            Arc::new(NoDriver),
+        );
+        let waker = Waker::from(Arc::new(Task));
+        let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(100_000));
+        assert!(timer.poll(&waker).is_pending());
+        assert_eq!(timer.claim.power, 6);
+        let now = Nanos::from_duration(Duration::from_secs(101_000));
+        shard.follow(Clock::new(start, now, tick, Source::Machine), start);
+        let reading = Reading {
+            now,
+            source: Source::Machine,
+            driver: 1,
+        };
+        shard.visit(reading, true, 256, &mut Wakers::default());
+        assert!(timer.poll(&waker).is_ready());
+        timer.reset_at(Instant::now());
+        assert!(timer.poll(&waker).is_pending(), "the tick is not over");
+        assert_eq!(timer.claim.power, 0);
+    }
+
+    /// Ends as it is called, in favour of one whose clock is an hour ahead.
+    #[derive(Default)]
+    struct Replaced(OnceLock<Weak<Shard>>);
+
+    impl Drive for Replaced {
+        fn wake_by(&self, _: Instant) -> bool {
+            let shard = self.0.get().and_then(Weak::upgrade).unwrap();
+            shard.detach(Nanos::ZERO, &mut Wakers::default());
+            let (now, tick) = (self.now(), shard.tick);
+            shard.attach(Clock::new(now, Nanos::ZERO, tick, Source::Pausable), now, 2);
+            true
+        }
+
+        fn wake_task(&self) {}
+
+        fn start(self: Arc<Self>) -> Result<(), SleepError> {
+            Err(SleepError::Shutdown)
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now() + Duration::from_secs(3_600)
+        }
+
+        fn has_come(&self, _: Instant) -> bool {
+            true
+        }
+
+        fn instant_here(&self, instant: Instant) -> Instant {
+            instant
+        }
+
+        fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_has_come_by_the_clock_of_the_next_driver_has_not_come() {
+        let driver = Arc::new(Replaced::default());
+        let tick = TickDuration::new(MILLISECOND);
+        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Pausable);
+        let shard = shard(clock, driver.clone());
+        driver.0.get_or_init(|| Arc::downgrade(&shard));
+        let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(60));
+        assert!(timer.poll(Waker::noop()).is_pending());
+        assert_eq!(shard.pending(), 1);
     }
 }

@@ -214,9 +214,12 @@ impl Timer {
         }
     }
 
-    /// Moves the timer to a deadline that has passed, so that the next poll completes it.
+    /// Moves the timer to a deadline that has passed, so that the next poll completes it. Its slack is still that of the last time
+    /// for which it waited.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
+        let power = self.claim.power;
         self.reset(deadline);
+        self.claim.power = power;
         self.claim.progress = Progress::Immediate;
         self.claim.until = Generation::UNKNOWN;
     }
@@ -237,11 +240,7 @@ impl Timer {
     #[inline]
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         if self.claim.power != 0 && self.claim.key.is_some() {
-            let now = self.shard.now();
-            // An interval that lags behind is due at once. Its slack is still that of the last time for which it waited.
-            if deadline > now {
-                self.count_from(now);
-            }
+            self.count_from(self.shard.now());
         }
         // While there is no driver, the next poll moves the entry.
         let key = self.claim.key.as_ref().filter(|_| deadline.is_wheel_time())?;

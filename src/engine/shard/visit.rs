@@ -230,7 +230,7 @@ impl State {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engine::shard::drive::fixture::driverless_shard;
+    use crate::engine::{clock::Moment, shard::drive::fixture::driverless_shard};
 
     fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> bool {
         let reading = Reading {
@@ -265,5 +265,28 @@ mod tests {
         register(due);
         visit(1, 1, false, 256);
         assert_eq!(shard.wake_at(), due);
+    }
+    /// A driver pauses in the middle of a turn, and then finds where Tokio's milliseconds begin, which sets wheel time back.
+    #[test]
+    fn no_timer_is_registered_for_a_tick_that_was_published_before_wheel_time_went_back() {
+        let (shard, clock) = driverless_shard(512, 4);
+        let now = Instant::now();
+        let tick = clock.tick;
+        shard.attach(clock, now, 1);
+        let mut state = lock(&shard.state);
+        for _ in 0..2 {
+            // The key is dropped, so that the timer is never removed.
+            let _ = state.wheel.insert(Tick(5), Waker::noop().clone());
+        }
+        shard.plan_visit(&mut state, Tick(5));
+        drop(state);
+        assert!(visit(&shard, clock, 1, 10, true, 1));
+        assert_eq!(lock(&shard.state).wheel.now(), Tick(5));
+        let behind = tick.start_of(Tick(10)).saturating_sub(Nanos(1));
+        shard.follow(Clock::new(now, behind, tick, Source::Machine), now);
+        let state = lock(&shard.state);
+        let next = state.tick_of(Moment::of_wheel(tick.start_of(Tick(10))));
+        assert_eq!(next, Tick(11));
+        assert!(!state.until(next).has_come_by(shard.reuse.generation()));
     }
 }

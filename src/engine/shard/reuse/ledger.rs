@@ -56,10 +56,11 @@ impl Ledger {
         counters: &mut Counters,
         spent: &mut Vec<Waker>,
     ) {
-        if self.open.is_empty() {
+        // When the driver ends, closed slots are emptied even if none is open.
+        let closes_all = now >= self.closes_at;
+        if self.open.is_empty() && !closes_all {
             return;
         }
-        let closes_all = now >= self.closes_at;
         if closes_all {
             self.closed.retain_mut(|slot| {
                 // After this, everything that the thread did with the slot is visible.
@@ -212,5 +213,18 @@ mod tests {
         shard.open(Tick(9));
         shard.visit(Tick(9));
         assert_eq!((shard.wheel.len(), shard.ledger.len()), (0, 1));
+    }
+
+    /// There may be no next slot, and the cell must not stay for ever.
+    #[test]
+    fn a_timer_put_as_the_last_slot_is_closed_leaves_when_the_driver_ends() {
+        let mut shard = Shard::new();
+        let slot = shard.open(Tick(5));
+        let version = slot.version();
+        shard.visit(Tick(5));
+        let key = shard.wheel.insert(Tick::MAX, Waker::noop().clone());
+        assert!(slot.put(key.into_number(), version));
+        shard.visit(NEVER);
+        assert!(shard.wheel.is_vacant());
     }
 }

@@ -154,7 +154,7 @@ async fn a_late_response_is_answered_for_and_one_in_time_passes() {
     assert_eq!(answer.unwrap(), TimeoutError::Elapsed.to_string());
     assert!(start.elapsed() >= SECOND && start.elapsed() < SECOND + 2 * TICK);
 
-    let prompt = service_fn(async |_: ()| Ok::<_, Infallible>(String::from("in time")));
+    let prompt = service_fn(|_: ()| async { Ok::<_, Infallible>(String::from("in time")) });
     assert_eq!(layer.layer(prompt).oneshot(()).await.unwrap(), "in time");
     assert_eq!(wheel.metrics().registered, 1, "ready at once, it costs nothing");
     assert_eq!(wheel.pending(), 0);

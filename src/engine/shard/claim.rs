@@ -179,7 +179,7 @@ impl Claim {
     pub(super) fn poll(&mut self, shard: &Shard, waker: &Waker) -> Poll<Result<(), SleepError>> {
         loop {
             // No waker is cloned under the lock.
-            if let Some(polled) = self.poll_driven(shard, waker.clone()) {
+            if let Some(polled) = self.poll_driven(shard, WakerId::of_clone(waker)) {
                 if let Poll::Ready(Ok(())) = polled {
                     self.progress = Progress::Elapsed;
                 }
@@ -194,7 +194,7 @@ impl Claim {
         }
     }
 
-    fn poll_driven(&mut self, shard: &Shard, waker: Waker) -> Polled {
+    fn poll_driven(&mut self, shard: &Shard, waker: (Waker, WakerId)) -> Polled {
         let mut state = lock(&shard.state);
         self.settle(shard);
         let Some(key) = &self.key else {
@@ -209,7 +209,12 @@ impl Claim {
     }
 
     /// The entry has expired. Either the timer is done, or it was reset to a later deadline.
-    fn poll_expired(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Polled {
+    fn poll_expired(
+        &mut self,
+        shard: &Shard,
+        (waker, id): (Waker, WakerId),
+        mut state: MutexGuard<'_, State>,
+    ) -> Polled {
         let key = self.key.as_ref()?;
         let own = state.wheel.deadline(key);
         let deadline = self.tick(&state, own);
@@ -237,7 +242,7 @@ impl Claim {
         if let Err(refusal) = shard.admit(&mut state, Admission::Admitted) {
             return Some(Poll::Ready(Err(refusal)));
         }
-        self.waker = WakerId::of(&waker);
+        self.waker = id;
         let deadline = shard.with_slack(&state, deadline, self.power);
         self.power = deadline.power;
         self.until = state.until(deadline.due());
@@ -247,10 +252,15 @@ impl Claim {
     }
 
     /// The entry is pending, and the shard has a driver.
-    fn poll_pending(&mut self, shard: &Shard, waker: Waker, mut state: MutexGuard<'_, State>) -> Polled {
+    fn poll_pending(
+        &mut self,
+        shard: &Shard,
+        (waker, id): (Waker, WakerId),
+        mut state: MutexGuard<'_, State>,
+    ) -> Polled {
         let key = self.key.as_ref()?;
         let mut wake_at = NEVER;
-        self.waker = WakerId::of(&waker);
+        self.waker = id;
         let outdated = mem::replace(state.wheel.get_mut(key)?, waker);
         if !state.wheel.is_incoming(key) {
             let own = state.wheel.deadline(key);

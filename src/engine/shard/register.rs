@@ -121,8 +121,7 @@ impl Timer {
             Due::In(delay) => Some(delay),
             Due::At(_) => None,
         };
-        let waker = waker.clone();
-        let id = WakerId::of(&waker);
+        let (waker, id) = WakerId::of_clone(waker);
         let shard: &Shard = &self.shard;
         let mut state = shard.lock_to_register();
         let is_long = delay.is_some_and(|delay| shard.tick.is_long(delay));

@@ -22,7 +22,19 @@ const KINDS: u64 = 8;
 impl WakerId {
     pub(in crate::engine::shard) const UNKNOWN: WakerId = WakerId(0);
 
-    pub(in crate::engine::shard) fn of(waker: &Waker) -> WakerId {
+    /// Clones a waker, and identifies the clone as the task will poll with it: where the compiler has made two copies of one vtable, as
+    /// for `block_on` in release builds, a clone has the other one.
+    pub(in crate::engine::shard) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
+        let clone = waker.clone();
+        // The clone keeps alive only what its own address points to.
+        let id = match clone.data() == waker.data() {
+            true => WakerId::of(waker),
+            false => WakerId::of(&clone),
+        };
+        (clone, id)
+    }
+
+    fn of(waker: &Waker) -> WakerId {
         let address = waker.data().addr() as u64;
         match kind(waker) {
             Some(kind) if address % KINDS == 0 => WakerId(address | kind as u64),

@@ -4,11 +4,14 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../src/engine/timing_wheel/mod.rs"]
+#[path = "."]
 #[allow(dead_code, unused_imports)]
-mod timing_wheel;
+mod engine {
+    #[path = "../../src/engine/timing_wheel/mod.rs"]
+    pub mod timing_wheel;
+}
 
-use timing_wheel::model::{self, Op};
+use engine::timing_wheel::model::{self, Op};
 
 fuzz_target!(|input: (u8, u8, u16, Vec<Op>)| {
     let (ticks_per_wheel, levels, slack, ops) = input;

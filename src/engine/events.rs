@@ -15,14 +15,14 @@ macro_rules! event {
     }};
 }
 
-pub(crate) fn driver_started(wheel: &str, driver: u64) {
+pub(in crate::engine) fn driver_started(wheel: &str, driver: u64) {
     match driver {
         1 => driver_changed(wheel, driver, "started"),
         _ => driver_changed(wheel, driver, "replaced"),
     }
 }
 
-pub(crate) fn driver_stopped(wheel: &str, driver: u64) {
+pub(in crate::engine) fn driver_stopped(wheel: &str, driver: u64) {
     driver_changed(wheel, driver, "stopped");
 }
 
@@ -35,7 +35,7 @@ fn driver_changed(wheel: &str, driver: u64, change: &str) {
     );
 }
 
-pub(crate) fn driver_late(wheel: &str, lag: Duration) {
+pub(in crate::engine) fn driver_late(wheel: &str, lag: Duration) {
     let lag_ms = lag.as_millis() as u64;
     event!(
         warn,
@@ -45,7 +45,7 @@ pub(crate) fn driver_late(wheel: &str, lag: Duration) {
     );
 }
 
-pub(crate) fn waker_panicked(wheel: &str) {
+pub(in crate::engine) fn waker_panicked(wheel: &str) {
     event!(error, wheel = wheel, "a waker panicked; the timing wheel goes on");
 }
 

@@ -154,7 +154,7 @@ impl serde::Serialize for LagHistogram {
 }
 
 /// Records the lateness of the driver, which is the only writer.
-pub(crate) struct LagRecorder {
+pub(in crate::engine) struct LagRecorder {
     counts: [AtomicU64; BUCKETS],
 }
 
@@ -167,11 +167,11 @@ impl Default for LagRecorder {
 }
 
 impl LagRecorder {
-    pub(crate) fn record(&self, nanos: u64) {
+    pub(in crate::engine) fn record(&self, nanos: u64) {
         self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn histogram(&self, max: Duration) -> LagHistogram {
+    pub(in crate::engine) fn histogram(&self, max: Duration) -> LagHistogram {
         LagHistogram::of(self.counts.iter().map(|count| count.load(Ordering::Relaxed)), max)
     }
 }

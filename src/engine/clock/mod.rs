@@ -13,7 +13,8 @@ use tokio::{
 use crate::engine::timing_wheel::{Deadline, Tick, TickDuration};
 
 pub(crate) use crate::engine::timing_wheel::Nanos;
-pub(crate) use moment::{Moment, Shift};
+pub(crate) use moment::Moment;
+pub(in crate::engine) use moment::Shift;
 
 /// The source of a runtime's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(crate) enum Source {
 
 impl Source {
     /// Returns the source of a runtime's clock. This must be called in the context of that runtime.
-    pub(crate) fn of(runtime: &Handle) -> Source {
+    pub(in crate::engine) fn of(runtime: &Handle) -> Source {
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => Source::Machine,
             _ => Source::Pausable.recheck(),
@@ -36,7 +37,7 @@ impl Source {
     }
 
     /// Reads the clock in the same context, and checks its source again, because a test may have paused it meanwhile.
-    pub(crate) fn read(self) -> (Instant, Source) {
+    pub(in crate::engine) fn read(self) -> (Instant, Source) {
         if self == Source::Machine {
             return (std::time::Instant::now().into(), Source::Machine);
         }
@@ -49,12 +50,12 @@ impl Source {
     }
 
     /// Checks the source again, in the same context.
-    pub(crate) fn recheck(self) -> Source {
+    pub(in crate::engine) fn recheck(self) -> Source {
         self.read().1
     }
 
     /// Returns whether this is the machine's time, at least for now.
-    pub(crate) fn is_real(self) -> bool {
+    pub(in crate::engine) fn is_real(self) -> bool {
         self != Source::Test
     }
 }
@@ -62,16 +63,16 @@ impl Source {
 /// A driver's clock, which maps its instants to wheel time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    pub(crate) shift: Shift,
-    pub(crate) tick: TickDuration,
-    pub(crate) source: Source,
+    pub(in crate::engine) shift: Shift,
+    pub(in crate::engine) tick: TickDuration,
+    pub(in crate::engine) source: Source,
     /// Where moments end, the clock stands still. It never reaches a tick that begins after this.
-    pub(crate) end: Nanos,
+    pub(in crate::engine) end: Nanos,
 }
 
 impl Clock {
     /// Creates a clock by which `now` is `time` of the wheel.
-    pub(crate) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
+    pub(in crate::engine) fn new(now: Instant, time: Nanos, tick: TickDuration, source: Source) -> Clock {
         let shift = Shift::between(Moment::of(now), time);
         let end = shift.to_wheel(Moment::LAST_OF_CLOCK).wheel_time();
         Clock {
@@ -84,13 +85,13 @@ impl Clock {
 
     /// Returns wheel time at an instant of this clock.
     #[inline]
-    pub(crate) fn wheel_time(&self, instant: Instant) -> Nanos {
+    pub(in crate::engine) fn wheel_time(&self, instant: Instant) -> Nanos {
         self.shift.moment(instant).wheel_time()
     }
 
     /// Creates a clock by which a millisecond of Tokio's begins at `begin`, and whose wheel time at `now`, within that
     /// millisecond, is `time` or less than a millisecond before it. Wheel time thus continues without making any timer early.
-    pub(crate) fn aligned(
+    pub(in crate::engine) fn aligned(
         begin: Instant,
         now: Instant,
         time: Nanos,
@@ -109,13 +110,13 @@ impl Clock {
 
     /// Returns the first tick at which a timer for `deadline` may expire. One for a deadline beyond the end of the clock expires there.
     #[inline]
-    pub(crate) fn deadline_tick(&self, deadline: Nanos) -> Tick {
+    pub(in crate::engine) fn deadline_tick(&self, deadline: Nanos) -> Tick {
         self.tick.deadline_tick(deadline.min(self.end))
     }
 
     /// Returns the deadline of a timer whose delay counts from `now`, with its slack unless this is a test's clock.
     #[inline]
-    pub(crate) fn deadline_after(&self, delay: Nanos, now: Nanos) -> Deadline {
+    pub(in crate::engine) fn deadline_after(&self, delay: Nanos, now: Nanos) -> Deadline {
         let tick = self.deadline_tick(now.saturating_add(delay));
         match self.source.is_real() {
             // The delay counts from up to a cadence after its start, which is a hundredth of the long delay that is left out here.
@@ -125,22 +126,22 @@ impl Clock {
     }
 
     /// Returns the beginning of `tick` by this clock.
-    pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
+    pub(in crate::engine) fn instant_of(&self, tick: Tick) -> Instant {
         let begin = Moment::of_wheel(self.tick.start_of(tick));
         self.shift.instant(begin)
     }
 }
 
 /// The unit in which Tokio counts time.
-pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(in crate::engine) const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
-pub(crate) fn is_within_reach() -> bool {
+pub(in crate::engine) fn is_within_reach() -> bool {
     !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 /// Reads the clock of the current runtime or, if that is out of reach, the machine's.
-pub(crate) fn now() -> Instant {
+pub(in crate::engine) fn now() -> Instant {
     // Inside a task, Tokio's thread-locals are there. Asking costs less than a clone of the runtime's handle.
     match task::try_id().is_some() || is_within_reach() {
         true => Instant::now(),

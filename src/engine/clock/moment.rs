@@ -24,7 +24,7 @@ pub(crate) struct Moment(u64);
 /// How far the driver's clock is ahead of wheel time. It changes only when a driver with another clock starts. While there is no
 /// driver, it is [`Shift::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shift(pub(crate) u64);
+pub(in crate::engine) struct Shift(pub(in crate::engine) u64);
 
 /// An instant of this process, from which moments are converted back into instants.
 static FIRST: LazyLock<Instant> = LazyLock::new(|| std::time::Instant::now().into());
@@ -74,7 +74,7 @@ impl Moment {
     /// The distance from the start of an axis to its zero.
     const ZERO: u64 = 1 << 61;
     const LAST: u64 = Moment::CLOCK - 1;
-    pub(crate) const LAST_OF_CLOCK: Moment = Moment(u64::MAX);
+    pub(super) const LAST_OF_CLOCK: Moment = Moment(u64::MAX);
     /// An instant with fewer seconds than this always fits.
     const SECONDS: u64 = 1 << 32;
 
@@ -112,7 +112,7 @@ impl Moment {
 
     /// Creates a moment of wheel time.
     #[inline]
-    pub(crate) fn of_wheel(time: Nanos) -> Moment {
+    pub(in crate::engine) fn of_wheel(time: Nanos) -> Moment {
         Moment(Moment::ZERO.saturating_add(time.0).min(Moment::LAST))
     }
 
@@ -128,13 +128,13 @@ impl Moment {
     }
 
     #[inline]
-    pub(crate) fn is_wheel_time(self) -> bool {
+    pub(in crate::engine) fn is_wheel_time(self) -> bool {
         self.0 < Moment::CLOCK
     }
 
     /// Returns a moment of wheel time as the wheel counts it, or zero if it is before the wheel's first tick.
     #[inline]
-    pub(crate) fn wheel_time(self) -> Nanos {
+    pub(in crate::engine) fn wheel_time(self) -> Nanos {
         debug_assert!(self.is_wheel_time());
         Nanos(self.0.saturating_sub(Moment::ZERO))
     }
@@ -162,7 +162,7 @@ impl Moment {
 
     /// Returns whether this is at or after `earlier`, by less than `span`.
     #[inline]
-    pub(crate) fn is_within(self, span: Nanos, earlier: Moment) -> bool {
+    pub(in crate::engine) fn is_within(self, span: Nanos, earlier: Moment) -> bool {
         self.0.wrapping_sub(earlier.0) < span.0
     }
 
@@ -191,23 +191,23 @@ impl PartialOrd for Moment {
 
 impl Shift {
     /// Moments of a clock stay as they are.
-    pub(crate) const NONE: Shift = Shift(0);
+    pub(in crate::engine) const NONE: Shift = Shift(0);
 
     /// Returns the shift by which `now`, a moment of the driver's clock, is `time` of the wheel.
-    pub(crate) fn between(now: Moment, time: Nanos) -> Shift {
+    pub(super) fn between(now: Moment, time: Nanos) -> Shift {
         Shift(now.0.wrapping_sub(Moment::of_wheel(time).0))
     }
 
     /// Returns the moment of wheel time of an instant, unless that takes more than a subtraction.
     #[inline]
-    pub(crate) fn near(self, instant: Instant) -> Option<Moment> {
+    pub(in crate::engine) fn near(self, instant: Instant) -> Option<Moment> {
         let time = Moment(Moment::near(instant)?.0.wrapping_sub(self.0));
         time.is_wheel_time().then_some(time)
     }
 
     /// Returns the moment of an instant, which is of wheel time unless there is no driver.
     #[inline]
-    pub(crate) fn moment(self, instant: Instant) -> Moment {
+    pub(in crate::engine) fn moment(self, instant: Instant) -> Moment {
         self.near(instant).unwrap_or_else(|| self.far(instant))
     }
 
@@ -218,7 +218,7 @@ impl Shift {
 
     /// Converts a moment of either axis to wheel time, unless there is no driver.
     #[inline]
-    pub(crate) fn to_wheel(self, moment: Moment) -> Moment {
+    pub(in crate::engine) fn to_wheel(self, moment: Moment) -> Moment {
         match moment.is_wheel_time() || self == Shift::NONE {
             true => moment,
             false => Moment(moment.0.saturating_sub(self.0).min(Moment::LAST)),
@@ -227,7 +227,7 @@ impl Shift {
 
     /// Converts a moment of either axis to one of the driver's clock.
     #[inline]
-    pub(crate) fn to_clock(self, moment: Moment) -> Moment {
+    pub(in crate::engine) fn to_clock(self, moment: Moment) -> Moment {
         match moment.is_wheel_time() {
             true => Moment(moment.0.saturating_add(self.0)),
             false => moment,
@@ -235,7 +235,7 @@ impl Shift {
     }
 
     /// Converts a moment of either axis to an instant of the driver's clock.
-    pub(crate) fn instant(self, moment: Moment) -> Instant {
+    pub(in crate::engine) fn instant(self, moment: Moment) -> Instant {
         let nanos = self.to_clock(moment).0;
         let first = Moment::of(*FIRST).0;
         match nanos.checked_sub(first) {

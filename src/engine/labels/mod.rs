@@ -142,7 +142,7 @@ impl Default for Labels {
 impl Labels {
     /// Finds or creates the label with this name. Returns the label and its name, which is [`OTHER`] once there are [`NAMES`]
     /// others.
-    pub(crate) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
+    pub(in crate::engine) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
         let mut names = lock(&self.names);
         let name = match names.len() >= NAMES && !names.contains_key(&name) {
             true => Arc::from(OTHER),

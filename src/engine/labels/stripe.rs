@@ -25,7 +25,7 @@ impl Count {
     /// The limit was ready at its first poll.
     pub(crate) const AT_ONCE: Count = Count(9);
     /// The limit was polled.
-    pub(crate) const BEGUN: Count = Count(10);
+    pub(super) const BEGUN: Count = Count(10);
     pub(crate) const ELAPSED: Count = Count(11);
     pub(crate) const REFUSED: Count = Count(12);
     pub(crate) const CANCELLED: Count = Count(13);

@@ -39,7 +39,7 @@ impl Limit {
 
 /// Whether a timer still has to be admitted. A timer that was admitted once may exceed the limit for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(in crate::engine) enum Admission {
     New,
     Admitted,
 }

@@ -45,14 +45,16 @@ use crate::{
     error::SleepError,
 };
 
-pub(crate) use counters::{Counters, Usage};
+pub(in crate::engine) use counters::{Counters, Usage};
 pub(crate) use drive::Drive;
-pub(crate) use limit::{Admission, Limit};
+pub(in crate::engine) use limit::Admission;
+pub(crate) use limit::Limit;
 pub(crate) use local::{ShardRef, shard_number, visited_by_other_runtime};
 pub(crate) use mode::Mode;
 pub(crate) use tasks::learn_vtable;
 pub(crate) use timer::Timer;
-pub(crate) use visit::{Reading, Wakers};
+pub(in crate::engine) use visit::Reading;
+pub(crate) use visit::Wakers;
 
 use generation::Generation;
 use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
@@ -64,7 +66,7 @@ use status::Status;
 const RETAINED: usize = 1024;
 
 /// The next visit to a shard that needs none.
-pub(crate) const NEVER: Tick = Tick::MAX;
+pub(in crate::engine) const NEVER: Tick = Tick::MAX;
 
 /// One lock, the state behind it, and the values that can be read without it.
 #[repr(align(128))]
@@ -149,7 +151,7 @@ impl Shard {
 
     /// Records that every handle of the wheel has been dropped. The driver may now end after the last timer, and retained memory
     /// is freed.
-    pub(crate) fn release_handles(&self) {
+    pub(in crate::engine) fn release_handles(&self) {
         self.handles_gone.store(true, Ordering::Relaxed);
         self.reuse.close();
         self.unlock(lock(&self.state));
@@ -276,14 +278,14 @@ impl Shard {
     }
 
     #[inline]
-    pub(crate) fn wake_at(&self) -> Tick {
+    pub(in crate::engine) fn wake_at(&self) -> Tick {
         Tick(self.wake_at.load(Ordering::Relaxed))
     }
 
     /// Returns the tick of the first visit after `tick`, if at most one is needed until then. This is a guess, because timers may have
     /// been registered or cancelled since the last visit.
     #[inline]
-    pub(crate) fn wake_after(&self, tick: Tick) -> Tick {
+    pub(in crate::engine) fn wake_after(&self, tick: Tick) -> Tick {
         match self.wake_at() {
             at if at > tick => at,
             _ => Tick(self.visit_after.load(Ordering::Relaxed)),

@@ -17,23 +17,23 @@ pub(crate) struct Wakers {
     /// To be woken, because their timers are due or need another driver.
     pub(crate) due: Vec<Waker>,
     /// To be dropped, because no task waits for them.
-    pub(crate) spent: Vec<Waker>,
+    pub(in crate::engine) spent: Vec<Waker>,
     /// The number of timers that were transferred or cascaded, whose wakers stayed.
-    pub(crate) moved: usize,
+    pub(in crate::engine) moved: usize,
 }
 
 /// The one reading of the clock that a turn of the driver uses.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading {
-    pub(crate) now: Nanos,
-    pub(crate) source: Source,
+pub(in crate::engine) struct Reading {
+    pub(in crate::engine) now: Nanos,
+    pub(in crate::engine) source: Source,
     /// The number of the driver.
-    pub(crate) driver: u64,
+    pub(in crate::engine) driver: u64,
 }
 
 impl Shard {
     /// Attaches driver number `driver`, with its clock, which reads `now`.
-    pub(crate) fn attach(&self, clock: Clock, now: Instant, driver: u64) {
+    pub(in crate::engine) fn attach(&self, clock: Clock, now: Instant, driver: u64) {
         let mut state = lock(&self.state);
         if state.mode != Mode::Driverless {
             return;
@@ -50,7 +50,7 @@ impl Shard {
     }
 
     /// Continues by another clock of the same driver, which reads `now`.
-    pub(crate) fn follow(&self, clock: Clock, now: Instant) {
+    pub(in crate::engine) fn follow(&self, clock: Clock, now: Instant) {
         let mut state = lock(&self.state);
         let reached = match self.reuse.generation() {
             Generation::ENDED => state.wheel.now(),
@@ -61,7 +61,7 @@ impl Shard {
     }
 
     /// Detaches a driver that ended at `stopped_at`. Every pending future is woken, so that one of them starts another driver.
-    pub(crate) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
+    pub(in crate::engine) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, NEVER, &mut wakers.spent);
         if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
@@ -118,7 +118,7 @@ impl Shard {
     }
 
     /// Continues by another source of the clock of driver number `driver`, before that driver runs.
-    pub(crate) fn follow_source(&self, source: Source, driver: u64, wakers: &mut Wakers) {
+    pub(in crate::engine) fn follow_source(&self, source: Source, driver: u64, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         if self.is_driven() && state.driver == driver {
             let now = state.wheel.now();
@@ -148,7 +148,7 @@ impl Shard {
 
     /// Returns whether a turn has to visit the shard, as far as is known without the lock.
     #[inline]
-    pub(crate) fn is_due(&self, Reading { now, source, .. }: Reading) -> bool {
+    pub(in crate::engine) fn is_due(&self, Reading { now, source, .. }: Reading) -> bool {
         !source.is_real() || self.tick.start_of(self.wake_at()) <= now || !self.is_driven_by(source)
     }
 
@@ -157,7 +157,7 @@ impl Shard {
     ///
     /// A shard that has another driver by now is left alone: the previous driver may still be at work while its runtime drops its
     /// task, and would move the visit that the next one has planned.
-    pub(crate) fn visit(
+    pub(in crate::engine) fn visit(
         &self,
         Reading { now, source, driver }: Reading,
         begins: bool,

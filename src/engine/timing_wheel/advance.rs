@@ -16,12 +16,12 @@ const CATCH_UP: u64 = 8;
 
 /// The outcome of one call of [`TimingWheel::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Advanced {
-    pub(crate) expired: usize,
-    pub(crate) cascaded: usize,
+pub(in crate::engine) struct Advanced {
+    pub(in crate::engine) expired: usize,
+    pub(in crate::engine) cascaded: usize,
     /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this tick. Repeating the
     /// call continues.
-    pub(crate) more: bool,
+    pub(in crate::engine) more: bool,
 }
 
 impl<T> TimingWheel<T> {
@@ -31,7 +31,12 @@ impl<T> TimingWheel<T> {
     /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole round of the last
     /// level. While it returns `more`, due timers may be left. The wheel never goes back: if `now` has passed, only overdue
     /// timers expire.
-    pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
+    pub(in crate::engine) fn advance(
+        &mut self,
+        now: Tick,
+        mut limit: usize,
+        expired: &mut Vec<T>,
+    ) -> Advanced {
         let mut done = Advanced::default();
         let now = now.max(self.now);
         while self.len > 0 {
@@ -110,7 +115,7 @@ impl<T> TimingWheel<T> {
     ///
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
     /// from the middle of the bucket before it. By then a visit may have come for another reason.
-    pub(crate) fn next_deadline(&self) -> Option<Tick> {
+    pub(in crate::engine) fn next_deadline(&self) -> Option<Tick> {
         if self.len == 0 {
             return None;
         }
@@ -129,7 +134,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may be of a later round.
-    pub(crate) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
+    pub(in crate::engine) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
         let level = &self.levels[0];
         let end = self.now.0.saturating_add(level.buckets.len() as u64);
         if tick.0 >= end {

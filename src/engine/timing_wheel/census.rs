@@ -8,7 +8,7 @@ use super::{Deadline, Key, Nanos, Place, Tick, TimingWheel};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     /// The number of the entry's key.
-    pub(crate) number: NonZeroU32,
+    pub(in crate::engine) number: NonZeroU32,
     pub(crate) deadline: Tick,
     pub(crate) level: usize,
     pub(crate) bucket: usize,
@@ -16,13 +16,13 @@ pub(crate) struct Site {
 
 impl<T> TimingWheel<T> {
     /// Returns the number of cells, used or not.
-    pub(crate) fn cells(&self) -> usize {
+    pub(in crate::engine) fn cells(&self) -> usize {
         self.entries.capacity()
     }
 
     /// Returns the pending entries in a range of cells. An incoming entry is reported where it would be if it were transferred
     /// now, and an overdue entry in the current bucket of the finest level.
-    pub(crate) fn sites(
+    pub(in crate::engine) fn sites(
         &self,
         cells: Range<usize>,
         deadline_of: impl Fn(Nanos) -> Deadline,

@@ -9,7 +9,7 @@ use super::{
 impl<T> TimingWheel<T> {
     /// Starts a timer whose deadline is not known yet. It keeps its delay until it is transferred.
     #[inline]
-    pub(crate) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
+    pub(in crate::engine) fn insert_incoming(&mut self, delay: Nanos, value: T) -> Key {
         let (key, entry) = self.occupy(value);
         entry.set_delay(delay);
         self.incoming
@@ -19,7 +19,7 @@ impl<T> TimingWheel<T> {
 
     /// Gives a pending timer a delay, in place of its deadline or its former delay.
     #[inline]
-    pub(crate) fn reinsert_incoming(&mut self, key: &Key, delay: Nanos) {
+    pub(in crate::engine) fn reinsert_incoming(&mut self, key: &Key, delay: Nanos) {
         let index = key.index();
         if self.entries[index as usize].place != Place::INCOMING {
             self.unlink(index);
@@ -30,30 +30,30 @@ impl<T> TimingWheel<T> {
 
     /// Returns whether a timer has no deadline yet.
     #[inline]
-    pub(crate) fn is_incoming(&self, key: &Key) -> bool {
+    pub(in crate::engine) fn is_incoming(&self, key: &Key) -> bool {
         self.entries[key.index() as usize].place == Place::INCOMING
     }
 
     /// Returns whether any timer has no deadline yet.
     #[inline]
-    pub(crate) fn has_incoming(&self) -> bool {
+    pub(in crate::engine) fn has_incoming(&self) -> bool {
         !self.incoming.is_empty()
     }
 
     /// Marks the timers that are incoming now. [`TimingWheel::transfer_incoming`] transfers only these.
-    pub(crate) fn mark_incoming(&mut self) {
+    pub(in crate::engine) fn mark_incoming(&mut self) {
         self.marked = self.incoming.tail;
     }
 
     /// Returns whether a marked timer is left.
     #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
+    pub(in crate::engine) fn is_marked(&self) -> bool {
         self.marked != NIL
     }
 
     /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` returns for its
     /// delay. Returns `true` if none is left.
-    pub(crate) fn transfer_incoming<D: Into<Deadline>>(
+    pub(in crate::engine) fn transfer_incoming<D: Into<Deadline>>(
         &mut self,
         limit: usize,
         mut deadline_of: impl FnMut(Nanos) -> D,

@@ -9,19 +9,19 @@ use super::{
 
 /// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
 /// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
-pub(crate) struct Level {
-    pub(crate) buckets: Box<[Bucket]>,
-    pub(crate) used: Bitmap,
-    pub(crate) shift: u32,
+pub(in crate::engine) struct Level {
+    pub(super) buckets: Box<[Bucket]>,
+    pub(in crate::engine) used: Bitmap,
+    pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
-    pub(crate) horizon: Tick,
+    pub(super) horizon: Tick,
     /// The ordinal of the first bucket, for [`Place::bucket`].
     first: u32,
 }
 
 impl Level {
     /// Creates level `level` of a wheel whose rings have `len` buckets, a power of two.
-    pub(crate) fn new(level: usize, len: usize, shift: u32) -> Level {
+    pub(super) fn new(level: usize, len: usize, shift: u32) -> Level {
         Level {
             buckets: vec![Bucket::EMPTY; len].into_boxed_slice(),
             used: Bitmap::new(len),
@@ -33,7 +33,7 @@ impl Level {
 
     /// Returns the number of the bucket of a tick.
     #[inline]
-    pub(crate) fn number(&self, tick: Tick) -> u64 {
+    pub(super) fn number(&self, tick: Tick) -> u64 {
         tick.0 >> self.shift
     }
 
@@ -43,18 +43,18 @@ impl Level {
     }
 
     #[inline]
-    pub(crate) fn bucket(&self, number: u64) -> Bucket {
+    pub(super) fn bucket(&self, number: u64) -> Bucket {
         self.buckets[self.index(number)]
     }
 
     /// Returns the place of a tick that belongs on this level.
     #[inline]
-    pub(crate) fn place(&self, due: Tick) -> Place {
+    pub(super) fn place(&self, due: Tick) -> Place {
         Place::bucket(self.first + self.index(self.number(due)) as u32)
     }
 
     #[inline]
-    pub(crate) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
+    pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
         let (place, at) = (self.place(due), self.index(self.number(due)));
         self.used.insert(at);
         self.buckets[at].push_back(entries, index, place);
@@ -68,7 +68,7 @@ impl Level {
 
     /// Unlinks an entry from the bucket at `at`.
     #[inline]
-    pub(crate) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
+    pub(super) fn unlink<T>(&mut self, entries: &mut Slab<Entry<T>>, at: usize, prev: u32, next: u32) {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {
             self.used.remove(at);
@@ -77,7 +77,7 @@ impl Level {
 
     /// Empties the bucket of a tick.
     #[inline]
-    pub(crate) fn clear(&mut self, tick: Tick) {
+    pub(super) fn clear(&mut self, tick: Tick) {
         let at = self.index(self.number(tick));
         self.buckets[at] = Bucket::EMPTY;
         self.used.remove(at);
@@ -86,7 +86,7 @@ impl Level {
     /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's
     /// bucket.
     #[inline]
-    pub(crate) fn next_used(&self, after: u64) -> Option<u64> {
+    pub(super) fn next_used(&self, after: u64) -> Option<u64> {
         if self.used.is_empty() {
             return None;
         }
@@ -98,7 +98,7 @@ impl Level {
 }
 
 /// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not empty.
-pub(crate) struct Bitmap {
+pub(in crate::engine) struct Bitmap {
     words: Box<[u64]>,
     summary: Box<[u64]>,
 }
@@ -119,7 +119,7 @@ impl Bitmap {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, member: usize) {
+    pub(super) fn remove(&mut self, member: usize) {
         let word = &mut self.words[member / 64];
         *word &= !(1 << (member % 64));
         if *word == 0 {
@@ -129,13 +129,13 @@ impl Bitmap {
 
     /// Returns whether the set is empty.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.summary.iter().all(|bits| *bits == 0)
     }
 
     /// Returns the smallest member that is at least `from`, which may be greater than all members.
     #[inline]
-    pub(crate) fn next(&self, from: usize) -> Option<usize> {
+    pub(super) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.words.get(from / 64)? & (u64::MAX << (from % 64));
         if bits != 0 {
             return Some(from / 64 * 64 + bits.trailing_zeros() as usize);
@@ -154,7 +154,7 @@ impl Bitmap {
     }
 
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn contains(&self, member: usize) -> bool {
+    pub(super) fn contains(&self, member: usize) -> bool {
         self.words[member / 64] & (1 << (member % 64)) != 0
     }
 }

@@ -77,10 +77,11 @@ use std::mem;
 
 use slab::Slab;
 
-pub(crate) use bucket::{Bucket, Entry, Key, NIL, Place};
+pub(in crate::engine) use bucket::{Bucket, Entry, Key, NIL, Place};
 pub(crate) use census::Site;
-pub(crate) use level::Level;
-pub(crate) use tick::{Deadline, Nanos, Tick, TickDuration};
+pub(in crate::engine) use level::Level;
+pub(in crate::engine) use tick::Deadline;
+pub(crate) use tick::{Nanos, Tick, TickDuration};
 
 /// Values of type `T`, each with a deadline. The wheel has no clock: its owner tells it the current tick.
 pub(crate) struct TimingWheel<T> {
@@ -155,19 +156,19 @@ impl<T> TimingWheel<T> {
 
     /// Returns the tick that the hand is at. Timers that are due by then have expired, or expire in the next `advance`.
     #[inline]
-    pub(crate) fn now(&self) -> Tick {
+    pub(in crate::engine) fn now(&self) -> Tick {
         self.now
     }
 
     /// Returns the number of entries that have neither expired nor been removed.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub(in crate::engine) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns whether there is no entry, not even an expired one.
     #[inline]
-    pub(crate) fn is_vacant(&self) -> bool {
+    pub(in crate::engine) fn is_vacant(&self) -> bool {
         self.entries.is_empty()
     }
 
@@ -177,14 +178,14 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the size of the arena in bytes, used or not.
-    pub(crate) fn arena_bytes(&self) -> usize {
+    pub(in crate::engine) fn arena_bytes(&self) -> usize {
         // A cell is slab's enum around an entry, which has a niche for the tag.
         self.entries.capacity() * mem::size_of::<Entry<T>>()
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: impl Into<Deadline>, value: T) -> Key {
+    pub(in crate::engine) fn insert(&mut self, deadline: impl Into<Deadline>, value: T) -> Key {
         let (key, entry) = self.occupy(value);
         entry.set_deadline(deadline);
         self.link(key.index());
@@ -205,36 +206,41 @@ impl<T> TimingWheel<T> {
 
     /// Returns the value of a pending timer, or `None` once it has expired.
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
+    pub(in crate::engine) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
         self.entries[key.index() as usize].value.as_mut()
     }
 
     /// Returns whether [`TimingWheel::cancel_all`] ended a timer before its deadline.
-    pub(crate) fn is_cancelled(&self, key: &Key) -> bool {
+    pub(in crate::engine) fn is_cancelled(&self, key: &Key) -> bool {
         self.entries[key.index() as usize].place == Place::CANCELLED
     }
 
     /// Returns the deadline of a timer, pending, expired or cancelled. It is [`Tick::MAX`] if the timer was cancelled while
     /// incoming, without a deadline.
     #[inline]
-    pub(crate) fn deadline(&self, key: &Key) -> Tick {
+    pub(in crate::engine) fn deadline(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].deadline()
     }
 
     /// Returns the tick at which a timer that has a deadline expires, or has expired: its deadline, rounded up by its slack.
     #[inline]
-    pub(crate) fn due(&self, key: &Key) -> Tick {
+    pub(in crate::engine) fn due(&self, key: &Key) -> Tick {
         self.entries[key.index() as usize].due()
     }
 
     /// Returns the power to which the deadline of a timer is rounded.
     #[inline]
-    pub(crate) fn power(&self, key: &Key) -> u8 {
+    pub(in crate::engine) fn power(&self, key: &Key) -> u8 {
         self.entries[key.index() as usize].power
     }
 
     /// Moves a timer, pending or expired, to another deadline and gives it a new value. Returns the former value.
-    pub(crate) fn reinsert(&mut self, key: &Key, deadline: impl Into<Deadline>, value: T) -> Option<T> {
+    pub(in crate::engine) fn reinsert(
+        &mut self,
+        key: &Key,
+        deadline: impl Into<Deadline>,
+        value: T,
+    ) -> Option<T> {
         let index = key.index();
         let old = self.entries[index as usize].value.replace(value);
         match old {
@@ -250,7 +256,7 @@ impl<T> TimingWheel<T> {
     ///
     /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch four other entries
     /// anywhere in memory.
-    pub(crate) fn bring_forward(&mut self, key: &Key, deadline: impl Into<Deadline>) -> bool {
+    pub(in crate::engine) fn bring_forward(&mut self, key: &Key, deadline: impl Into<Deadline>) -> bool {
         let index = key.index();
         let entry = &self.entries[index as usize];
         let deadline = deadline.into();
@@ -271,7 +277,7 @@ impl<T> TimingWheel<T> {
 
     /// Ends a timer and frees its cell. Returns `None` if it had expired.
     #[inline]
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(in crate::engine) fn remove(&mut self, key: Key) -> Option<T> {
         let index = key.index();
         if self.entries[index as usize].value.is_some() {
             self.unlink(index);
@@ -281,7 +287,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns every pending value, in no particular order.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(in crate::engine) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries
             .iter_mut()
             .filter_map(|(_, entry)| entry.value.as_mut())
@@ -290,7 +296,7 @@ impl<T> TimingWheel<T> {
     /// Ends every pending timer and takes its value, in no particular order. The entries stay.
     ///
     /// This walks the lists and not the arena, which may have been reserved for millions.
-    pub(crate) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
+    pub(in crate::engine) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
         cancelled.reserve(self.len);
         while let Some(index) = self.any_pending() {
             if self.entries[index as usize].place == Place::INCOMING {
@@ -310,7 +316,7 @@ impl<T> TimingWheel<T> {
 
     /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
     #[inline]
-    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
+    pub(in crate::engine) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
     }

@@ -21,7 +21,7 @@ pub(crate) struct Nanos(pub(crate) u64);
 impl Nanos {
     pub(crate) const ZERO: Nanos = Nanos(0);
     /// About 30 years, which Tokio uses for a deadline that overflows the clock.
-    pub(crate) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
+    pub(in crate::engine) const FAR_FUTURE: Nanos = Nanos(86_400 * 365 * 30 * 1_000_000_000);
 
     /// Converts a duration, cut to [`Nanos::FAR_FUTURE`], in 64 bits, whereas `Duration::as_nanos` computes in 128.
     #[inline]
@@ -39,17 +39,17 @@ impl Nanos {
         Nanos(nanos.saturating_add(u64::from(duration.subsec_nanos())))
     }
 
-    pub(crate) fn to_duration(self) -> Duration {
+    pub(in crate::engine) fn to_duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 
     /// Rounds down to whole milliseconds, in which Tokio counts.
-    pub(crate) fn whole_milliseconds(self) -> Nanos {
+    pub(in crate::engine) fn whole_milliseconds(self) -> Nanos {
         Nanos(self.0 - self.0 % 1_000_000)
     }
 
     #[inline]
-    pub(crate) fn saturating_add(self, span: Nanos) -> Nanos {
+    pub(in crate::engine) fn saturating_add(self, span: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(span.0))
     }
 
@@ -65,21 +65,21 @@ pub(crate) struct Tick(pub(crate) u64);
 
 impl Tick {
     pub(crate) const ZERO: Tick = Tick(0);
-    pub(crate) const MAX: Tick = Tick(u64::MAX);
+    pub(in crate::engine) const MAX: Tick = Tick(u64::MAX);
 }
 
 /// A deadline, and how far it is rounded up so that timers expire in company.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Deadline {
-    pub(crate) tick: Tick,
+pub(in crate::engine) struct Deadline {
+    pub(super) tick: Tick,
     /// The timer is due at a multiple of two to this power ticks.
-    pub(crate) power: u8,
+    pub(in crate::engine) power: u8,
 }
 
 impl Deadline {
     /// Rounds `tick` up to a multiple of two to this power, unless that would be beyond the end of time.
     #[inline]
-    pub(crate) fn rounded(tick: Tick, power: u8) -> Deadline {
+    pub(in crate::engine) fn rounded(tick: Tick, power: u8) -> Deadline {
         match tick.0.checked_add(1 << power) {
             Some(_) => Deadline { tick, power },
             None => tick.into(),
@@ -88,7 +88,7 @@ impl Deadline {
 
     /// Returns the tick at which the timer expires.
     #[inline]
-    pub(crate) fn due(self) -> Tick {
+    pub(in crate::engine) fn due(self) -> Tick {
         let below = (1 << self.power) - 1;
         Tick((self.tick.0 + below) & !below)
     }
@@ -139,19 +139,19 @@ impl TickDuration {
     }
 
     #[inline]
-    pub(crate) fn has_slack(self) -> bool {
+    pub(in crate::engine) fn has_slack(self) -> bool {
         self.slack != Nanos::ZERO
     }
 
     /// Returns the time from `deadline` until a timer expires that is rounded to `power`.
-    pub(crate) fn rounding(self, deadline: Nanos, power: u8) -> Nanos {
+    pub(in crate::engine) fn rounding(self, deadline: Nanos, power: u8) -> Nanos {
         let due = Deadline::rounded(self.deadline_tick(deadline), power).due();
         self.start_of(due).saturating_sub(deadline)
     }
 
     /// Returns how late, beyond its tick, a timer with this delay may be so that it expires in company.
     #[inline]
-    pub(crate) fn slack_of(self, delay: Nanos) -> Nanos {
+    pub(in crate::engine) fn slack_of(self, delay: Nanos) -> Nanos {
         match self.has_slack() {
             true => Nanos(delay.0 / SHARE).min(self.slack),
             false => Nanos::ZERO,
@@ -163,13 +163,13 @@ impl TickDuration {
     /// The rounding adds at least a tick less than the slack. That makes up for a delay of up to [`SHARE`] ticks too many, so
     /// `now` may be a cadence behind the clock.
     #[inline]
-    pub(crate) fn slack_until(self, tick: Tick, now: Nanos) -> Deadline {
+    pub(in crate::engine) fn slack_until(self, tick: Tick, now: Nanos) -> Deadline {
         Deadline::rounded(tick, self.power_of(self.start_of(tick).saturating_sub(now)))
     }
 
     /// Returns the power to which the deadline of a timer with this delay may be rounded.
     #[inline]
-    pub(crate) fn power_of(self, delay: Nanos) -> u8 {
+    pub(in crate::engine) fn power_of(self, delay: Nanos) -> u8 {
         let slack = self.slack_of(delay).0 / self.nanos;
         slack.checked_ilog2().unwrap_or(0) as u8
     }
@@ -187,14 +187,14 @@ impl TickDuration {
 
     /// Returns the first tick that begins at or after `deadline`, rounded up so that no timer is early.
     #[inline]
-    pub(crate) fn deadline_tick(self, deadline: Nanos) -> Tick {
+    pub(in crate::engine) fn deadline_tick(self, deadline: Nanos) -> Tick {
         Tick(deadline.0.div_ceil(self.nanos.get()))
     }
 
     /// Returns whether `tick` is no later than [`deadline_tick`](TickDuration::deadline_tick) of `deadline`. This takes a
     /// product, which is cheaper than that quotient. At the end of time, where the product would overflow, this returns `false`.
     #[inline]
-    pub(crate) fn is_due_by(self, tick: Tick, deadline: Nanos) -> bool {
+    pub(in crate::engine) fn is_due_by(self, tick: Tick, deadline: Nanos) -> bool {
         self.start_of(tick) < deadline.saturating_add(self.nanos())
     }
 
@@ -206,7 +206,7 @@ impl TickDuration {
 
     /// Returns the tick of the first full visit after `tick`.
     #[inline]
-    pub(crate) fn full_visit_after(self, tick: Tick) -> Tick {
+    pub(in crate::engine) fn full_visit_after(self, tick: Tick) -> Tick {
         Tick(
             (tick.0 / self.cadence)
                 .saturating_add(1)
@@ -216,18 +216,18 @@ impl TickDuration {
 
     /// Returns whether a timer with this delay may be late by a cadence.
     #[inline]
-    pub(crate) fn is_long(self, delay: Nanos) -> bool {
+    pub(in crate::engine) fn is_long(self, delay: Nanos) -> bool {
         delay >= self.long
     }
 
     /// Returns the least [long](TickDuration::is_long) delay.
-    pub(crate) fn long(self) -> Nanos {
+    pub(in crate::engine) fn long(self) -> Nanos {
         self.long
     }
 
     /// Returns the time between full visits of a ticking shard: 10 ms, or a tick if that is longer.
     #[inline]
-    pub(crate) fn cadence(self) -> Nanos {
+    pub(in crate::engine) fn cadence(self) -> Nanos {
         self.start_of(Tick(self.cadence))
     }
 }

@@ -18,8 +18,12 @@ use crate::{
 
 /// The name of an operation, kept in a `static`, whose timeouts are counted under it on whichever wheel is current.
 ///
-/// Each wheel counts on its own, as if by [`Wheel::labelled`] with this name, so equal names are one label.
-/// [`Wheel::snapshot`] of [`Wheel::current`] reports the outcomes, and how much of their time timeouts had left.
+/// Each wheel counts on its own, as if by [`Wheel::labelled`] with this name, so equal names are one label. [`Wheel::snapshot`] of
+/// [`Wheel::current`] reports the outcomes, and how much of their time timeouts had left.
+///
+/// [`Wheel::labelled`]: crate::Wheel::labelled
+/// [`Wheel::snapshot`]: crate::Wheel::snapshot
+/// [`Wheel::current`]: crate::Wheel::current
 ///
 /// # Examples
 ///

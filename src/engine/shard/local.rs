@@ -185,7 +185,7 @@ impl ShardRef {
 
     /// Returns the current moment as [`Shard::now`] does or, if the future is unbound, that of the current context's clock.
     #[inline]
-    pub(super) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         match &self.0 {
             Some(shard) => shard.now(),
             None => Moment::of(clock::now()),
@@ -193,7 +193,7 @@ impl ShardRef {
     }
 
     #[inline]
-    pub(super) fn moment_of(&self, instant: Instant) -> Moment {
+    pub(crate) fn moment_of(&self, instant: Instant) -> Moment {
         match self.bound() {
             Some(shard) => shard.moment_of(instant),
             None => Moment::of(instant),
@@ -206,7 +206,7 @@ impl ShardRef {
         self.bound().map_or(Shift::NONE, |shard| shard.shift())
     }
 
-    pub(super) fn instant_of(&self, moment: Moment) -> Instant {
+    pub(crate) fn instant_of(&self, moment: Moment) -> Instant {
         match &self.0 {
             Some(shard) => shard.instant_of(moment),
             None => Shift::NONE.instant(moment),

@@ -12,7 +12,7 @@ use super::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel, advance::Adva
 /// A tick relative to now, so that small numbers reach every level and every edge.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
-pub(super) enum When {
+pub(crate) enum When {
     Now,
     Past(u8),
     /// This many buckets of a level ahead of now or, if `aligned`, of the start of the current bucket; off by one or two.

@@ -30,7 +30,8 @@ use timer::QueueTimer;
 /// sessions and schedulers.
 ///
 /// Every operation is O(log n), amortized. None takes a lock. The queue allocates only as it grows and, with more than a thousand values,
-/// as it sorts. However many values it holds, it has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue continues on Tokio's own timer.
+/// as it sorts. However many values it holds, it has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue
+/// continues on Tokio's own timer.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own

@@ -1,6 +1,10 @@
 //! The metrics that a wheel exports, listed once for the `metrics` facade and for Prometheus.
 
-use std::time::Duration;
+use std::{
+    mem,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use crate::{
     engine::{labels::LabelStats, lag::LagHistogram},
@@ -8,7 +12,7 @@ use crate::{
         metrics::Metrics,
         snapshot::{Mode, Snapshot},
     },
-    wheel::Wheel,
+    wheel::{Parts, Wheel},
 };
 
 /// A metric. Its name ends with `_total` if it is a counter, and otherwise with its unit, unless it counts.
@@ -36,30 +40,48 @@ pub(crate) enum Value {
     Histogram(Vec<(f64, u64)>),
 }
 
+/// A wheel that is reported on as long as it is alive.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) wheel: Weak<Parts>,
+    /// The lag at the previous report.
+    lag: LagHistogram,
+}
+
+impl Subject {
+    pub(crate) fn new(wheel: &Wheel) -> Subject {
+        Subject {
+            wheel: Arc::downgrade(&wheel.parts),
+            lag: LagHistogram::default(),
+        }
+    }
+
+    /// Reports on the wheel, unless it is gone.
+    pub(crate) fn report(&mut self) -> Option<Report> {
+        let parts = self.wheel.upgrade()?;
+        let wheel = Wheel { parts };
+        // The metrics are read first, so that the report is final if they tell of a shutdown.
+        let metrics = wheel.metrics();
+        let snapshot = wheel.snapshot();
+        let previous = mem::replace(&mut self.lag, snapshot.lag.clone());
+        Some(Report {
+            name: wheel.parts.driver.stats.name.clone(),
+            tick: wheel.tick_duration(),
+            max_lag: snapshot.lag.since(&previous).max(),
+            metrics,
+            snapshot,
+        })
+    }
+}
+
 /// What is exported of a wheel at one time.
 pub(crate) struct Report {
     name: String,
     tick: Duration,
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
     snapshot: Snapshot,
     /// The maximum lag since the previous report.
     max_lag: Duration,
-}
-
-impl Report {
-    /// Reports on a wheel, and replaces the previous report's `lag`.
-    pub(crate) fn of(wheel: &Wheel, lag: &mut LagHistogram) -> Report {
-        let snapshot = wheel.snapshot();
-        let max_lag = snapshot.lag.since(lag).max();
-        lag.clone_from(&snapshot.lag);
-        Report {
-            name: wheel.parts.driver.stats.name.clone(),
-            tick: wheel.tick_duration(),
-            metrics: wheel.metrics(),
-            snapshot,
-            max_lag,
-        }
-    }
 }
 
 impl Metric {
@@ -84,12 +106,8 @@ impl Metric {
     }
 
     /// Returns the values of this metric, each with its labels.
-    pub(crate) fn values(&self, report: &Report) -> impl Iterator<Item = (Labels, Value)> {
-        (self.values)(report).into_iter().map(|(more, value)| {
-            let mut labels = vec![("wheel", report.name.clone())];
-            labels.extend(more);
-            (labels, value)
-        })
+    pub(crate) fn values(&self, report: &Report) -> Vec<(Labels, Value)> {
+        under("wheel", &report.name, (self.values)(report))
     }
 }
 
@@ -100,7 +118,10 @@ pub(crate) const METRICS: [Metric; 22] = [
     Metric::new(
         "tickwheel_due",
         "Pending timers, by the time until their deadline.",
-        |report| by("within", WITHIN.into_iter().zip(report.snapshot.horizon)),
+        |report| {
+            let due = report.snapshot.horizon.map(|due| due as u64);
+            by("within", WITHIN.into_iter().zip(due))
+        },
     ),
     Metric::new("tickwheel_registered_total", "Timers registered.", |report| {
         count(report.metrics.registered)
@@ -152,14 +173,9 @@ pub(crate) const METRICS: [Metric; 22] = [
         count(report.metrics.panics)
     }),
     Metric::new("tickwheel_shards", "Shards, by how they are driven.", |report| {
-        let shards = |mode| {
-            report
-                .snapshot
-                .shards
-                .iter()
-                .filter(move |shard| shard.mode == mode)
-        };
-        by("mode", MODES.map(|(word, mode)| (word, shards(mode).count())))
+        let modes = report.snapshot.shards.iter().map(|shard| shard.mode);
+        let shards = |mode| modes.clone().filter(|of_shard| *of_shard == mode).count();
+        by("mode", MODES.map(|(word, mode)| (word, shards(mode) as u64)))
     }),
     Metric::new(
         "tickwheel_arena_bytes",
@@ -195,10 +211,7 @@ pub(crate) const METRICS: [Metric; 22] = [
                     ("refused", stats.refused),
                     ("cancelled", stats.cancelled),
                 ];
-                by(
-                    "outcome",
-                    outcomes.map(|(outcome, count)| (outcome, count as usize)),
-                )
+                by("outcome", outcomes)
             })
         },
     ),
@@ -238,19 +251,21 @@ fn count(count: u64) -> Vec<(Labels, Value)> {
 }
 
 /// Counts by the values of another label.
-fn by(label: &'static str, counts: impl IntoIterator<Item = (&'static str, usize)>) -> Vec<(Labels, Value)> {
-    let count = |(word, count): (&str, usize)| (vec![(label, word.to_owned())], Value::Count(count as u64));
-    counts.into_iter().map(count).collect()
+fn by(label: &'static str, counts: impl IntoIterator<Item = (&'static str, u64)>) -> Vec<(Labels, Value)> {
+    let value = |(word, counted)| under(label, word, count(counted));
+    counts.into_iter().flat_map(value).collect()
 }
 
 /// The values of each label of timeouts.
 fn by_label(report: &Report, values: fn(&LabelStats) -> Vec<(Labels, Value)>) -> Vec<(Labels, Value)> {
-    let labels = report.snapshot.labels.iter().flat_map(|stats| {
-        values(stats).into_iter().map(|(more, value)| {
-            let mut labels = vec![("label", stats.name.to_string())];
-            labels.extend(more);
-            (labels, value)
-        })
-    });
-    labels.collect()
+    let values = |stats: &LabelStats| under("label", &stats.name, values(stats));
+    report.snapshot.labels.iter().flat_map(values).collect()
+}
+
+/// Puts one more label before the others of each value.
+fn under(label: &'static str, word: &str, mut values: Vec<(Labels, Value)>) -> Vec<(Labels, Value)> {
+    for (labels, _) in &mut values {
+        labels.insert(0, (label, word.to_owned()));
+    }
+    values
 }

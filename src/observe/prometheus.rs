@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex},
 };
 
 use prometheus_client::{
@@ -14,9 +14,9 @@ use prometheus_client::{
 };
 
 use crate::{
-    engine::lag::LagHistogram,
-    observe::exported::{Kind, METRICS, Metric, Report, Value},
-    wheel::{Parts, Wheel},
+    engine::sync::lock,
+    observe::exported::{Kind, METRICS, Metric, Report, Subject, Value},
+    wheel::Wheel,
 };
 
 /// Exports the metrics of wheels to a registry of `prometheus-client`, at each scrape.
@@ -54,11 +54,10 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct WheelCollector {
-    wheels: Vec<Weak<Parts>>,
     /// Whether the current wheels are reported on too.
     current: bool,
-    /// The lags of each wheel at the previous scrape.
-    lags: Mutex<Vec<(Weak<Parts>, LagHistogram)>>,
+    /// Each wheel once, and whether it was given, so that it is reported on even if it is not current.
+    subjects: Mutex<Vec<(Subject, bool)>>,
 }
 
 impl WheelCollector {
@@ -74,11 +73,7 @@ impl WheelCollector {
     /// Registry::default().register_collector(Box::new(WheelCollector::of(&wheel)));
     /// ```
     pub fn of(wheel: &Wheel) -> WheelCollector {
-        WheelCollector {
-            wheels: vec![Arc::downgrade(&wheel.parts)],
-            current: false,
-            lags: Mutex::default(),
-        }
+        WheelCollector::new(false).and(wheel)
     }
 
     /// Creates a collector for the [current wheels](Wheel::current_all) that the runtimes of the process have at each scrape.
@@ -94,10 +89,13 @@ impl WheelCollector {
     /// Registry::default().register_collector(Box::new(WheelCollector::current()));
     /// ```
     pub fn current() -> WheelCollector {
+        WheelCollector::new(true)
+    }
+
+    fn new(current: bool) -> WheelCollector {
         WheelCollector {
-            wheels: Vec::new(),
-            current: true,
-            lags: Mutex::default(),
+            current,
+            subjects: Mutex::default(),
         }
     }
 
@@ -113,34 +111,35 @@ impl WheelCollector {
     /// Registry::default().register_collector(Box::new(WheelCollector::current().and(&wheel)));
     /// ```
     #[must_use]
-    pub fn and(mut self, wheel: &Wheel) -> WheelCollector {
-        self.wheels.push(Arc::downgrade(&wheel.parts));
+    pub fn and(self, wheel: &Wheel) -> WheelCollector {
+        include(&mut lock(&self.subjects), wheel, true);
         self
     }
 
     fn reports(&self) -> Vec<Report> {
-        let own = self
-            .wheels
-            .iter()
-            .filter_map(Weak::upgrade)
-            .map(|parts| Wheel { parts });
-        let current = self.current.then(Wheel::current_all).into_iter().flatten();
-        let mut wheels: Vec<Wheel> = own.chain(current).collect();
-        wheels.sort_by_key(|wheel| Arc::as_ptr(&wheel.parts));
-        wheels.dedup_by_key(|wheel| Arc::as_ptr(&wheel.parts));
-        let mut lags = self.lags.lock().unwrap_or_else(PoisonError::into_inner);
-        lags.retain(|(wheel, _)| wheel.strong_count() > 0);
-        let report = |wheel: Wheel| {
-            let known = lags
-                .iter()
-                .position(|(known, _)| known.as_ptr() == Arc::as_ptr(&wheel.parts));
-            let known = known.unwrap_or_else(|| {
-                lags.push((Arc::downgrade(&wheel.parts), LagHistogram::default()));
-                lags.len() - 1
-            });
-            Report::of(&wheel, &mut lags[known].1)
-        };
-        wheels.into_iter().map(report).collect()
+        let current = self.current.then(Wheel::current_all).unwrap_or_default();
+        let mut subjects = lock(&self.subjects);
+        subjects.retain(|(subject, given)| *given || current.iter().any(|wheel| subject.is(wheel)));
+        for wheel in &current {
+            include(&mut subjects, wheel, false);
+        }
+        subjects
+            .iter_mut()
+            .filter_map(|(subject, _)| subject.report())
+            .collect()
+    }
+}
+
+fn include(subjects: &mut Vec<(Subject, bool)>, wheel: &Wheel, given: bool) {
+    match subjects.iter_mut().find(|(subject, _)| subject.is(wheel)) {
+        Some((_, was_given)) => *was_given |= given,
+        None => subjects.push((Subject::new(wheel), given)),
+    }
+}
+
+impl Subject {
+    fn is(&self, wheel: &Wheel) -> bool {
+        self.wheel.as_ptr() == Arc::as_ptr(&wheel.parts)
     }
 }
 
@@ -186,21 +185,9 @@ fn add(sum: &mut Value, value: &Value) {
 static SECONDS: Unit = Unit::Seconds;
 static BYTES: Unit = Unit::Bytes;
 
-/// The upper limits of the buckets of histograms, in seconds and in fractions.
-const SECONDS_LIMITS: [f64; 11] = [
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    f64::INFINITY,
-];
-const RATIO_LIMITS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, f64::INFINITY];
+/// The upper limits of the buckets of histograms, in seconds and in fractions. The last bucket has none.
+const SECONDS_LIMITS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
+const RATIO_LIMITS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// Writes the description of a metric. The library adds the ends of names: units, and `_total`.
 fn describe<'e>(
@@ -235,7 +222,8 @@ fn encode_value(mut encoder: MetricEncoder<'_>, metric: &Metric, value: &Value) 
                 true => &SECONDS_LIMITS,
                 false => &RATIO_LIMITS,
             };
-            let mut buckets: Vec<_> = limits.iter().map(|limit| (*limit, 0)).collect();
+            let limits = limits.iter().copied().chain([f64::INFINITY]);
+            let mut buckets: Vec<_> = limits.map(|limit| (limit, 0)).collect();
             for (value, count) in counts {
                 let bucket = buckets.iter_mut().find(|(limit, _)| value <= limit);
                 bucket.expect("the last has no limit").1 += count;

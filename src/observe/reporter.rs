@@ -1,19 +1,13 @@
 //! `MetricsReporter`: exports a wheel's metrics through the `metrics` facade.
 
-use std::{
-    collections::HashMap,
-    iter,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::HashMap, iter, time::Duration};
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    engine::lag::LagHistogram,
-    observe::exported::{Kind, Labels, METRICS, Report, Value},
-    wheel::{Parts, Wheel},
+    observe::exported::{Kind, Labels, METRICS, Report, Subject, Value},
+    wheel::Wheel,
 };
 
 impl Wheel {
@@ -32,8 +26,7 @@ impl Wheel {
     /// ```
     pub fn metrics_reporter(&self) -> MetricsReporter {
         MetricsReporter {
-            wheel: Arc::downgrade(&self.parts),
-            lag: LagHistogram::default(),
+            subject: Subject::new(self),
             recorded: HashMap::new(),
         }
     }
@@ -83,9 +76,7 @@ impl Wheel {
 /// ```
 #[derive(Debug)]
 pub struct MetricsReporter {
-    wheel: Weak<Parts>,
-    /// The previous report's lags.
-    lag: LagHistogram,
+    subject: Subject,
     /// The previous report's counts of each histogram, because only the difference is recorded.
     recorded: HashMap<(&'static str, Labels), Vec<(f64, u64)>>,
 }
@@ -124,8 +115,7 @@ impl MetricsReporter {
     /// assert!(!reporter.report(), "nobody has kept the wheel");
     /// ```
     pub fn report(&mut self) -> bool {
-        let wheel = self.upgrade();
-        wheel.inspect(|wheel| self.report_on(wheel)).is_some()
+        self.record().is_some()
     }
 
     /// Describes the metrics, reports at once, and then reports every `period`.
@@ -161,29 +151,20 @@ impl MetricsReporter {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let Some(wheel) = self.upgrade() else { return };
-            // This is read before the report, so that the last report is final.
-            let last = wheel.is_shutdown();
-            self.report_on(&wheel);
-            if last {
+            let report = self.record();
+            if report.is_none_or(|report| report.metrics.shutdown) {
                 return;
             }
         }
     }
 
-    fn upgrade(&self) -> Option<Wheel> {
-        let parts = self.wheel.upgrade()?;
-        Some(Wheel { parts })
-    }
-
-    fn report_on(&mut self, wheel: &Wheel) {
-        let report = Report::of(wheel, &mut self.lag);
+    /// Records a report, unless the wheel is gone.
+    fn record(&mut self) -> Option<Report> {
+        let report = self.subject.report()?;
         for metric in METRICS {
             for (labels, value) in metric.values(&report) {
-                let keys: Vec<_> = labels
-                    .iter()
-                    .map(|(key, value)| Label::new(*key, value.clone()))
-                    .collect();
+                let label = |(key, word): &(_, String)| Label::new(*key, word.clone());
+                let keys: Vec<_> = labels.iter().map(label).collect();
                 match (metric.kind(), value) {
                     (Kind::Counter, Value::Count(count)) => counter!(metric.name, keys).absolute(count),
                     (_, Value::Count(count)) => gauge!(metric.name, keys).set(count as f64),
@@ -200,5 +181,6 @@ impl MetricsReporter {
                 }
             }
         }
+        Some(report)
     }
 }

@@ -81,7 +81,7 @@ pub struct Builder {
     settings: Settings,
     shards: Option<usize>,
     capacity: Option<usize>,
-    handle: Option<Handle>,
+    pub(super) handle: Option<Handle>,
     name: String,
 }
 
@@ -329,10 +329,6 @@ impl Builder {
         ask_for(buckets, buckets)?;
         ask_for(all, capacity)?;
         Ok(shards)
-    }
-
-    pub(crate) fn has_handle(&self) -> bool {
-        self.handle.is_some()
     }
 
     /// Builds the wheel of a runtime from settings that have been checked.

@@ -17,13 +17,8 @@ use crate::wheel::builder::BuildError;
 ///     "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
 /// );
 /// ```
+#[derive(Debug)]
 pub struct NoRuntime(pub(super) TryCurrentError);
-
-impl fmt::Debug for NoRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NoRuntime").field(&self.0).finish()
-    }
-}
 
 impl fmt::Display for NoRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

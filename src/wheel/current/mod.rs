@@ -16,7 +16,6 @@ mod error;
 use std::{
     cell::RefCell,
     future::poll_fn,
-    mem,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicU8, Ordering},
@@ -52,20 +51,14 @@ static ENDED: OnceLock<Arc<Current>> = OnceLock::new();
 
 thread_local! {
     /// The wheel that this thread found last, and the id of its runtime.
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
-}
-
-struct Last {
-    runtime: Id,
-    current: Arc<Current>,
+    static LAST: RefCell<Option<(Id, Arc<Current>)>> = const { RefCell::new(None) };
 }
 
 /// The entry of a runtime and its wheel.
 struct Current {
     /// [`GONE`], [`ALIVE`] or [`TIMED`], in ascending order: each stage allows more than the one before.
     stage: AtomicU8,
-    /// Built by the first caller that needs the wheel.
-    wheel: OnceLock<Wheel>,
+    wheel: Wheel,
 }
 
 /// The runtime has ended, or is about to end.
@@ -103,7 +96,7 @@ impl Wheel {
     #[track_caller]
     pub fn current() -> Wheel {
         let runtime = Handle::current();
-        with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone())
+        with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel.clone())
     }
 
     /// Returns the wheel of the current runtime, as [`current`](Wheel::current) does, or an error outside a runtime.
@@ -119,7 +112,7 @@ impl Wheel {
     /// ```
     pub fn try_current() -> Result<Wheel, NoRuntime> {
         let runtime = Handle::try_current().map_err(NoRuntime)?;
-        Ok(with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel().clone()))
+        Ok(with_last(runtime.id(), ALIVE, Wheel::clone).unwrap_or_else(|| find(&runtime).wheel.clone()))
     }
 
     /// Returns the current wheels of all runtimes of the process, in no particular order, for an exporter of metrics.
@@ -140,8 +133,10 @@ impl Wheel {
     /// ```
     pub fn current_all() -> Vec<Wheel> {
         let registry = lock(&REGISTRY);
-        let wheels = registry.iter().filter_map(|(_, current)| current.wheel.get());
-        wheels.cloned().collect()
+        registry
+            .iter()
+            .map(|(_, current)| current.wheel.clone())
+            .collect()
     }
 }
 
@@ -164,7 +159,7 @@ fn with_wheel_of<R>(runtime: Id, act: impl FnOnce(&Wheel) -> R) -> R {
     let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
     match (made, act) {
         (Some(made), _) => made,
-        (None, Some(act)) => act(&timed(&Handle::current())),
+        (None, Some(act)) => act(&timed(&Handle::current()).wheel),
         (None, None) => unreachable!("`act` is taken only to be called"),
     }
 }
@@ -173,9 +168,7 @@ fn with_wheel_of<R>(runtime: Id, act: impl FnOnce(&Wheel) -> R) -> R {
 #[inline]
 fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
-        Some(last) if last.runtime == runtime && last.current.has_reached(stage) => {
-            last.current.wheel.get().map(act)
-        }
+        Some((last, current)) if *last == runtime && current.has_reached(stage) => Some(act(&current.wheel)),
         _ => None,
     })
     .ok()
@@ -241,7 +234,7 @@ fn shard_of(runtime: Id) -> ShardRef {
 /// Finds the wheel of a runtime, after checking that the runtime has timers.
 #[track_caller]
 #[cold]
-fn timed(runtime: &Handle) -> Wheel {
+fn timed(runtime: &Handle) -> Arc<Current> {
     // Tokio panics here, with its own message, if the runtime has no timers.
     drop(tokio::time::sleep(Duration::ZERO));
     let current = find(runtime);
@@ -249,13 +242,10 @@ fn timed(runtime: &Handle) -> Wheel {
     let _ = current
         .stage
         .compare_exchange(ALIVE, TIMED, Ordering::AcqRel, Ordering::Relaxed);
-    let wheel = current.wheel();
-    wheel
-        .parts
-        .shards
-        .iter()
-        .for_each(|shard| shard.belongs_to(runtime.id()));
-    wheel.clone()
+    for shard in &current.wheel.parts.shards {
+        shard.belongs_to(runtime.id());
+    }
+    current
 }
 
 /// Finds or creates the wheel of a runtime, and caches it for this thread.
@@ -266,78 +256,33 @@ fn find(runtime: &Handle) -> Arc<Current> {
     }
     let id = runtime.id();
     let registered = entry_of(id, &lock(&REGISTRY));
-    if registered.is_none() && is_known_to_have_ended(id) {
-        return ended(runtime);
-    }
-    let Some(current) = registered.or_else(|| register(id, runtime)) else {
-        let ended = ended(runtime);
-        remember(id, &ended);
-        return ended;
+    // An entry that this thread knows and that is registered no more is of a runtime that has ended. To ask the runtime itself, a task has
+    // to be spawned on it. A new runtime with the same id is taken for the old one until another thread registers it. Tokio only reserves
+    // the right to reuse ids; the timers of such a runtime would be on the wheel of `ENDED` ones, and driven by the runtime all the same.
+    let has_ended = registered.is_none() && with_last(id, GONE, |_| ()).is_some();
+    let alive = match has_ended {
+        true => None,
+        false => registered.or_else(|| register(id, runtime)),
     };
-    current.wheel.get_or_init(|| build(runtime));
-    let is_gone = {
-        let _registry = lock(&REGISTRY);
-        current.stage.load(Ordering::Relaxed) == GONE
-    };
-    if is_gone {
-        // The keeper may have been dropped before the wheel existed, and so could not tell the wheel.
-        current.runtime_has_gone();
-        return current;
-    }
-    remember(id, &current);
+    let current = alive.unwrap_or_else(|| ENDED.get_or_init(|| ended(runtime)).clone());
+    // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
+    let former = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace((id, current.clone()))));
+    drop(former);
     current
 }
 
-/// Caches the entry of a runtime for this thread.
-fn remember(id: Id, current: &Arc<Current>) {
-    // The former entry is dropped outside the borrow, because its drop may run other code that may come here.
-    let former = LAST.try_with(|last| {
-        Some(last.try_borrow_mut().ok()?.replace(Last {
-            runtime: id,
-            current: current.clone(),
-        }))
-    });
-    drop(former);
-}
-
-/// Returns whether this thread found last that this runtime has ended. To ask the runtime itself, a task has to be spawned on it.
-///
-/// A new runtime with the same id is taken for the old one until another thread registers it. Tokio only reserves the right to reuse
-/// ids; the timers of such a runtime would be on the wheel of [`ended`] ones, and driven by the runtime all the same.
-fn is_known_to_have_ended(id: Id) -> bool {
-    let known = LAST.try_with(|last| {
-        let last = last.try_borrow().ok()?;
-        let Last { runtime, current } = last.as_ref()?;
-        Some(*runtime == id && current.stage.load(Ordering::Acquire) == GONE)
-    });
-    matches!(known, Ok(Some(true)))
-}
-
-/// Returns the entry of a runtime that has ended.
 fn ended(runtime: &Handle) -> Arc<Current> {
-    let ended = ENDED.get_or_init(|| {
-        let wheel = build(runtime);
-        wheel.runtime_has_gone();
-        Arc::new(Current {
-            stage: AtomicU8::new(GONE),
-            wheel: OnceLock::from(wheel),
-        })
-    });
-    ended.clone()
+    let ended = Current::create(GONE, runtime);
+    ended.wheel.runtime_has_gone();
+    ended
 }
 
-/// Registers an entry for a runtime, whose wheel is built later. If another thread was first, this returns that thread's entry,
-/// and if the runtime has ended, `None`.
+/// Creates and registers the wheel of a runtime. If another thread was first, this returns that thread's entry, and if the runtime has
+/// ended, `None`.
 fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
-    let current = Arc::new(Current {
-        stage: AtomicU8::new(ALIVE),
-        wheel: OnceLock::new(),
-    });
-    let keeper = Keeper {
-        current: current.clone(),
-    };
+    let current = Current::create(ALIVE, runtime);
     // No lock is held here, because a runtime that has been shut down drops the keeper at once, which takes the lock.
-    let task = spawn(runtime, Box::pin(keeper.keep()));
+    let task = spawn(runtime, Box::pin(Keeper(current.clone()).keep()));
     let first = {
         let mut registry = lock(&REGISTRY);
         if current.stage.load(Ordering::Relaxed) == GONE {
@@ -355,37 +300,27 @@ fn register(id: Id, runtime: &Handle) -> Option<Arc<Current>> {
 }
 
 fn entry_of(id: Id, registry: &[(Id, Arc<Current>)]) -> Option<Arc<Current>> {
-    let mut found = registry.iter().filter(|(runtime, _)| *runtime == id);
-    found.next().map(|(_, current)| current.clone())
-}
-
-fn build(runtime: &Handle) -> Wheel {
-    SETTINGS.get().cloned().unwrap_or_default().build_current(runtime)
+    let found = registry.iter().find(|(runtime, _)| *runtime == id);
+    found.map(|(_, current)| current.clone())
 }
 
 impl Current {
+    fn create(stage: u8, runtime: &Handle) -> Arc<Current> {
+        let settings = SETTINGS.get().cloned().unwrap_or_default();
+        Arc::new(Current {
+            stage: AtomicU8::new(stage),
+            wheel: settings.build_current(runtime),
+        })
+    }
+
     #[inline]
     fn has_reached(&self, stage: u8) -> bool {
         self.stage.load(Ordering::Acquire) >= stage
     }
-
-    fn wheel(&self) -> &Wheel {
-        self.wheel.get().expect("it has been made by whoever found it")
-    }
-
-    /// Tells the wheel that its runtime has ended. From now on a runtime that polls one of the remaining timers drives the wheel,
-    /// until none is left.
-    fn runtime_has_gone(&self) {
-        if let Some(wheel) = self.wheel.get() {
-            wheel.runtime_has_gone();
-        }
-    }
 }
 
 /// A task whose drop shows that its runtime ends.
-struct Keeper {
-    current: Arc<Current>,
-}
+struct Keeper(Arc<Current>);
 
 impl Keeper {
     async fn keep(self) {
@@ -400,23 +335,20 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let removed = {
+        {
             let mut registry = lock(&REGISTRY);
-            self.current.stage.store(GONE, Ordering::Release);
-            let own = registry
-                .iter()
-                .position(|(_, found)| Arc::ptr_eq(found, &self.current));
-            let removed = own.map(|own| registry.swap_remove(own));
+            self.0.stage.store(GONE, Ordering::Release);
+            registry.retain(|(_, current)| !Arc::ptr_eq(current, &self.0));
             // The memory for many runtimes is not kept once all of them have ended.
-            let emptied = registry.is_empty().then(|| mem::take(&mut *registry));
-            (removed, emptied)
-        };
-        drop(removed);
-        self.current.runtime_has_gone();
+            if registry.is_empty() {
+                *registry = Vec::new();
+            }
+        }
+        self.0.wheel.runtime_has_gone();
         // Usually, the thread that ends a runtime is the one that was in it.
         let kept = LAST.try_with(|last| {
             let mut last = last.try_borrow_mut().ok()?;
-            last.take_if(|last| Arc::ptr_eq(&last.current, &self.current))
+            last.take_if(|(_, current)| Arc::ptr_eq(current, &self.0))
         });
         drop(kept);
     }
@@ -448,7 +380,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn set_default(self) -> Result<(), SetDefaultError> {
-        if self.has_handle() {
+        if self.handle.is_some() {
             return Err(SetDefaultError::Handle);
         }
         self.check().map_err(SetDefaultError::Build)?;

@@ -9,10 +9,9 @@ macro_rules! event {
 }
 #[cfg(not(feature = "tracing"))]
 macro_rules! event {
-    ($level:ident, $($field:ident = $value:expr,)* $message:literal) => {{
-        $(let _ = $value;)*
-        let _ = format_args!($message);
-    }};
+    ($level:ident, $($field:ident,)* $message:literal) => {
+        let _ = ($($field,)* format_args!($message));
+    };
 }
 
 pub(in crate::engine) fn driver_started(wheel: &str, driver: u64) {
@@ -22,37 +21,28 @@ pub(in crate::engine) fn driver_started(wheel: &str, driver: u64) {
     }
 }
 
-pub(in crate::engine) fn driver_stopped(wheel: &str, driver: u64) {
-    driver_changed(wheel, driver, "stopped");
-}
-
-fn driver_changed(wheel: &str, driver: u64, change: &str) {
-    event!(
-        debug,
-        wheel = wheel,
-        driver = driver,
-        "timing wheel driver {change}"
-    );
+pub(in crate::engine) fn driver_changed(wheel: &str, driver: u64, change: &str) {
+    event!(debug, wheel, driver, "timing wheel driver {change}");
 }
 
 pub(in crate::engine) fn driver_late(wheel: &str, lag: Duration) {
     let lag_ms = lag.as_millis() as u64;
     event!(
         warn,
-        wheel = wheel,
-        lag_ms = lag_ms,
+        wheel,
+        lag_ms,
         "timing wheel driver came late: its runtime was stalled"
     );
 }
 
 pub(in crate::engine) fn waker_panicked(wheel: &str) {
-    event!(error, wheel = wheel, "a waker panicked; the timing wheel goes on");
+    event!(error, wheel, "a waker panicked; the timing wheel goes on");
 }
 
 pub(crate) fn too_many_wheels(wheels: usize) {
     event!(
         warn,
-        wheels = wheels,
+        wheels,
         "so many timing wheels are nearly always a mistake: share one, by cloning it"
     );
 }

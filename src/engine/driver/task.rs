@@ -163,6 +163,6 @@ impl Drop for Guard {
         }
         self.shared.driver_has_gone(number);
         // A subscriber may panic here while the panic of another one unwinds.
-        panics(|| events::driver_stopped(&self.shared.stats.name, number));
+        panics(|| events::driver_changed(&self.shared.stats.name, number, "stopped"));
     }
 }

@@ -1,6 +1,9 @@
 //! The counters and gauges that [`Wheel::metrics`](crate::Wheel::metrics) returns.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use crate::wheel::Wheel;
 
@@ -80,13 +83,14 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().metrics().registered, 0);
     /// ```
     pub fn metrics(&self) -> Metrics {
-        let driver = self.parts.driver.stats.counts();
+        let driver = &self.parts.driver.stats;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut metrics = Metrics {
-            ticks: driver.ticks,
-            wakeups: driver.wakeups,
-            panics: driver.panics,
-            last_lag: driver.last_lag,
-            max_lag: driver.max_lag,
+            ticks: read(&driver.ticks),
+            wakeups: read(&driver.wakeups),
+            panics: read(&driver.panics),
+            last_lag: Duration::from_nanos(read(&driver.last_lag)),
+            max_lag: Duration::from_nanos(read(&driver.max_lag)),
             shutdown: self.is_shutdown(),
             driven: self.is_driven(),
             ..Metrics::default()

@@ -20,23 +20,16 @@ const LATE_CADENCES: u64 = 4;
 pub(crate) struct Stats {
     /// The name of the wheel, for events.
     pub(crate) name: String,
-    ticks: AtomicU64,
-    wakeups: AtomicU64,
-    panics: AtomicU64,
-    last_lag: AtomicU64,
-    max_lag: AtomicU64,
+    pub(crate) ticks: AtomicU64,
+    pub(crate) wakeups: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    /// In nanoseconds.
+    pub(crate) last_lag: AtomicU64,
+    /// In nanoseconds.
+    pub(crate) max_lag: AtomicU64,
     lags: LagRecorder,
     /// Wheel time at the last turn.
     last_turn: AtomicU64,
-}
-
-/// A reading of [`Stats`]. `Metrics` has fields of the same names.
-pub(crate) struct DriverCounts {
-    pub(crate) ticks: u64,
-    pub(crate) wakeups: u64,
-    pub(crate) panics: u64,
-    pub(crate) last_lag: Duration,
-    pub(crate) max_lag: Duration,
 }
 
 impl Stats {
@@ -74,17 +67,6 @@ impl Stats {
 
     pub(super) fn waker_panicked(&self) {
         self.panics.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counts(&self) -> DriverCounts {
-        let nanos = |lag: &AtomicU64| Duration::from_nanos(lag.load(Ordering::Relaxed));
-        DriverCounts {
-            ticks: self.ticks.load(Ordering::Relaxed),
-            wakeups: self.wakeups.load(Ordering::Relaxed),
-            panics: self.panics.load(Ordering::Relaxed),
-            last_lag: nanos(&self.last_lag),
-            max_lag: nanos(&self.max_lag),
-        }
     }
 
     pub(crate) fn lag(&self) -> LagHistogram {

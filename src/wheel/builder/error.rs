@@ -68,33 +68,21 @@ pub enum BuildError {
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allowed = |range: RangeInclusive<usize>| format!("from {} to {}", range.start(), range.end());
         match self {
             BuildError::TickDuration { given } => {
-                let (least, most) = (TICK_DURATION.start(), TICK_DURATION.end());
-                write!(
-                    f,
-                    "a tick duration of {given:?}: a tick lasts from {least:?} to {most:?}"
-                )
+                write!(f, "a tick duration of {given:?} is not within {TICK_DURATION:?}")
             }
             BuildError::TicksPerWheel { given } => {
-                write!(
-                    f,
-                    "{given} ticks per wheel: a wheel has {}",
-                    allowed(TICKS_PER_WHEEL)
-                )
+                write!(f, "{given} ticks per wheel are not within {TICKS_PER_WHEEL:?}")
             }
-            BuildError::Levels { given } => write!(f, "{given} levels: a wheel has {}", allowed(LEVELS)),
-            BuildError::Shards { given } => write!(f, "{given} shards: a wheel has {}", allowed(SHARDS)),
-            BuildError::Slack { given } => {
-                let most = SLACK.end();
-                write!(f, "a slack of {given:?}: a timer may be late by {most:?} at most")
-            }
+            BuildError::Levels { given } => write!(f, "{given} levels are not within {LEVELS:?}"),
+            BuildError::Shards { given } => write!(f, "{given} shards are not within {SHARDS:?}"),
+            BuildError::Slack { given } => write!(f, "a slack of {given:?} is not within {SLACK:?}"),
             BuildError::MaxPending { given } => {
-                write!(f, "a limit of {given} pending timers: it is {}", allowed(TIMERS))
+                write!(f, "a limit of {given} pending timers is not within {TIMERS:?}")
             }
             BuildError::Capacity { given } => {
-                write!(f, "a capacity of {given} timers: it is {}", allowed(TIMERS))
+                write!(f, "a capacity of {given} timers is not within {TIMERS:?}")
             }
             BuildError::Memory { given } if !TIMERS.contains(given) => {
                 write!(
@@ -104,12 +92,7 @@ impl fmt::Display for BuildError {
                 )
             }
             BuildError::Memory { given } => {
-                write!(
-                    f,
-                    "a capacity of {given} timers: there is not enough memory for them, of the {} to {} allowed",
-                    TIMERS.start(),
-                    TIMERS.end()
-                )
+                write!(f, "there is not enough memory for a capacity of {given} timers")
             }
         }
     }

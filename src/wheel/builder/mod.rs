@@ -267,7 +267,7 @@ impl Builder {
     ///
     /// ```
     /// let error = tickwheel::Wheel::builder().levels(9).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
+    /// assert_eq!(error.to_string(), "9 levels are not within 1..=8");
     /// ```
     pub fn build(self) -> Result<Wheel, BuildError> {
         let shards = self.check()?;

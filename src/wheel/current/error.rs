@@ -37,7 +37,7 @@ impl Error for NoRuntime {}
 ///
 /// let error = Wheel::builder().levels(9).set_default().unwrap_err();
 /// assert!(matches!(error, SetDefaultError::Build(_)));
-/// assert_eq!(error.to_string(), "9 levels: a wheel has from 1 to 8");
+/// assert_eq!(error.to_string(), "9 levels are not within 1..=8");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

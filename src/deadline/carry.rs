@@ -39,7 +39,7 @@ use super::{Within, current, within::End};
 /// # }
 /// ```
 pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
-    Within::new(End::At(current()), None, Some(future.into_future()))
+    Within::new(End::At(current()), Some(future.into_future()))
 }
 
 /// The future returned by [`carry`].

@@ -58,7 +58,7 @@ use crate::{
 /// # }
 /// ```
 pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::After(duration), None, Some(future.into_future()))
+    Within::new(End::After(duration), Some(future.into_future()))
 }
 
 /// Requires `future`, with all that it awaits, to complete before `deadline`, on the current wheel.
@@ -91,7 +91,7 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
 /// # }
 /// ```
 pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::At(Some(deadline)), None, Some(future.into_future()))
+    Within::new(End::At(Some(deadline)), Some(future.into_future()))
 }
 
 impl Wheel {
@@ -115,11 +115,9 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        Within::new(
-            End::After(duration),
-            Some(self.sleep(duration)),
-            Some(future.into_future()),
-        )
+        let mut scope = within(duration, future);
+        scope.timer = Some(self.sleep(duration));
+        scope
     }
 
     /// Requires `future`, with all that it awaits, to complete before `deadline`.
@@ -142,11 +140,9 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        Within::new(
-            End::At(Some(deadline)),
-            Some(self.sleep_until(deadline)),
-            Some(future.into_future()),
-        )
+        let mut scope = until(deadline, future);
+        scope.timer = Some(self.sleep_until(deadline));
+        scope
     }
 }
 
@@ -204,7 +200,7 @@ pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOn
     let deadline = left.map(|left| saturating_add(Instant::now(), left));
     let make = || inside(sooner(deadline, current()), &mut Weak::new(), make);
     let future = (left != Some(Duration::ZERO)).then(make);
-    Within::new(End::At(deadline), None, future)
+    Within::new(End::At(deadline), future)
 }
 
 pin_project! {
@@ -274,11 +270,11 @@ impl End {
 }
 
 impl<F: Future> Within<F> {
-    pub(super) fn new(end: End, timer: Option<Sleep>, future: Option<F>) -> Within<F> {
+    pub(super) fn new(end: End, future: Option<F>) -> Within<F> {
         Within {
             future,
             end,
-            timer,
+            timer: None,
             armed: None,
             shields: Weak::new(),
             counted: None,

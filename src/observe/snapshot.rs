@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::engine::{
-    labels::{self, LabelStats},
-    lag::LagHistogram,
-    shard::{self, Shard},
-    timing_wheel::{Nanos, Site, Tick, TickDuration},
+use crate::{
+    engine::{
+        labels::{self, LabelStats},
+        lag::LagHistogram,
+        shard,
+        timing_wheel::{Nanos, TickDuration},
+    },
+    wheel::Wheel,
 };
-use crate::wheel::Wheel;
 
 /// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled timeouts.
 ///
@@ -126,16 +128,8 @@ pub enum Mode {
     Shutdown,
 }
 
-/// The bounds of [`Snapshot::horizon`] after the first, which is a tick, and before the last, which is open.
-const HORIZON: [Duration; 7] = [
-    Duration::from_millis(10),
-    Duration::from_millis(100),
-    Duration::from_secs(1),
-    Duration::from_secs(10),
-    Duration::from_secs(60),
-    Duration::from_secs(600),
-    Duration::from_secs(3600),
-];
+/// The bounds of [`Snapshot::horizon`] in milliseconds, after the first, which is a tick, and before the last, which is open.
+const HORIZON: [u64; 7] = [10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000];
 
 impl Wheel {
     /// Returns a snapshot of the wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled
@@ -151,18 +145,43 @@ impl Wheel {
     /// assert_eq!(snapshot.pending, 0);
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        let mut census = Census::new(TickDuration::new(self.tick_duration()), self.levels());
-        let shards = self.parts.shards.iter().map(|shard| census.take(shard)).collect();
-        let stripes = self.parts.shards.iter().map(|shard| shard.labels());
-        Snapshot {
-            pending: census.horizon.iter().sum(),
-            horizon: census.horizon,
-            levels: census.levels.into_iter().map(LevelSnapshot::new).collect(),
-            shards,
-            lag: self.parts.driver.stats.lag(),
-            labels: labels::stats(stripes, self.is_shutdown()),
-            tick: census.latest.0,
+        let tick = TickDuration::new(self.tick_duration());
+        let later = HORIZON.map(|millis| Nanos::from_duration(Duration::from_millis(millis)));
+        let bounds = [&[tick.nanos()][..], &later].concat();
+        // The counts of each level's buckets up to the last one in use.
+        let mut levels = vec![Vec::new(); self.levels()];
+        let mut snapshot = Snapshot::default();
+        for shard in &self.parts.shards {
+            let mut walk = shard.walk();
+            let mut pending = 0;
+            while let Some(sites) = walk.next() {
+                for site in &sites {
+                    let left = tick.start_of(site.deadline).saturating_sub(walk.now);
+                    let within = bounds.iter().position(|bound| left <= *bound);
+                    snapshot.horizon[within.unwrap_or(bounds.len())] += 1;
+                    let buckets = &mut levels[site.level];
+                    if site.bucket >= buckets.len() {
+                        buckets.resize(site.bucket + 1, 0);
+                    }
+                    buckets[site.bucket] += 1;
+                }
+                pending += sites.len();
+            }
+            let mode = match walk.mode {
+                shard::Mode::Driverless => Mode::Driverless,
+                shard::Mode::Dozing { .. } => Mode::Dozing,
+                shard::Mode::Ticking { .. } => Mode::Ticking,
+                shard::Mode::Shutdown => Mode::Shutdown,
+            };
+            snapshot.shards.push(ShardSnapshot { pending, mode });
+            snapshot.pending += pending;
+            snapshot.tick = snapshot.tick.max(tick.tick_at(walk.now).0);
         }
+        let stripes = self.parts.shards.iter().map(|shard| shard.labels());
+        snapshot.labels = labels::stats(stripes, self.is_shutdown());
+        snapshot.lag = self.parts.driver.stats.lag();
+        snapshot.levels = levels.into_iter().map(LevelSnapshot::new).collect();
+        snapshot
     }
 }
 
@@ -177,62 +196,5 @@ impl LevelSnapshot {
                 .filter(|(_, count)| *count > 0)
                 .collect(),
         }
-    }
-}
-
-/// Counts the timers by deadline and by bucket, shard by shard.
-struct Census {
-    tick: TickDuration,
-    /// A tick, followed by [`HORIZON`].
-    bounds: [Nanos; 8],
-    horizon: [usize; 9],
-    /// The counts of each level's buckets up to the last one in use.
-    levels: Vec<Vec<usize>>,
-    /// The latest tick in progress in any shard.
-    latest: Tick,
-}
-
-impl Census {
-    fn new(tick: TickDuration, levels: usize) -> Census {
-        let mut bounds = [tick.nanos(); 8];
-        bounds[1..].copy_from_slice(&HORIZON.map(Nanos::from_duration));
-        Census {
-            tick,
-            bounds,
-            horizon: [0; 9],
-            levels: vec![Vec::new(); levels],
-            latest: Tick::ZERO,
-        }
-    }
-
-    /// Counts every pending timer of a shard.
-    fn take(&mut self, shard: &Shard) -> ShardSnapshot {
-        let mut walk = shard.walk();
-        let mut pending = 0;
-        while let Some(sites) = walk.next() {
-            sites.iter().for_each(|site| self.count(site, walk.now));
-            pending += sites.len();
-        }
-        let mode = match walk.mode {
-            shard::Mode::Driverless => Mode::Driverless,
-            shard::Mode::Dozing { .. } => Mode::Dozing,
-            shard::Mode::Ticking { .. } => Mode::Ticking,
-            shard::Mode::Shutdown => Mode::Shutdown,
-        };
-        self.latest = self.latest.max(self.tick.tick_at(walk.now));
-        ShardSnapshot { pending, mode }
-    }
-
-    /// Counts a timer as seen at `now`.
-    fn count(&mut self, site: &Site, now: Nanos) {
-        let left = self.tick.start_of(site.deadline).saturating_sub(now);
-        let within = self.bounds.iter().position(|bound| left <= *bound);
-        self.horizon[within.unwrap_or(self.bounds.len())] += 1;
-
-        let buckets = &mut self.levels[site.level];
-        if site.bucket >= buckets.len() {
-            buckets.resize(site.bucket + 1, 0);
-        }
-        buckets[site.bucket] += 1;
     }
 }

@@ -65,9 +65,8 @@ impl Subject {
         let snapshot = wheel.snapshot();
         let previous = mem::replace(&mut self.lag, snapshot.lag.clone());
         Some(Report {
-            name: wheel.parts.driver.stats.name.clone(),
-            tick: wheel.tick_duration(),
             max_lag: snapshot.lag.since(&previous).max(),
+            wheel,
             metrics,
             snapshot,
         })
@@ -76,8 +75,7 @@ impl Subject {
 
 /// What is exported of a wheel at one time.
 pub(crate) struct Report {
-    name: String,
-    tick: Duration,
+    wheel: Wheel,
     pub(crate) metrics: Metrics,
     snapshot: Snapshot,
     /// The maximum lag since the previous report.
@@ -107,7 +105,11 @@ impl Metric {
 
     /// Returns the values of this metric, each with its labels.
     pub(crate) fn values(&self, report: &Report) -> Vec<(Labels, Value)> {
-        under("wheel", &report.name, (self.values)(report))
+        under(
+            "wheel",
+            &report.wheel.parts.driver.stats.name,
+            (self.values)(report),
+        )
     }
 }
 
@@ -183,7 +185,7 @@ pub(crate) const METRICS: [Metric; 22] = [
         |report| count(report.metrics.arena_bytes as u64),
     ),
     Metric::new("tickwheel_tick_seconds", "Length of a tick.", |report| {
-        one(Value::Seconds(report.tick))
+        one(Value::Seconds(report.wheel.tick_duration()))
     }),
     Metric::new("tickwheel_lag_seconds", "Lateness of the driver.", |report| {
         let lags = report.snapshot.lag.ends();

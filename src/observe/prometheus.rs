@@ -182,9 +182,6 @@ fn add(sum: &mut Value, value: &Value) {
     }
 }
 
-static SECONDS: Unit = Unit::Seconds;
-static BYTES: Unit = Unit::Bytes;
-
 /// The upper limits of the buckets of histograms, in seconds and in fractions. The last bucket has none.
 const SECONDS_LIMITS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 const RATIO_LIMITS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
@@ -205,8 +202,8 @@ fn describe<'e>(
         return encoder.encode_descriptor(name, metric.description, None, kind);
     }
     let (name, unit) = match metric.name.rsplit_once('_') {
-        Some((name, "seconds")) => (name, Some(&SECONDS)),
-        Some((name, "bytes")) => (name, Some(&BYTES)),
+        Some((name, "seconds")) => (name, Some(&Unit::Seconds)),
+        Some((name, "bytes")) => (name, Some(&Unit::Bytes)),
         _ => (metric.name, None),
     };
     encoder.encode_descriptor(name, metric.description, unit, kind)

@@ -147,20 +147,17 @@ impl Wheel {
 /// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 #[track_caller]
 #[inline]
-pub(crate) fn with_wheel<R>(act: impl FnOnce(&Wheel) -> R) -> R {
+pub(crate) fn with_wheel<R>(act: impl Fn(&Wheel) -> R) -> R {
     // The handle is dropped at once: all workers share its reference count, and contend for it less the sooner it is dropped.
     with_wheel_of(Handle::current().id(), act)
 }
 
 #[track_caller]
 #[inline]
-fn with_wheel_of<R>(runtime: Id, act: impl FnOnce(&Wheel) -> R) -> R {
-    let mut act = Some(act);
-    let made = with_last(runtime, TIMED, |wheel| act.take().map(|act| act(wheel))).flatten();
-    match (made, act) {
-        (Some(made), _) => made,
-        (None, Some(act)) => act(&timed(&Handle::current()).wheel),
-        (None, None) => unreachable!("`act` is taken only to be called"),
+fn with_wheel_of<R>(runtime: Id, act: impl Fn(&Wheel) -> R) -> R {
+    match with_last(runtime, TIMED, &act) {
+        Some(made) => made,
+        None => act(&timed(&Handle::current()).wheel),
     }
 }
 
@@ -168,7 +165,9 @@ fn with_wheel_of<R>(runtime: Id, act: impl FnOnce(&Wheel) -> R) -> R {
 #[inline]
 fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
-        Some((last, current)) if *last == runtime && current.has_reached(stage) => Some(act(&current.wheel)),
+        Some((known, current)) if *known == runtime && current.has_reached(stage) => {
+            Some(act(&current.wheel))
+        }
         _ => None,
     })
     .ok()

@@ -92,7 +92,10 @@ impl fmt::Display for BuildError {
                 )
             }
             BuildError::Memory { given } => {
-                write!(f, "there is not enough memory for a capacity of {given} timers")
+                write!(
+                    f,
+                    "there is not enough memory for a capacity of {given} timers, of the {TIMERS:?} allowed"
+                )
             }
         }
     }

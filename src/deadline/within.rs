@@ -14,7 +14,7 @@ use tokio::{task::coop, time::Instant};
 use super::scope::{Shields, current, inside, poll_inside, sooner};
 use crate::{
     engine::{
-        clock::{Moment, saturating_add},
+        clock::{Nanos, saturating_add},
         labels::Count,
     },
     error::Elapsed,
@@ -307,7 +307,7 @@ impl<F: Future> Future for Within<F> {
         if let Poll::Ready(output) = poll_inside(deadline, this.shields, this.future.as_mut(), cx) {
             *this.timer = None;
             if let Some((wheel, counted)) = this.counted.as_deref_mut() {
-                counted.complete(wheel.shard());
+                counted.complete(wheel.shard(), || left_until(deadline, wheel));
             }
             return Poll::Ready(Ok(output));
         }
@@ -316,7 +316,7 @@ impl<F: Future> Future for Within<F> {
             return Poll::Pending;
         };
         if let Some((wheel, counted)) = this.counted.as_deref_mut() {
-            counted.wait(wheel.shard(), Some(Moment::of(deadline)));
+            counted.wait(wheel.shard(), || left_until(Some(deadline), wheel));
         }
         ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
         if Shields::are_pending(this.shields, cx.waker()) {
@@ -327,6 +327,14 @@ impl<F: Future> Future for Within<F> {
             counted.end(wheel.shard(), Count::ELAPSED);
         }
         Poll::Ready(Err(Elapsed::new()))
+    }
+}
+
+/// Returns the time until `deadline` by the clock of the caller. After a shutdown of the wheel, nothing is left.
+fn left_until(deadline: Option<Instant>, wheel: &Wheel) -> Nanos {
+    match deadline.filter(|_| !wheel.shard().is_shutdown()) {
+        Some(deadline) => Nanos::passed(deadline.saturating_duration_since(Instant::now())),
+        None => Nanos::ZERO,
     }
 }
 

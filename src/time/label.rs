@@ -67,7 +67,8 @@ impl Label {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`timeout`](super::timeout()) does, and counts the outcome.
     ///
-    /// It is as precise as [`timeout`](super::timeout()). The time left at completion is exact.
+    /// It is as precise as [`timeout`](super::timeout()). The time left at completion is exact, as for
+    /// [`Labelled::timeout`](crate::Labelled::timeout).
     ///
     /// # Cancellation
     ///

@@ -403,8 +403,14 @@ impl Sleep {
     }
 
     #[inline]
-    pub(crate) fn timer(&self) -> &FallbackTimer {
-        &self.timer
+    pub(crate) fn timer_mut(&mut self) -> &mut FallbackTimer {
+        &mut self.timer
+    }
+
+    /// See [`Timer::left`].
+    #[inline(never)]
+    pub(crate) fn left(&self) -> Nanos {
+        self.timer.ask(Timer::left)
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use tickwheel::{LabelStats, LabelledTimeout, Mode, TimeoutError, Wheel, time::Label};
+use tickwheel::{LabelStats, Labelled, LabelledTimeout, Mode, TimeoutError, Wheel, time::Label};
 use tokio::{
     sync::oneshot,
     time::{Duration, Instant},
@@ -322,20 +322,23 @@ fn headroom_is_exact(goes_on_ticking: bool) {
                 let mut timeout = Box::pin(labelled.timeout(total, waits));
                 let before = Instant::now();
                 register(&mut timeout);
-                (before, Instant::now(), done, timeout)
+                (before, done, timeout)
             };
             let timeouts: Vec<_> = (0..20).map(begin).collect();
             if !goes_on_ticking {
                 busy.clear();
             }
-            for (before, after, done, timeout) in timeouts {
+            // A full visit has given every timeout its deadline, which is rounded up to a tick.
+            wheel.sleep(2 * CADENCE).await;
+            let counts_from = Instant::now() + TICK;
+            for (before, done, timeout) in timeouts {
                 wheel.sleep(ms(37)).await;
                 if goes_on_ticking {
                     busy = make_tick(&wheel);
                 }
                 done.send(()).unwrap();
                 let counted = stats(&wheel, "label").headroom;
-                let most = tenths_left(total, after);
+                let most = tenths_left(total, counts_from);
                 timeout.await.unwrap().unwrap();
                 let least = tenths_left(total, before);
                 let found = (0..10).find(|n| stats(&wheel, "label").headroom[*n] > counted[*n]);
@@ -346,6 +349,136 @@ fn headroom_is_exact(goes_on_ticking: bool) {
             drop(busy);
         }))
         .unwrap();
+}
+
+/// How often a shard that ticks gets a full visit.
+const CADENCE: Duration = ms(10);
+
+/// In a task on the real clock, in a shard that ticks if `ticks`, no driver runs before `scene` waits.
+fn in_a_shard<F: Future<Output = ()> + Send>(ticks: bool, scene: impl FnOnce(Wheel) -> F + Send + 'static) {
+    let runtime = real_runtime();
+    let task = runtime.spawn(async move {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        wheel.sleep(ms(1)).await;
+        let busy = ticks.then(|| make_tick(&wheel));
+        assert_eq!(wheel.snapshot().shards[0].mode == Mode::Ticking, ticks);
+        scene(wheel).await;
+        drop(busy);
+    });
+    runtime.block_on(task).unwrap();
+}
+
+/// Begins a timeout in the task that waits, so that the next one can take it over.
+async fn begin(labelled: &Labelled, total: Duration) -> (oneshot::Sender<()>, Waits) {
+    let (done, waits) = oneshot::channel();
+    let mut timeout = Box::pin(labelled.timeout(total, waits));
+    poll_fn(|cx| {
+        assert_pending!(timeout.as_mut().poll(cx));
+        Poll::Ready(())
+    })
+    .await;
+    (done, timeout)
+}
+
+type Waits = Pin<Box<LabelledTimeout<oneshot::Receiver<()>>>>;
+
+/// Completes a timeout, and returns the tenth that it is counted in.
+async fn complete(wheel: &Wheel, (done, timeout): (oneshot::Sender<()>, Waits)) -> usize {
+    let before = stats(wheel, "label").headroom;
+    done.send(()).unwrap();
+    timeout.await.unwrap().unwrap();
+    let after = stats(wheel, "label").headroom;
+    (0..10).find(|n| after[*n] > before[*n]).unwrap()
+}
+
+/// Keeps the thread busy, and so the driver from coming.
+fn block(time: Duration) {
+    std::thread::sleep(time);
+}
+
+#[test]
+fn before_a_full_visit_all_of_the_time_is_left() {
+    in_a_shard(true, async |wheel| {
+        let labelled = wheel.labelled("label");
+        for _ in 0..3 {
+            let timeout = begin(&labelled, SECOND).await;
+            block(ms(150));
+            assert_eq!(complete(&wheel, timeout).await, 9);
+        }
+    });
+}
+
+/// The first one has a timer of its own, and the second one takes that over.
+#[test]
+fn after_a_full_visit_the_time_counts_from_that_visit() {
+    in_a_shard(true, async |wheel| {
+        let labelled = wheel.labelled("label");
+        let first = begin(&labelled, SECOND).await;
+        block(ms(250));
+        assert_eq!(complete(&wheel, first).await, 9);
+        let second = begin(&labelled, SECOND).await;
+        block(ms(250));
+        let (before, visits) = (Instant::now(), wheel.metrics().full_visits);
+        wheel.sleep(2 * CADENCE).await;
+        assert!(wheel.metrics().full_visits > visits);
+        let after = Instant::now() + TICK;
+        block(ms(350));
+        let most = tenths_left(SECOND, after);
+        let found = complete(&wheel, second).await;
+        assert!(
+            (tenths_left(SECOND, before)..=most).contains(&found),
+            "{found} tenths"
+        );
+    });
+}
+
+#[test]
+fn the_time_of_a_timeout_that_took_another_over_is_its_own() {
+    in_a_shard(false, async |wheel| {
+        let labelled = wheel.labelled("label");
+        let first = begin(&labelled, SECOND).await;
+        block(ms(250));
+        complete(&wheel, first).await;
+        let before = Instant::now();
+        let second = begin(&labelled, SECOND).await;
+        let after = Instant::now();
+        block(ms(250));
+        let most = tenths_left(SECOND, after);
+        let found = complete(&wheel, second).await;
+        assert!(
+            (tenths_left(SECOND, before)..=most).contains(&found),
+            "{found} tenths"
+        );
+    });
+}
+
+#[test]
+fn what_is_pending_in_a_shard_that_ticks_is_refused_at_a_shutdown() {
+    in_a_shard(true, async |wheel| {
+        let (done, timeout) = begin(&wheel.labelled("label"), SECOND).await;
+        wheel.shutdown();
+        done.send(()).unwrap();
+        timeout.await.unwrap().unwrap();
+        assert_eq!(counts(&wheel), [0, 0, 1, 0, 0]);
+    });
+}
+
+#[test]
+fn headroom_counts_what_is_left_if_the_driver_has_ended() {
+    for ticks in [false, true] {
+        let wheel = Wheel::builder().shards(1).build().unwrap();
+        let (done, waits) = oneshot::channel();
+        let mut timeout = Box::pin(wheel.labelled("label").timeout(DAY, waits));
+        real_runtime().block_on(async {
+            wheel.sleep(ms(1)).await;
+            let busy = ticks.then(|| make_tick(&wheel));
+            register(&mut timeout);
+            drop(busy);
+        });
+        assert_eq!(wheel.snapshot().shards[0].mode, Mode::Driverless);
+        let tenth = real_runtime().block_on(complete(&wheel, (done, timeout)));
+        assert_eq!(tenth, 9, "{ticks}");
+    }
 }
 
 /// Tenths of `total` that a timeout has left that began at `start`.

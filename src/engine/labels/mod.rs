@@ -20,6 +20,8 @@ use stripe::{COUNTERS, totals};
 
 /// The number of names that a wheel keeps apart.
 const NAMES: usize = 1_000;
+/// What stands in the place of a label that is not known.
+const UNUSED: u16 = u16::MAX;
 /// The label of all further names.
 const OTHER: &str = "other";
 
@@ -65,7 +67,7 @@ pub struct LabelStats {
     /// The number of timeouts that are pending.
     pub pending: u64,
     /// The number of timeouts that completed with 0, 1, .. or 9 tenths of their time left, rounded down. Timeouts with all of
-    /// their time left are in the last element.
+    /// their time left are in the last element. The time left is that until the deadline at which the timeout would elapse.
     ///
     /// If many timeouts are in the first element, the timeout is too tight. If all are in the last, it protects from nothing.
     pub headroom: [u64; 10],
@@ -98,7 +100,7 @@ impl LabelStats {
 /// The names of the labels of one wheel.
 pub(crate) struct Labels {
     names: Mutex<HashMap<Arc<str>, Label>>,
-    /// The label of each numbered name plus one, or zero if the name has not been used with this wheel.
+    /// The label of each numbered name, or [`UNUSED`] if the name has not been used with this wheel.
     numbered: [AtomicU16; NAMES],
 }
 
@@ -134,7 +136,7 @@ impl Default for Labels {
     fn default() -> Labels {
         Labels {
             names: Mutex::default(),
-            numbered: array::from_fn(|_| AtomicU16::new(0)),
+            numbered: array::from_fn(|_| AtomicU16::new(UNUSED)),
         }
     }
 }
@@ -161,9 +163,9 @@ impl Labels {
         };
         let place = self.numbered.get(number as usize);
         // The label is all that is read by it, so no order is needed.
-        match place.map_or(0, |label| label.load(Ordering::Relaxed)) {
-            0 => self.first_index(number as usize),
-            label => Label(u32::from(label - 1)),
+        match place.map_or(UNUSED, |label| label.load(Ordering::Relaxed)) {
+            UNUSED => self.first_index(number as usize),
+            label => Label(label.into()),
         }
     }
 
@@ -172,7 +174,7 @@ impl Labels {
         let name = lock(&NUMBERS)[number];
         let (label, _) = self.find(name.into());
         if let Some(place) = self.numbered.get(number) {
-            place.store(label.0 as u16 + 1, Ordering::Relaxed);
+            place.store(label.0 as u16, Ordering::Relaxed);
         }
         label
     }

@@ -22,8 +22,8 @@ pub(super) const COUNTERS: usize = 16;
 pub(crate) struct Count(pub(super) usize);
 
 impl Count {
-    /// The limit was ready at its first poll.
-    pub(crate) const AT_ONCE: Count = Count(9);
+    /// The limit completed with all of its time left.
+    pub(crate) const ALL_LEFT: Count = Count(9);
     /// The limit was polled.
     pub(super) const BEGUN: Count = Count(10);
     pub(crate) const ELAPSED: Count = Count(11);
@@ -31,15 +31,9 @@ impl Count {
     pub(crate) const CANCELLED: Count = Count(13);
 
     /// The limit completed with `left` of its `total` time, of which all counts as nine tenths.
-    #[inline]
     pub(crate) fn completed(left: u64, total: u64) -> Count {
-        let tenths = match left.checked_mul(10) {
-            _ if total == 0 => 0,
-            Some(left) => left / total,
-            // The multiplication overflows only if decades are left.
-            None => (u128::from(left) * 10 / u128::from(total)) as u64,
-        };
-        Count(tenths.min(9) as usize)
+        let tenths = (u128::from(left) * 10).checked_div(total.into());
+        Count(tenths.map_or(0, |tenths| tenths.min(9)) as usize)
     }
 }
 
@@ -79,10 +73,10 @@ impl Stripe {
     #[inline]
     pub(crate) fn count(&self, label: Label, count: Count) {
         let index = label.0 as usize;
-        let chunk =
-            self.chunks[index / CHUNK].get_or_init(|| Box::new(array::from_fn(|_| Counters::default())));
-        // This is a release, so that a reader that sees the end of a limit also sees its beginning. The remainder saves a bounds
-        // check.
+        // The remainders save bounds checks.
+        let chunk = self.chunks[index / CHUNK % CHUNKS]
+            .get_or_init(|| Box::new(array::from_fn(|_| Counters::default())));
+        // This is a release, so that a reader that sees the end of a limit also sees its beginning.
         chunk[index % CHUNK].0[count.0 % COUNTERS].fetch_add(1, Ordering::Release);
     }
 }

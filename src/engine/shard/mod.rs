@@ -59,7 +59,6 @@ pub(crate) use visit::Wakers;
 use generation::Generation;
 use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
 use state::State;
-pub(crate) use status::Stamp;
 use status::Status;
 
 /// An empty arena keeps at least this many cells, or its share of the wheel's capacity if that is more.

@@ -44,43 +44,6 @@ impl Status {
     }
 }
 
-/// A moment of the driver's clock, with the shift of that clock. While there is no driver, the moment may be of either axis.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp {
-    moment: Moment,
-    shift: Shift,
-}
-
-impl Stamp {
-    #[inline]
-    fn of(shift: Shift, reading: Instant) -> Stamp {
-        let moment = Moment::of(reading);
-        Stamp { moment, shift }
-    }
-
-    /// Returns the moment `span` later.
-    #[inline]
-    pub(crate) fn after(self, span: Nanos) -> Stamp {
-        Stamp {
-            moment: self.moment.after(span),
-            shift: self.shift,
-        }
-    }
-
-    /// Returns the time since `earlier`, or zero if that is later. Returns `None` if the two are not of the same driver's clock.
-    #[inline]
-    pub(crate) fn since(self, earlier: Stamp) -> Option<Nanos> {
-        let comparable = self.shift == earlier.shift && self.shift != Shift::NONE;
-        comparable.then(|| self.moment.since(earlier.moment))
-    }
-
-    /// Converts the moment to wheel time, if there was a driver.
-    #[inline]
-    pub(crate) fn to_wheel(self) -> Moment {
-        self.shift.to_wheel(self.moment)
-    }
-}
-
 impl Shard {
     #[inline]
     pub(super) fn status(&self) -> Status {
@@ -130,19 +93,36 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.stamped(|status| self.read(status, Instant::now), Shift::moment)
+        self.moment(|status| self.read(status, Instant::now))
     }
 
-    /// Returns the current moment by one reading of the clock, as [`Shard::stamp`] does, also in the destructors of thread-locals.
+    /// Returns the current moment by one reading of the clock, also in the destructors of thread-locals.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
-        self.stamped(|status| self.read_once(status, clock::now), Shift::moment)
+        self.moment(|status| self.read_once(status, clock::now))
     }
 
-    /// Reads the clock once, in a poll.
+    /// Returns the time until a deadline by one reading of the clock, in a poll. After a shutdown, nothing is left.
     #[inline]
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.stamped(|status| self.read_once(status, Instant::now), Stamp::of)
+    pub(crate) fn left_until(&self, deadline: Moment) -> Nanos {
+        let now = self.moment(|status| self.read_once(status, Instant::now));
+        match deadline.is_wheel_time() && now.is_wheel_time() {
+            true => deadline.since(now),
+            false => self.left_without_driver(deadline),
+        }
+    }
+
+    /// Returns the time until a deadline by the clock of the driver, or of the previous one.
+    #[cold]
+    #[inline(never)]
+    fn left_without_driver(&self, deadline: Moment) -> Nanos {
+        match self.is_shutdown() {
+            true => Nanos::ZERO,
+            false => Nanos::passed(
+                self.instant_of(deadline)
+                    .saturating_duration_since(self.driver.now()),
+            ),
+        }
     }
 
     /// Reads the driver's clock once. Where it can be paused but is not known to be, that is the clock of the current context.
@@ -162,24 +142,14 @@ impl Shard {
     }
 
     #[inline]
-    fn stamped<T>(&self, read: impl Fn(Status) -> Instant, stamp: impl Fn(Shift, Instant) -> T) -> T {
+    fn moment(&self, read: impl Fn(Status) -> Instant) -> Moment {
         loop {
             let shift = self.shift();
             let reading = read(self.status());
             // Another driver with another clock may have started in between.
             if self.shift() == shift {
-                return stamp(shift, reading);
+                return shift.moment(reading);
             }
-        }
-    }
-
-    /// Returns a moment of either axis as a moment of the driver's clock, if there is a driver.
-    #[inline]
-    pub(crate) fn stamp_of(&self, moment: Moment) -> Stamp {
-        let shift = self.shift();
-        Stamp {
-            moment: shift.to_clock(moment),
-            shift,
         }
     }
 

@@ -105,13 +105,28 @@ impl Timer {
         }
     }
 
-    /// Returns the deadline, unless the timer's delay counts from its registration as far as is known.
-    #[inline]
-    pub(crate) fn known_due(&self) -> Option<Moment> {
+    /// Returns the time until the deadline, by one reading of the clock in a poll, or all of the delay if no visit has given the
+    /// timer a deadline. After a shutdown, nothing is left.
+    #[inline(always)]
+    pub(crate) fn left(&self) -> Nanos {
         match self.claim.due() {
-            Due::At(deadline) => Some(deadline),
-            Due::In(_) => None,
+            Due::In(delay) if self.claim.until.outlasts(self.shard.reuse.generation()) => delay,
+            Due::In(delay) => self.left_by_entry(delay),
+            Due::At(deadline) => self.shard.left_until(deadline),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn left_by_entry(&self, delay: Nanos) -> Nanos {
+        let state = lock(&self.shard.state);
+        let deadline = match &self.claim.key {
+            _ if state.mode == Mode::Shutdown => return Nanos::ZERO,
+            Some(key) if !state.wheel.is_incoming(key) => self.shard.tick.start_of(state.wheel.deadline(key)),
+            _ => return delay,
+        };
+        drop(state);
+        self.shard.left_until(Moment::of_wheel(deadline))
     }
 
     /// Returns when a refused timer would have been due, by the clock of the caller. If it had not begun to count, its time
@@ -340,6 +355,11 @@ impl Timer {
 
     #[inline(never)]
     fn give_back(&mut self) {
+        self.give_back_inlined();
+    }
+
+    #[inline(always)]
+    pub(crate) fn give_back_inlined(&mut self) {
         if self.claim.progress == Progress::Elapsed {
             return self.claim.expire(&self.shard);
         }

@@ -1,9 +1,9 @@
 //! `Counted`: counts a limit under a label, after its first poll and once it ends. A limit that was never polled does not count.
 
 use crate::engine::{
-    clock::{Moment, Nanos},
+    clock::Nanos,
     labels::{Count, Label},
-    shard::{Shard, Stamp},
+    shard::Shard,
 };
 
 /// The count of one limit, whose owner passes a shard of the wheel to count in, and [cancels](Counted::end) it when dropped.
@@ -18,12 +18,12 @@ pub(crate) struct Counted {
 #[derive(Clone, Copy, Debug)]
 enum Progress {
     New,
-    /// Nothing is counted, and the first poll has not ended, or has panicked.
-    Polled,
-    /// The beginning is counted, and the time lasts until this deadline.
-    Pending(Stamp),
     /// The outcome is counted.
     Ended,
+    /// Nothing is counted, and the first poll has not ended, or has panicked.
+    Polled,
+    /// The beginning is counted.
+    Pending,
 }
 
 impl Counted {
@@ -52,78 +52,65 @@ impl Counted {
         self.label = shard.labels().begin(self.label);
     }
 
-    /// Counts the beginning when the first poll is pending, and records the deadline, or begins to count the time if there is none yet.
+    /// Counts the beginning when the first poll is pending. `left` returns the time that is left.
     #[inline]
-    pub(crate) fn wait(&mut self, shard: &Shard, deadline: Option<Moment>) {
+    pub(crate) fn wait(&mut self, shard: &Shard, left: impl FnOnce() -> Nanos) {
         if let Progress::Polled = self.progress {
             self.count_beginning(shard);
-            let deadline = match deadline {
-                Some(deadline) => shard.stamp_of(deadline),
-                None => shard.stamp().after(self.total),
-            };
-            self.progress = Progress::Pending(deadline);
+            self.progress = Progress::Pending;
             if self.total == Nanos::ZERO {
-                self.total = left(shard, deadline);
+                self.total = left().max(Nanos(1));
             }
         }
     }
 
-    /// Counts a completion by how much of the time is left.
-    #[inline]
-    pub(crate) fn complete(&mut self, shard: &Shard) {
-        let outcome = match &self.progress {
-            Progress::Pending(deadline) => {
-                let now = shard.stamp();
-                match deadline.since(now) {
-                    Some(left) => Count::completed(left.0, self.total.0),
-                    None => self.outcome_by_another_clock(shard, *deadline),
+    /// Counts a completion by the time that is left, of which nothing is after a shutdown.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, shard: &Shard, left: impl FnOnce() -> Nanos) {
+        match self.progress {
+            Progress::Pending => {
+                let (left, total) = (left().0, self.total.0);
+                // This is how most limits end, and it takes no division.
+                match left >= total || left > total - total / 16 {
+                    true => self.count_outcome(shard, Count::ALL_LEFT),
+                    false => self.end(shard, Count::completed(left, total)),
                 }
             }
-            Progress::New | Progress::Polled => {
-                self.count_beginning(shard);
-                Count::AT_ONCE
-            }
-            Progress::Ended => return,
-        };
-        self.progress = Progress::Ended;
-        shard.labels().count(self.label, outcome);
+            Progress::New | Progress::Polled => self.complete_at_once(shard),
+            Progress::Ended => {}
+        }
     }
 
-    /// Returns the outcome of a completion where there is no driver, or where another one has started.
-    #[cold]
-    fn outcome_by_another_clock(&self, shard: &Shard, deadline: Stamp) -> Count {
-        match shard.is_shutdown() {
-            true => Count::REFUSED,
-            false => Count::completed(left(shard, deadline).0, self.total.0),
-        }
+    #[inline(never)]
+    fn complete_at_once(&mut self, shard: &Shard) {
+        self.count_beginning(shard);
+        self.count_outcome(shard, Count::ALL_LEFT);
+    }
+
+    #[inline]
+    fn count_outcome(&mut self, shard: &Shard, outcome: Count) {
+        self.progress = Progress::Ended;
+        shard.labels().count(self.label, outcome);
     }
 
     /// Returns whether the limit has been polled and has not ended, so that its owner cancels it when dropped.
     #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
-        matches!(self.progress, Progress::Polled | Progress::Pending(_))
+        matches!(self.progress, Progress::Polled | Progress::Pending)
     }
 
-    /// Counts another end than a completion, which after a shutdown is a refusal.
-    #[cold]
+    /// Counts an end, which after a shutdown is a refusal.
+    #[inline(never)]
     pub(crate) fn end(&mut self, shard: &Shard, outcome: Count) {
         if self.is_unfinished() {
             if let Progress::Polled = self.progress {
                 self.count_beginning(shard);
             }
-            self.progress = Progress::Ended;
             let outcome = match shard.is_shutdown() {
                 true => Count::REFUSED,
                 false => outcome,
             };
-            shard.labels().count(self.label, outcome);
+            self.count_outcome(shard, outcome);
         }
     }
-}
-
-/// Returns the time until `deadline`. Another driver may have started since, by whose clock the deadline is known now.
-#[cold]
-#[inline(never)]
-fn left(shard: &Shard, deadline: Stamp) -> Nanos {
-    shard.to_wheel(deadline.to_wheel()).since(shard.glance())
 }

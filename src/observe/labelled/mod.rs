@@ -99,7 +99,9 @@ impl Labelled {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts the outcome.
     ///
-    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact.
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact with respect to the deadline at which the
+    /// timeout would elapse. In a shard that is busy with timeouts, a timeout of 1 s or more gets its deadline only at the
+    /// driver's next full visit, and all of its time is left until then.
     ///
     /// # Cancellation
     ///

@@ -44,8 +44,13 @@ impl LabelledTimer {
     /// Ends the timer, and counts the completion of the future.
     #[inline(never)]
     pub(super) fn cancel(&mut self) {
-        self.counted.complete(self.sleep.shard());
-        self.sleep.cancel();
+        match self.sleep.timer_mut() {
+            FallbackTimer::Wheel(timer) => {
+                self.counted.complete(timer.shard(), || timer.left());
+                timer.give_back_inlined();
+            }
+            timer => self.counted.complete(timer.shard(), || timer.ask(Timer::left)),
+        }
     }
 
     /// Polls the timer after the future was pending.
@@ -75,13 +80,10 @@ impl LabelledTimer {
         polled
     }
 
-    /// Records the deadline, which the timer has after its first poll unless it is incoming in a ticking shard.
     #[inline]
     fn wait(&mut self) {
-        match self.sleep.timer() {
-            FallbackTimer::Wheel(timer) => self.counted.wait(timer.shard(), timer.known_due()),
-            timer => self.counted.wait(timer.shard(), timer.ask(Timer::known_due)),
-        }
+        let LabelledTimer { sleep, counted } = self;
+        counted.wait(sleep.shard(), || sleep.left());
     }
 
     #[cold]

@@ -1,37 +1,18 @@
 //! The warning about too many wheels. A process of its own, because each process emits it once.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-};
+#[path = "support/lines.rs"]
+mod lines;
 
 use tickwheel::Wheel;
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use lines::Lines;
 
 #[test]
 fn more_than_64_wheels_alive_are_warned_of_once() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _recording = tracing::subscriber::set_default(subscriber);
+    let (lines, _recording) = Lines::record();
     let warnings = || {
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains("timing wheels")).count()
+        let told = lines.of_the_wheel();
+        told.iter().filter(|line| line.contains("timing wheels")).count()
     };
 
     // One for each runtime is as it should be.

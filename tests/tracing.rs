@@ -1,11 +1,12 @@
 //! Feature `tracing`: events about the wheel, and none about individual timers.
 
+#[path = "support/lines.rs"]
+mod lines;
 mod support;
 
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex},
     task::Waker,
     time::Duration,
 };
@@ -13,47 +14,9 @@ use std::{
 use tickwheel::Wheel;
 use tokio::time::{Instant, advance};
 use tokio_test::{assert_pending, task};
-use tracing::subscriber::DefaultGuard;
 
+use lines::Lines;
 use support::{SECOND, assert_due, ms, paused_runtime, register_for, waker_of};
-
-/// What was written, a line an event.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    /// Records the events of the current thread.
-    fn record() -> (Lines, DefaultGuard) {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .without_time()
-            .with_writer(move || writer.clone())
-            .finish();
-        (lines, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// The wheel's own; Tokio has some too.
-    fn of_the_wheel(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines()
-            .filter(|line| line.contains("tickwheel"))
-            .map(str::to_owned)
-            .collect()
-    }
-}
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[track_caller]
 fn assert_told(lines: &Lines, level: &str, event: &str) {

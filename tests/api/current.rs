@@ -122,45 +122,6 @@ fn all_who_ask_first_at_once_get_one_wheel() {
 }
 
 #[test]
-fn outside_a_runtime_there_is_none() {
-    const WORDS: &str = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
-    let message = |call: fn()| {
-        let panicked = catch_unwind(call).unwrap_err();
-        *panicked.downcast::<String>().unwrap()
-    };
-    assert_eq!(Wheel::try_current().unwrap_err().to_string(), WORDS);
-    assert_eq!(message(|| drop(Wheel::current())), WORDS);
-    assert_eq!(message(|| drop(time::sleep(SECOND))), WORDS);
-    assert_eq!(message(|| drop(time::sleep_until(Instant::now()))), WORDS);
-    assert_eq!(message(|| drop(time::timeout(SECOND, async {}))), WORDS);
-    assert_eq!(
-        message(|| drop(time::timeout_at(Instant::now(), async {}))),
-        WORDS
-    );
-    assert_eq!(message(|| drop(time::interval(SECOND))), WORDS);
-    assert_eq!(message(|| drop(time::interval_at(Instant::now(), SECOND))), WORDS);
-}
-
-#[test]
-fn without_timers_constructors_panic_where_tokios_do() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let _entered = runtime.enter();
-    let message = |panicked: Box<dyn std::any::Any + Send>| match panicked.downcast::<&str>() {
-        Ok(words) => words.to_string(),
-        Err(other) => *other.downcast::<String>().unwrap(),
-    };
-    let tokios = catch_unwind(|| drop(tokio::time::sleep(SECOND))).unwrap_err();
-    let words = message(tokios);
-    // The wheel is there; with it, as without it, a future is not.
-    let wheel = Wheel::current();
-    for _ in 0..2 {
-        let ours = catch_unwind(|| drop(time::timeout(SECOND, pending::<()>()))).unwrap_err();
-        assert_eq!(message(ours), words);
-    }
-    assert_eq!(wheel.pending(), 0);
-}
-
-#[test]
 fn current_is_the_runtime_entered_now() {
     let outer = threaded_runtime(1);
     let inner = threaded_runtime(1);

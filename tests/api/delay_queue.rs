@@ -60,25 +60,6 @@ fn assert_empty<T: Debug>(queue: &mut Spawned<T>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn values_come_in_order_of_deadline_and_then_of_insertion() {
-    let mut queue = DelayQueue::on(&Wheel::new());
-    let start = Instant::now();
-    for (value, millis) in [(1, 40), (2, 20), (3, 40), (4, 70_000), (5, 20), (6, 0)] {
-        queue.insert_at(value, start + ms(millis));
-    }
-    let again = queue.insert_at(7, start + ms(5));
-    queue.reset_at(&again, start + ms(40));
-
-    let mut order = Vec::new();
-    while let Some(expired) = queue.next().await {
-        assert!(expired.deadline() <= Instant::now(), "{expired:?} is early");
-        assert!(Instant::now() <= expired.deadline() + TICK, "{expired:?} is late");
-        order.push(expired.into_inner());
-    }
-    assert_eq!(order, [6, 2, 5, 1, 3, 7, 4]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn whoever_waits_is_woken_by_an_insertion_before_all_others_and_by_no_other() {
     let mut queue = task::spawn(DelayQueue::on(&Wheel::new()));
     assert_empty(&mut queue);

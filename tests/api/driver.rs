@@ -9,7 +9,7 @@ use std::{
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, LazyLock, Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use tickwheel::{Sleep, SleepError, Wheel};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -112,18 +113,6 @@ async fn timers_far_away_cost_no_wake_up_until_they_are_near() {
     assert!(wheel.metrics().wakeups - before <= 1, "ten minutes of nothing");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_registration_before_the_planned_visit_brings_the_visit_forward() {
-    let wheel = Wheel::new();
-    let mut far = wheel.sleep(DAY);
-    register(&mut far);
-    settle().await;
-    let mut near = task::spawn(wheel.sleep(ms(50)));
-    assert_pending!(near.poll());
-    advance(ms(50)).await;
-    assert!(near.is_woken());
-}
-
 #[tokio::test]
 async fn a_wheel_that_ticks_under_load_dozes_again_afterwards() {
     let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
@@ -187,26 +176,6 @@ async fn a_future_left_without_handles_counts_the_time_without_a_driver() {
 }
 
 // Runtimes.
-
-static WHEEL: LazyLock<Wheel> = LazyLock::new(Wheel::new);
-
-#[test]
-fn a_static_wheel_serves_one_runtime_after_another() {
-    for round in 0..4 {
-        for runtime in [real_runtime(), paused_runtime(), threaded_runtime(2)] {
-            runtime.block_on(async {
-                let start = Instant::now();
-                WHEEL.sleep(ms(15)).await;
-                assert!(start.elapsed() >= ms(15), "round {round}");
-                let start = Instant::now();
-                let elapsed = WHEEL.timeout(ms(15), pending::<()>()).await;
-                assert!(elapsed.is_err());
-                assert!(start.elapsed() >= ms(15), "round {round}");
-            });
-        }
-    }
-    assert_at_rest(&WHEEL);
-}
 
 #[test]
 fn futures_await_on_a_foreign_executor_with_a_handle() {
@@ -284,6 +253,37 @@ fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
         .or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()))
         .unwrap();
     assert!(message.contains("timers are disabled"), "{message}");
+    real_runtime().block_on(wheel.sleep(ms(5)));
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn the_first_pending_poll_outside_a_runtime_panics_in_tokios_words_and_spoils_nothing() {
+    let wheel = Wheel::new();
+    let in_a_minute = Instant::now() + SECOND * 60;
+    let mut interval = wheel.interval(SECOND);
+    let two_ticks = async {
+        interval.tick().await; // at once
+        interval.tick().await;
+    };
+    let futures = [
+        wheel.sleep(SECOND).boxed(),
+        wheel.timeout(SECOND, pending::<()>()).map(drop).boxed(),
+        wheel.timeout_at(in_a_minute, pending::<()>()).map(drop).boxed(),
+        wheel.idle_timer(SECOND).boxed(),
+        two_ticks.boxed(),
+    ];
+    for (number, future) in futures.into_iter().enumerate() {
+        let outside = AssertUnwindSafe(|| futures::executor::block_on(future));
+        let panic = catch_unwind(outside).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+        assert!(message.contains(tokios), "future {number}: {message}");
+        assert!(
+            message.contains("handle"),
+            "future {number} says what to do: {message}"
+        );
+    }
     real_runtime().block_on(wheel.sleep(ms(5)));
     assert_at_rest(&wheel);
 }

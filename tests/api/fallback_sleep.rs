@@ -11,7 +11,7 @@ use std::{
 use support::*;
 use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
-use tokio_test::{assert_pending, assert_ready, task};
+use tokio_test::{assert_pending, assert_ready};
 
 #[tokio::test(start_paused = true)]
 async fn refused_it_waits_on_tokios_timer() {
@@ -85,19 +85,4 @@ fn with_no_timer_of_tokios_it_completes() {
         assert_pending!(sleep.as_mut().poll(&mut cx));
         assert_ready!(sleep.as_mut().poll(&mut cx));
     });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_over_completed_ones_lets_others_run() {
-    let (wheel, _first) = full_wheel();
-    let mut sleep = wheel.sleep(ms(1));
-    (&mut sleep).await;
-    let mut spinning = task::spawn(async move {
-        loop {
-            (&mut sleep).await;
-        }
-    });
-    tokio::spawn(async move { assert_pending!(spinning.poll()) })
-        .await
-        .unwrap();
 }

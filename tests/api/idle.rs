@@ -2,21 +2,14 @@
 
 use crate::support;
 
-use std::{
-    fmt::Debug,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::Ordering,
-    thread,
-    time::Duration,
-};
+use std::{fmt::Debug, thread, time::Duration};
 
 use tickwheel::{IdleHandle, IdleTimer, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, assert_due, counting_waker, ms, paused_runtime, real_runtime,
-    register, register_for,
+    DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms, paused_runtime, real_runtime, register,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -207,19 +200,6 @@ async fn dropping_it_cancels_at_once_and_its_handles_touch_nothing() {
     assert_eq!(wheel.metrics().registered, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn moved_to_another_task_it_wakes_only_the_one_that_polled_it_last() {
-    let wheel = Wheel::new();
-    let mut idle = wheel.idle_timer(SECOND);
-    let (first, first_woken) = counting_waker();
-    let (last, last_woken) = counting_waker();
-    register_for(&first, &mut idle);
-    register_for(&last, &mut idle);
-    advance(SECOND).await;
-    assert_eq!(first_woken.load(Ordering::SeqCst), 0);
-    assert_eq!(last_woken.load(Ordering::SeqCst), 1);
-}
-
 /// Two threads may touch it at once, and then the earlier reading may come later. Here it is that of a clock paused before.
 #[test]
 fn a_touch_never_takes_back_a_later_one() {
@@ -253,15 +233,6 @@ async fn a_shutdown_leaves_it_the_rest_of_its_time() {
     idle.handle().touch();
     idle.await;
     assert_due(start, ms(1_300));
-}
-
-#[test]
-fn its_first_poll_outside_a_runtime_panics_in_tokios_words() {
-    let idle = Wheel::new().idle_timer(SECOND);
-    let panic = catch_unwind(AssertUnwindSafe(|| futures::executor::block_on(idle))).unwrap_err();
-    let message = panic.downcast_ref::<String>().unwrap();
-    let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
-    assert!(message.contains(tokios), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Under a test's clock a duration in whole milliseconds ends at the very instant at which Tokio's would, on every kind of timer.
+//! Under a test's clock a duration in whole milliseconds ends at the very instant at which Tokio's would, on every kind of timer. On the
+//! machine's clock none is early.
 
 use std::{
     future::{Future, pending},
@@ -12,7 +13,7 @@ use tokio::{
     time::{Instant, advance},
 };
 
-use crate::support::ms;
+use crate::support::{assert_at_rest, ms};
 
 /// Awaits `timer` beside Tokio's own sleep of this duration, and compares the instants at which they end.
 async fn assert_ends_as_tokios<T>(name: &str, duration: Duration, timer: impl Future<Output = T>) {
@@ -95,4 +96,29 @@ async fn every_timer_ends_when_tokios_does_at_any_whole_millisecond() {
         let duration = ms(random.u64(1..2_000));
         assert_all_end_as_tokios(duration, || ms(random.u64(1..2_000))).await;
     }
+}
+
+/// Timeouts of a minute, by the hundred, make the shards tick.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn none_is_early_while_the_shards_tick() {
+    let wheel = Wheel::new();
+    let tasks: Vec<_> = (0..2_000)
+        .map(|n| {
+            let (wheel, duration) = (wheel.clone(), ms(n / 2 % 50));
+            tokio::spawn(async move {
+                let start = std::time::Instant::now();
+                if n % 2 == 0 {
+                    let slept = wheel.timeout(ms(60_000), wheel.sleep(duration)).await;
+                    assert_eq!(slept, Ok(()));
+                } else {
+                    wheel.timeout(duration, pending::<()>()).await.unwrap_err();
+                }
+                assert!(start.elapsed() >= duration, "timer {n} was early");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_at_rest(&wheel);
 }

@@ -5,7 +5,6 @@ use crate::support;
 use std::{
     fmt::Debug,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc, Mutex,
@@ -21,8 +20,8 @@ use tokio::{task::unconstrained, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, assert_none_of_many_is_early, counting_waker, make_tick, ms,
-    paused_runtime, real_runtime, register, register_for, waker_of,
+    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, make_tick, ms, paused_runtime, real_runtime,
+    register, register_for, waker_of,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -36,34 +35,7 @@ fn it_takes_at_most_40_bytes() {
     assert!(size_of::<Sleep>() <= 40, "it takes {}", size_of::<Sleep>());
 }
 
-/// Time passes from deadline to deadline; `expected` has to be met to the tick, and never early.
-#[track_caller]
-fn assert_punctual(expected: Instant, tick: Duration) {
-    let now = Instant::now();
-    assert!(now >= expected, "{:?} early", expected - now);
-    assert!(now - expected < tick, "{:?} late", now - expected);
-}
-
 // Precision.
-
-#[tokio::test(start_paused = true)]
-async fn it_is_never_early_and_less_than_a_tick_late() {
-    for tick in [1, 3, 10, 100] {
-        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
-        for millis in [
-            1, 2, 9, 10, 11, 99, 100, 101, 511, 512, 513, 5_119, 5_121, 262_144,
-        ] {
-            let deadline = Instant::now() + ms(millis);
-            wheel.sleep(ms(millis)).await;
-            assert_punctual(deadline, ms(tick));
-
-            let deadline = Instant::now() + ms(millis);
-            wheel.sleep_until(deadline).await;
-            assert_punctual(deadline, ms(tick));
-        }
-        assert_at_rest(&wheel);
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_direct_poll_after_advance_sees_it_elapsed_without_another_yield() {
@@ -88,55 +60,6 @@ async fn a_direct_poll_after_advance_sees_it_elapsed_without_another_yield() {
     assert_pending!(far.poll());
 }
 
-#[tokio::test(start_paused = true)]
-async fn it_is_woken_when_due_and_not_before() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    assert_pending!(sleep.poll());
-    advance(ms(999)).await;
-    assert!(!sleep.is_woken());
-    advance(ms(1)).await;
-    assert!(sleep.is_woken());
-    assert_ready!(sleep.poll());
-}
-
-#[tokio::test(start_paused = true)]
-async fn sleeps_wake_in_order_of_deadline_across_levels_and_in_one_jump() {
-    let wheel = Wheel::builder().ticks_per_wheel(4).levels(3).build().unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    // Later ones first, so that the order of registration cannot help.
-    let mut sleeps: Vec<_> = (1..=300)
-        .rev()
-        .map(|tick: u32| {
-            let mut sleep = wheel.sleep(TICK * tick);
-            let order = order.clone();
-            let waker = waker_of(move || order.lock().unwrap().push(tick));
-            register_for(&waker, &mut sleep);
-            sleep
-        })
-        .collect();
-    advance(SECOND * 10).await;
-    assert_eq!(*order.lock().unwrap(), (1..=300).collect::<Vec<_>>());
-    for sleep in &mut sleeps {
-        unconstrained(sleep).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
-    let wheel = Wheel::new();
-    assert_none_of_many_is_early(|duration| {
-        let wheel = wheel.clone();
-        async move {
-            // It is timeouts by the hundred that make a shard tick.
-            let slept = wheel.timeout(SECOND * 60, wheel.sleep(duration)).await;
-            assert_eq!(slept, Ok(()));
-        }
-    })
-    .await;
-    assert_at_rest(&wheel);
-}
-
 // Nothing to wait for, and far too much.
 
 #[tokio::test(start_paused = true)]
@@ -147,31 +70,6 @@ async fn a_zero_duration_completes_at_the_first_poll() {
     assert_ready!(sleep.poll());
     assert!(sleep.is_elapsed());
     assert_eq!(wheel.metrics().registered, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_past_instant_completes_by_the_next_tick_of_a_wheel_under_way() {
-    let wheel = Wheel::new();
-    let mut other = task::spawn(wheel.sleep(DAY));
-    assert_pending!(other.poll());
-    tokio::time::advance(ms(1_005)).await;
-    let mut past = task::spawn(wheel.sleep_until(Instant::now() - ms(500)));
-    assert_ready!(past.poll());
-    let start = Instant::now();
-    wheel.sleep_until(start - ms(1)).await;
-    assert!(Instant::now() - start < TICK);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_duration_counts_from_the_call_and_not_from_the_first_poll() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut sleep = task::spawn(wheel.sleep(ms(50)));
-    assert_eq!(sleep.deadline(), start + ms(50));
-    tokio::time::advance(ms(30)).await;
-    assert_pending!(sleep.poll());
-    sleep.await;
-    assert_punctual(start + ms(50), TICK);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,25 +93,6 @@ async fn the_longest_durations_saturate_instead_of_panicking() {
 // What it says of itself.
 
 #[tokio::test(start_paused = true)]
-async fn it_tells_its_deadline_and_whether_it_has_elapsed() {
-    let wheel = Wheel::new();
-    let deadline = Instant::now() + ms(30);
-    let mut sleep = task::spawn(wheel.sleep(ms(30)));
-    assert_eq!(sleep.deadline(), deadline);
-    assert!(!sleep.is_elapsed());
-    assert_pending!(sleep.poll());
-    assert!(!sleep.is_elapsed());
-    advance(ms(30)).await;
-    assert!(sleep.is_elapsed(), "its time has come, polled or not");
-    assert_ready!(sleep.poll());
-    assert!(sleep.is_elapsed());
-    assert_eq!(sleep.deadline(), deadline);
-    sleep.reset(deadline + SECOND);
-    assert!(!sleep.is_elapsed());
-    assert_eq!(sleep.deadline(), deadline + SECOND);
-}
-
-#[tokio::test(start_paused = true)]
 async fn it_stays_complete_however_often_it_is_polled() {
     let wheel = Wheel::new();
     let mut sleep = wheel.sleep(ms(10));
@@ -224,60 +103,7 @@ async fn it_stays_complete_however_often_it_is_polled() {
     assert_eq!(wheel.metrics().registered, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn it_is_pending_in_the_wheel_from_its_first_poll_until_its_time() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(ms(30)));
-    assert_eq!(wheel.pending(), 0);
-    assert_pending!(sleep.poll());
-    assert_eq!(wheel.pending(), 1);
-    assert_pending!(sleep.poll());
-    assert_eq!(wheel.pending(), 1, "a second poll is not a second timer");
-    advance(ms(30)).await;
-    assert_eq!(wheel.pending(), 0, "an expired timer has left, polled or not");
-    assert_ready!(sleep.poll());
-    assert_at_rest(&wheel);
-    let metrics = wheel.metrics();
-    assert_eq!(
-        (metrics.registered, metrics.expired, metrics.cancelled),
-        (1, 1, 0)
-    );
-}
-
 // reset
-
-/// As with Tokio's, through a pin or not.
-#[tokio::test(start_paused = true)]
-async fn of_several_resets_the_last_one_counts() {
-    let zero_made_to_wait = (0, vec![50]);
-    let (later, earlier) = ((100, vec![200]), (1_000, vec![80]));
-    let later_then_earlier = (500, vec![900, 200]);
-    let between_the_registered_and_the_last = (100, vec![900, 300]);
-    let earlier_then_later = (500, vec![100, 700]);
-    for (first, resets) in [
-        zero_made_to_wait,
-        later,
-        earlier,
-        later_then_earlier,
-        between_the_registered_and_the_last,
-        earlier_then_later,
-    ] {
-        for polled in [false, true] {
-            let wheel = Wheel::new();
-            let start = Instant::now();
-            let sleep = wheel.sleep(ms(first));
-            tokio::pin!(sleep);
-            if polled && first > 0 {
-                register(&mut sleep);
-            }
-            for reset in &resets {
-                sleep.as_mut().reset(start + ms(*reset));
-            }
-            sleep.await;
-            assert_punctual(start + ms(resets[resets.len() - 1]), TICK);
-        }
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn reset_to_a_later_instant_touches_nothing_until_the_old_deadline() {
@@ -301,20 +127,6 @@ async fn reset_to_a_later_instant_touches_nothing_until_the_old_deadline() {
     assert!(sleep.is_woken());
     assert_ready!(sleep.poll());
     assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn reset_to_an_earlier_instant_wakes_for_it() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(DAY));
-    assert_pending!(sleep.poll());
-    sleep.reset(Instant::now() + ms(80));
-    assert_eq!(wheel.pending(), 1);
-    advance(ms(79)).await;
-    assert!(!sleep.is_woken());
-    advance(ms(1)).await;
-    assert!(sleep.is_woken(), "the task that polled it last is woken");
-    assert_ready!(sleep.poll());
 }
 
 /// As Tokio's, which fires a timer within the call that resets it to a past instant.
@@ -394,23 +206,6 @@ async fn a_waker_that_a_reset_to_the_past_wakes_may_use_the_wheel() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn reset_after_completion_starts_over() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let mut sleep = wheel.sleep(ms(100));
-    (&mut sleep).await;
-    sleep.reset(start + ms(150));
-    assert!(!sleep.is_elapsed());
-    (&mut sleep).await;
-    assert_punctual(start + ms(150), TICK);
-    // And to the past again.
-    sleep.reset(start);
-    assert_eq!(poll!(&mut sleep), Poll::Ready(()));
-    let metrics = wheel.metrics();
-    assert_eq!((metrics.registered, metrics.expired), (2, 2));
-}
-
 #[tokio::test]
 async fn on_the_real_clock_what_has_elapsed_is_ready() {
     let wheel = Wheel::builder().shards(1).build().unwrap();
@@ -479,23 +274,6 @@ fn polled_as_they_are_woken(runtime: &tokio::runtime::Runtime) {
         assert_eq!(elapsed.load(Ordering::SeqCst), SLEEPS);
         assert_eq!(wheel.metrics().panics, 0);
     });
-}
-
-#[tokio::test(start_paused = true)]
-async fn reset_between_expiry_and_poll_starts_over() {
-    let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(ms(100)));
-    assert_pending!(sleep.poll());
-    advance(ms(100)).await;
-    assert!(sleep.is_woken());
-    sleep.reset(Instant::now() + ms(50));
-    assert!(!sleep.is_elapsed());
-    assert_pending!(sleep.poll());
-    advance(ms(49)).await;
-    assert_pending!(sleep.poll());
-    advance(ms(1)).await;
-    assert!(sleep.is_woken());
-    assert_ready!(sleep.poll());
 }
 
 // Dropping.
@@ -714,21 +492,4 @@ fn it_can_be_made_reset_and_dropped_outside_a_runtime() {
     let kept = wheel.sleep(ms(5));
 
     real_runtime().block_on(kept);
-}
-
-#[test]
-fn its_first_poll_outside_a_runtime_panics_in_tokios_words_and_spoils_nothing() {
-    let wheel = Wheel::new();
-    let outside = AssertUnwindSafe(|| futures::executor::block_on(wheel.sleep(SECOND)));
-    let panic = catch_unwind(outside).unwrap_err();
-    let message = panic.downcast_ref::<String>().unwrap();
-    assert!(
-        message
-            .contains("there is no reactor running, must be called from the context of a Tokio 1.x runtime"),
-        "{message}"
-    );
-    assert!(message.contains("handle"), "it says what to do: {message}");
-
-    real_runtime().block_on(wheel.sleep(ms(5)));
-    assert_at_rest(&wheel);
 }

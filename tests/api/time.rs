@@ -6,7 +6,6 @@ use std::{
     error::Error,
     future::{Future, pending, poll_fn, ready},
     io,
-    panic::Location,
     pin::Pin,
     sync::{
         Arc, Mutex,
@@ -15,7 +14,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use support::*;
 use tickwheel::{
     Wheel,
@@ -106,13 +105,6 @@ async fn what_it_makes_waits_on_the_current_wheel() {
     drop((sleep, interval));
     assert_at_rest(&wheel);
     assert_eq!(wheel.metrics().cancelled, 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interval_is_a_stream_too() {
-    let start = Instant::now();
-    let ticks: Vec<_> = time::interval(SECOND).take(3).collect().await;
-    assert_eq!(ticks, [start, start + SECOND, start + SECOND * 2]);
 }
 
 #[test]
@@ -295,12 +287,19 @@ async fn time_passes() {
 }
 
 #[test]
-fn panics_name_the_line_of_the_caller() {
-    static PLACE: Mutex<Option<(String, u32)>> = Mutex::new(None);
-    fn place_of(call: fn() -> u32) -> Option<(String, u32)> {
+fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
+    const OUTSIDE: &str =
+        "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+    const OF_ZERO: &str = "`period` must be non-zero.";
+    static PLACE: Mutex<Option<String>> = Mutex::new(None);
+    /// What it says, and the file that it names.
+    fn panic_of(call: fn()) -> (String, String) {
         *PLACE.lock().unwrap() = None;
-        std::panic::catch_unwind(call).unwrap_err();
-        PLACE.lock().unwrap().take()
+        let words = match std::panic::catch_unwind(call).unwrap_err().downcast::<&str>() {
+            Ok(words) => words.to_string(),
+            Err(other) => *other.downcast::<String>().unwrap(),
+        };
+        (words, PLACE.lock().unwrap().take().expect("a place"))
     }
     let hook = Arc::new(std::panic::take_hook());
     let (others, this_thread) = (hook.clone(), std::thread::current().id());
@@ -308,31 +307,44 @@ fn panics_name_the_line_of_the_caller() {
         if std::thread::current().id() != this_thread {
             return others(panic);
         }
-        let here = panic
-            .location()
-            .map(|place: &Location<'_>| (place.file().to_string(), place.line()));
-        *PLACE.lock().unwrap() = here;
+        *PLACE.lock().unwrap() = panic.location().map(|place| place.file().to_string());
     }));
-    let calls: [fn() -> u32; 8] = [
-        || (drop(Wheel::current()), 0).1,
-        || (drop(time::sleep(SECOND)), 0).1,
-        || (drop(time::sleep_until(Instant::now())), 0).1,
-        || (drop(time::timeout(SECOND, ready(()))), 0).1,
-        || (drop(time::timeout_at(Instant::now(), ready(()))), 0).1,
-        || (drop(time::interval(SECOND)), 0).1,
-        || (drop(time::interval_at(Instant::now(), SECOND)), 0).1,
-        || (drop(time::interval(Duration::ZERO)), 0).1,
+    let constructors: [fn(); 6] = [
+        || drop(time::sleep(SECOND)),
+        || drop(time::sleep_until(Instant::now())),
+        || drop(time::timeout(SECOND, ready(()))),
+        || drop(time::timeout_at(Instant::now(), ready(()))),
+        || drop(time::interval(SECOND)),
+        || drop(time::interval_at(Instant::now(), SECOND)),
     ];
-    let outside: Vec<_> = calls.iter().map(|call| place_of(*call)).collect();
+    let of_zero: [fn(); 4] = [
+        || drop(time::interval(Duration::ZERO)),
+        || drop(time::interval_at(Instant::now(), Duration::ZERO)),
+        || drop(Wheel::new().interval(Duration::ZERO)),
+        || drop(Wheel::new().interval_at(Instant::now(), Duration::ZERO)),
+    ];
+    let of_zero = of_zero.map(panic_of);
+    let outside = constructors.map(panic_of);
+    let current = panic_of(|| drop(Wheel::current()));
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let without_timers: Vec<_> = {
+    let (tokios, without_timers, pending) = {
         let _entered = bare.enter();
-        calls[1..].iter().map(|call| place_of(*call)).collect()
+        let tokios = panic_of(|| drop(tokio::time::sleep(SECOND)));
+        // The wheel is there at last; with it, as without it, a future is not.
+        let before = constructors.map(panic_of);
+        let wheel = Wheel::current();
+        (tokios, [before, constructors.map(panic_of)], wheel.pending())
     };
     std::panic::set_hook(Box::new(move |panic| hook(panic)));
-    for place in outside.into_iter().chain(without_timers) {
-        assert_eq!(place.expect("a place").0, file!());
+    let here = |words: &str| (words.to_owned(), file!().to_owned());
+    assert_eq!(of_zero, [(); 4].map(|()| here(OF_ZERO)));
+    assert_eq!(outside, [(); 6].map(|()| here(OUTSIDE)));
+    assert_eq!(current, here(OUTSIDE));
+    assert_eq!(Wheel::try_current().unwrap_err().to_string(), OUTSIDE);
+    for panics in without_timers {
+        assert_eq!(panics, [(); 6].map(|()| tokios.clone()));
     }
+    assert_eq!(pending, 0);
 }
 
 #[cfg(feature = "test-util")]

@@ -3,11 +3,9 @@
 use crate::support;
 
 use std::{
-    cell::Cell,
     fmt::Debug,
-    future::{Future, IntoFuture, Ready, pending, poll_fn, ready},
+    future::{Future, Ready, pending, ready},
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc,
@@ -21,10 +19,7 @@ use tickwheel::{Timeout, TimeoutError, Wheel, time::error::Elapsed};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, assert_none_of_many_is_early, counting_waker, make_tick, ms,
-    register_for,
-};
+use support::{DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, make_tick, ms, register_for};
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
 const _: () = send_sync_unpin::<Timeout<Ready<()>>>();
@@ -68,69 +63,6 @@ async fn a_future_ready_past_the_deadline_succeeds() {
 // Precision.
 
 #[tokio::test(start_paused = true)]
-async fn it_is_never_early_and_less_than_two_ticks_late() {
-    for tick in [1, 3, 10, 100] {
-        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
-        for millis in [1, 2, 9, 10, 11, 99, 100, 101, 511, 512, 513, 5_121, 262_144] {
-            let start = Instant::now();
-            let elapsed = wheel.timeout(ms(millis), pending::<()>()).await;
-            assert!(elapsed.is_err());
-            let late = start.elapsed().checked_sub(ms(millis)).expect("it was early");
-            assert!(
-                late < 2 * ms(tick),
-                "{millis} ms in ticks of {tick} ms: {late:?} late"
-            );
-        }
-        assert_at_rest(&wheel);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn timeout_at_is_never_early_and_less_than_a_tick_late() {
-    for tick in [1, 3, 10, 100] {
-        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
-        for millis in [1, 2, 9, 10, 11, 99, 100, 101, 511, 512, 513, 5_121, 262_144] {
-            let deadline = Instant::now() + ms(millis);
-            let elapsed = wheel.timeout_at(deadline, pending::<()>()).await;
-            assert!(elapsed.is_err());
-            let late = Instant::now()
-                .checked_duration_since(deadline)
-                .expect("it was early");
-            assert!(
-                late < ms(tick),
-                "{millis} ms in ticks of {tick} ms: {late:?} late"
-            );
-        }
-        assert_at_rest(&wheel);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn under_a_paused_clock_it_is_exact_to_a_tick() {
-    let wheel = Wheel::builder().tick_duration(ms(10)).build().unwrap();
-    let mut timeout = task::spawn(wheel.timeout(ms(45), pending::<()>()));
-    assert_pending!(timeout.poll());
-    tokio::time::advance(ms(49)).await;
-    assert_pending!(timeout.poll());
-    tokio::time::advance(ms(1)).await;
-    assert!(
-        is_elapsed(timeout.poll()),
-        "with no other yield than advance's own"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_real_clock_it_is_never_early_while_the_shards_tick() {
-    let wheel = Wheel::new();
-    assert_none_of_many_is_early(|duration| {
-        let wheel = wheel.clone();
-        async move { assert!(wheel.timeout(duration, pending::<()>()).await.is_err()) }
-    })
-    .await;
-    assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_duration_counts_from_the_first_pending_poll() {
     let wheel = Wheel::new();
     let mut timeout = task::spawn(wheel.timeout(ms(100), pending::<()>()));
@@ -142,14 +74,6 @@ async fn the_duration_counts_from_the_first_pending_poll() {
     assert!(is_elapsed(timeout.poll()));
 }
 
-#[tokio::test(start_paused = true)]
-async fn timeout_at_counts_from_nothing() {
-    let wheel = Wheel::new();
-    let mut timeout = task::spawn(wheel.timeout_at(Instant::now() + ms(100), pending::<()>()));
-    tokio::time::advance(SECOND).await;
-    assert!(is_elapsed(timeout.poll()));
-}
-
 // Nothing to wait for, and far too much.
 
 #[tokio::test(start_paused = true)]
@@ -158,20 +82,6 @@ async fn a_zero_duration_elapses_at_the_first_pending_poll() {
     let mut timeout = task::spawn(wheel.timeout(Duration::ZERO, pending::<()>()));
     assert!(is_elapsed(timeout.poll()));
     assert_eq!(wheel.metrics().registered, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_past_deadline_elapses_at_the_first_poll_or_the_next_tick() {
-    let wheel = Wheel::new();
-    let mut other = task::spawn(wheel.sleep(DAY));
-    assert_pending!(other.poll());
-    tokio::time::advance(ms(1_005)).await;
-    let start = Instant::now();
-    for deadline in [start, start - ms(1), start - SECOND] {
-        let elapsed = wheel.timeout_at(deadline, pending::<()>()).await;
-        assert!(elapsed.is_err());
-    }
-    assert!(start.elapsed() < TICK);
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,62 +99,6 @@ async fn the_longest_duration_elapses_after_thirty_years_and_not_before() {
 }
 
 // In time.
-
-#[tokio::test(start_paused = true)]
-async fn a_future_that_completes_in_time_cancels_the_timer_at_once() {
-    let wheel = Wheel::new();
-    let (sender, receiver) = oneshot::channel();
-    let mut timeout = task::spawn(wheel.timeout(SECOND, receiver));
-    assert_pending!(timeout.poll());
-    assert_eq!(wheel.pending(), 1);
-    advance(ms(990)).await;
-    assert_pending!(timeout.poll());
-    sender.send("in time").unwrap();
-    assert!(timeout.is_woken());
-    assert_ready_eq!(timeout.poll(), Ok(Ok("in time")));
-    assert_eq!(wheel.pending(), 0, "though the timeout is still held");
-    let metrics = wheel.metrics();
-    assert_eq!(
-        (metrics.registered, metrics.expired, metrics.cancelled),
-        (1, 0, 1)
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_is_woken_when_due_and_not_before() {
-    let wheel = Wheel::new();
-    let mut timeout = task::spawn(wheel.timeout(SECOND, pending::<()>()));
-    assert_pending!(timeout.poll());
-    advance(ms(999)).await;
-    assert!(!timeout.is_woken());
-    advance(ms(1)).await;
-    assert!(timeout.is_woken());
-    assert!(is_elapsed(timeout.poll()));
-    assert_at_rest(&wheel);
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_elapses_again_if_polled_again() {
-    let wheel = Wheel::new();
-    let mut timeout = task::spawn(wheel.timeout(TICK, pending::<()>()));
-    assert_pending!(timeout.poll());
-    advance(TICK).await;
-    assert!(is_elapsed(timeout.poll()));
-    assert!(is_elapsed(timeout.poll()));
-    assert_eq!(wheel.metrics().registered, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_two_nested_timeouts_the_shorter_one_elapses() {
-    let wheel = Wheel::new();
-    let start = Instant::now();
-    let inner = wheel.timeout(ms(50), pending::<()>());
-    assert!(wheel.timeout(SECOND, inner).await.unwrap().is_err());
-    assert!(start.elapsed() < ms(50) + 2 * TICK);
-    let inner = wheel.timeout(SECOND, pending::<()>());
-    assert!(wheel.timeout(ms(50), inner).await.is_err());
-    assert_at_rest(&wheel);
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timeout_moved_between_tasks_of_a_ticking_wheel_wakes_the_last() {
@@ -294,34 +148,6 @@ async fn dropping_cancels_at_every_stage_and_drops_the_future() {
     assert_eq!(wheel.metrics().expired, 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_future_that_panics_takes_its_timer_along_and_nothing_else() {
-    let wheel = Wheel::new();
-    let mut other = task::spawn(wheel.timeout(SECOND, pending::<()>()));
-    assert_pending!(other.poll());
-    let task = tokio::spawn({
-        let wheel = wheel.clone();
-        async move {
-            let mut polled = false;
-            wheel
-                .timeout(
-                    SECOND,
-                    poll_fn(move |cx| {
-                        assert!(!polled, "the future inside panics");
-                        polled = true;
-                        cx.waker().wake_by_ref();
-                        Poll::<()>::Pending
-                    }),
-                )
-                .await
-        }
-    });
-    assert!(task.await.unwrap_err().is_panic());
-    assert_eq!(wheel.pending(), 1);
-    advance(SECOND).await;
-    assert!(is_elapsed(other.poll()));
-}
-
 // The future inside.
 
 #[tokio::test(start_paused = true)]
@@ -337,38 +163,6 @@ async fn the_future_inside_can_be_reached_and_taken_out() {
     assert_eq!(wheel.pending(), 1);
     let _inner = Pin::into_inner(timeout).into_inner();
     assert_eq!(wheel.pending(), 0, "without the timeout there is no timer");
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_takes_whatever_turns_into_a_future() {
-    struct Request;
-    impl IntoFuture for Request {
-        type Output = &'static str;
-        type IntoFuture = Ready<&'static str>;
-        fn into_future(self) -> Self::IntoFuture {
-            ready("response")
-        }
-    }
-    let wheel = Wheel::new();
-    assert_eq!(wheel.timeout(SECOND, Request).await, Ok("response"));
-    assert_eq!(
-        wheel.timeout_at(Instant::now() + SECOND, Request).await,
-        Ok("response")
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_future_inside_may_be_neither_send_nor_unpin() {
-    let wheel = Wheel::new();
-    let cell = Cell::new(0);
-    let counts = async {
-        loop {
-            cell.set(cell.get() + 1);
-            wheel.sleep(ms(100)).await;
-        }
-    };
-    assert!(wheel.timeout(ms(1_050), counts).await.is_err());
-    assert!((9..=11).contains(&cell.get()), "{} rounds", cell.get());
 }
 
 #[tokio::test(start_paused = true)]
@@ -454,21 +248,3 @@ async fn a_timeout_polled_without_any_budget_left_is_not_lost() {
 }
 
 // Runtimes.
-
-#[test]
-fn its_first_pending_poll_outside_a_runtime_panics_in_tokios_words() {
-    let wheel = Wheel::new();
-    let in_a_minute = Instant::now() + SECOND * 60;
-    let timeouts = [
-        wheel.timeout(SECOND, pending::<()>()),
-        wheel.timeout_at(in_a_minute, pending::<()>()),
-    ];
-    for timeout in timeouts {
-        let outside = AssertUnwindSafe(|| futures::executor::block_on(timeout));
-        let panic = catch_unwind(outside).unwrap_err();
-        let message = panic.downcast_ref::<String>().unwrap();
-        let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
-        assert!(message.contains(tokios), "{message}");
-    }
-    assert_at_rest(&wheel);
-}

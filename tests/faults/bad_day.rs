@@ -641,6 +641,9 @@ async fn lag_is_exact_whatever_woke_the_driver() {
     near.await;
     let metrics = wheel.metrics();
     assert_eq!((metrics.last_lag, metrics.max_lag), (ms(500), ms(500)));
+    far.await;
+    let punctual = wheel.metrics();
+    assert_eq!((punctual.last_lag, punctual.max_lag), (Duration::ZERO, ms(500)));
 }
 
 #[tokio::test(start_paused = true)]

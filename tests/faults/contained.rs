@@ -19,7 +19,7 @@ use std::{
 
 use futures::StreamExt;
 use tickwheel::{ScheduleError, SleepError, Wheel};
-use tokio::time::{Duration, Instant};
+use tokio::time::Duration;
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
@@ -390,35 +390,6 @@ async fn every_handle_dropped_pending_timers_complete_and_then_the_driver_ends()
     assert_eq!(alive_tasks(), 0, "nobody is left, not even the driver");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_wheel_dropped_with_nothing_pending_takes_its_driver_along() {
-    let wheel = Wheel::new();
-    wheel.sleep(TICK).await;
-    let mut cancelled = task::spawn(wheel.sleep(SECOND));
-    assert_pending!(cancelled.poll());
-    settle().await;
-    assert_eq!(alive_tasks(), 1);
-    drop(wheel);
-    settle().await;
-    assert_eq!(alive_tasks(), 1, "there is one sleep left to drive");
-    drop(cancelled);
-    settle().await;
-    assert_eq!(alive_tasks(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_future_never_polled_outlives_its_wheel_and_still_works() {
-    let mut sleep = Wheel::new().sleep(SECOND);
-    settle().await;
-    (&mut sleep).await;
-    sleep.reset(Instant::now() + SECOND);
-    settle().await;
-    (&mut sleep).await;
-    drop(sleep);
-    settle().await;
-    assert_eq!(alive_tasks(), 0);
-}
-
 /// Longer than a busy machine can keep a thread from running.
 const LONG: Duration = Duration::from_secs(3_600);
 
@@ -650,6 +621,7 @@ async fn memory_is_given_back_after_a_burst_however_it_ends() {
     const BURST: usize = 100_000;
     for ends in [
         "expired",
+        "shut down",
         "from the first to the last",
         "from the last to the first",
     ] {
@@ -663,6 +635,9 @@ async fn memory_is_given_back_after_a_burst_however_it_ends() {
             while wheel.pending() > 0 {
                 settle().await;
             }
+        }
+        if ends == "shut down" {
+            wheel.shutdown();
         }
         if ends == "from the last to the first" {
             sleeps.reverse();

@@ -128,27 +128,6 @@ pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
     busy
 }
 
-/// On the real clock, 2,000 tasks at once wait for up to 50 ms each, by what `wait` makes: none is early.
-pub(crate) async fn assert_none_of_many_is_early<F>(wait: impl Fn(Duration) -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let tasks: Vec<_> = (0..2_000)
-        .map(|n| {
-            let duration = ms(n % 50);
-            let waiting = wait(duration);
-            tokio::spawn(async move {
-                let start = std::time::Instant::now();
-                waiting.await;
-                start.elapsed() >= duration
-            })
-        })
-        .collect();
-    for task in tasks {
-        assert!(task.await.unwrap(), "one was early");
-    }
-}
-
 /// A wheel whose one place is taken for as long as the sleep lives.
 pub(crate) fn full_wheel() -> (Wheel, Sleep) {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();

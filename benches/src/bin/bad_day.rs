@@ -1,12 +1,9 @@
 //! How late timers fire on a server in trouble, while its tasks storm, block and stall: `bad-day [--scene NAME] [--rounds N]`.
 //!
-//! The scenes are those of `tests/faults/bad_day.rs`, here played on Tokio's timer too. The scenes `io` and `io-two` run only by name. They
-//! measure how long an echo over TCP takes while timers come due: `--timers N`, or 100,000.
+//! The scenes are those of `tests/faults/bad_day.rs`, here played on Tokio's timer too.
 
 use std::{
     future::{Future, pending},
-    io::{Read, Write},
-    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -52,9 +49,6 @@ const SCENES: [&str; 14] = [
     "busy",
 ];
 
-/// Those that are played only by name.
-const APART: [&str; 2] = ["io", "io-two"];
-
 /// How long a task keeps its worker that does nothing else.
 const BLOCKS: Duration = Duration::from_millis(600);
 
@@ -94,10 +88,8 @@ fn main() {
     let arguments = Arguments::read();
     let Some(peer) = arguments.rest.first() else {
         let only = arguments.text("scene");
-        let by_name = APART.into_iter().filter(|_| only.is_some());
         for scene in SCENES
             .into_iter()
-            .chain(by_name)
             .filter(|scene| only.is_none_or(|only| only == *scene))
         {
             in_turn_at(&arguments, Some(("scene", scene)), &["tickwheel", "tokio"]);
@@ -105,7 +97,6 @@ fn main() {
         return;
     };
     let scene = arguments.text("scene").expect("--scene");
-    let due = arguments.number("timers", 100_000) as usize;
     match peer.as_str() {
         // All that cascades is in one shard. From the second level, buckets come down in seconds only on small rings.
         "tickwheel" if scene.starts_with("cascade") => {
@@ -113,20 +104,15 @@ fn main() {
             let builder = Wheel::builder()
                 .shards(1)
                 .ticks_per_wheel(if small { 64 } else { 512 });
-            play(
-                peer,
-                scene,
-                due,
-                builder.build().expect("the settings are allowed"),
-            );
+            play(peer, scene, builder.build().expect("the settings are allowed"));
         }
-        "tickwheel" => play(peer, scene, due, Wheel::new()),
-        "tokio" => play(peer, scene, due, timers::Tokio),
+        "tickwheel" => play(peer, scene, Wheel::new()),
+        "tokio" => play(peer, scene, timers::Tokio),
         peer => panic!("there is no {peer}"),
     }
 }
 
-fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
+fn play<T: Clockwork>(peer: &str, scene: &str, timers: T) {
     let lateness = Lateness::default();
     match scene {
         "storm" => storm(&timers, [&lateness, &Lateness::default()], current_thread()),
@@ -155,9 +141,7 @@ fn play<T: Clockwork>(peer: &str, scene: &str, due: usize, timers: T) {
         "cascade-two" => cascade(&timers, &lateness, ms(1024)),
         "stall" => stall(&timers, &lateness),
         "busy" => busy(&timers, &lateness),
-        "io" => io(&timers, &lateness, current_thread(), due),
-        "io-two" => io(&timers, &lateness, multi_thread(2), due),
-        scene => panic!("there is no scene {scene}: there are {SCENES:?} and {APART:?}"),
+        scene => panic!("there is no scene {scene}: there are {SCENES:?}"),
     }
     let line = Line::new("bad-day").with("peer", peer).with("scene", scene);
     let mut line = lateness.report(line);
@@ -175,11 +159,7 @@ impl Lateness {
     fn record(&self, due: Instant) {
         let now = Instant::now();
         assert!(now >= due, "a timer was early");
-        self.add(now - due);
-    }
-
-    fn add(&self, late: Duration) {
-        self.0.lock().expect("nobody panics").push(late);
+        self.0.lock().expect("nobody panics").push(now - due);
     }
 
     /// A task that waits until `due`.
@@ -402,50 +382,5 @@ fn busy<T: Timers>(timers: &T, lateness: &Lateness) {
         join(sleeping).await;
         others.stop();
         join(tasks).await;
-    });
-}
-
-/// So many tasks sleep until one instant; another thread sends single bytes, which the runtime echoes. How long an echo takes from then
-/// until the last task has woken.
-fn io<T: Timers>(timers: &T, echoes: &Lateness, runtime: Runtime, tasks: usize) {
-    let over = Arc::new(AtomicBool::new(false));
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.expect("the client connects");
-            let (mut read, mut write) = stream.split();
-            let _ = tokio::io::copy(&mut read, &mut write).await;
-        });
-        // A microsecond to start one, on a slow machine two.
-        let due = Instant::now() + ms(500) + Duration::from_micros(3) * tasks as u32;
-        let client = {
-            let (over, echoes) = (over.clone(), echoes.clone());
-            thread::spawn(move || {
-                let mut stream = TcpStream::connect(address).expect("the server listens");
-                stream.set_nodelay(true).expect("it is a socket");
-                let mut byte = [0];
-                while !over.load(Ordering::Relaxed) {
-                    let sent = Instant::now();
-                    stream.write_all(&byte).expect("the server reads");
-                    stream.read_exact(&mut byte).expect("the server answers");
-                    if Instant::now() >= due {
-                        echoes.add(sent.elapsed());
-                    }
-                    thread::sleep(Duration::from_micros(100));
-                }
-            })
-        };
-        let task = |timers: T| async move {
-            timers.sleep_until(due).await;
-        };
-        let sleeping: Vec<_> = (0..tasks).map(|_| tokio::spawn(task(timers.clone()))).collect();
-        tokio::task::yield_now().await;
-        assert!(Instant::now() < due, "they are to be there in time");
-        join(sleeping).await;
-        over.store(true, Ordering::Relaxed);
-        join_threads(vec![client]).await;
     });
 }

@@ -69,7 +69,7 @@ impl FallbackTimer {
     fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.takes_over(cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_or_fall_back(false, cx),
+            false => self.poll_locked(false, cx),
         }
     }
 
@@ -121,13 +121,8 @@ impl FallbackTimer {
         }
     }
 
-    #[inline(never)]
-    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_or_fall_back(had_budget, cx)
-    }
-
     #[inline(always)]
-    fn poll_or_fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         match ready!(self.try_poll_locked(had_budget, cx)) {
             Ok(()) => Poll::Ready(()),
             Err(_) => self.fall_back(had_budget, cx),

@@ -133,6 +133,15 @@ impl Shard {
         self.stamped(|status| self.read(status, Instant::now), Shift::moment)
     }
 
+    /// Returns the current moment as [`Shard::now`] does, and as the instant that the clock reads.
+    #[inline]
+    pub(crate) fn now_and_instant(&self) -> (Moment, Instant) {
+        self.stamped(
+            |status| self.read(status, Instant::now),
+            |shift, now| (shift.moment(now), now),
+        )
+    }
+
     /// Returns the current moment by one reading of the clock, as [`Shard::stamp`] does, also in the destructors of thread-locals.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {

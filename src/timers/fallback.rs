@@ -121,7 +121,7 @@ impl FallbackTimer {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         match ready!(self.try_poll_locked(had_budget, cx)) {
             Ok(()) => Poll::Ready(()),

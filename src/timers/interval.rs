@@ -195,9 +195,7 @@ impl Interval {
     /// Takes the tick that is due, and moves on to the next.
     fn take_tick(&mut self) -> Instant {
         let mut tick = self.sleep.due();
-        let shard = self.sleep.shard();
-        let instant = shard.instant_of(tick);
-        let mut now = shard.now();
+        let (mut now, instant) = self.sleep.shard().now_and_instant();
         if now.partial_cmp(&tick).is_none() {
             // A driver has started or ended since, so only moments of wheel time can be compared.
             self.sleep.settle();
@@ -218,12 +216,9 @@ impl Interval {
         } else {
             self.sleep.reset_to(next);
         }
-        match tick > now {
-            // Since the tick came, wheel time has gone back by less than a millisecond, for ticks to begin with the milliseconds of
-            // another driver's runtime.
-            true => instant.min(self.sleep.shard().read_clock()),
-            false => instant,
-        }
+        // Since the tick came, wheel time may have gone back by less than a millisecond, for ticks to begin with the milliseconds
+        // of another driver's runtime. The tick is then not late, and its instant is this one.
+        instant - late.to_duration()
     }
 
     /// Resets the interval to tick one period from now.

@@ -237,12 +237,13 @@ impl Shift {
     /// Converts a moment of either axis to an instant of the driver's clock.
     pub(in crate::engine) fn instant(self, moment: Moment) -> Instant {
         let nanos = self.to_clock(moment).0;
-        let first = Moment::of(*FIRST).0;
-        match nanos.checked_sub(first) {
-            Some(after) => saturating_add(*FIRST, Duration::from_nanos(after)),
-            None => FIRST
-                .checked_sub(Duration::from_nanos(first - nanos))
-                .unwrap_or(*FIRST),
+        let first = *FIRST;
+        let start = Moment::of(first).0;
+        match nanos.checked_sub(start) {
+            Some(after) => saturating_add(first, Duration::from_nanos(after)),
+            None => first
+                .checked_sub(Duration::from_nanos(start - nanos))
+                .unwrap_or(first),
         }
     }
 }

@@ -257,9 +257,17 @@ fn keep(reference: Arc<Shard>) {
     if MODELLED {
         return;
     }
+    let former = LOCAL.try_with(|local| local.cached.replace(Some(reference)));
     // The former reference is dropped here, when the cell is no longer borrowed.
-    let _former = LOCAL.try_with(|local| local.cached.replace(Some(reference)));
+    if let Ok(Some(former)) = former {
+        release(former);
+    }
 }
+
+/// Out of line, because a thread rarely holds more than one reference that nothing uses.
+#[cold]
+#[inline(never)]
+fn release(_: Arc<Shard>) {}
 
 impl Shard {
     /// Returns whether both are of one wheel.

@@ -93,19 +93,25 @@ impl Shard {
     /// Returns the current moment, which is of wheel time if there is a driver.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        self.moment(|status| self.read(status, Instant::now))
+        self.now_and_instant().0
+    }
+
+    /// Returns the current moment as [`Shard::now`] does, and as the instant that the clock reads.
+    #[inline]
+    pub(crate) fn now_and_instant(&self) -> (Moment, Instant) {
+        self.reading(|status| self.read(status, Instant::now))
     }
 
     /// Returns the current moment by one reading of the clock, also in the destructors of thread-locals.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {
-        self.moment(|status| self.read_once(status, clock::now))
+        self.reading(|status| self.read_once(status, clock::now)).0
     }
 
     /// Returns the time until a deadline by one reading of the clock, in a poll. After a shutdown, nothing is left.
     #[inline]
     pub(crate) fn left_until(&self, deadline: Moment) -> Nanos {
-        let now = self.moment(|status| self.read_once(status, Instant::now));
+        let (now, _) = self.reading(|status| self.read_once(status, Instant::now));
         match deadline.is_wheel_time() && now.is_wheel_time() {
             true => deadline.since(now),
             false => self.left_without_driver(deadline),
@@ -142,13 +148,13 @@ impl Shard {
     }
 
     #[inline]
-    fn moment(&self, read: impl Fn(Status) -> Instant) -> Moment {
+    fn reading(&self, read: impl Fn(Status) -> Instant) -> (Moment, Instant) {
         loop {
             let shift = self.shift();
             let reading = read(self.status());
             // Another driver with another clock may have started in between.
             if self.shift() == shift {
-                return shift.moment(reading);
+                return (shift.moment(reading), reading);
             }
         }
     }

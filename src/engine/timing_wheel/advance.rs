@@ -239,13 +239,15 @@ impl<T> TimingWheel<T> {
             let Some(entry) = self.entries.get(index as usize) else {
                 return looks;
             };
-            let (due, prev) = (entry.due(), entry.prev);
+            let (due, prev, next) = (entry.due(), entry.prev, entry.next);
+            if has_rounds {
+                self.cursor = prev;
+            }
             if self.levels[level].number(due) == number {
-                self.unlink(index);
+                let at = self.levels[level].index(number);
+                self.levels[level].unlink(&mut self.entries, at, prev, next);
                 self.levels[level - 1].push_front(&mut self.entries, index, due);
                 done.cascaded += 1;
-            } else {
-                self.cursor = prev;
             }
         }
         limit

@@ -64,9 +64,8 @@ impl<T> TimingWheel<T> {
             }
             let index = self.incoming.head;
             self.unlink(index);
-            let entry = &mut self.entries[index as usize];
-            entry.set_deadline(deadline_of(entry.delay()));
-            self.link(index);
+            let delay = self.entries[index as usize].delay();
+            self.link(index, deadline_of(delay));
         }
         !self.is_marked()
     }

@@ -3,7 +3,7 @@
 use super::{
     TimingWheel,
     bucket::{Entry, Place},
-    tick::Tick,
+    tick::{Deadline, Tick},
 };
 
 impl<T> TimingWheel<T> {
@@ -14,10 +14,12 @@ impl<T> TimingWheel<T> {
         horizons.position(|horizon| due <= horizon).unwrap_or(0)
     }
 
-    /// Appends an entry that is in no list to the list of the tick at which it is due.
+    /// Gives an entry that is in no list a deadline, and appends it to the list of the tick at which it is due.
     #[inline]
-    pub(super) fn link(&mut self, index: u32) {
-        let due = self.entries[index as usize].due();
+    pub(super) fn link(&mut self, index: u32, deadline: impl Into<Deadline>) {
+        let deadline = deadline.into();
+        self.entries[index as usize].set_deadline(deadline);
+        let due = deadline.due();
         if due <= self.now {
             return self.overdue.push_back(&mut self.entries, index, Place::OVERDUE);
         }

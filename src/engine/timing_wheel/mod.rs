@@ -186,9 +186,8 @@ impl<T> TimingWheel<T> {
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline]
     pub(in crate::engine) fn insert(&mut self, deadline: impl Into<Deadline>, value: T) -> Key {
-        let (key, entry) = self.occupy(value);
-        entry.set_deadline(deadline);
-        self.link(key.index());
+        let (key, _) = self.occupy(value);
+        self.link(key.index(), deadline);
         key
     }
 
@@ -247,8 +246,7 @@ impl<T> TimingWheel<T> {
             Some(_) => self.unlink(index),
             None => self.len += 1,
         }
-        self.entries[index as usize].set_deadline(deadline);
-        self.link(index);
+        self.link(index, deadline);
         old
     }
 
@@ -270,8 +268,7 @@ impl<T> TimingWheel<T> {
             return true;
         }
         self.unlink(index);
-        self.entries[index as usize].set_deadline(deadline);
-        self.link(index);
+        self.link(index, deadline);
         true
     }
 

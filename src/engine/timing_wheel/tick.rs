@@ -39,7 +39,7 @@ impl Nanos {
         Nanos(nanos.saturating_add(u64::from(duration.subsec_nanos())))
     }
 
-    pub(in crate::engine) fn to_duration(self) -> Duration {
+    pub(crate) fn to_duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 

@@ -146,10 +146,11 @@ impl Reuse {
         let kept = self.keeps(candidate)
             && self
                 .with_local(|local| {
-                    let version = local.slot.version();
+                    let slot = &*local.slot;
+                    let version = slot.version();
                     // This is read after the version, which moves if a generation ends from here on.
                     let fits = candidate.until.outlasts(self.generation());
-                    if !fits || !local.slot.put(number, version) {
+                    if !fits || !slot.put(number, version) {
                         return None;
                     }
                     local.kept = Some(number);

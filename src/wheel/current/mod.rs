@@ -28,10 +28,12 @@ use std::{
 use tokio::{
     runtime::{Handle, Id, RuntimeFlavor},
     task,
+    time::Instant,
 };
 
 use crate::{
     engine::{
+        clock::Moment,
         driver::spawn,
         shard::{ShardRef, Timer, learn_vtable, visited_by_other_runtime},
         sync::lock,
@@ -197,6 +199,25 @@ pub(crate) fn shard_ref() -> ShardRef {
     }
 }
 
+/// Returns the shard reference for a new future as [`shard_ref`] does, and the current moment.
+#[track_caller]
+#[inline]
+pub(crate) fn shard_ref_and_now() -> (ShardRef, Moment) {
+    match task::try_id() {
+        // Tokio's thread-locals are there inside a task, so unlike `ShardRef::now` this need not ask.
+        Some(_) => (ShardRef::UNBOUND, Moment::of(Instant::now())),
+        None => shard_and_now_outside_task(),
+    }
+}
+
+#[track_caller]
+#[cold]
+fn shard_and_now_outside_task() -> (ShardRef, Moment) {
+    let shard = shard_outside_task();
+    let now = shard.now();
+    (shard, now)
+}
+
 #[track_caller]
 #[cold]
 fn shard_outside_task() -> ShardRef {
@@ -213,7 +234,7 @@ fn shard_outside_task() -> ShardRef {
 /// Panics in the same cases as [`with_wheel`].
 #[inline(never)]
 pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
-    if !timer.bind_at_home(waker) {
+    if !timer.bind_at_home(waker, None) {
         bind_by_handle(timer, waker);
     }
 }
@@ -225,9 +246,13 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
         let runtime = Handle::current();
         (runtime.id(), runtime.runtime_flavor())
     };
-    let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
-    if flavor == RuntimeFlavor::MultiThread {
-        shard.make_known(waker);
+    let is_multi_thread = flavor == RuntimeFlavor::MultiThread;
+    if is_multi_thread && timer.bind_at_home(waker, Some(runtime)) {
+        return;
+    }
+    let shard = shard_of(runtime);
+    if is_multi_thread {
+        shard.make_home(waker);
     }
     timer.bind(shard);
 }
@@ -235,7 +260,7 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
 #[track_caller]
 #[inline(never)]
 fn shard_of(runtime: Id) -> ShardRef {
-    with_wheel_of(runtime, |wheel| wheel.shard().into())
+    ShardRef::kept_for(runtime).unwrap_or_else(|| with_wheel_of(runtime, |wheel| wheel.shard().into()))
 }
 
 /// Finds the wheel of a runtime, after checking that the runtime has timers.

@@ -76,6 +76,13 @@ impl Candidate {
     }
 }
 
+/// A cancelled timer that cannot be kept in the slot of its thread.
+pub(super) struct NotKept {
+    pub(super) key: Key,
+    /// Whether the thread has no slot, so that one may be opened for it.
+    pub(super) may_open: bool,
+}
+
 /// What a thread knows of its slot.
 struct Local {
     shard: u64,
@@ -141,12 +148,14 @@ impl Reuse {
 
     /// Keeps a cancelled timer, or returns its key if the timer cannot be kept.
     #[inline]
-    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
+    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), NotKept> {
         let number = key.into_number();
-        let kept = self.keeps(candidate)
+        let mut may_open = self.keeps(candidate);
+        let kept = may_open
             && self
                 .with_local(|local| {
                     let version = local.slot.version();
+                    may_open = version.is_closed();
                     // This is read after the version, which moves if a generation ends from here on.
                     let fits = candidate.until.outlasts(self.generation());
                     if !fits || !local.slot.put(number, version) {
@@ -160,7 +169,10 @@ impl Reuse {
                 .is_some();
         match kept {
             true => Ok(()),
-            false => Err(Key::from_number(number)),
+            false => Err(NotKept {
+                key: Key::from_number(number),
+                may_open,
+            }),
         }
     }
 

@@ -258,9 +258,15 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
 }
 
 #[track_caller]
-#[inline(never)]
+#[inline]
 fn shard_of(runtime: Id) -> ShardRef {
-    ShardRef::kept_for(runtime).unwrap_or_else(|| with_wheel_of(runtime, |wheel| wheel.shard().into()))
+    ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of_last(runtime))
+}
+
+#[track_caller]
+#[inline(never)]
+fn shard_of_last(runtime: Id) -> ShardRef {
+    with_wheel_of(runtime, |wheel| wheel.shard().into())
 }
 
 /// Finds the wheel of a runtime, after checking that the runtime has timers.

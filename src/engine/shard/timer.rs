@@ -11,7 +11,7 @@ use tokio::{runtime::Id, time::Instant};
 use super::{
     Generation, Mode, Removal, ShardRef,
     claim::{Claim, Due, Progress},
-    reuse::{Candidate, NotKept},
+    reuse::Candidate,
 };
 use crate::{
     engine::{
@@ -352,8 +352,8 @@ impl Timer {
         let Some(key) = self.claim.take_key() else { return };
         let spent = match self.shard.reuse.put(key, &candidate) {
             Ok(()) => return,
-            Err(NotKept { key, may_open: true }) => self.shard.cancel_or_keep(key, &candidate),
-            Err(NotKept { key, .. }) => self.shard.cancel(key),
+            Err((key, true)) => self.shard.cancel_or_keep(key, &candidate),
+            Err((key, false)) => self.shard.cancel(key),
         };
         drop(spent);
     }

@@ -221,10 +221,11 @@ fn shard_and_now_outside_task() -> (ShardRef, Moment) {
 #[track_caller]
 #[cold]
 fn shard_outside_task() -> ShardRef {
-    match shard_of(Handle::current().id()) {
+    let runtime = Handle::current().id();
+    ShardRef::kept_for(runtime).unwrap_or_else(|| match shard_of(runtime) {
         ended if ended.may_retire() => ShardRef::UNBOUND,
         shard => shard,
-    }
+    })
 }
 
 /// Binds a timer to the wheel of the runtime that polls it with `waker`.
@@ -250,7 +251,7 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
     if is_multi_thread && timer.bind_at_home(waker, Some(runtime)) {
         return;
     }
-    let shard = shard_of(runtime);
+    let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
     if is_multi_thread {
         shard.make_home(waker);
     }
@@ -258,14 +259,8 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
 }
 
 #[track_caller]
-#[inline]
-fn shard_of(runtime: Id) -> ShardRef {
-    ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of_last(runtime))
-}
-
-#[track_caller]
 #[inline(never)]
-fn shard_of_last(runtime: Id) -> ShardRef {
+fn shard_of(runtime: Id) -> ShardRef {
     with_wheel_of(runtime, |wheel| wheel.shard().into())
 }
 

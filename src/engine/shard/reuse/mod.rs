@@ -76,13 +76,6 @@ impl Candidate {
     }
 }
 
-/// A cancelled timer that cannot be kept in the slot of its thread.
-pub(super) struct NotKept {
-    pub(super) key: Key,
-    /// Whether the thread has no slot, so that one may be opened for it.
-    pub(super) may_open: bool,
-}
-
 /// What a thread knows of its slot.
 struct Local {
     shard: u64,
@@ -146,9 +139,9 @@ impl Reuse {
         self.open.store(false, atomic::Ordering::Relaxed);
     }
 
-    /// Keeps a cancelled timer, or returns its key if the timer cannot be kept.
+    /// Keeps a cancelled timer. If the timer cannot be kept, returns its key and whether the thread may open a slot for it.
     #[inline]
-    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), NotKept> {
+    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), (Key, bool)> {
         let number = key.into_number();
         let mut may_open = self.keeps(candidate);
         let kept = may_open
@@ -169,10 +162,7 @@ impl Reuse {
                 .is_some();
         match kept {
             true => Ok(()),
-            false => Err(NotKept {
-                key: Key::from_number(number),
-                may_open,
-            }),
+            false => Err((Key::from_number(number), may_open)),
         }
     }
 

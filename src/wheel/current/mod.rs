@@ -222,10 +222,13 @@ fn shard_and_now_outside_task() -> (ShardRef, Moment) {
 #[cold]
 fn shard_outside_task() -> ShardRef {
     let runtime = Handle::current().id();
-    ShardRef::kept_for(runtime).unwrap_or_else(|| match shard_of(runtime) {
-        ended if ended.may_retire() => ShardRef::UNBOUND,
-        shard => shard,
-    })
+    match ShardRef::kept_for(runtime) {
+        Some(kept) => kept,
+        None => match shard_of(runtime) {
+            ended if ended.may_retire() => ShardRef::UNBOUND,
+            shard => shard,
+        },
+    }
 }
 
 /// Binds a timer to the wheel of the runtime that polls it with `waker`.

@@ -47,8 +47,7 @@ use crate::{
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     let _caller = Caller::here();
-    let shard = current::shard_ref();
-    let now = shard.now();
+    let (shard, now) = current::shard_ref_and_now();
     Sleep(sleep::Sleep::after(shard, now, duration))
 }
 

@@ -28,6 +28,7 @@ use count::{
 use tickwheel::{Wheel, time::Label};
 use tokio::{
     runtime::{self, Runtime},
+    task,
     time::{self, Instant},
 };
 
@@ -35,6 +36,9 @@ const DURATION: Duration = Duration::from_secs(600);
 
 /// Timeouts after which a quiet one pauses, for a tick: fewer than make a shard tick.
 const QUIET: u64 = 50;
+
+/// Tasks that run at the same time.
+const TASKS: u64 = 50;
 
 const USAGE: &str =
     "usage: count none|tickwheel|tokio WORK TIMES, where WORK is a line of .ci/instructions.limits";
@@ -67,6 +71,7 @@ fn main() {
             work => (false, work),
         };
         match peer.as_str() {
+            "none" if work == "tasks" => tasks(&timers::Nothing, times).await,
             "none" => serve(&timers::Nothing, work, times).await,
             "tokio" => play(&timers::Tokio, work, times).await,
             "tickwheel" if is_static => static_label(work, times).await,
@@ -109,7 +114,7 @@ fn runtime(work: &str) -> Runtime {
 /// even on a machine with much else to do no more of them pass per request.
 fn wheel(work: &str) -> tickwheel::Builder {
     let tick = match work {
-        "server-busy" | "two-sleeps" => 2_000,
+        "server-busy" | "two-sleeps" | "tasks" => 2_000,
         "server-quiet" => 10,
         _ => 1,
     };
@@ -142,6 +147,9 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
         return serve(timers, work, times).await;
     }
     let mut first = first(timers).await;
+    if work == "tasks" {
+        return tasks(timers, times).await;
+    }
     let deadline = Instant::now() + 2 * DURATION;
     match work {
         "timeout-1k" => {
@@ -196,6 +204,20 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
                 || timers.timeout(black_box(DURATION), Once::default()),
             )
             .await
+        }
+    }
+}
+
+/// Requests of which each is a new task, as those of HTTP/2 are, with a timeout around a future that waits once.
+async fn tasks<T: Timers>(timers: &T, times: u64) {
+    let request = |timers: T| async move {
+        let answer = timers.timeout(black_box(DURATION), task::yield_now());
+        assert!(answer.await.is_ok());
+    };
+    for _ in 0..times / TASKS {
+        let spawned = (0..TASKS).map(|_| tokio::spawn(request(timers.clone())));
+        for task in spawned.collect::<Vec<_>>() {
+            task.await.expect("it does not panic");
         }
     }
 }

@@ -120,16 +120,24 @@ impl From<&Arc<Shard>> for ShardRef {
 impl ShardRef {
     pub(crate) const UNBOUND: ShardRef = ShardRef(None);
 
-    /// Refers to this thread's home from now on, if the task that is being polled with `waker` is known to belong there.
+    /// Refers to this thread's home from now on, if the task that is being polled with `waker` is known to belong there. If the caller
+    /// knows the runtime whose context this is, and it is that of the home, the task becomes known.
     #[inline]
-    pub(super) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+    pub(super) fn bind_at_home(&mut self, waker: &Waker, runtime: Option<Id>) -> bool {
         let Some(task) = Task::polled_with(waker) else {
             return false;
         };
         let shard = LOCAL.try_with(|local| {
             let home = local.home.get()?;
-            if home.shard.may_retire() || !home.tasks.contains(task) {
+            let belongs_there = match runtime {
+                None => !home.shard.may_retire() && home.tasks.contains(task),
+                Some(runtime) => home.shard.is_of(runtime),
+            };
+            if !belongs_there {
                 return None;
+            }
+            if runtime.is_some() && !local.is_visited.get() && is_of_tokio(waker) {
+                home.tasks.add(task);
             }
             match local.cached.take() {
                 Some(cached) if Arc::ptr_eq(&cached, &home.shard) => Some(cached),
@@ -155,24 +163,18 @@ impl ShardRef {
         }
     }
 
-    /// Makes the task that is being polled with `waker` known to this thread. The shard is of the current wheel of a multi-thread
-    /// runtime, which is taken for the task's.
-    pub(crate) fn make_known(&self, waker: &Waker) {
-        let Some(task) = Task::polled_with(waker).filter(|_| is_of_tokio(waker)) else {
-            return;
-        };
+    /// Makes this the home of a thread that has none and polls one of Tokio's tasks with `waker`. The shard is of the current wheel of a
+    /// multi-thread runtime, which is taken for the task's.
+    #[cold]
+    pub(crate) fn make_home(&self, waker: &Waker) {
         let _ = LOCAL.try_with(|local| {
-            if local.is_visited.get() {
-                return;
-            }
-            let home = local.home.get_or_init(|| {
-                Box::new(Home {
-                    shard: self.deref().clone(),
-                    tasks: Tasks::new(),
-                })
-            });
-            if self.is_sibling_of(&home.shard) {
-                home.tasks.add(task);
+            if is_of_tokio(waker) && !local.is_visited.get() {
+                local.home.get_or_init(|| {
+                    Box::new(Home {
+                        shard: self.deref().clone(),
+                        tasks: Tasks::new(),
+                    })
+                });
             }
         });
     }

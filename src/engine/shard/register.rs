@@ -35,16 +35,11 @@ impl Timer {
     #[inline(always)]
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
-        let Some(deadline) = self
-            .claim
-            .settle(&self.shard)
-            .filter(|deadline| deadline.is_wheel_time())
-        else {
-            return false;
-        };
-        let Shard { reuse, tick, .. } = &**self.shard;
-        let taken = reuse.take(waker, |kept, _| {
-            kept.delay == Nanos::ZERO && kept.is_due_by(deadline.wheel_time(), *tick)
+        let Timer { shard, claim } = self;
+        let taken = shard.reuse.take(waker, |kept, _| {
+            let deadline = claim.settle(shard).filter(|deadline| deadline.is_wheel_time());
+            kept.delay == Nanos::ZERO
+                && deadline.is_some_and(|deadline| kept.is_due_by(deadline.wheel_time(), shard.tick))
         });
         if let Some((key, kept)) = taken {
             self.claim.set_entry(key, kept.until, kept.waker);

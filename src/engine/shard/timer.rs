@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Id, time::Instant};
 
 use super::{
     Generation, Mode, Removal, ShardRef,
@@ -90,10 +90,11 @@ impl Timer {
         self.shard = shard;
     }
 
-    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` is known to belong there.
+    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` belongs there, as is known or as
+    /// `runtime` shows, the runtime whose context this is.
     #[inline]
-    pub(crate) fn bind_at_home(&mut self, waker: &Waker) -> bool {
-        self.shard.bind_at_home(waker)
+    pub(crate) fn bind_at_home(&mut self, waker: &Waker, runtime: Option<Id>) -> bool {
+        self.shard.bind_at_home(waker, runtime)
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.
@@ -369,9 +370,12 @@ impl Timer {
             waker: self.claim.waker,
         };
         let Some(key) = self.claim.take_key() else { return };
-        if let Err(key) = self.shard.reuse.put(key, &candidate) {
-            drop(self.shard.cancel_or_keep(key, &candidate));
-        }
+        let spent = match self.shard.reuse.put(key, &candidate) {
+            Ok(()) => return,
+            Err((key, true)) => self.shard.cancel_or_keep(key, &candidate),
+            Err((key, false)) => self.shard.cancel(key),
+        };
+        drop(spent);
     }
 }
 

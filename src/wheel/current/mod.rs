@@ -27,10 +27,12 @@ use std::{
 use tokio::{
     runtime::{Handle, Id, RuntimeFlavor},
     task,
+    time::Instant,
 };
 
 use crate::{
     engine::{
+        clock::Moment,
         driver::spawn,
         shard::{ShardRef, Timer, learn_vtable, visited_by_other_runtime},
         sync::lock,
@@ -189,12 +191,35 @@ pub(crate) fn shard_ref() -> ShardRef {
     }
 }
 
+/// Returns the shard reference for a new future as [`shard_ref`] does, and the current moment.
+#[track_caller]
+#[inline]
+pub(crate) fn shard_ref_and_now() -> (ShardRef, Moment) {
+    match task::try_id() {
+        // Tokio's thread-locals are there inside a task, so unlike `ShardRef::now` this need not ask.
+        Some(_) => (ShardRef::UNBOUND, Moment::of(Instant::now())),
+        None => shard_and_now_outside_task(),
+    }
+}
+
+#[track_caller]
+#[cold]
+fn shard_and_now_outside_task() -> (ShardRef, Moment) {
+    let shard = shard_outside_task();
+    let now = shard.now();
+    (shard, now)
+}
+
 #[track_caller]
 #[cold]
 fn shard_outside_task() -> ShardRef {
-    match shard_of(Handle::current().id()) {
-        ended if ended.may_retire() => ShardRef::UNBOUND,
-        shard => shard,
+    let runtime = Handle::current().id();
+    match ShardRef::kept_for(runtime) {
+        Some(kept) => kept,
+        None => match shard_of(runtime) {
+            ended if ended.may_retire() => ShardRef::UNBOUND,
+            shard => shard,
+        },
     }
 }
 
@@ -205,7 +230,7 @@ fn shard_outside_task() -> ShardRef {
 /// Panics in the same cases as [`with_wheel`].
 #[inline(never)]
 pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
-    if !timer.bind_at_home(waker) {
+    if !timer.bind_at_home(waker, None) {
         bind_by_handle(timer, waker);
     }
 }
@@ -217,9 +242,13 @@ fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
         let runtime = Handle::current();
         (runtime.id(), runtime.runtime_flavor())
     };
+    let is_multi_thread = flavor == RuntimeFlavor::MultiThread;
+    if is_multi_thread && timer.bind_at_home(waker, Some(runtime)) {
+        return;
+    }
     let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
-    if flavor == RuntimeFlavor::MultiThread {
-        shard.make_known(waker);
+    if is_multi_thread {
+        shard.make_home(waker);
     }
     timer.bind(shard);
 }

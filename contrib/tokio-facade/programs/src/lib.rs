@@ -2,15 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{task::JoinSet, time};
 
-/// A timeout that requests meet.
-pub const MET: Duration = Duration::from_secs(1);
 /// A timeout that elapses.
 pub const ELAPSES: Duration = Duration::from_millis(20);
 
@@ -19,6 +17,23 @@ const CLIENTS: u32 = 32;
 const PERIOD: Duration = Duration::from_millis(8);
 /// Tasks for each kind of timeout that elapses.
 const TASKS: usize = 4;
+
+/// The argument of `--requests`, with which the program is run to be counted.
+pub static REQUESTS: LazyLock<Option<u32>> = LazyLock::new(|| {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [option, requests] if option == "--requests" => {
+            Some(requests.parse().expect("the number of requests"))
+        }
+        _ => None,
+    }
+});
+
+/// Returns the timeout that requests meet. In a run that is counted no deadline comes, because how many would come depends on how slow the
+/// run is.
+pub fn met() -> Duration {
+    Duration::from_secs(if REQUESTS.is_some() { 30 } else { 1 })
+}
 
 /// With `--requests N` as arguments, sends that many requests, of which none times out, and nothing else, so that their instructions can be
 /// counted.
@@ -39,14 +54,10 @@ pub async fn measure<A, R, S, C>(
     S: Future<Output = A> + Send + 'static,
     C: Future<Output = A> + Send + 'static,
 {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [option, requests] = &arguments[..]
-        && option == "--requests"
-    {
-        let requests: u32 = requests.parse().expect("the number of requests");
+    if let Some(requests) = *REQUESTS {
         return send(requests, request, answered).await;
     }
-    let seconds = arguments.first().map_or(Ok(5), |seconds| seconds.parse());
+    let seconds = std::env::args().nth(1).map_or(Ok(5), |seconds| seconds.parse());
     let phase =
         Duration::from_secs(seconds.expect("the argument is how many seconds each of the two phases takes"));
     let sent = Arc::new(AtomicU64::new(0));

@@ -139,15 +139,17 @@ impl Reuse {
         self.open.store(false, atomic::Ordering::Relaxed);
     }
 
-    /// Keeps a cancelled timer, or returns its key if the timer cannot be kept.
+    /// Keeps a cancelled timer. If the timer cannot be kept, returns its key and whether the thread may open a slot for it.
     #[inline]
-    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), Key> {
+    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), (Key, bool)> {
         let number = key.into_number();
-        let kept = self.keeps(candidate)
+        let mut may_open = self.keeps(candidate);
+        let kept = may_open
             && self
                 .with_local(|local| {
                     let slot = &*local.slot;
                     let version = slot.version();
+                    may_open = version.is_closed();
                     // This is read after the version, which moves if a generation ends from here on.
                     let fits = candidate.until.outlasts(self.generation());
                     if !fits || !slot.put(number, version) {
@@ -161,7 +163,7 @@ impl Reuse {
                 .is_some();
         match kept {
             true => Ok(()),
-            false => Err(Key::from_number(number)),
+            false => Err((Key::from_number(number), may_open)),
         }
     }
 

@@ -33,7 +33,7 @@ impl Version {
     const CLOSED: u64 = 1 << 63;
 
     #[inline]
-    fn is_closed(self) -> bool {
+    pub(super) fn is_closed(self) -> bool {
         self.0 & Self::CLOSED != 0
     }
 

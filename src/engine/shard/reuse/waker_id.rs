@@ -55,9 +55,13 @@ impl WakerId {
 fn kind(waker: &Waker) -> Option<usize> {
     let vtable = ptr::from_ref(waker.vtable()).cast_mut();
     (1..VTABLES.len()).find(|&kind| {
-        let met =
-            VTABLES[kind].compare_exchange(ptr::null_mut(), vtable, Ordering::Relaxed, Ordering::Relaxed);
-        met.is_ok() || met == Err(vtable)
+        // Read first, because all workers share the cache line, and a compare-and-swap that fails takes it from the others too.
+        let mut met = VTABLES[kind].load(Ordering::Relaxed);
+        if met.is_null() {
+            let added = VTABLES[kind].compare_exchange(met, vtable, Ordering::Relaxed, Ordering::Relaxed);
+            met = added.err().unwrap_or(vtable);
+        }
+        met == vtable
     })
 }
 

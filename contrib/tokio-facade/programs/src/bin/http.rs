@@ -3,7 +3,7 @@
 use std::future::{IntoFuture, pending};
 
 use axum::{BoxError, Router, error_handling::HandleErrorLayer, routing::get};
-use facade_programs::{ELAPSES, MET, measure};
+use facade_programs::{ELAPSES, measure, met};
 use reqwest::{Client, StatusCode, Url};
 use tokio::{net::TcpListener, time::Duration};
 use tower::{ServiceBuilder, timeout::TimeoutLayer};
@@ -27,7 +27,7 @@ async fn serve(timeout: Duration) -> String {
 fn client(timeout: Duration) -> Client {
     Client::builder()
         .no_proxy()
-        .connect_timeout(MET)
+        .connect_timeout(met())
         .timeout(timeout)
         .build()
         .expect("a client")
@@ -41,15 +41,15 @@ async fn get_all(client: Client, url: Url) -> reqwest::Result<StatusCode> {
 
 #[tokio::main]
 async fn main() {
-    let (patient, strict) = (serve(MET).await, serve(ELAPSES).await);
+    let (patient, strict) = (serve(met()).await, serve(ELAPSES).await);
     let get = |client: Client, server: &str, path| {
         let url: Url = format!("{server}{path}").parse().expect("a URL");
         move || get_all(client.clone(), url.clone())
     };
     measure(
-        get(client(2 * MET), &patient, "/"),
+        get(client(2 * met()), &patient, "/"),
         |answer| answer.is_ok_and(|status| status == StatusCode::OK),
-        get(client(2 * MET), &strict, "/stalls"),
+        get(client(2 * met()), &strict, "/stalls"),
         |answer| answer.is_ok_and(|status| status == StatusCode::REQUEST_TIMEOUT),
         get(client(ELAPSES), &patient, "/stalls"),
         |answer| answer.is_err_and(|error| error.is_timeout()),

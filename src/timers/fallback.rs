@@ -1,7 +1,6 @@
 //! `FallbackTimer`: a timer of the wheel, which goes on as a timer of Tokio's if the wheel refuses it.
 
 use std::{
-    fmt,
     future::Future,
     mem,
     panic::catch_unwind,
@@ -41,18 +40,12 @@ pub(crate) enum FallbackTimer {
 // The rare fallback costs no byte of a timer on the wheel.
 const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
 
-pub(crate) struct TokioTimer {
-    shard: ShardRef,
-    deadline: Moment,
-    progress: Progress,
-}
-
 #[derive(Debug)]
-enum Progress {
-    Waiting(Pin<Box<time::Sleep>>),
-    /// Completes at the next poll.
-    Due,
-    Elapsed,
+pub(crate) struct TokioTimer {
+    /// Not in the wheel; says when it is due, and on which shard.
+    refused: Timer,
+    /// `None` once it has elapsed, and where Tokio has no timers. The next poll then completes.
+    tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
 impl FallbackTimer {
@@ -146,9 +139,8 @@ impl FallbackTimer {
         let tokio_sleep = tokio_sleep(refused.refused_until());
         let is_available = tokio_sleep.is_some();
         *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
-            shard: ShardRef::from(&**refused.shard()),
-            deadline: refused.due(),
-            progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
+            refused: same(refused),
+            tokio_sleep,
         }));
         if !is_available {
             // A loop around such a timer must let other tasks run.
@@ -163,7 +155,7 @@ impl FallbackTimer {
     pub(crate) fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
         match self {
             FallbackTimer::Wheel(timer) => ask(timer),
-            FallbackTimer::Tokio(timer) => timer.ask(ask),
+            FallbackTimer::Tokio(timer) => ask(&timer.refused),
         }
     }
 
@@ -171,18 +163,14 @@ impl FallbackTimer {
     pub(crate) fn shard(&self) -> &ShardRef {
         match self {
             FallbackTimer::Wheel(timer) => timer.shard(),
-            FallbackTimer::Tokio(timer) => &timer.shard,
+            FallbackTimer::Tokio(timer) => timer.refused.shard(),
         }
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => timer.is_elapsed(),
-            FallbackTimer::Tokio(timer) => match &timer.progress {
-                Progress::Waiting(tokio_sleep) => tokio_sleep.is_elapsed(),
-                Progress::Due => false,
-                Progress::Elapsed => true,
-            },
+            FallbackTimer::Tokio(timer) => timer.tokio_sleep.as_ref().is_none_or(|sleep| sleep.is_elapsed()),
         }
     }
 
@@ -190,7 +178,7 @@ impl FallbackTimer {
     pub(crate) fn reset(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset),
+            FallbackTimer::Tokio(_) => self.reset_fallback(|timer| timer.reset(deadline)),
         }
     }
 
@@ -198,7 +186,7 @@ impl FallbackTimer {
     pub(crate) fn reset_at(&mut self, deadline: Instant) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_at(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(self.shard().moment_of(deadline), Timer::reset),
+            FallbackTimer::Tokio(_) => self.reset_fallback(|timer| timer.reset_at(deadline)),
         }
     }
 
@@ -206,27 +194,25 @@ impl FallbackTimer {
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_immediately(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset_immediately),
+            FallbackTimer::Tokio(_) => self.reset_fallback(|timer| timer.reset_immediately(deadline)),
         }
     }
 
     /// Moves Tokio's timer or, if that has elapsed, goes back to the wheel, which may have room again.
     #[cold]
-    fn reset_fallback(&mut self, deadline: Moment, reset: fn(&mut Timer, Moment)) {
+    fn reset_fallback(&mut self, reset: impl FnOnce(&mut Timer)) {
         let FallbackTimer::Tokio(timer) = self else {
             return;
         };
-        let timer = own(timer);
-        timer.deadline = deadline;
-        match &mut timer.progress {
-            Progress::Waiting(tokio_sleep) => {
-                let timer = Timer::at(&*timer.shard, deadline);
-                tokio_sleep.as_mut().reset(timer.refused_until());
+        let TokioTimer { refused, tokio_sleep } = own(timer);
+        match tokio_sleep {
+            Some(tokio_sleep) => {
+                reset(refused);
+                tokio_sleep.as_mut().reset(refused.refused_until());
             }
-            Progress::Due => {}
-            Progress::Elapsed => {
-                let mut anew = Timer::at(&*timer.shard, deadline);
-                reset(&mut anew, deadline);
+            None => {
+                let mut anew = same(refused);
+                reset(&mut anew);
                 *self = FallbackTimer::Wheel(anew);
             }
         }
@@ -236,7 +222,7 @@ impl FallbackTimer {
     pub(crate) fn settle(&mut self) {
         match self {
             FallbackTimer::Wheel(timer) => timer.settle(),
-            FallbackTimer::Tokio(timer) => own(timer).deadline = timer.shard.settled(timer.deadline),
+            FallbackTimer::Tokio(timer) => own(timer).refused.settle(),
         }
     }
 
@@ -260,35 +246,21 @@ impl FallbackTimer {
     pub(crate) fn remove(&mut self) {
         match self {
             FallbackTimer::Wheel(timer) => timer.remove(),
-            FallbackTimer::Tokio(timer) => {
-                *self = FallbackTimer::Wheel(Timer::at(&*timer.shard, timer.deadline));
-            }
+            FallbackTimer::Tokio(timer) => *self = FallbackTimer::Wheel(same(&timer.refused)),
         }
-    }
-}
-
-impl fmt::Debug for TokioTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.progress.fmt(f)
     }
 }
 
 impl TokioTimer {
     #[cold]
     #[inline(never)]
-    fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
-        ask(&Timer::at(&*self.shard, self.deadline))
-    }
-
-    #[cold]
-    #[inline(never)]
     fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        if let Progress::Waiting(tokio_sleep) = &mut self.progress {
+        if let Some(tokio_sleep) = &mut self.tokio_sleep {
             // The budget is spent by the caller.
             let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
             ready!(unconstrained.poll(&mut Context::from_waker(waker)));
         }
-        self.progress = Progress::Elapsed;
+        self.tokio_sleep = None;
         Poll::Ready(())
     }
 }
@@ -298,6 +270,11 @@ fn bind(timer: &mut Timer, waker: &Waker) {
     if !timer.is_bound() {
         current::bind(timer, waker);
     }
+}
+
+/// Creates a timer on the same shard, for the same deadline.
+fn same(timer: &Timer) -> Timer {
+    Timer::at(&**timer.shard(), timer.due())
 }
 
 fn own(timer: &mut Arc<TokioTimer>) -> &mut TokioTimer {

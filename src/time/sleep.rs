@@ -1,7 +1,6 @@
 //! `sleep` and `sleep_until` on the current wheel.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll},
@@ -106,6 +105,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// sleep.await;
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep(sleep::Sleep);
 
@@ -178,13 +178,5 @@ impl Future for Sleep {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl fmt::Debug for Sleep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep")
-            .field("deadline", &self.deadline())
-            .finish_non_exhaustive()
     }
 }

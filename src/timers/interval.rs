@@ -200,7 +200,7 @@ impl Interval {
         let mut now = shard.now();
         if now.partial_cmp(&tick).is_none() {
             // A driver has started or ended since, so only moments of wheel time can be compared.
-            self.sleep.settle();
+            self.sleep.timer.settle();
             now = self.sleep.shard().settled(now);
             tick = self.sleep.due();
         }

@@ -60,7 +60,7 @@ impl QueueTimer {
     #[inline]
     pub(super) fn unset(&mut self) {
         if let (Some(sleep), Some(_)) = (&mut self.sleep, self.set.take()) {
-            sleep.remove();
+            sleep.timer.remove();
         }
     }
 

@@ -32,8 +32,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum FallbackTimer {
     Wheel(Timer),
-    /// Never shared. The drop of an `Arc` is one call, so the compiler inlines the drop of a timer on the wheel, which a `Box` would
-    /// make a tenth dearer.
+    /// Until Tokio's timer has elapsed. Never shared. The drop of an `Arc` is one call, so the compiler inlines the drop of a timer on
+    /// the wheel, which a `Box` would make a tenth dearer.
     Tokio(Arc<TokioTimer>),
 }
 
@@ -44,7 +44,7 @@ const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>()
 pub(crate) struct TokioTimer {
     /// Not in the wheel; says when it is due, and on which shard.
     refused: Timer,
-    /// `None` once it has elapsed, and where Tokio has no timers. The next poll then completes.
+    /// `None` where Tokio has no timers. The next poll then completes.
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
@@ -126,7 +126,7 @@ impl FallbackTimer {
     fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         budget::poll(had_budget, cx, |waker| match self {
             FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
-            FallbackTimer::Tokio(timer) => own(timer).poll(waker).map(Ok),
+            FallbackTimer::Tokio(_) => self.poll_fallback(waker).map(Ok),
         })
     }
 
@@ -150,6 +150,25 @@ impl FallbackTimer {
         self.poll_locked(had_budget, cx)
     }
 
+    /// Polls Tokio's timer. When that has elapsed, the next reset asks the wheel again.
+    #[cold]
+    #[inline(never)]
+    fn poll_fallback(&mut self, waker: &Waker) -> Poll<()> {
+        let FallbackTimer::Tokio(timer) = self else {
+            return Poll::Ready(());
+        };
+        let TokioTimer { refused, tokio_sleep } = own(timer);
+        if let Some(tokio_sleep) = tokio_sleep {
+            // The budget is spent by the caller.
+            let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
+            ready!(unconstrained.poll(&mut Context::from_waker(waker)));
+        }
+        let mut elapsed = same(refused);
+        elapsed.elapse();
+        *self = FallbackTimer::Wheel(elapsed);
+        Poll::Ready(())
+    }
+
     /// Calls `ask` with the timer or, if the wheel has refused it, with one of the same deadline.
     #[inline]
     pub(crate) fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
@@ -170,7 +189,7 @@ impl FallbackTimer {
     pub(crate) fn is_elapsed(&self) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => timer.is_elapsed(),
-            FallbackTimer::Tokio(timer) => timer.tokio_sleep.as_ref().is_none_or(|sleep| sleep.is_elapsed()),
+            FallbackTimer::Tokio(timer) => timer.tokio_sleep.as_ref().is_some_and(|sleep| sleep.is_elapsed()),
         }
     }
 
@@ -178,7 +197,7 @@ impl FallbackTimer {
     pub(crate) fn reset(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(|timer| timer.reset(deadline)),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, |timer| timer.reset(deadline)),
         }
     }
 
@@ -186,7 +205,7 @@ impl FallbackTimer {
     pub(crate) fn reset_at(&mut self, deadline: Instant) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_at(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(|timer| timer.reset_at(deadline)),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, |timer| timer.reset_at(deadline)),
         }
     }
 
@@ -194,27 +213,7 @@ impl FallbackTimer {
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_immediately(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(|timer| timer.reset_immediately(deadline)),
-        }
-    }
-
-    /// Moves Tokio's timer or, if that has elapsed, goes back to the wheel, which may have room again.
-    #[cold]
-    fn reset_fallback(&mut self, reset: impl FnOnce(&mut Timer)) {
-        let FallbackTimer::Tokio(timer) = self else {
-            return;
-        };
-        let TokioTimer { refused, tokio_sleep } = own(timer);
-        match tokio_sleep {
-            Some(tokio_sleep) => {
-                reset(refused);
-                tokio_sleep.as_mut().reset(refused.refused_until());
-            }
-            None => {
-                let mut anew = same(refused);
-                reset(&mut anew);
-                *self = FallbackTimer::Wheel(anew);
-            }
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, |timer| timer.reset_immediately(deadline)),
         }
     }
 
@@ -251,20 +250,6 @@ impl FallbackTimer {
     }
 }
 
-impl TokioTimer {
-    #[cold]
-    #[inline(never)]
-    fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        if let Some(tokio_sleep) = &mut self.tokio_sleep {
-            // The budget is spent by the caller.
-            let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
-            ready!(unconstrained.poll(&mut Context::from_waker(waker)));
-        }
-        self.tokio_sleep = None;
-        Poll::Ready(())
-    }
-}
-
 #[inline]
 fn bind(timer: &mut Timer, waker: &Waker) {
     if !timer.is_bound() {
@@ -275,6 +260,16 @@ fn bind(timer: &mut Timer, waker: &Waker) {
 /// Creates a timer on the same shard, for the same deadline.
 fn same(timer: &Timer) -> Timer {
     Timer::at(&**timer.shard(), timer.due())
+}
+
+/// Moves Tokio's timer.
+#[cold]
+fn reset_fallback(timer: &mut Arc<TokioTimer>, reset: impl FnOnce(&mut Timer)) {
+    let TokioTimer { refused, tokio_sleep } = own(timer);
+    reset(refused);
+    if let Some(tokio_sleep) = tokio_sleep {
+        tokio_sleep.as_mut().reset(refused.refused_until());
+    }
 }
 
 fn own(timer: &mut Arc<TokioTimer>) -> &mut TokioTimer {

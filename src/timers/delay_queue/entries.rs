@@ -3,10 +3,7 @@
 //! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and neither a
 //! reset nor a removal looks for the old one. It stays until it is the first, or until more than half of all turns are old.
 
-use std::{
-    collections::{HashMap, TryReserveError},
-    num::NonZeroU64,
-};
+use std::{collections::HashMap, num::NonZeroU64};
 
 use slab::Slab;
 use tokio::time::Instant;
@@ -49,7 +46,7 @@ impl<T> Entries<T> {
         Entries {
             cells: Slab::new(),
             turns: Turns::default(),
-            sequence: Sequence::new(),
+            sequence: Sequence::default(),
             moved: HashMap::new(),
         }
     }
@@ -65,22 +62,20 @@ impl<T> Entries<T> {
 
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
-        if self.try_reserve(additional).is_err() {
-            panic!("not enough memory for {additional} more values in a delay queue");
-        }
-    }
-
-    fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
         if additional > self.capacity() - self.len() {
             // This reports a lack of memory, for which the slab itself would abort. The slab doubles its capacity if that is more
             // than needed.
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
-            Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled))?;
-            self.turns.try_reserve(additional)?;
+            let reserved = Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled));
+            if reserved
+                .and_then(|()| self.turns.try_reserve(additional))
+                .is_err()
+            {
+                panic!("not enough memory for {additional} more values in a delay queue");
+            }
         }
         self.cells.reserve(additional);
-        Ok(())
     }
 
     pub(super) fn shrink_to_fit(&mut self) {
@@ -185,16 +180,10 @@ impl<T> Entries<T> {
         })
     }
 
-    /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
+    /// Returns the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
     #[inline]
-    pub(super) fn first_turn(&self) -> Option<NonZeroU64> {
-        self.turns.first().map(|first| first.number)
-    }
-
-    /// Returns the earliest deadline.
-    #[inline]
-    pub(super) fn first(&self) -> Option<Instant> {
-        self.turns.first().map(|first| first.deadline)
+    pub(super) fn first(&self) -> Option<Turn> {
+        self.turns.first().copied()
     }
 
     /// Drops all values, but keeps the memory.

@@ -9,7 +9,7 @@ use std::{
 use futures_core::Stream;
 use tokio::{task::coop, time::Instant};
 
-use super::{DelayQueue, Expired};
+use super::{DelayQueue, Expired, turns::Turn};
 use crate::{engine::clock, wheel::Wheel};
 
 impl<T> DelayQueue<T> {
@@ -44,7 +44,7 @@ impl<T> DelayQueue<T> {
             drop(ready!(coop::poll_proceed(cx)));
         }
         loop {
-            let Some(first) = self.entries.first() else {
+            let Some(Turn { deadline: first, .. }) = self.entries.first() else {
                 self.timer.unset();
                 self.waiter.wait(cx);
                 return Poll::Ready(None);
@@ -59,12 +59,12 @@ impl<T> DelayQueue<T> {
             if self.timer.deadline() != Some(first) && !self.set_timer(first) {
                 continue;
             }
-            let Poll::Ready(until) = self.timer.poll(cx) else {
+            let Poll::Ready(deadline) = self.timer.poll(cx) else {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             };
             // This counts even if the clock here shows less, because the timer may use another clock.
-            self.reached = self.reached.max(until);
+            self.reached = self.reached.max(deadline);
         }
     }
 
@@ -122,7 +122,7 @@ impl<T> DelayQueue<T> {
     pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
         self.reached = self.reached.max(Instant::now());
         let before = expired.len();
-        let due = std::iter::from_fn(|| match self.entries.first()? <= self.reached {
+        let due = std::iter::from_fn(|| match self.entries.first()?.deadline <= self.reached {
             true => self.entries.take_first(),
             false => None,
         });

@@ -8,10 +8,7 @@ use std::{
 
 use super::{Duration, Instant};
 use crate::{
-    timers::{
-        console::{Caller, Resource},
-        sleep,
-    },
+    timers::{console::Resource, sleep},
     wheel::current,
 };
 
@@ -45,7 +42,6 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
-    let _caller = Caller::here();
     let shard = current::shard_ref();
     let now = shard.now();
     Sleep(sleep::Sleep::after(shard, now, duration))
@@ -79,7 +75,6 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    let _caller = Caller::here();
     let resource = Resource::new("Sleep", "Wheel::sleep_until");
     Sleep(sleep::Sleep::until(current::shard_ref(), deadline, resource))
 }

@@ -174,7 +174,7 @@ impl FallbackTimer {
     pub(crate) fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
         match self {
             FallbackTimer::Wheel(timer) => ask(timer),
-            FallbackTimer::Tokio(timer) => ask(&timer.refused),
+            FallbackTimer::Tokio(timer) => ask(timer.refused()),
         }
     }
 
@@ -182,7 +182,7 @@ impl FallbackTimer {
     pub(crate) fn shard(&self) -> &ShardRef {
         match self {
             FallbackTimer::Wheel(timer) => timer.shard(),
-            FallbackTimer::Tokio(timer) => timer.refused.shard(),
+            FallbackTimer::Tokio(timer) => timer.refused().shard(),
         }
     }
 
@@ -247,6 +247,14 @@ impl FallbackTimer {
             FallbackTimer::Wheel(timer) => timer.remove(),
             FallbackTimer::Tokio(timer) => *self = FallbackTimer::Wheel(same(&timer.refused)),
         }
+    }
+}
+
+impl TokioTimer {
+    #[cold]
+    #[inline(never)]
+    fn refused(&self) -> &Timer {
+        &self.refused
     }
 }
 

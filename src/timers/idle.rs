@@ -49,6 +49,7 @@ impl Wheel {
     /// idle.await; // 30 ms after the touch
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let shard = self.shard();
         let start = shard.now();

@@ -197,7 +197,7 @@ impl FallbackTimer {
     pub(crate) fn reset(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset(deadline),
-            FallbackTimer::Tokio(timer) => reset_fallback(timer, |timer| timer.reset(deadline)),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, deadline, Timer::reset),
         }
     }
 
@@ -205,7 +205,7 @@ impl FallbackTimer {
     pub(crate) fn reset_at(&mut self, deadline: Instant) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_at(deadline),
-            FallbackTimer::Tokio(timer) => reset_fallback(timer, |timer| timer.reset_at(deadline)),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, deadline, Timer::reset_at),
         }
     }
 
@@ -213,7 +213,7 @@ impl FallbackTimer {
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_immediately(deadline),
-            FallbackTimer::Tokio(timer) => reset_fallback(timer, |timer| timer.reset_immediately(deadline)),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, deadline, Timer::reset_immediately),
         }
     }
 
@@ -272,9 +272,9 @@ fn same(timer: &Timer) -> Timer {
 
 /// Moves Tokio's timer.
 #[cold]
-fn reset_fallback(timer: &mut Arc<TokioTimer>, reset: impl FnOnce(&mut Timer)) {
+fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Timer, D)) {
     let TokioTimer { refused, tokio_sleep } = own(timer);
-    reset(refused);
+    reset(refused, deadline);
     if let Some(tokio_sleep) = tokio_sleep {
         tokio_sleep.as_mut().reset(refused.refused_until());
     }

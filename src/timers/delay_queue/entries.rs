@@ -180,10 +180,16 @@ impl<T> Entries<T> {
         })
     }
 
-    /// Returns the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
+    /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
     #[inline]
-    pub(super) fn first(&self) -> Option<Turn> {
-        self.turns.first().copied()
+    pub(super) fn first_turn(&self) -> Option<NonZeroU64> {
+        self.turns.first().map(|first| first.number)
+    }
+
+    /// Returns the earliest deadline.
+    #[inline]
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.turns.first().map(|first| first.deadline)
     }
 
     /// Drops all values, but keeps the memory.

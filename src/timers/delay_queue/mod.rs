@@ -203,9 +203,9 @@ impl<T> DelayQueue<T> {
         if self.wheel.is_none() {
             self.wheel = Wheel::try_current().ok();
         }
-        let first = self.entries.first();
+        let first = self.entries.first_turn();
         let key = self.entries.insert(value, when);
-        if self.entries.first() != first {
+        if self.entries.first_turn() != first {
             self.waiter.wake();
         }
         key

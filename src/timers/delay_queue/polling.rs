@@ -9,7 +9,7 @@ use std::{
 use futures_core::Stream;
 use tokio::{task::coop, time::Instant};
 
-use super::{DelayQueue, Expired, turns::Turn};
+use super::{DelayQueue, Expired};
 use crate::{engine::clock, wheel::Wheel};
 
 impl<T> DelayQueue<T> {
@@ -44,7 +44,7 @@ impl<T> DelayQueue<T> {
             drop(ready!(coop::poll_proceed(cx)));
         }
         loop {
-            let Some(Turn { deadline: first, .. }) = self.entries.first() else {
+            let Some(first) = self.entries.first() else {
                 self.timer.unset();
                 self.waiter.wait(cx);
                 return Poll::Ready(None);
@@ -122,7 +122,7 @@ impl<T> DelayQueue<T> {
     pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
         self.reached = self.reached.max(Instant::now());
         let before = expired.len();
-        let due = std::iter::from_fn(|| match self.entries.first()?.deadline <= self.reached {
+        let due = std::iter::from_fn(|| match self.entries.first()? <= self.reached {
             true => self.entries.take_first(),
             false => None,
         });

@@ -99,11 +99,11 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> bool {
-        let first = self.entries.first();
+        let first = self.entries.first_turn();
         if self.entries.reset(key, when).is_none() {
             return false;
         }
-        if self.entries.first() != first {
+        if self.entries.first_turn() != first {
             self.waiter.wake();
         }
         true

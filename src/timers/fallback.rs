@@ -272,6 +272,7 @@ fn same(timer: &Timer) -> Timer {
 
 /// Moves Tokio's timer.
 #[cold]
+#[inline(never)]
 fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Timer, D)) {
     let TokioTimer { refused, tokio_sleep } = own(timer);
     reset(refused, deadline);

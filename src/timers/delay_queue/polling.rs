@@ -59,12 +59,12 @@ impl<T> DelayQueue<T> {
             if self.timer.deadline() != Some(first) && !self.set_timer(first) {
                 continue;
             }
-            let Poll::Ready(deadline) = self.timer.poll(cx) else {
+            if self.timer.poll(cx).is_pending() {
                 self.waiter.wait(cx);
                 return Poll::Pending;
-            };
+            }
             // This counts even if the clock here shows less, because the timer may use another clock.
-            self.reached = self.reached.max(deadline);
+            self.reached = self.reached.max(first);
         }
     }
 

@@ -55,10 +55,10 @@ impl QueueTimer {
         }
     }
 
-    /// Polls the timer. When the timer fires, this unsets it and returns its deadline.
+    /// Polls the timer, and unsets it when it fires.
     #[inline]
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let (Some(sleep), Some(deadline)) = (&mut self.sleep, self.deadline) else {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(sleep) = &mut self.sleep else {
             return Poll::Pending;
         };
         let on_wheel = Pin::new(sleep).poll(cx);
@@ -67,6 +67,6 @@ impl QueueTimer {
             None => on_wheel,
         });
         self.unset();
-        Poll::Ready(deadline)
+        Poll::Ready(())
     }
 }

@@ -59,12 +59,12 @@ impl<T> DelayQueue<T> {
             if self.timer.deadline() != Some(first) && !self.set_timer(first) {
                 continue;
             }
-            if self.timer.poll(cx).is_pending() {
+            let Poll::Ready(deadline) = self.timer.poll(cx) else {
                 self.waiter.wait(cx);
                 return Poll::Pending;
-            }
+            };
             // This counts even if the clock here shows less, because the timer may use another clock.
-            self.reached = self.reached.max(first);
+            self.reached = deadline.map_or(self.reached, |deadline| deadline.max(self.reached));
         }
     }
 

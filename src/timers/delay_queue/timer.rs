@@ -55,9 +55,9 @@ impl QueueTimer {
         }
     }
 
-    /// Polls the timer, and unsets it when it fires.
+    /// Polls the timer. When the timer fires, this unsets it and returns its deadline.
     #[inline]
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         let Some(sleep) = &mut self.sleep else {
             return Poll::Pending;
         };
@@ -66,7 +66,8 @@ impl QueueTimer {
             Some(sleep) => sleep.as_mut().poll(cx),
             None => on_wheel,
         });
+        let deadline = self.deadline;
         self.unset();
-        Poll::Ready(())
+        Poll::Ready(deadline)
     }
 }

@@ -108,8 +108,7 @@ impl<T> Entries<T> {
 
     /// Returns the deadline of a key's entry.
     pub(super) fn deadline(&self, key: &Key) -> Option<Instant> {
-        let entry = self.cells.get(self.find(key)?)?;
-        Some(entry.deadline)
+        self.cells.get(self.find(key)?).map(|entry| entry.deadline)
     }
 
     /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.
@@ -210,10 +209,11 @@ impl<T> Entries<T> {
             true
         });
         moved.shrink_to_fit();
-        let turns = self.cells.iter();
-        self.turns = turns
-            .map(|(cell, entry)| Turn::new(entry.deadline, entry.turn, cell))
-            .collect();
+        self.turns = Turns::default();
+        for (cell, entry) in &self.cells {
+            self.turns.push(Turn::new(entry.deadline, entry.turn, cell));
+        }
+        self.turns.shrink_to_fit();
     }
 }
 

@@ -56,7 +56,7 @@ impl<T> DelayQueue<T> {
                 self.waiter.stop_waiting(cx);
                 return Poll::Ready(self.entries.take_first());
             }
-            if self.timer.deadline() != Some(first) && !self.set_timer(first) {
+            if self.timer.deadline != Some(first) && !self.set_timer(first) {
                 continue;
             }
             let Poll::Ready(deadline) = self.timer.poll(cx) else {

@@ -23,16 +23,10 @@ pub(super) struct QueueTimer {
     sleep: Option<Sleep>,
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
     /// The deadline for which the timer is set. The timer fires later if that was rounded up.
-    deadline: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl QueueTimer {
-    /// Returns the deadline for which the timer is set.
-    #[inline]
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     /// Sets the timer. The sleep leaves the wheel first, because a sleep that is moved to a later deadline still wakes at the old
     /// one.
     pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant, until: Instant, is_real: bool) {

@@ -1,6 +1,7 @@
 //! `Sleep` and `TrySleep`: wait for an instant or a duration.
 
 use std::{
+    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -193,7 +194,6 @@ impl Wheel {
 /// }
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
     pub(crate) timer: FallbackTimer,
@@ -485,5 +485,14 @@ impl Future for TrySleep {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.try_poll_after(false, cx)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("deadline", &self.deadline())
+            .field("timer", &self.timer)
+            .finish()
     }
 }

@@ -30,6 +30,14 @@ impl Waiter {
         }
     }
 
+    /// Wakes the waiting task, if there is one. It counts as waiting until it polls again.
+    #[cfg(feature = "io")]
+    pub(crate) fn wake_by_ref(&self) {
+        if let (true, Some(waker)) = (self.waiting, &self.waker) {
+            waker.wake_by_ref();
+        }
+    }
+
     /// Wakes the waiting task, if there is one, which then no longer waits.
     pub(crate) fn wake(&mut self) {
         if std::mem::take(&mut self.waiting) {

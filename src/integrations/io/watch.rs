@@ -98,11 +98,11 @@ impl Watch {
             timeout.from = None;
         }
         let concerned = match limit {
-            Limit::Read | Limit::Write => &mut self.directions[limit as usize..=limit as usize],
-            Limit::Idle => &mut self.directions,
+            Limit::Read | Limit::Write => &self.directions[limit as usize..=limit as usize],
+            Limit::Idle => &self.directions,
         };
         for direction in concerned {
-            direction.waiter.wake();
+            direction.waiter.wake_by_ref();
         }
     }
 

@@ -266,8 +266,20 @@ fn what_is_made_on_the_current_wheel_was_made_by_the_caller() {
         expected.push(lasts(4, 1_000));
         assert_eq!(log.take(), expected);
         let _sleep = Wheel::new().sleep(SECOND);
+        let _sleep = tickwheel::time::sleep_until(Instant::now());
+        let _timeout = tickwheel::time::timeout_at(Instant::now(), pending::<()>());
+        let _interval = tickwheel::time::interval(SECOND);
+        let _interval = tickwheel::time::interval_at(Instant::now(), SECOND);
+        let _idle = tickwheel::time::idle_timer(SECOND);
+        let _idle = Wheel::new().idle_timer(SECOND);
+        static LABEL: tickwheel::time::Label = tickwheel::time::Label::new("database");
+        let _timeout = LABEL.timeout(SECOND, pending::<()>());
+        let _timeout = LABEL.timeout_at(Instant::now(), pending::<()>());
+        for made in log.take().iter().filter(|line| line.contains("loc.file")) {
+            assert!(made.contains(file!()), "{made}");
+        }
         let lines = log.0.lock().unwrap().made_in.clone();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 11);
         assert!(
             lines.is_sorted_by(|one, next| one < next),
             "each has a caller of its own: {lines:?}"

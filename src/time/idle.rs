@@ -2,8 +2,8 @@
 
 use super::Duration;
 use crate::{
-    timers::{console::Caller, idle::IdleTimer},
-    wheel::current,
+    timers::idle::IdleTimer,
+    wheel::{Wheel, current},
 };
 
 /// Waits until the timer has not been touched for `duration`, on the wheel of the current runtime.
@@ -33,6 +33,5 @@ use crate::{
 /// ```
 #[track_caller]
 pub fn idle_timer(duration: Duration) -> IdleTimer {
-    let _caller = Caller::here();
-    current::with_wheel(|wheel| wheel.idle_timer(duration))
+    current::with_wheel(Wheel::clone).idle_timer(duration)
 }

@@ -9,10 +9,7 @@ use super::{Duration, Instant};
 use crate::{
     engine::labels,
     observe::labelled::{LabelledTimeout, timer::LabelledTimer},
-    timers::{
-        console::{Caller, Resource},
-        sleep::Sleep,
-    },
+    timers::{console::Resource, sleep::Sleep},
     wheel::current,
 };
 
@@ -101,7 +98,6 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let _caller = Caller::here();
         let label = self.label();
         let resource = Resource::new("Timeout", "Label::timeout");
         resource.has_label(self.name);
@@ -142,7 +138,6 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let _caller = Caller::here();
         let label = self.label();
         let resource = Resource::new("Timeout", "Label::timeout_at");
         resource.has_label(self.name);

@@ -1,7 +1,6 @@
 //! `sleep` and `sleep_until` on the current wheel.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll},
@@ -9,10 +8,7 @@ use std::{
 
 use super::{Duration, Instant};
 use crate::{
-    timers::{
-        console::{Caller, Resource},
-        sleep,
-    },
+    timers::{console::Resource, sleep},
     wheel::current,
 };
 
@@ -46,7 +42,6 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
-    let _caller = Caller::here();
     let (shard, now) = current::shard_ref_and_now();
     Sleep(sleep::Sleep::after(shard, now, duration))
 }
@@ -79,7 +74,6 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    let _caller = Caller::here();
     let resource = Resource::new("Sleep", "Wheel::sleep_until");
     Sleep(sleep::Sleep::until(current::shard_ref(), deadline, resource))
 }
@@ -105,6 +99,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// sleep.await;
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep(sleep::Sleep);
 
@@ -177,13 +172,5 @@ impl Future for Sleep {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl fmt::Debug for Sleep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep")
-            .field("deadline", &self.deadline())
-            .finish_non_exhaustive()
     }
 }

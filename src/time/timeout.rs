@@ -4,11 +4,7 @@ use std::future::IntoFuture;
 
 use super::{Duration, Instant};
 use crate::{
-    timers::{
-        console::{Caller, Resource},
-        sleep::Sleep,
-        timeout::Timeout,
-    },
+    timers::{console::Resource, sleep::Sleep, timeout::Timeout},
     wheel::current,
 };
 
@@ -56,7 +52,6 @@ pub fn timeout<F>(duration: Duration, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,
 {
-    let _caller = Caller::here();
     let resource = Resource::new("Timeout", "Wheel::timeout");
     Timeout::new(Sleep::counting(current::shard_ref(), duration, resource), future)
 }
@@ -96,7 +91,6 @@ pub fn timeout_at<F>(deadline: Instant, future: F) -> Timeout<F::IntoFuture>
 where
     F: IntoFuture,
 {
-    let _caller = Caller::here();
     let resource = Resource::new("Timeout", "Wheel::timeout_at");
     Timeout::new(Sleep::until(current::shard_ref(), deadline, resource), future)
 }

@@ -4,42 +4,15 @@
 //! feature `console`, this module does nothing.
 
 #[cfg(feature = "console")]
-pub(crate) use tracked::{Caller, Resource};
+pub(crate) use tracked::Resource;
 #[cfg(not(feature = "console"))]
-pub(crate) use untracked::{Caller, Resource};
+pub(crate) use untracked::Resource;
 
 #[cfg(feature = "console")]
 mod tracked {
-    use std::{cell::Cell, fmt, panic::Location, task::Poll, time::Duration};
+    use std::{fmt, panic::Location, task::Poll, time::Duration};
 
     use tracing::{Span, trace, trace_span};
-
-    thread_local! {
-        static CALLER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
-    }
-
-    /// While this value lives, timers created by this thread are shown as created where [`Caller::here`] was called.
-    pub(crate) struct Caller(Option<&'static Location<'static>>);
-
-    impl Caller {
-        #[track_caller]
-        pub(crate) fn here() -> Caller {
-            let here = Location::caller();
-            Caller(
-                CALLER
-                    .try_with(|caller| caller.replace(Some(here)))
-                    .ok()
-                    .flatten(),
-            )
-        }
-    }
-
-    impl Drop for Caller {
-        fn drop(&mut self) {
-            // A thread that is ending may no longer have a `CALLER`.
-            let _ = CALLER.try_with(|caller| caller.set(self.0));
-        }
-    }
 
     /// A timer's spans. There are none unless a subscriber enables them.
     pub(crate) struct Resource(Option<Box<Spans>>);
@@ -54,8 +27,7 @@ mod tracked {
         /// Creates the spans of a timer of type `concrete_type`, created by the function `source`.
         #[track_caller]
         pub(crate) fn new(concrete_type: &'static str, source: &'static str) -> Resource {
-            let here = Location::caller();
-            let location = CALLER.try_with(Cell::get).ok().flatten().unwrap_or(here);
+            let location = Location::caller();
             let resource = trace_span!(
                 parent: None,
                 "runtime.resource",
@@ -145,15 +117,6 @@ mod tracked {
 #[cfg(not(feature = "console"))]
 mod untracked {
     use std::{task::Poll, time::Duration};
-
-    pub(crate) struct Caller;
-
-    impl Caller {
-        #[inline(always)]
-        pub(crate) fn here() -> Caller {
-            Caller
-        }
-    }
 
     #[derive(Debug)]
     pub(crate) struct Resource;

@@ -1,7 +1,6 @@
 //! `FallbackTimer`: a timer of the wheel, which goes on as a timer of Tokio's if the wheel refuses it.
 
 use std::{
-    fmt,
     future::Future,
     mem,
     panic::catch_unwind,
@@ -33,26 +32,20 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum FallbackTimer {
     Wheel(Timer),
-    /// Never shared. The drop of an `Arc` is one call, so the compiler inlines the drop of a timer on the wheel, which a `Box` would
-    /// make a tenth dearer.
+    /// Until Tokio's timer has elapsed. Never shared. The drop of an `Arc` is one call, so the compiler inlines the drop of a timer on
+    /// the wheel, which a `Box` would make a tenth dearer.
     Tokio(Arc<TokioTimer>),
 }
 
 // The rare fallback costs no byte of a timer on the wheel.
 const _: () = assert!(mem::size_of::<FallbackTimer>() == mem::size_of::<Timer>());
 
-pub(crate) struct TokioTimer {
-    shard: ShardRef,
-    deadline: Moment,
-    progress: Progress,
-}
-
 #[derive(Debug)]
-enum Progress {
-    Waiting(Pin<Box<time::Sleep>>),
-    /// Completes at the next poll.
-    Due,
-    Elapsed,
+pub(crate) struct TokioTimer {
+    /// Not in the wheel; says when it is due, and on which shard.
+    refused: Timer,
+    /// `None` where Tokio has no timers. The next poll then completes.
+    tokio_sleep: Option<Pin<Box<time::Sleep>>>,
 }
 
 impl FallbackTimer {
@@ -133,7 +126,7 @@ impl FallbackTimer {
     fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
         budget::poll(had_budget, cx, |waker| match self {
             FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
-            FallbackTimer::Tokio(timer) => own(timer).poll(waker).map(Ok),
+            FallbackTimer::Tokio(_) => self.poll_fallback(waker).map(Ok),
         })
     }
 
@@ -146,9 +139,8 @@ impl FallbackTimer {
         let tokio_sleep = tokio_sleep(refused.refused_until());
         let is_available = tokio_sleep.is_some();
         *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
-            shard: ShardRef::from(&**refused.shard()),
-            deadline: refused.due(),
-            progress: tokio_sleep.map_or(Progress::Due, Progress::Waiting),
+            refused: same(refused),
+            tokio_sleep,
         }));
         if !is_available {
             // A loop around such a timer must let other tasks run.
@@ -158,12 +150,31 @@ impl FallbackTimer {
         self.poll_locked(had_budget, cx)
     }
 
+    /// Polls Tokio's timer. When that has elapsed, the next reset asks the wheel again.
+    #[cold]
+    #[inline(never)]
+    fn poll_fallback(&mut self, waker: &Waker) -> Poll<()> {
+        let FallbackTimer::Tokio(timer) = self else {
+            return Poll::Ready(());
+        };
+        let TokioTimer { refused, tokio_sleep } = own(timer);
+        if let Some(tokio_sleep) = tokio_sleep {
+            // The budget is spent by the caller.
+            let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
+            ready!(unconstrained.poll(&mut Context::from_waker(waker)));
+        }
+        let mut elapsed = same(refused);
+        elapsed.elapse();
+        *self = FallbackTimer::Wheel(elapsed);
+        Poll::Ready(())
+    }
+
     /// Calls `ask` with the timer or, if the wheel has refused it, with one of the same deadline.
     #[inline]
     pub(crate) fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
         match self {
             FallbackTimer::Wheel(timer) => ask(timer),
-            FallbackTimer::Tokio(timer) => timer.ask(ask),
+            FallbackTimer::Tokio(timer) => ask(timer.refused()),
         }
     }
 
@@ -171,18 +182,14 @@ impl FallbackTimer {
     pub(crate) fn shard(&self) -> &ShardRef {
         match self {
             FallbackTimer::Wheel(timer) => timer.shard(),
-            FallbackTimer::Tokio(timer) => &timer.shard,
+            FallbackTimer::Tokio(timer) => timer.refused().shard(),
         }
     }
 
     pub(crate) fn is_elapsed(&self) -> bool {
         match self {
             FallbackTimer::Wheel(timer) => timer.is_elapsed(),
-            FallbackTimer::Tokio(timer) => match &timer.progress {
-                Progress::Waiting(tokio_sleep) => tokio_sleep.is_elapsed(),
-                Progress::Due => false,
-                Progress::Elapsed => true,
-            },
+            FallbackTimer::Tokio(timer) => timer.tokio_sleep.as_ref().is_some_and(|sleep| sleep.is_elapsed()),
         }
     }
 
@@ -190,7 +197,7 @@ impl FallbackTimer {
     pub(crate) fn reset(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, deadline, Timer::reset),
         }
     }
 
@@ -198,7 +205,7 @@ impl FallbackTimer {
     pub(crate) fn reset_at(&mut self, deadline: Instant) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_at(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(self.shard().moment_of(deadline), Timer::reset),
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, deadline, Timer::reset_at),
         }
     }
 
@@ -206,29 +213,7 @@ impl FallbackTimer {
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
         match self {
             FallbackTimer::Wheel(timer) => timer.reset_immediately(deadline),
-            FallbackTimer::Tokio(_) => self.reset_fallback(deadline, Timer::reset_immediately),
-        }
-    }
-
-    /// Moves Tokio's timer or, if that has elapsed, goes back to the wheel, which may have room again.
-    #[cold]
-    fn reset_fallback(&mut self, deadline: Moment, reset: fn(&mut Timer, Moment)) {
-        let FallbackTimer::Tokio(timer) = self else {
-            return;
-        };
-        let timer = own(timer);
-        timer.deadline = deadline;
-        match &mut timer.progress {
-            Progress::Waiting(tokio_sleep) => {
-                let timer = Timer::at(&*timer.shard, deadline);
-                tokio_sleep.as_mut().reset(timer.refused_until());
-            }
-            Progress::Due => {}
-            Progress::Elapsed => {
-                let mut anew = Timer::at(&*timer.shard, deadline);
-                reset(&mut anew, deadline);
-                *self = FallbackTimer::Wheel(anew);
-            }
+            FallbackTimer::Tokio(timer) => reset_fallback(timer, deadline, Timer::reset_immediately),
         }
     }
 
@@ -236,7 +221,7 @@ impl FallbackTimer {
     pub(crate) fn settle(&mut self) {
         match self {
             FallbackTimer::Wheel(timer) => timer.settle(),
-            FallbackTimer::Tokio(timer) => own(timer).deadline = timer.shard.settled(timer.deadline),
+            FallbackTimer::Tokio(timer) => own(timer).refused.settle(),
         }
     }
 
@@ -260,36 +245,16 @@ impl FallbackTimer {
     pub(crate) fn remove(&mut self) {
         match self {
             FallbackTimer::Wheel(timer) => timer.remove(),
-            FallbackTimer::Tokio(timer) => {
-                *self = FallbackTimer::Wheel(Timer::at(&*timer.shard, timer.deadline));
-            }
+            FallbackTimer::Tokio(timer) => *self = FallbackTimer::Wheel(same(&timer.refused)),
         }
-    }
-}
-
-impl fmt::Debug for TokioTimer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.progress.fmt(f)
     }
 }
 
 impl TokioTimer {
     #[cold]
     #[inline(never)]
-    fn ask<R>(&self, ask: impl FnOnce(&Timer) -> R) -> R {
-        ask(&Timer::at(&*self.shard, self.deadline))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        if let Progress::Waiting(tokio_sleep) = &mut self.progress {
-            // The budget is spent by the caller.
-            let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
-            ready!(unconstrained.poll(&mut Context::from_waker(waker)));
-        }
-        self.progress = Progress::Elapsed;
-        Poll::Ready(())
+    fn refused(&self) -> &Timer {
+        &self.refused
     }
 }
 
@@ -297,6 +262,22 @@ impl TokioTimer {
 fn bind(timer: &mut Timer, waker: &Waker) {
     if !timer.is_bound() {
         current::bind(timer, waker);
+    }
+}
+
+/// Creates a timer on the same shard, for the same deadline.
+fn same(timer: &Timer) -> Timer {
+    Timer::at(&**timer.shard(), timer.due())
+}
+
+/// Moves Tokio's timer.
+#[cold]
+#[inline(never)]
+fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Timer, D)) {
+    let TokioTimer { refused, tokio_sleep } = own(timer);
+    reset(refused, deadline);
+    if let Some(tokio_sleep) = tokio_sleep {
+        tokio_sleep.as_mut().reset(refused.refused_until());
     }
 }
 

@@ -49,6 +49,7 @@ impl Wheel {
     /// idle.await; // 30 ms after the touch
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
         let shard = self.shard();
         let start = shard.now();
@@ -87,6 +88,7 @@ impl Wheel {
 /// assert!(touched.elapsed() >= Duration::from_millis(20));
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct IdleTimer {
     sleep: Sleep,
@@ -104,7 +106,7 @@ pub struct IdleTimer {
 /// let handle = idle.handle();
 /// handle.clone().touch();
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct IdleHandle {
     activity: Arc<Activity>,
 }
@@ -135,13 +137,13 @@ impl IdleTimer {
 
     /// Moves the deadline to `duration` after the last touch.
     fn push_back(&mut self) {
-        self.sleep.settle();
+        self.sleep.timer.settle();
         let activity = &*self.activity;
         let touched = activity.shard.settled(activity.last_touch());
         let deadline = touched.after(Nanos::passed(self.duration));
         if deadline > self.sleep.due() {
             self.sleep.reset_to(deadline);
-            self.sleep.count_from(touched);
+            self.sleep.timer.count_from(touched);
         }
     }
 }
@@ -227,25 +229,10 @@ impl Future for IdleTimer {
     }
 }
 
-impl fmt::Debug for IdleTimer {
+impl fmt::Debug for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdleTimer")
-            .field("duration", &self.duration)
-            .field(
-                "last_touch",
-                &self.activity.shard.instant_of(self.activity.last_touch()),
-            )
-            .finish()
-    }
-}
-
-impl fmt::Debug for IdleHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdleHandle")
-            .field(
-                "last_touch",
-                &self.activity.shard.instant_of(self.activity.last_touch()),
-            )
+        f.debug_struct("Activity")
+            .field("last_touch", &self.shard.instant_of(self.last_touch()))
             .finish()
     }
 }

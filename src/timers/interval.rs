@@ -1,7 +1,6 @@
 //! `Interval`: ticks at a fixed period.
 
 use std::{
-    fmt,
     future::{Future, poll_fn},
     pin::Pin,
     task::{Context, Poll, ready},
@@ -124,6 +123,7 @@ impl Wheel {
 /// assert_eq!(ticks.count().await, 3);
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,
     period: Duration,
@@ -198,7 +198,7 @@ impl Interval {
         let (mut now, instant) = self.sleep.shard().now_and_instant();
         if now.partial_cmp(&tick).is_none() {
             // A driver has started or ended since, so only moments of wheel time can be compared.
-            self.sleep.settle();
+            self.sleep.timer.settle();
             now = self.sleep.shard().settled(now);
             tick = self.sleep.due();
         }
@@ -361,15 +361,5 @@ impl Stream for Interval {
             true => Poll::Ready(None),
             false => tick.map(Some),
         }
-    }
-}
-
-impl fmt::Debug for Interval {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interval")
-            .field("next", &self.sleep.deadline())
-            .field("period", &self.period)
-            .field("missed_tick_behavior", &self.missed_tick_behavior)
-            .finish()
     }
 }

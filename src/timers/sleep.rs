@@ -196,7 +196,7 @@ impl Wheel {
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
-    timer: FallbackTimer,
+    pub(crate) timer: FallbackTimer,
     resource: Resource,
 }
 
@@ -214,6 +214,7 @@ pub struct Sleep {
 /// let sleep: TrySleep = Wheel::new().try_sleep(Duration::from_secs(1));
 /// assert!(!sleep.is_elapsed());
 /// ```
+#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct TrySleep(Sleep);
 
@@ -309,22 +310,15 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        let until = || deadline.saturating_duration_since(Instant::now());
-        self.resource.restart("Sleep::reset", until);
         self.timer.reset_at(deadline);
+        self.restart();
     }
 
     /// Moves the sleep to a deadline that is already a moment of the shard's clock.
     #[inline]
     pub(crate) fn reset_to(&mut self, deadline: Moment) {
-        let shard = self.timer.shard();
-        let until = || {
-            shard
-                .instant_of(deadline)
-                .saturating_duration_since(Instant::now())
-        };
-        self.resource.restart("Sleep::reset", until);
         self.timer.reset(deadline);
+        self.restart();
     }
 
     /// Moves the sleep to `duration` from now.
@@ -339,8 +333,20 @@ impl Sleep {
 
     /// Moves the sleep to `deadline`, which has already passed, so that the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
-        self.resource.restart("Sleep::reset", || Duration::ZERO);
         self.timer.reset_immediately(deadline);
+        self.restart();
+    }
+
+    /// Reports that the sleep has been reset.
+    #[inline]
+    fn restart(&mut self) {
+        let Sleep { timer, resource } = self;
+        let until = || {
+            timer
+                .ask(Timer::deadline)
+                .saturating_duration_since(Instant::now())
+        };
+        resource.restart("Sleep::reset", until);
     }
 
     /// Begins a poll of the future that the sleep limits, which a sleep without a label does not count.
@@ -376,24 +382,9 @@ impl Sleep {
         self.timer.cancel();
     }
 
-    /// Cancels the sleep and does not keep it for reuse, so that no later timer of the task is woken at its deadline.
-    pub(crate) fn remove(&mut self) {
-        self.timer.remove();
-    }
-
-    /// See [`Timer::count_from`].
-    pub(crate) fn count_from(&mut self, start: Moment) {
-        self.timer.count_from(start);
-    }
-
     /// See [`Timer::slack`].
     pub(crate) fn slack(&self) -> Nanos {
         self.timer.ask(Timer::slack)
-    }
-
-    /// Converts the deadline to the axis on which moments are compared. Starts a driver to do so if there is none.
-    pub(crate) fn settle(&mut self) {
-        self.timer.settle();
     }
 
     /// Binds an unbound sleep, as its first poll would.
@@ -509,11 +500,5 @@ impl fmt::Debug for Sleep {
             .field("deadline", &self.deadline())
             .field("timer", &self.timer)
             .finish()
-    }
-}
-
-impl fmt::Debug for TrySleep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TrySleep").field(&self.0).finish()
     }
 }

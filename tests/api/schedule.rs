@@ -115,7 +115,7 @@ async fn a_handle_polled_before_the_task_starts_is_woken_for_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-#[should_panic(expected = "`Scheduled` polled after completion")]
+#[should_panic(expected = "JoinHandle polled after completion")]
 async fn a_handle_polled_after_it_gave_its_result_panics() {
     let mut handle = Wheel::new().schedule(ms(20), async {});
     (&mut handle).await.unwrap();

@@ -176,6 +176,11 @@ impl Timer {
         }
     }
 
+    /// Marks a timer that is not in the wheel as elapsed.
+    pub(crate) fn elapse(&mut self) {
+        self.claim.progress = Progress::Elapsed;
+    }
+
     fn is_past(&self) -> bool {
         let deadline = self.due();
         if !self.is_bound() || !self.shard.to_wheel(deadline).is_wheel_time() {

@@ -122,16 +122,9 @@ impl Watch {
         self.directions[operation.limit() as usize]
             .waiter
             .stop_waiting(cx);
-        self.ended(operation, outcome.as_ref().map_or(0, bytes));
-        Poll::Ready(outcome)
-    }
-
-    /// Records that the operation has ended and that `bytes` have moved.
-    #[inline]
-    fn ended(&mut self, operation: Operation, bytes: usize) {
         self.waits[operation as usize] = None;
-        if bytes == 0 {
-            return;
+        if outcome.as_ref().map_or(0, bytes) == 0 {
+            return Poll::Ready(outcome);
         }
         if operation == Operation::Write {
             // A byte written is progress for a flush and a shutdown too.
@@ -142,6 +135,7 @@ impl Watch {
         if let Some(from) = &mut self.timeouts[Limit::Idle as usize].from {
             *from = self.wheel.moment();
         }
+        Poll::Ready(outcome)
     }
 
     /// Polls the timer of an operation that has to wait. The result is ready once the operation has waited too long.

@@ -10,8 +10,8 @@ use std::{
 
 use futures_core::Stream;
 use pin_project_lite::pin_project;
+use tokio_stream::{StreamExt, adapters::Fuse};
 
-use super::fuse::Fuse;
 use crate::{timers::sleep::Sleep, wheel::Wheel};
 
 pin_project! {
@@ -47,7 +47,7 @@ impl<S: Stream> ChunksTimeout<S> {
     pub(super) fn new(stream: S, wheel: &Wheel, max_size: usize, duration: Duration) -> ChunksTimeout<S> {
         assert!(max_size > 0, "`max_size` must be non-zero.");
         ChunksTimeout {
-            stream: Fuse::new(stream),
+            stream: StreamExt::fuse(stream),
             sleep: wheel.sleep(duration),
             duration,
             items: Vec::new(),

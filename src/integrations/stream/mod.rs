@@ -1,7 +1,6 @@
 //! Timeout, throttle and timed chunks for any [`Stream`], on a wheel. `tokio_stream::StreamExt` has the same methods on Tokio's timer.
 
 mod chunks;
-mod fuse;
 mod throttle;
 mod timeout;
 

@@ -9,8 +9,8 @@ use std::{
 
 use futures_core::Stream;
 use pin_project_lite::pin_project;
+use tokio_stream::{StreamExt, adapters::Fuse};
 
-use super::fuse::Fuse;
 use crate::{
     error::Elapsed,
     timers::{interval::Interval, sleep::Sleep},
@@ -45,10 +45,10 @@ pin_project! {
     }
 }
 
-impl<S> Timeout<S> {
+impl<S: Stream> Timeout<S> {
     pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Timeout<S> {
         Timeout {
-            stream: Fuse::new(stream),
+            stream: StreamExt::fuse(stream),
             sleep: wheel.sleep(duration),
             duration,
             reported: false,
@@ -111,10 +111,10 @@ pin_project! {
     }
 }
 
-impl<S> TimeoutRepeating<S> {
+impl<S: Stream> TimeoutRepeating<S> {
     pub(super) fn new(stream: S, interval: Interval) -> TimeoutRepeating<S> {
         TimeoutRepeating {
-            stream: Fuse::new(stream),
+            stream: StreamExt::fuse(stream),
             interval,
         }
     }

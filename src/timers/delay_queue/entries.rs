@@ -3,10 +3,7 @@
 //! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and neither a
 //! reset nor a removal looks for the old one. It stays until it is the first, or until more than half of all turns are old.
 
-use std::{
-    collections::{HashMap, TryReserveError},
-    num::NonZeroU64,
-};
+use std::{collections::HashMap, num::NonZeroU64};
 
 use slab::Slab;
 use tokio::time::Instant;
@@ -49,7 +46,7 @@ impl<T> Entries<T> {
         Entries {
             cells: Slab::new(),
             turns: Turns::default(),
-            sequence: Sequence::new(),
+            sequence: Sequence::default(),
             moved: HashMap::new(),
         }
     }
@@ -65,22 +62,20 @@ impl<T> Entries<T> {
 
     #[track_caller]
     pub(super) fn reserve(&mut self, additional: usize) {
-        if self.try_reserve(additional).is_err() {
-            panic!("not enough memory for {additional} more values in a delay queue");
-        }
-    }
-
-    fn try_reserve(&mut self, additional: usize) -> Result<(), TryReserveError> {
         if additional > self.capacity() - self.len() {
             // This reports a lack of memory, for which the slab itself would abort. The slab doubles its capacity if that is more
             // than needed.
             let doubled = self.capacity().saturating_mul(2);
             let needed = self.len().saturating_add(additional);
-            Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled))?;
-            self.turns.try_reserve(additional)?;
+            let reserved = Vec::<Entry<T>>::new().try_reserve_exact(needed.max(doubled));
+            if reserved
+                .and_then(|()| self.turns.try_reserve(additional))
+                .is_err()
+            {
+                panic!("not enough memory for {additional} more values in a delay queue");
+            }
         }
         self.cells.reserve(additional);
-        Ok(())
     }
 
     pub(super) fn shrink_to_fit(&mut self) {
@@ -113,8 +108,7 @@ impl<T> Entries<T> {
 
     /// Returns the deadline of a key's entry.
     pub(super) fn deadline(&self, key: &Key) -> Option<Instant> {
-        let entry = self.cells.get(self.find(key)?)?;
-        Some(entry.deadline)
+        self.cells.get(self.find(key)?).map(|entry| entry.deadline)
     }
 
     /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.
@@ -215,10 +209,11 @@ impl<T> Entries<T> {
             true
         });
         moved.shrink_to_fit();
-        let turns = self.cells.iter();
-        self.turns = turns
-            .map(|(cell, entry)| Turn::new(entry.deadline, entry.turn, cell))
-            .collect();
+        self.turns = Turns::default();
+        for (cell, entry) in &self.cells {
+            self.turns.push(Turn::new(entry.deadline, entry.turn, cell));
+        }
+        self.turns.shrink_to_fit();
     }
 }
 

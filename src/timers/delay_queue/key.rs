@@ -66,13 +66,10 @@ const BLOCK: u64 = 1024;
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
 
 /// What is left of a queue's block of the process's sequence numbers.
+#[derive(Default)]
 pub(super) struct Sequence(Range<u64>);
 
 impl Sequence {
-    pub(super) fn new() -> Sequence {
-        Sequence(0..0)
-    }
-
     #[inline]
     pub(super) fn draw(&mut self) -> NonZeroU64 {
         if self.0.is_empty() {

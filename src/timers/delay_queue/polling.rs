@@ -56,15 +56,15 @@ impl<T> DelayQueue<T> {
                 self.waiter.stop_waiting(cx);
                 return Poll::Ready(self.entries.take_first());
             }
-            if self.timer.deadline() != Some(first) && !self.set_timer(first) {
+            if self.timer.deadline != Some(first) && !self.set_timer(first) {
                 continue;
             }
-            let Poll::Ready(until) = self.timer.poll(cx) else {
+            let Poll::Ready(deadline) = self.timer.poll(cx) else {
                 self.waiter.wait(cx);
                 return Poll::Pending;
             };
             // This counts even if the clock here shows less, because the timer may use another clock.
-            self.reached = self.reached.max(until);
+            self.reached = deadline.map_or(self.reached, |deadline| deadline.max(self.reached));
         }
     }
 

@@ -21,24 +21,12 @@ use crate::{
 pub(super) struct QueueTimer {
     /// Made when the timer is set for the first time, and out of the wheel while the timer is not set.
     sleep: Option<Sleep>,
-    set: Option<Set>,
-}
-
-#[derive(Debug)]
-struct Set {
-    deadline: Instant,
-    /// When the timer fires, which is later than `deadline` if that was rounded up.
-    until: Instant,
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
+    /// The deadline for which the timer is set. The timer fires later if that was rounded up.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl QueueTimer {
-    /// Returns the deadline for which the timer is set.
-    #[inline]
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.set.as_ref().map(|set| set.deadline)
-    }
-
     /// Sets the timer. The sleep leaves the wheel first, because a sleep that is moved to a later deadline still wakes at the old
     /// one.
     pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant, until: Instant, is_real: bool) {
@@ -47,37 +35,33 @@ impl QueueTimer {
             Some(sleep) => sleep.reset(until),
             None => self.sleep = Some(wheel.sleep_until(until)),
         }
-        self.set = Some(Set {
-            deadline,
-            until,
-            tokio_sleep: match is_real {
-                true => None,
-                false => tokio_sleep(until),
-            },
-        });
+        if !is_real {
+            self.tokio_sleep = tokio_sleep(until);
+        }
+        self.deadline = Some(deadline);
     }
 
     #[inline]
     pub(super) fn unset(&mut self) {
-        if let (Some(sleep), Some(_)) = (&mut self.sleep, self.set.take()) {
-            sleep.remove();
+        if let (Some(sleep), Some(_)) = (&mut self.sleep, self.deadline.take()) {
+            sleep.timer.remove();
+            self.tokio_sleep = None;
         }
     }
 
-    /// Polls the timer. When the timer fires, this unsets it and returns the instant that has been reached.
+    /// Polls the timer. When the timer fires, this unsets it and returns its deadline.
     #[inline]
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let (Some(sleep), Some(set)) = (&mut self.sleep, &mut self.set) else {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        let Some(sleep) = &mut self.sleep else {
             return Poll::Pending;
         };
         let on_wheel = Pin::new(sleep).poll(cx);
-        let fired = match &mut set.tokio_sleep {
+        ready!(match &mut self.tokio_sleep {
             Some(sleep) => sleep.as_mut().poll(cx),
             None => on_wheel,
-        };
-        let until = set.until;
-        ready!(fired);
+        });
+        let deadline = self.deadline;
         self.unset();
-        Poll::Ready(until)
+        Poll::Ready(deadline)
     }
 }

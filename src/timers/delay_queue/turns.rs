@@ -106,13 +106,9 @@ impl Turns {
     #[cold]
     fn refill(&mut self) {
         while self.near.is_empty() {
-            match self.far.pop() {
-                Some(next) => {
-                    self.far_len -= next.turns.len();
-                    self.fill(next.turns);
-                }
-                None => return,
-            }
+            let Some(next) = self.far.pop() else { return };
+            self.far_len -= next.turns.len();
+            self.fill(next.turns);
         }
     }
 
@@ -145,13 +141,5 @@ impl Turns {
         self.near.clear();
         self.far.clear();
         self.far_len = 0;
-    }
-}
-
-impl FromIterator<Turn> for Turns {
-    fn from_iter<I: IntoIterator<Item = Turn>>(turns: I) -> Turns {
-        let mut sorted = Turns::default();
-        sorted.fill(turns.into_iter().map(Reverse).collect());
-        sorted
     }
 }

@@ -111,7 +111,7 @@ impl Wheel {
 ///
 /// # Panics
 ///
-/// Panics if it is polled again after it has returned the result of a started task.
+/// Panics if it is polled again after it has returned the result of a started task, as a `JoinHandle` does.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! `Task`: a scheduled task and its states, from its entry in the wheel to its result.
 //!
 //! ```text
-//! Waiting --- it is due --> Starting --- spawned --> Started --- awaited --> Reported
+//! Waiting --- it is due --> Starting --- spawned --> Started
 //!    |                          |
 //!    | cancelled, refused,      | aborted
 //!    | or handed back           |
@@ -41,13 +41,13 @@ pub(super) struct Task<F: Future> {
     runtime: Handle,
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
-    /// The waker of the task that awaits the handle. This lock may be taken while `state` is locked, but not the other way round.
-    join_waker: Mutex<Option<Waker>>,
 }
 
 struct State<F: Future> {
     deadline: Instant,
     progress: Progress<F>,
+    /// The waker of the task that awaits the handle.
+    join_waker: Option<Waker>,
 }
 
 enum Progress<F: Future> {
@@ -60,8 +60,6 @@ enum Progress<F: Future> {
     /// Due, and about to be spawned.
     Starting,
     Started(JoinHandle<F::Output>),
-    /// The handle has returned the result.
-    Reported,
     /// The task will not start.
     Never(ScheduleError),
 }
@@ -99,8 +97,8 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
                     timer: Timer::at(shard, deadline),
                     place: None,
                 },
+                join_waker: None,
             }),
-            join_waker: Mutex::new(None),
         });
         let place = task.roster.add(task.clone());
         let added = place.is_some();
@@ -156,7 +154,7 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     }
 
     fn wake_joiner(&self) {
-        let join_waker = lock(&self.join_waker).take();
+        let join_waker = lock(&self.state).join_waker.take();
         join_waker.into_iter().for_each(Waker::wake);
     }
 }
@@ -200,7 +198,7 @@ impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
         let state = lock(&self.state);
         let deadline = state.deadline;
         let future = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
-        wakers.due.extend(lock(&self.join_waker).take());
+        wakers.due.extend(lock(&self.state).join_waker.take());
         Some(ScheduledTask::new(deadline, future))
     }
 }
@@ -215,7 +213,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
             Progress::Waiting { .. } => Stage::Waiting,
             Progress::Starting => Stage::Started,
             Progress::Started(task) if !task.is_finished() => Stage::Started,
-            Progress::Started(_) | Progress::Reported => Stage::Finished,
+            Progress::Started(_) => Stage::Finished,
             Progress::Never(_) => Stage::Never,
         }
     }
@@ -226,15 +224,11 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
 
     fn reset(&self, deadline: Instant) -> bool {
         let mut state = lock(&self.state);
-        let State {
-            deadline: due,
-            progress,
-        } = &mut *state;
-        let Progress::Waiting { timer, .. } = progress else {
+        let Progress::Waiting { timer, .. } = &mut state.progress else {
             return false;
         };
-        *due = deadline;
         let waker = timer.reset_without_waking(timer.shard().moment_of(deadline));
+        state.deadline = deadline;
         drop(state);
         // This waker is the task's own, and waking it locks the state.
         waker.into_iter().for_each(Waker::wake);
@@ -252,7 +246,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 return;
             }
             Progress::Started(task) => task.abort_handle(),
-            Progress::Waiting { .. } | Progress::Reported | Progress::Never(_) => return,
+            Progress::Waiting { .. } | Progress::Never(_) => return,
         };
         // If the runtime has ended, aborting drops the task, whose destructor may use the handle. So no lock is held.
         drop(state);
@@ -272,12 +266,10 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is
                 // borrowed for the poll, and a task that has started is on no roster and in no wheel.
                 let result = ready!(Pin::new(task).poll(cx));
-                state.progress = Progress::Reported;
                 Poll::Ready(result.map_err(ScheduleError::from))
             }
-            Progress::Reported => panic!("`Scheduled` polled after completion"),
             Progress::Waiting { .. } | Progress::Starting => {
-                let outdated = lock(&self.join_waker).replace(join_waker);
+                let outdated = state.join_waker.replace(join_waker);
                 drop(state);
                 drop(outdated);
                 Poll::Pending

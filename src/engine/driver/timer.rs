@@ -97,17 +97,19 @@ impl WaitsOn for Timer {
     type Instant = Instant;
 
     fn set(&mut self, at: Instant, ahead: Option<Instant>) -> bool {
-        let _setting = Setting::begin();
         if self.ahead.deadline() == at {
             mem::swap(&mut self.next, &mut self.ahead);
         }
-        unless_ended(|| {
+        SETTING.set(true);
+        let has_come = unless_ended(|| {
             let has_come = set(&mut self.next, at, &self.waker);
             if let Some(ahead) = ahead {
                 set(&mut self.ahead, ahead, Waker::noop());
             }
             has_come
-        })
+        });
+        SETTING.set(false);
+        has_come
     }
 
     fn set_soon(&mut self) -> Instant {
@@ -225,22 +227,6 @@ thread_local! {
 /// at once on this thread, which learns of it by other means as well. A wake by another thread meanwhile must not be missed.
 pub(super) fn sets_timer() -> bool {
     SETTING.get()
-}
-
-/// While this value lives, [`sets_timer`] is true.
-struct Setting;
-
-impl Setting {
-    fn begin() -> Setting {
-        SETTING.set(true);
-        Setting
-    }
-}
-
-impl Drop for Setting {
-    fn drop(&mut self) {
-        SETTING.set(false);
-    }
 }
 
 #[cfg(all(test, not(loom)))]

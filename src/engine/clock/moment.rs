@@ -182,11 +182,6 @@ impl PartialOrd for Moment {
     fn partial_cmp(&self, other: &Moment) -> Option<Ordering> {
         self.is_of_axis_of(*other).then(|| self.0.cmp(&other.0))
     }
-
-    #[inline]
-    fn ge(&self, other: &Moment) -> bool {
-        self.is_of_axis_of(*other) && self.0 >= other.0
-    }
 }
 
 impl Shift {

@@ -239,11 +239,6 @@ impl Shared {
         self.wake(&mut wakers);
     }
 
-    /// Returns whether ticks begin with Tokio's milliseconds.
-    pub(super) fn is_aligned(&self) -> bool {
-        lock(&self.slot).is_aligned
-    }
-
     /// Lets ticks begin with Tokio's milliseconds, one of which began at `begin`. Wheel time goes back by less than one. Returns
     /// `false` if driver number `number` is running on another thread, and so cannot be given another clock now.
     pub(super) fn align(&self, number: u64, begin: Instant) -> bool {
@@ -256,7 +251,7 @@ impl Shared {
         let begin = whole_milliseconds_after(begin, now);
         slot.clock = Clock::aligned(begin, now, slot.clock.wheel_time(now), tick, source);
         slot.is_aligned = true;
-        driver.follow(slot.clock);
+        driver.clock = slot.clock;
         for shard in self.shards() {
             shard.follow(slot.clock, now);
         }

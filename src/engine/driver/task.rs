@@ -21,7 +21,7 @@ use super::{
     timer::{observe_millisecond, sets_timer},
     waking::panics,
 };
-use crate::engine::{clock::Source, events};
+use crate::engine::{clock::Source, events, sync::lock};
 
 /// How long a driver that is no longer needed waits for the next timer, on the real clock. Starting a driver costs as much as
 /// fifty timers.
@@ -122,7 +122,8 @@ impl Guard {
         let Some(number) = task.driver() else { return };
         // Wakers that run in here may poll their futures, which must not spend the budget of this task.
         task::unconstrained(async {
-            if !shared.is_aligned() {
+            let is_aligned = lock(&shared.slot).is_aligned;
+            if !is_aligned {
                 if let Some(begin) = observe_millisecond().await {
                     while !shared.align(number, begin) {
                         task::yield_now().await;

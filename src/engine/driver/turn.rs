@@ -47,7 +47,7 @@ impl Slice {
 pub(super) struct Driver {
     number: u64,
     shards: Box<[Arc<Shard>]>,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// Whether the driver has made a turn.
     has_turned: bool,
     wakers: Wakers,
@@ -62,11 +62,6 @@ impl Driver {
             has_turned: false,
             wakers: Wakers::default(),
         }
-    }
-
-    /// Continues by another clock.
-    pub(super) fn follow(&mut self, clock: Clock) {
-        self.clock = clock;
     }
 
     /// Visits the shards that are due and wakes the tasks whose timers are, until the slice is over. `planned` is the instant that

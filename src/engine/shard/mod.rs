@@ -213,7 +213,7 @@ impl Shard {
     ) -> Result<MutexGuard<'a, State>, SleepError> {
         while state.mode == Mode::Driverless {
             drop(state);
-            self.start_driver()?;
+            self.driver.clone().start()?;
             state = lock(&self.state);
         }
         if state.mode == Mode::Shutdown {
@@ -221,11 +221,6 @@ impl Shard {
         } else {
             Ok(state)
         }
-    }
-
-    #[cold]
-    fn start_driver(&self) -> Result<(), SleepError> {
-        self.driver.clone().start()
     }
 
     /// Returns the tick up to which timers are due: that of the last visit or, under a test's clock, the current one.
@@ -322,13 +317,6 @@ impl Shard {
         })
     }
 
-    /// Ends a timer and frees its cell. Returns its waker, for the caller to drop.
-    #[cold]
-    fn cancel(&self, key: Key) -> Option<Waker> {
-        let state = lock(&self.state);
-        self.remove(state, key, Removal::Cancelled)
-    }
-
     /// Ends a timer that this thread's slot did not take. If the thread has no open slot, it gets one with this timer in it.
     /// Otherwise this returns the timer's waker, for the caller to drop.
     #[cold]
@@ -366,18 +354,12 @@ impl Shard {
         // Timers that are kept for reuse need no driver, and there is at most one in each slot.
         let may_retire = || self.may_retire() && state.wheel.len() <= state.ledger.len();
         if state.wheel.is_vacant() || may_retire() {
-            self.vacated(state);
+            self.unlock(state);
+            if self.may_retire() {
+                self.driver.wake_task();
+            }
         }
         waker
-    }
-
-    /// Called when the last timer may have left. Frees the memory of an empty arena, and wakes a driver that is no longer needed.
-    #[inline]
-    fn vacated(&self, state: MutexGuard<'_, State>) {
-        self.unlock(state);
-        if self.may_retire() {
-            self.driver.wake_task();
-        }
     }
 
     /// Unlocks, and only then frees the memory of an empty arena, so that no thread waits for that.

@@ -45,12 +45,6 @@ impl<T> TimingWheel<T> {
         self.marked = self.incoming.tail;
     }
 
-    /// Returns whether a marked timer is left.
-    #[inline]
-    pub(in crate::engine) fn is_marked(&self) -> bool {
-        self.marked != NIL
-    }
-
     /// Transfers up to `limit` of the marked timers, oldest first. Each gets the deadline that `deadline_of` returns for its
     /// delay. Returns `true` if none is left.
     pub(in crate::engine) fn transfer_incoming<D: Into<Deadline>>(
@@ -67,6 +61,6 @@ impl<T> TimingWheel<T> {
             let delay = self.entries[index as usize].delay();
             self.link(index, deadline_of(delay));
         }
-        !self.is_marked()
+        self.marked == NIL
     }
 }

@@ -188,9 +188,7 @@ impl Claim {
             // A runtime that has ended drops the driver's task as it is spawned, which wakes every waker that waits here. This
             // timer's waker must not be among them yet, because a scheduled task is locked meanwhile.
             if let Err(refusal) = shard.driver.clone().start() {
-                if let Some(key) = self.take_key() {
-                    drop(shard.remove(lock(&shard.state), key, Removal::Cancelled));
-                }
+                drop(self.take_key().and_then(|key| shard.cancel(key)));
                 return Poll::Ready(Err(refusal));
             }
         }

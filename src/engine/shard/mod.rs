@@ -317,6 +317,13 @@ impl Shard {
         })
     }
 
+    /// Ends a timer and frees its cell. Returns its waker, for the caller to drop.
+    #[cold]
+    fn cancel(&self, key: Key) -> Option<Waker> {
+        let state = lock(&self.state);
+        self.remove(state, key, Removal::Cancelled)
+    }
+
     /// Ends a timer that this thread's slot did not take. If the thread has no open slot, it gets one with this timer in it.
     /// Otherwise this returns the timer's waker, for the caller to drop.
     #[cold]

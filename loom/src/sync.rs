@@ -4,7 +4,6 @@ pub(crate) use loom::sync::{
     Arc, Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
-pub(crate) use loom::thread::yield_now as explore;
 
 use std::{
     env,

@@ -13,10 +13,6 @@ use std::sync::{PoisonError, TryLockError};
 /// Whether the protocol is being model-checked.
 pub(crate) const MODELLED: bool = false;
 
-/// Lets a model run another thread here.
-#[inline(always)]
-pub(crate) const fn explore() {}
-
 /// Returns whether the fault of this name is planted, for the model check to find. CONTRIBUTING.md lists the faults.
 #[inline(always)]
 pub(crate) const fn planted(_: &str) -> bool {

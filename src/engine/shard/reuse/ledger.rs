@@ -2,33 +2,30 @@
 
 use std::{collections::BinaryHeap, num::NonZeroU32, task::Waker};
 
-use super::slot::{Slot, Version};
+use super::slot::{Content, Slot};
 use crate::engine::{
     shard::{Counters, NEVER},
     sync::Arc,
     timing_wheel::{Key, Tick, TimingWheel},
 };
 
-/// The slots of the threads that have one in this shard.
+/// The open slots of the threads that have one in this shard.
 pub(in crate::engine::shard) struct Ledger {
     open: Vec<Account>,
-    /// Slots that are closed. A timer that was put at that very moment may be left in one until the next slots are closed.
-    closed: Vec<Arc<Slot>>,
     /// The tick by which every slot is emptied and closed. [`NEVER`] while none is open.
     closes_at: Tick,
 }
 
 struct Account {
     slot: Arc<Slot>,
-    /// The version at which taken timers were last counted.
-    counted: Version,
+    /// The content when taken timers were last counted.
+    counted: Content,
 }
 
 impl Default for Ledger {
     fn default() -> Ledger {
         Ledger {
             open: Vec::new(),
-            closed: Vec::new(),
             closes_at: NEVER,
         }
     }
@@ -37,7 +34,7 @@ impl Default for Ledger {
 impl Ledger {
     /// Opens a slot, which is emptied and closed at `closes_at` or earlier.
     pub(super) fn open(&mut self, slot: Arc<Slot>, closes_at: Tick) {
-        let counted = slot.version();
+        let counted = slot.look();
         self.open.push(Account { slot, counted });
         self.closes_at = self.closes_at.min(closes_at);
     }
@@ -56,31 +53,20 @@ impl Ledger {
         counters: &mut Counters,
         spent: &mut Vec<Waker>,
     ) {
-        // When the driver ends, closed slots are emptied even if none is open.
         let closes_all = now >= self.closes_at;
-        if self.open.is_empty() && !closes_all {
-            return;
-        }
-        if closes_all {
-            self.closed.retain_mut(|slot| {
-                // After this, everything that the thread did with the slot is visible.
-                let has_gone = Arc::get_mut(slot).is_some();
-                spent.extend(cancel(slot.empty(), wheel, counters));
-                !has_gone
-            });
-        }
-        let closed = &mut self.closed;
         self.open.retain_mut(|Account { slot, counted }| {
-            let (kept, version) = slot.look();
-            let closes = closes_all || kept.is_none() && version.taken_since(*counted) == 0;
-            let (version, left) = slot.end_version(closes);
-            let taken = version.taken_since(*counted);
-            *counted = version;
+            let closes = closes_all || slot.look() == *counted;
+            let left = if closes { slot.close() } else { slot.empty() };
+            let taken = left.taken_since(*counted);
+            *counted = left.without_timer();
             counters.registered += taken;
             counters.cancelled += taken;
-            spent.extend(cancel(left, wheel, counters));
-            if closes {
-                closed.push(slot.clone());
+            if let Some(waker) = left
+                .number()
+                .and_then(|number| wheel.remove(Key::from_number(number)))
+            {
+                counters.cancelled += 1;
+                spent.push(waker);
             }
             !closes
         });
@@ -93,12 +79,11 @@ impl Ledger {
     pub(in crate::engine::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
         let (mut kept, mut taken) = (BinaryHeap::new(), 0);
         for account in &self.open {
-            let (timer, version) = account.slot.look();
-            taken += version.taken_since(account.counted);
-            kept.extend(timer);
+            let content = account.slot.look();
+            taken += content.taken_since(account.counted);
+            kept.extend(content.number());
         }
-        kept.extend(self.closed.iter().filter_map(|slot| slot.look().0));
-        // A timer that was overlooked may have expired meanwhile.
+        // A timer that is put as a visit begins may expire before its thread finds the next generation.
         kept.retain(|number| wheel.get_mut(&Key::from_number(*number)).is_some());
         // A timer that is taken meanwhile and put into another thread's slot is seen twice.
         let mut kept = kept.into_sorted_vec();
@@ -111,13 +96,16 @@ impl Ledger {
 
     /// Adds the numbers of the timers that are kept for reuse.
     pub(in crate::engine::shard) fn kept(&self, kept: &mut Vec<NonZeroU32>) {
-        let open = self.open.iter().map(|account| &account.slot);
-        kept.extend(open.chain(&self.closed).filter_map(|slot| slot.look().0));
+        kept.extend(
+            self.open
+                .iter()
+                .filter_map(|account| account.slot.look().number()),
+        );
     }
 
     /// Returns the number of slots, each of which keeps one timer at most.
     pub(in crate::engine::shard) fn len(&self) -> usize {
-        self.open.len() + self.closed.len()
+        self.open.len()
     }
 }
 
@@ -125,13 +113,6 @@ impl Ledger {
 pub(in crate::engine::shard) struct Stats {
     pub(in crate::engine::shard) kept: usize,
     pub(in crate::engine::shard) taken: u64,
-}
-
-/// Removes a timer that was kept and not taken.
-fn cancel(left: Option<Key>, wheel: &mut TimingWheel<Waker>, counters: &mut Counters) -> Option<Waker> {
-    let waker = wheel.remove(left?)?;
-    counters.cancelled += 1;
-    Some(waker)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -163,7 +144,7 @@ mod tests {
 
         fn put(&mut self, slot: &Slot) -> bool {
             let key = self.wheel.insert(Tick::MAX, Waker::noop().clone());
-            slot.put(key.into_number(), slot.version())
+            slot.put(key.into_number(), slot.look())
         }
 
         fn visit(&mut self, now: Tick) {
@@ -195,36 +176,5 @@ mod tests {
         assert!(slots.iter().all(|slot| slot.is_closed()));
         assert_eq!(shard.ledger.closes_at(), NEVER);
         assert_eq!(shard.wheel.len(), 0);
-    }
-
-    /// The thread had read the version before the slot was closed.
-    #[test]
-    fn a_timer_put_as_its_slot_is_closed_leaves_when_the_next_are() {
-        let mut shard = Shard::new();
-        let slot = shard.open(Tick(5));
-        let version = slot.version();
-        shard.visit(Tick(5));
-        let key = shard.wheel.insert(Tick::MAX, Waker::noop().clone());
-        let number = key.into_number();
-        assert!(slot.put(number, version));
-        assert!(!slot.take(version));
-        assert_eq!(shard.ledger.stats(&mut shard.wheel).kept, 1);
-        drop(slot);
-        shard.open(Tick(9));
-        shard.visit(Tick(9));
-        assert_eq!((shard.wheel.len(), shard.ledger.len()), (0, 1));
-    }
-
-    /// There may be no next slot, and the cell must not stay for ever.
-    #[test]
-    fn a_timer_put_as_the_last_slot_is_closed_leaves_when_the_driver_ends() {
-        let mut shard = Shard::new();
-        let slot = shard.open(Tick(5));
-        let version = slot.version();
-        shard.visit(Tick(5));
-        let key = shard.wheel.insert(Tick::MAX, Waker::noop().clone());
-        assert!(slot.put(key.into_number(), version));
-        shard.visit(NEVER);
-        assert!(shard.wheel.is_vacant());
     }
 }

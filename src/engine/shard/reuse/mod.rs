@@ -2,12 +2,13 @@
 //!
 //! A task that ends one timeout usually starts the next at once. So the timer that a thread cancelled last stays in the wheel, with its
 //! waker, and waits in the thread's [`Slot`]. The next timer of the same task may take it over, if it is due no earlier. That takes one
-//! compare-and-swap: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own deadline,
+//! compare-and-swap, as putting it there did: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own deadline,
 //! as after a reset to a later instant. The counters count the old timer as cancelled and the new one as registered. A kept timer is not
 //! pending.
 //!
 //! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
-//!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to.
+//!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to. A thread looks at the
+//!    generation after it has put a timer: either it finds the next one, or the visit that empties the slots finds the timer.
 //! 2. A visit first stores the tick up to which it expires timers, which ends the generation. It then empties every slot, and only then
 //!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
 //!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
@@ -34,7 +35,7 @@ use crate::engine::{
     sync::{self, Arc, AtomicU64, Ordering},
     timing_wheel::{Key, Nanos, Tick, TickDuration},
 };
-use slot::{Slot, Version};
+use slot::{Content, Slot};
 
 pub(super) use {ledger::Ledger, waker_id::WakerId};
 
@@ -82,7 +83,8 @@ struct Local {
     slot: Arc<Slot>,
     /// The timer that the thread put last, if it has not tried to take it since.
     kept: Option<NonZeroU32>,
-    version: Version,
+    /// The content of the slot while it is empty.
+    empty: Content,
     /// What is known of that timer, or of the previous one.
     candidate: Candidate,
     elsewhere: u32,
@@ -148,15 +150,16 @@ impl Reuse {
             && self
                 .with_local(|local| {
                     let slot = &*local.slot;
-                    let version = slot.version();
-                    may_open = version.is_closed();
-                    // This is read after the version, which moves if a generation ends from here on.
-                    let fits = candidate.until.outlasts(self.generation());
-                    if !fits || !slot.put(number, version) {
+                    may_open = false;
+                    if !slot.put(number, local.empty) {
+                        may_open = slot.is_closed();
                         return None;
                     }
+                    if !candidate.until.outlasts(self.generation()) {
+                        // If the slot has been emptied by now, that visit has removed the timer.
+                        return slot.empty().number().is_none().then_some(());
+                    }
                     local.kept = Some(number);
-                    local.version = version;
                     local.candidate = *candidate;
                     Some(())
                 })
@@ -181,8 +184,8 @@ impl Reuse {
             }
             local.elsewhere = 0;
             local.kept = None;
-            let is_taken = local.slot.take(local.version);
-            is_taken.then(|| (Key::from_number(number), local.candidate))
+            local.empty = local.slot.take(number, local.empty)?;
+            Some((Key::from_number(number), local.candidate))
         })
     }
 
@@ -216,13 +219,12 @@ impl Reuse {
                 }
             }
             let slot = Arc::new(Slot::new());
-            let version = slot.version();
             ledger.open(slot.clone(), closes_at());
-            slot.put(number, version);
+            slot.put(number, Content::nothing());
             *local = Some(Local {
                 shard: self.shard,
                 kept: Some(number),
-                version,
+                empty: Content::nothing(),
                 slot,
                 candidate: *candidate,
                 elsewhere: 0,
@@ -251,7 +253,7 @@ impl Reuse {
         self.with_local(|local| {
             local.elsewhere = 0;
             local.kept = None;
-            local.slot.empty()
+            local.slot.empty().number().map(Key::from_number)
         })
     }
 

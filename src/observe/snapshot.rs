@@ -169,8 +169,8 @@ impl Wheel {
             }
             let mode = match walk.mode {
                 shard::Mode::Driverless => Mode::Driverless,
-                shard::Mode::Dozing { .. } => Mode::Dozing,
-                shard::Mode::Ticking { .. } => Mode::Ticking,
+                shard::Mode::Dozing => Mode::Dozing,
+                shard::Mode::Ticking => Mode::Ticking,
                 shard::Mode::Shutdown => Mode::Shutdown,
             };
             snapshot.shards.push(ShardSnapshot { pending, mode });

@@ -266,7 +266,7 @@ impl Claim {
             let own = state.wheel.deadline(key);
             let deadline = self.tick(&state, own);
             // The driver may be about to run, and under a test's clock no task should have to wait for it.
-            if matches!(state.mode, Mode::Dozing { .. }) && deadline <= shard.reached(&state) {
+            if state.mode == Mode::Dozing && deadline <= shard.reached(&state) {
                 drop(state);
                 self.expire(shard);
                 return Some(Poll::Ready(Ok(())));

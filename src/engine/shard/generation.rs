@@ -8,7 +8,7 @@ use crate::engine::timing_wheel::Tick;
 /// A visit ends the generation: before it expires timers, it stores the tick up to which it will do so. A timer whose entry is
 /// due later than that is pending, and still has the waker that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Generation(u64);
+pub(super) struct Generation(pub(super) u64);
 
 impl Generation {
     const TICK_BITS: u32 = 44;
@@ -52,16 +52,6 @@ impl Generation {
     #[inline]
     pub(super) fn has_come_by(self, now: Generation) -> bool {
         self <= now && now != Generation::ENDED && (self.0 ^ now.0) >> Self::TICK_BITS == 0
-    }
-
-    #[inline]
-    pub(super) fn from_word(word: u64) -> Generation {
-        Generation(word)
-    }
-
-    #[inline]
-    pub(super) fn word(self) -> u64 {
-        self.0
     }
 }
 

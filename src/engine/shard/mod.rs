@@ -57,6 +57,7 @@ pub(in crate::engine) use visit::Reading;
 pub(crate) use visit::Wakers;
 
 use generation::Generation;
+use mode::Cadence;
 use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
 use state::State;
 use status::Status;
@@ -75,8 +76,6 @@ pub(crate) struct Shard {
     status: AtomicU32,
     /// The [`Shift`] from moments of the driver's clock to wheel time, readable without the lock.
     shift: AtomicU64,
-    /// Whether the shard ticks, readable without the lock. It may have changed since.
-    ticks: AtomicBool,
     /// The tick at which the driver visits next, written under the lock. [`NEVER`] if no visit is needed.
     wake_at: AtomicU64,
     /// The tick of the visit after that, as far as the last visit knew, or [`NEVER`].
@@ -122,7 +121,7 @@ impl Shard {
             state: Mutex::new(State {
                 wheel,
                 mode: Mode::Driverless,
-                full_at: Tick::ZERO,
+                cadence: Cadence::default(),
                 first: Tick::ZERO,
                 clock,
                 incoming_from: Nanos::ZERO,
@@ -132,7 +131,6 @@ impl Shard {
             }),
             status: AtomicU32::new(Status::Driverless.pack()),
             shift: AtomicU64::new(Shift::NONE.0),
-            ticks: AtomicBool::new(false),
             wake_at: AtomicU64::new(NEVER.0),
             visit_after: AtomicU64::new(NEVER.0),
             reuse: Reuse::new(limit.is_none()),
@@ -188,14 +186,14 @@ impl Shard {
             counters,
             ..
         } = &mut *guard;
-        let stats = ledger.stats(wheel);
-        let mut counters = *counters;
-        counters.registered += stats.taken;
-        counters.cancelled += stats.taken + stats.kept as u64;
+        let kept = ledger.look(wheel, counters).len();
         Usage {
-            pending: wheel.len() - stats.kept,
+            pending: wheel.len() - kept,
             arena_bytes: wheel.arena_bytes(),
-            counters,
+            counters: Counters {
+                cancelled: counters.cancelled + kept as u64,
+                ..*counters
+            },
         }
     }
 
@@ -263,9 +261,9 @@ impl Shard {
         if !is_real {
             return tick.into();
         }
-        let now = match state.mode.is_ticking() {
-            true => self.tick.start_of(state.wheel.now()),
-            false => state.clock.wheel_time(self.read_clock()),
+        let now = match state.mode {
+            Mode::Ticking => self.tick.start_of(state.wheel.now()),
+            _ => state.clock.wheel_time(self.read_clock()),
         };
         let wait = self.tick.slack_until(tick, now);
         Deadline::rounded(tick, wait.power.max(power))

@@ -1,4 +1,4 @@
-//! `Mode`: a state machine for when a shard ticks and when it dozes. It knows neither the wheel nor the clock.
+//! `Mode`: how a shard is driven, and `Cadence`: when it ticks and when it dozes. They know neither the wheel nor the clock.
 
 use crate::engine::{sync::MODELLED, timing_wheel::Tick};
 
@@ -15,65 +15,61 @@ pub(super) const BUSY: u32 = if MODELLED { 1 } else { 128 };
 pub(crate) enum Mode {
     /// There is no driver. The next future that is polled starts one.
     Driverless,
-    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock. `busy` counts the
-    /// registrations of the cadence that ends at `until`.
-    Dozing { until: Tick, busy: u32 },
-    /// The driver makes a full visit at every cadence, and timeouts need no clock. `seen` registrations had been counted at the
-    /// last full visit.
-    Ticking { quiet: u32, seen: u64 },
+    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock.
+    Dozing,
+    /// The driver makes a full visit at every cadence, and timeouts need no clock.
+    Ticking,
     /// Shut down for good.
     Shutdown,
 }
 
 impl Mode {
-    pub(super) const DOZING: Mode = Mode::Dozing {
-        until: Tick::ZERO,
-        busy: 0,
-    };
+    pub(super) fn is_driven(self) -> bool {
+        matches!(self, Mode::Dozing | Mode::Ticking)
+    }
+}
 
-    pub(super) fn is_ticking(self) -> bool {
-        matches!(self, Mode::Ticking { .. })
+/// What a shard counts to decide whether it ticks, which it does while that is worth its cost.
+#[derive(Default)]
+pub(super) struct Cadence {
+    /// The tick at which the counted cadence ends. In a shard that ticks, this is the tick of the next full visit: until then,
+    /// incoming timers stay incoming.
+    pub(super) end: Tick,
+    /// While the shard dozes, the registrations of this cadence that had to read the clock.
+    busy: u32,
+    /// While it ticks, the number of quiet cadences in a row, and the registrations that had been counted when this one began.
+    quiet: u32,
+    seen: u64,
+}
+
+impl Cadence {
+    /// Counts a registration that had to read the clock, in the cadence that ends at `end`. Returns whether the shard is to tick:
+    /// once there have been [`BUSY`] of these in one cadence, or if `many` says that the thread alone has made that many.
+    pub(super) fn is_busy(&mut self, end: Tick, many: bool, registered: u64) -> bool {
+        if self.end != end {
+            *self = Cadence {
+                end,
+                ..Cadence::default()
+            };
+        }
+        self.busy += 1;
+        self.quiet = 0;
+        self.seen = registered;
+        many || self.busy >= BUSY
     }
 
-    /// Returns the mode after a cadence, when `registered` timers have been registered in total. A shard ticks while that is
-    /// worth its cost, and never on a test's clock.
-    pub(super) fn after_cadence(self, registered: u64, real: bool) -> Mode {
-        let Mode::Ticking { quiet, seen } = self else {
-            return self;
-        };
-        let quiet = match registered - seen < u64::from(BUSY) {
-            true => quiet + 1,
+    /// Counts a cadence of a shard that ticks, in which `registered` is reached and after which the next ends at `end`. Returns
+    /// whether the shard is to doze.
+    pub(super) fn is_quiet(&mut self, end: Tick, registered: u64) -> bool {
+        self.quiet = match registered - self.seen < u64::from(BUSY) {
+            true => self.quiet + 1,
             false => 0,
         };
-        if quiet == QUIET_CADENCES || !real {
-            Mode::DOZING
-        } else {
-            Mode::Ticking {
-                quiet,
-                seen: registered,
-            }
-        }
-    }
-
-    /// Returns the mode after a registration that had to read the clock, in the cadence that ends at `until`. The shard ticks
-    /// once there have been [`BUSY`] of these in one cadence, or if `many` says that the thread alone has made that many.
-    pub(super) fn after_registration(self, until: Tick, many: bool, registered: u64, real: bool) -> Mode {
-        let Mode::Dozing { until: counted, busy } = self else {
-            return self;
-        };
-        let busy = match many {
-            true => BUSY,
-            false if counted == until => busy + 1,
-            false => 1,
-        };
-        if busy >= BUSY && real {
-            Mode::Ticking {
-                quiet: 0,
-                seen: registered,
-            }
-        } else {
-            Mode::Dozing { until, busy }
-        }
+        self.end = end;
+        self.seen = registered;
+        // The first registration after that begins a cadence.
+        self.busy = 0;
+        self.quiet >= QUIET_CADENCES
     }
 }
 
@@ -81,73 +77,39 @@ impl Mode {
 mod tests {
     use super::*;
 
-    fn registered(times: u32, tick: u64, mode: Mode, real: bool) -> Mode {
-        (0..times).fold(mode, |mode, n| {
-            mode.after_registration(Tick(tick), false, u64::from(n) + 1, real)
-        })
+    fn is_busy_after(times: u32, cadence: &mut Cadence, end: u64) -> bool {
+        (0..times).fold(false, |_, n| cadence.is_busy(Tick(end), false, u64::from(n) + 1))
     }
 
     #[test]
     fn so_many_registrations_in_one_cadence_make_it_tick() {
-        let nearly = registered(BUSY - 1, 7, Mode::DOZING, true);
-        assert!(!nearly.is_ticking());
-        assert!(nearly.after_registration(Tick(7), false, 128, true).is_ticking());
-        assert!(
-            !nearly.after_registration(Tick(8), false, 128, true).is_ticking(),
-            "of another cadence"
-        );
-        assert!(
-            !registered(BUSY * 2, 7, Mode::DOZING, false).is_ticking(),
-            "a test's clock"
-        );
+        let mut cadence = Cadence::default();
+        assert!(!is_busy_after(BUSY - 1, &mut cadence, 7));
+        assert!(!is_busy_after(BUSY - 1, &mut cadence, 8), "of another cadence");
+        assert!(cadence.is_busy(Tick(8), false, 128));
     }
 
     #[test]
     fn a_thread_that_has_counted_so_many_itself_makes_it_tick_at_once() {
-        assert!(
-            Mode::DOZING
-                .after_registration(Tick(7), true, 1, true)
-                .is_ticking()
-        );
-        assert!(
-            !Mode::DOZING
-                .after_registration(Tick(7), true, 1, false)
-                .is_ticking()
-        );
+        assert!(Cadence::default().is_busy(Tick(7), true, 1));
     }
 
     #[test]
     fn so_many_quiet_cadences_in_a_row_make_it_doze() {
-        let mut mode = registered(BUSY, 7, Mode::DOZING, true);
+        let mut cadence = Cadence::default();
         let mut timers = u64::from(BUSY);
+        assert!(is_busy_after(BUSY, &mut cadence, 7));
         for _ in 0..2 {
             for _ in 1..QUIET_CADENCES {
                 timers += u64::from(BUSY) - 1;
-                mode = mode.after_cadence(timers, true);
-                assert!(mode.is_ticking());
+                assert!(!cadence.is_quiet(Tick(8), timers));
             }
             timers += u64::from(BUSY);
-            mode = mode.after_cadence(timers, true);
+            assert!(!cadence.is_quiet(Tick(8), timers));
         }
         for _ in 1..QUIET_CADENCES {
-            mode = mode.after_cadence(timers, true);
+            assert!(!cadence.is_quiet(Tick(8), timers));
         }
-        assert!(mode.is_ticking());
-        assert_eq!(mode.after_cadence(timers, true), Mode::DOZING);
-        assert_eq!(
-            mode.after_cadence(timers + 1_000, false),
-            Mode::DOZING,
-            "a test's clock"
-        );
-    }
-
-    #[test]
-    fn without_a_driver_and_after_a_shutdown_nothing_changes() {
-        for mode in [Mode::Driverless, Mode::Shutdown, Mode::DOZING] {
-            assert_eq!(mode.after_cadence(1_000, true), mode);
-        }
-        for mode in [Mode::Driverless, Mode::Shutdown] {
-            assert_eq!(registered(BUSY * 2, 1, mode, true), mode);
-        }
+        assert!(cadence.is_quiet(Tick(8), timers));
     }
 }

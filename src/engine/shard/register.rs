@@ -14,7 +14,7 @@ use super::{
 use crate::{
     engine::{
         clock::{Moment, Source},
-        sync::{Ordering, lock, planted},
+        sync::{lock, planted},
         timing_wheel::Nanos,
     },
     error::SleepError,
@@ -65,8 +65,9 @@ impl Timer {
             if kept.delay == delay {
                 return true;
             }
-            needs_lock = shard.ticks.load(Ordering::Relaxed) && shard.tick.is_long(delay);
-            if !needs_lock && kept.delay == Nanos::ZERO {
+            // An incoming timer is of a shard that ticks, as far as is known.
+            needs_lock = kept.delay != Nanos::ZERO && shard.tick.is_long(delay);
+            if kept.delay == Nanos::ZERO {
                 deadline = shard.deadline_after(delay, kept, pace);
             }
             deadline.is_some()
@@ -91,7 +92,7 @@ impl Timer {
     fn take_over_locked(&mut self, waker: &Waker) -> bool {
         let shard = &self.shard;
         let mut state = shard.lock_to_register();
-        if !state.mode.is_ticking() {
+        if state.mode != Mode::Ticking {
             return false;
         }
         let Some((key, kept)) = shard.reuse.take(waker, |_, _| true) else {
@@ -120,7 +121,7 @@ impl Timer {
         let shard: &Shard = &self.shard;
         let mut state = shard.lock_to_register();
         let is_long = delay.is_some_and(|delay| shard.tick.is_long(delay));
-        if let Some(delay) = delay.filter(|_| is_long && state.mode.is_ticking()) {
+        if let Some(delay) = delay.filter(|_| is_long && state.mode == Mode::Ticking) {
             shard.admit(&mut state, self.claim.admission)?;
             let until = state.until_full_visit();
             let key = state.wheel.insert_incoming(delay, waker);
@@ -163,14 +164,13 @@ impl Timer {
         let mut wake_at = due;
         let mut emptied = Vec::new();
         // `ensure_driven` may have let another thread make the shard tick.
-        if let Some(now) = counts_from.filter(|_| is_long && !state.mode.is_ticking()) {
+        if let Some(now) = counts_from.filter(|_| is_long && state.mode != Mode::Ticking) {
             let now = shard.tick.tick_at(now.wheel_time());
             if state.count_registration(now, shard.reuse.were_many()) {
-                wake_at = due.min(state.full_at);
+                wake_at = due.min(state.cadence.end);
                 // The last visit may be long ago. The clock of a ticking shard is its generation, and starts here.
                 let begins = shard.generation_at(&state, now);
                 shard.end_generation(&mut state, begins, now, &mut emptied);
-                shard.ticks.store(true, Ordering::Relaxed);
             }
         }
         let spent = shard.make_room(&mut state);

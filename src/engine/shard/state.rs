@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::{Counters, Generation, Ledger, Mode, NEVER};
+use super::{Counters, Generation, Ledger, Mode, NEVER, mode::Cadence};
 use crate::engine::{
     clock::{Clock, Moment},
     sync::planted,
@@ -16,8 +16,7 @@ pub(super) struct State {
     pub(super) wheel: TimingWheel<Waker>,
     /// Whether there is a driver, and how often it visits.
     pub(super) mode: Mode,
-    /// The tick of the next full visit, while the shard ticks. Until then, incoming timers stay incoming.
-    pub(super) full_at: Tick,
+    pub(super) cadence: Cadence,
     /// The driver's clock or, while there is none, that of the previous driver.
     pub(super) clock: Clock,
     /// The first tick for which a timer may be registered. The wheel may be a tick ahead of the clock of a driver that has just
@@ -60,7 +59,7 @@ impl State {
     /// Returns the last generation in which an incoming entry is certainly pending, because only a full visit transfers it.
     #[inline]
     pub(super) fn until_full_visit(&self) -> Generation {
-        self.until(self.full_at)
+        self.until(self.cadence.end)
     }
 
     /// Returns the tick of the driver's next visit, which is at the next deadline, when slots are to be closed, and in a ticking
@@ -68,8 +67,8 @@ impl State {
     pub(super) fn next_visit(&self) -> Tick {
         let due = self.wheel.next_deadline().unwrap_or(NEVER);
         let due = due.min(self.ledger.closes_at());
-        match self.mode.is_ticking() {
-            true if !planted("full_at") => due.min(self.full_at),
+        match self.mode {
+            Mode::Ticking if !planted("full_at") => due.min(self.cadence.end),
             _ => due,
         }
     }
@@ -78,31 +77,32 @@ impl State {
     /// ignored, because they rarely decide.
     pub(super) fn visit_after(&self, next: Tick) -> Tick {
         let due = self.wheel.deadline_after(next).unwrap_or(NEVER);
-        match self.mode.is_ticking() {
-            true => due.min(self.clock.tick.full_visit_after(next)),
-            false => due,
+        match self.mode {
+            Mode::Ticking => due.min(self.clock.tick.full_visit_after(next)),
+            _ => due,
         }
     }
 
-    /// Counts a registration that read the clock. Returns whether the shard ticks from now on.
+    /// Counts a registration of a shard that dozes and read the clock. Returns whether the shard ticks from now on, as it never does on
+    /// a test's clock.
     pub(super) fn count_registration(&mut self, tick: Tick, many: bool) -> bool {
-        let full_at = self.clock.tick.full_visit_after(tick);
-        let real = self.clock.source.is_real();
-        self.mode = self
-            .mode
-            .after_registration(full_at, many, self.counters.registered, real);
-        let begins = self.mode.is_ticking();
+        let end = self.clock.tick.full_visit_after(tick);
+        let is_busy = self.cadence.is_busy(end, many, self.counters.registered);
+        let begins = is_busy && self.clock.source.is_real();
         if begins {
-            self.full_at = full_at;
+            self.mode = Mode::Ticking;
         }
         begins
     }
 
-    /// Decides at the beginning of a full visit whether the shard continues ticking. In either case, that visit transfers all
-    /// incoming timers.
-    pub(super) fn end_cadence(&mut self) {
-        let real = self.clock.source.is_real();
-        self.mode = self.mode.after_cadence(self.counters.registered, real);
-        self.counters.dozes += u64::from(!self.mode.is_ticking());
+    /// Begins the next cadence in a full visit at `tick`, and decides whether the shard continues ticking. In either case, that visit
+    /// transfers all incoming timers.
+    pub(super) fn end_cadence(&mut self, tick: Tick) {
+        let end = self.clock.tick.full_visit_after(tick);
+        let is_quiet = self.cadence.is_quiet(end, self.counters.registered);
+        if is_quiet || !self.clock.source.is_real() {
+            self.mode = Mode::Dozing;
+            self.counters.dozes += 1;
+        }
     }
 }

@@ -222,7 +222,6 @@ impl Shard {
             Mode::Driverless => Status::Driverless,
             _ => Status::Driven(state.clock.source),
         };
-        self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
         // A reader that finds a shift also finds its driver's status, or finds on a second read that the shift is gone.
         if let Status::Driven(_) = status {
             self.status.store(status.pack(), Ordering::Release);

@@ -193,7 +193,7 @@ impl Timer {
             None => tick <= reached,
             Some(key) if state.wheel.is_cancelled(key) => false,
             Some(key) if state.wheel.get_mut(key).is_none() => tick <= reached.max(state.wheel.due(key)),
-            Some(_) => matches!(state.mode, Mode::Dozing { .. }) && tick <= reached,
+            Some(_) => state.mode == Mode::Dozing && tick <= reached,
         }
     }
 

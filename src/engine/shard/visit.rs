@@ -4,7 +4,7 @@ use std::{mem, task::Waker};
 
 use tokio::time::Instant;
 
-use super::{Generation, Mode, NEVER, Shard, State};
+use super::{Generation, Mode, NEVER, Shard, State, mode::Cadence};
 use crate::engine::{
     clock::{Clock, Source},
     sync::{Ordering, lock, planted},
@@ -41,7 +41,8 @@ impl Shard {
         let reached = state.wheel.now();
         state.follow(clock, now, reached);
         state.driver = driver;
-        state.mode = Mode::DOZING;
+        state.mode = Mode::Dozing;
+        state.cadence = Cadence::default();
         let next = state.next_visit();
         self.plan_visit(&mut state, next);
         self.publish(&state);
@@ -64,13 +65,10 @@ impl Shard {
     pub(in crate::engine) fn detach(&self, stopped_at: Nanos, wakers: &mut Wakers) {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, NEVER, &mut wakers.spent);
-        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) {
+        if !state.mode.is_driven() {
             return self.unlock(state);
         }
-        if state.wheel.has_incoming() {
-            self.mark_incoming(&mut state, stopped_at);
-            state.transfer_incoming(usize::MAX, &mut wakers.moved);
-        }
+        self.transfer_all(&mut state, stopped_at, wakers);
         let pending = state.wheel.values_mut();
         wakers
             .due
@@ -84,11 +82,8 @@ impl Shard {
     pub(crate) fn shutdown(&self, wakers: &mut Wakers) -> usize {
         let mut state = lock(&self.state);
         self.end_generation(&mut state, Generation::ENDED, NEVER, &mut wakers.spent);
-        if state.wheel.has_incoming() {
-            // Futures that fall back on Tokio's timer query their deadlines.
-            self.mark_incoming(&mut state, Nanos::ZERO);
-            state.transfer_incoming(usize::MAX, &mut wakers.moved);
-        }
+        // Futures that fall back on Tokio's timer query their deadlines.
+        self.transfer_all(&mut state, Nanos::ZERO, wakers);
         let pending = state.wheel.len();
         state.wheel.cancel_all(&mut wakers.due);
         state.counters.cancelled += pending as u64;
@@ -105,8 +100,7 @@ impl Shard {
     pub(crate) fn is_behind(&self) -> bool {
         let state = lock(&self.state);
         let now = state.clock.wheel_time(self.read_clock()).whole_milliseconds();
-        matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. })
-            && self.tick.tick_at(now) >= self.wake_at()
+        state.mode.is_driven() && self.tick.tick_at(now) >= self.wake_at()
     }
 
     /// Marks the timers that are incoming now. This turn transfers these and no others, so that it ends. Delays count from a
@@ -115,6 +109,14 @@ impl Shard {
         // The lock is held, so every registration found was made before this reading, and counting from it is never early.
         state.incoming_from = state.clock.wheel_time(self.read_clock()).max(now);
         state.wheel.mark_incoming();
+    }
+
+    /// Gives every incoming timer its deadline. Delays count as in [`Shard::mark_incoming`].
+    fn transfer_all(&self, state: &mut State, now: Nanos, wakers: &mut Wakers) {
+        if state.wheel.has_incoming() {
+            self.mark_incoming(state, now);
+            state.transfer_incoming(usize::MAX, &mut wakers.moved);
+        }
     }
 
     /// Continues by another source of the clock of driver number `driver`, before that driver runs.
@@ -167,17 +169,16 @@ impl Shard {
         let tick = self.tick.tick_at(now);
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        if matches!(state.mode, Mode::Driverless | Mode::Shutdown) || state.driver != driver {
+        if !state.mode.is_driven() || state.driver != driver {
             return false;
         }
         self.change_source(state, source, tick, wakers);
         if begins {
             // A test may have stopped the clock, so that the next tick never comes. Incoming timers are therefore transferred
             // now.
-            let full = state.mode.is_ticking()
-                && (tick == state.full_at
-                    || tick > state.full_at && !planted("late_visit")
-                    || !source.is_real());
+            let end = state.cadence.end;
+            let full = state.mode == Mode::Ticking
+                && (tick == end || tick > end && !planted("late_visit") || !source.is_real());
             if tick < self.wake_at() && !full {
                 self.unlock(guard);
                 return false;
@@ -186,11 +187,9 @@ impl Shard {
             self.end_generation(state, next, tick, &mut wakers.spent);
             if full {
                 // Timers registered from here on stay incoming, and can be taken over, until the next full visit.
-                state.full_at = self.tick.full_visit_after(tick);
                 state.counters.full_visits += 1;
                 self.mark_incoming(state, now);
-                state.end_cadence();
-                self.ticks.store(state.mode.is_ticking(), Ordering::Relaxed);
+                state.end_cadence(tick);
             } else {
                 if planted("light_visit") {
                     self.mark_incoming(state, now);

@@ -24,11 +24,10 @@ impl Shard {
     pub(crate) fn walk(&self) -> Walk<'_> {
         let now = self.read_clock();
         let state = lock(&self.state);
-        let driven = matches!(state.mode, Mode::Dozing { .. } | Mode::Ticking { .. });
         Walk {
             shard: self,
             cell: 0,
-            now: match driven {
+            now: match state.mode.is_driven() {
                 true => state.clock.wheel_time(now),
                 // The time of a shard without a driver stands still.
                 false => self.tick.start_of(state.wheel.now()),
@@ -43,12 +42,19 @@ impl Iterator for Walk<'_> {
     type Item = Vec<Site>;
 
     fn next(&mut self) -> Option<Vec<Site>> {
-        let mut kept = Vec::with_capacity(8);
+        let kept;
         let mut sites = Vec::with_capacity(BATCH);
         {
-            let state = lock(&self.shard.state);
-            let State { wheel, clock, .. } = &*state;
-            self.mode = state.mode;
+            let mut guard = lock(&self.shard.state);
+            let State {
+                wheel,
+                clock,
+                ledger,
+                counters,
+                mode,
+                ..
+            } = &mut *guard;
+            self.mode = *mode;
             if self.cell >= wheel.cells() || wheel.is_vacant() {
                 return None;
             }
@@ -56,7 +62,7 @@ impl Iterator for Walk<'_> {
             let deadline_of = |delay| clock.deadline_after(delay, self.now);
             sites.extend(wheel.sites(cells, deadline_of));
             self.cell += BATCH;
-            state.ledger.kept(&mut kept);
+            kept = ledger.look(wheel, counters);
         }
         // Timers that are kept for reuse have been cancelled.
         sites.retain(|site| !kept.contains(&site.number));

@@ -54,13 +54,13 @@ impl Ledger {
         spent: &mut Vec<Waker>,
     ) {
         let closes_all = now >= self.closes_at;
-        self.open.retain_mut(|Account { slot, counted }| {
-            let closes = closes_all || slot.look() == *counted;
-            let left = if closes { slot.close() } else { slot.empty() };
-            let taken = left.taken_since(*counted);
-            *counted = left.without_timer();
-            counters.registered += taken;
-            counters.cancelled += taken;
+        self.open.retain_mut(|account| {
+            let closes = closes_all || account.slot.look() == account.counted;
+            let left = match closes {
+                true => account.slot.close(),
+                false => account.slot.empty(),
+            };
+            account.count(left, counters);
             if let Some(waker) = left
                 .number()
                 .and_then(|number| wheel.remove(Key::from_number(number)))
@@ -75,12 +75,16 @@ impl Ledger {
         }
     }
 
-    /// Returns the number of timers that are kept for reuse, and of those that were taken but not counted yet.
-    pub(in crate::engine::shard) fn stats(&self, wheel: &mut TimingWheel<Waker>) -> Stats {
-        let (mut kept, mut taken) = (BinaryHeap::new(), 0);
-        for account in &self.open {
+    /// Counts the timers that have been taken, and returns the numbers of those that are kept for reuse.
+    pub(in crate::engine::shard) fn look(
+        &mut self,
+        wheel: &mut TimingWheel<Waker>,
+        counters: &mut Counters,
+    ) -> Vec<NonZeroU32> {
+        let mut kept = BinaryHeap::new();
+        for account in &mut self.open {
             let content = account.slot.look();
-            taken += content.taken_since(account.counted);
+            account.count(content, counters);
             kept.extend(content.number());
         }
         // A timer that is put as a visit begins may expire before its thread finds the next generation.
@@ -88,19 +92,7 @@ impl Ledger {
         // A timer that is taken meanwhile and put into another thread's slot is seen twice.
         let mut kept = kept.into_sorted_vec();
         kept.dedup();
-        Stats {
-            kept: kept.len(),
-            taken,
-        }
-    }
-
-    /// Adds the numbers of the timers that are kept for reuse.
-    pub(in crate::engine::shard) fn kept(&self, kept: &mut Vec<NonZeroU32>) {
-        kept.extend(
-            self.open
-                .iter()
-                .filter_map(|account| account.slot.look().number()),
-        );
+        kept
     }
 
     /// Returns the number of slots, each of which keeps one timer at most.
@@ -109,10 +101,14 @@ impl Ledger {
     }
 }
 
-/// Counts that the counters of a shard do not include yet.
-pub(in crate::engine::shard) struct Stats {
-    pub(in crate::engine::shard) kept: usize,
-    pub(in crate::engine::shard) taken: u64,
+impl Account {
+    /// Counts the timers that had been taken when this was in the slot.
+    fn count(&mut self, content: Content, counters: &mut Counters) {
+        let taken = content.taken_since(self.counted);
+        self.counted = content.without_timer();
+        counters.registered += taken;
+        counters.cancelled += taken;
+    }
 }
 
 #[cfg(all(test, not(loom)))]

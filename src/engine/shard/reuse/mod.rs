@@ -121,19 +121,19 @@ impl Reuse {
         static SHARDS: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         Reuse {
             shard: SHARDS.fetch_add(1, atomic::Ordering::Relaxed),
-            generation: AtomicU64::new(Generation::ENDED.word()),
+            generation: AtomicU64::new(Generation::ENDED.0),
             open: AtomicBool::new(open),
         }
     }
 
     #[inline]
     pub(super) fn generation(&self) -> Generation {
-        Generation::from_word(self.generation.load(Ordering::Relaxed))
+        Generation(self.generation.load(Ordering::Relaxed))
     }
 
     /// Stores the next generation, under the lock, while no timer is kept.
     pub(super) fn begin_generation(&self, next: Generation) {
-        self.generation.store(next.word(), Ordering::Release);
+        self.generation.store(next.0, Ordering::Release);
     }
 
     /// Stops keeping timers, because no handle is left that could start the next one.

@@ -28,7 +28,7 @@ impl Content {
 
     #[inline]
     fn with(self, number: NonZeroU32) -> Content {
-        Content(u64::from(number.get()) << 32 | self.0 & Self::EMPTY)
+        Content(u64::from(number.get()) << 32 | self.0)
     }
 
     #[inline]

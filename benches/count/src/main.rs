@@ -209,17 +209,23 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
 }
 
 /// Requests of which each is a new task, as those of HTTP/2 are, with a timeout around a future that waits once.
+///
+/// The futures are boxed, and the memory of tasks is never freed, because what the allocator does for a task differs by hundreds of
+/// instructions with the sizes of tasks and the order in which they end.
 async fn tasks<T: Timers>(timers: &T, times: u64) {
     let request = |timers: T| async move {
         let answer = timers.timeout(black_box(DURATION), task::yield_now());
         assert!(answer.await.is_ok());
     };
+    let mut kept = Vec::with_capacity(times as usize);
     for _ in 0..times / TASKS {
-        let spawned = (0..TASKS).map(|_| tokio::spawn(request(timers.clone())));
-        for task in spawned.collect::<Vec<_>>() {
+        let first = kept.len();
+        kept.extend((0..TASKS).map(|_| tokio::spawn(Box::pin(request(timers.clone())))));
+        for task in &mut kept[first..] {
             task.await.expect("it does not panic");
         }
     }
+    mem::forget(kept);
 }
 
 /// Timeouts that a label counts.

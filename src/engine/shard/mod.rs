@@ -322,6 +322,14 @@ impl Shard {
         self.remove(state, key, Removal::Cancelled)
     }
 
+    /// Ends the timer that this thread has put into its slot and cannot keep. Returns its waker, for the caller to drop.
+    #[cold]
+    fn cancel_put(&self) -> Option<Waker> {
+        let state = lock(&self.state);
+        let key = self.reuse.make_room()?;
+        self.remove(state, key, Removal::Cancelled)
+    }
+
     /// Ends a timer that this thread's slot did not take. If the thread has no open slot, it gets one with this timer in it.
     /// Otherwise this returns the timer's waker, for the caller to drop.
     #[cold]

@@ -324,6 +324,33 @@ fn a_timer_kept_as_a_visit_begins(at: u32) {
     });
 }
 
+/// A full visit has been since the timer was taken over, so it fits no slot.
+#[test]
+fn a_timer_that_cannot_be_kept_is_counted_as_cancelled_once_and_for_all() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(9, Waker::noop()).unwrap();
+        let waker = Waker::from(Task::new());
+        world.open_slot(&waker);
+        // Incoming timers, of which the second takes over the first. A slot that has not been used would be closed.
+        drop(world.count_down(3, &waker).unwrap());
+        let timer = world.count_down(3, &waker).unwrap();
+        world.model.tick.fetch_add(2, Ordering::SeqCst);
+        world.turn(&mut Wakers::default());
+        let other = world.clone();
+        assert!(!timer.waits(&waker), "the visit was not a full one");
+        let reader = thread::spawn(move || {
+            let [one, next] = [(); 2].map(|()| other.usage());
+            assert!(one.counters.cancelled <= next.counters.cancelled);
+            assert!(one.pending >= next.pending);
+        });
+        drop(timer);
+        reader.join().unwrap();
+        drop(first);
+        assert_eq!(world.usage().pending, 0);
+    });
+}
+
 /// Beside the driver, a thread keeps two timers in turn. The first opens its slot.
 #[test]
 fn a_kept_timer_soon_leaves_a_shard_that_dozes() {

@@ -186,7 +186,8 @@ impl Shard {
             counters,
             ..
         } = &mut *guard;
-        let kept = ledger.look(wheel, counters).len();
+        let reached = self.reuse.generation().tick();
+        let kept = ledger.look(reached, wheel, counters).len();
         Usage {
             pending: wheel.len() - kept,
             arena_bytes: wheel.arena_bytes(),

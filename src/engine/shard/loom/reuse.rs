@@ -6,7 +6,7 @@ use loom::{sync::Mutex, thread};
 
 use super::super::{NEVER, Wakers};
 use super::{
-    model,
+    model, model_with_preemptions,
     world::{Sleepers, Task, World, finish},
 };
 use crate::{
@@ -347,6 +347,32 @@ fn a_timer_that_cannot_be_kept_is_counted_as_cancelled_once_and_for_all() {
         drop(timer);
         reader.join().unwrap();
         drop(first);
+        assert_eq!(world.usage().pending, 0);
+    });
+}
+
+/// One of two timers for this tick is dropped in the middle of the visit that expires both, one after the other.
+#[test]
+fn a_timer_that_expires_in_a_slot_was_never_counted_as_cancelled() {
+    model_with_preemptions(4, || {
+        let world = World::new(Source::Pausable, None);
+        let waker = Waker::from(Task::new());
+        world.open_slot(&waker);
+        // A slot that has not been used would be closed.
+        let taken = world.start(world.at(9), &waker).unwrap();
+        let other = world.start(world.at(1), Waker::noop()).unwrap();
+        let dropped = world.start(world.at(1), &waker).unwrap();
+        world.model.tick.fetch_add(1, Ordering::SeqCst);
+        let [driving, reading] = [world.clone(), world.clone()];
+        let driver = thread::spawn(move || driving.turn(&mut Wakers::default()));
+        let reader = thread::spawn(move || {
+            let [one, next] = [(); 2].map(|()| reading.usage());
+            assert!(one.counters.cancelled <= next.counters.cancelled);
+        });
+        drop(dropped);
+        driver.join().unwrap();
+        reader.join().unwrap();
+        drop((taken, other));
         assert_eq!(world.usage().pending, 0);
     });
 }

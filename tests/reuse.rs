@@ -11,7 +11,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Barrier, Mutex, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
@@ -569,5 +569,40 @@ fn a_parked_thread_keeps_no_waker() {
         let any_is_kept = observers.iter().any(kept);
         seen.wait();
         assert!(!any_is_kept);
+    });
+}
+
+/// Those of a busy shard that have lasted for longer than a cadence fit no slot.
+#[test]
+fn the_count_of_cancelled_timeouts_never_goes_back() {
+    let runtime = threaded_runtime(1);
+    let wheel = Wheel::builder()
+        .handle(runtime.handle().clone())
+        .shards(1)
+        .build()
+        .unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut before = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let cancelled = wheel.metrics().cancelled;
+                assert!(cancelled >= before, "{before} were cancelled, then {cancelled}");
+                before = cancelled;
+            }
+        });
+        let (waker, _) = counting_waker();
+        for _ in 0..5 {
+            let lasting: Vec<_> = (0..10_000).map(|_| waiting(&wheel, DAY, &waker)).collect();
+            std::thread::sleep(SECOND / 2);
+            // This opens a slot, and leaves it empty.
+            drop(waiting(&wheel, DAY, &waker));
+            let _taken = waiting(&wheel, DAY, &waker);
+            lasting.into_iter().rev().for_each(drop);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = reader.join() {
+            std::panic::resume_unwind(panic);
+        }
     });
 }

@@ -186,7 +186,8 @@ impl Shard {
             counters,
             ..
         } = &mut *guard;
-        let kept = ledger.look(wheel, counters).len();
+        let reached = self.reuse.generation().tick();
+        let kept = ledger.look(reached, wheel, counters).len();
         Usage {
             pending: wheel.len() - kept,
             arena_bytes: wheel.arena_bytes(),
@@ -319,6 +320,14 @@ impl Shard {
     #[cold]
     fn cancel(&self, key: Key) -> Option<Waker> {
         let state = lock(&self.state);
+        self.remove(state, key, Removal::Cancelled)
+    }
+
+    /// Ends the timer that this thread has put into its slot and cannot keep. Returns its waker, for the caller to drop.
+    #[cold]
+    fn cancel_put(&self) -> Option<Waker> {
+        let state = lock(&self.state);
+        let key = self.reuse.make_room()?;
         self.remove(state, key, Removal::Cancelled)
     }
 

@@ -11,7 +11,7 @@ use tokio::{runtime::Id, time::Instant};
 use super::{
     Generation, Mode, Removal, ShardRef,
     claim::{Claim, Due, Progress},
-    reuse::Candidate,
+    reuse::{Candidate, Put},
 };
 use crate::{
     engine::{
@@ -376,9 +376,10 @@ impl Timer {
         };
         let Some(key) = self.claim.take_key() else { return };
         let spent = match self.shard.reuse.put(key, &candidate) {
-            Ok(()) => return,
-            Err((key, true)) => self.shard.cancel_or_keep(key, &candidate),
-            Err((key, false)) => self.shard.cancel(key),
+            Put::Kept => return,
+            Put::Outlived => self.shard.cancel_put(),
+            Put::Closed(key) => self.shard.cancel_or_keep(key, &candidate),
+            Put::Refused(key) => self.shard.cancel(key),
         };
         drop(spent);
     }

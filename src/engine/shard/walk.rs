@@ -62,7 +62,7 @@ impl Iterator for Walk<'_> {
             let deadline_of = |delay| clock.deadline_after(delay, self.now);
             sites.extend(wheel.sites(cells, deadline_of));
             self.cell += BATCH;
-            kept = ledger.look(wheel, counters);
+            kept = ledger.look(self.shard.reuse.generation().tick(), wheel, counters);
         }
         // Timers that are kept for reuse have been cancelled.
         sites.retain(|site| !kept.contains(&site.number));

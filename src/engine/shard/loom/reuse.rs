@@ -6,7 +6,7 @@ use loom::{sync::Mutex, thread};
 
 use super::super::{NEVER, Wakers};
 use super::{
-    model,
+    model, model_with_preemptions,
     world::{Sleepers, Task, World, finish},
 };
 use crate::{
@@ -320,6 +320,59 @@ fn a_timer_kept_as_a_visit_begins(at: u32) {
             "what was taken was removed, too"
         );
         drop((timer, first));
+        assert_eq!(world.usage().pending, 0);
+    });
+}
+
+/// A full visit has been since the timer was taken over, so it fits no slot.
+#[test]
+fn a_timer_that_cannot_be_kept_is_counted_as_cancelled_once_and_for_all() {
+    model(|| {
+        let world = World::new(Source::Pausable, None);
+        let first = world.count_down(9, Waker::noop()).unwrap();
+        let waker = Waker::from(Task::new());
+        world.open_slot(&waker);
+        // Incoming timers, of which the second takes over the first. A slot that has not been used would be closed.
+        drop(world.count_down(3, &waker).unwrap());
+        let timer = world.count_down(3, &waker).unwrap();
+        world.model.tick.fetch_add(2, Ordering::SeqCst);
+        world.turn(&mut Wakers::default());
+        let other = world.clone();
+        assert!(!timer.waits(&waker), "the visit was not a full one");
+        let reader = thread::spawn(move || {
+            let [one, next] = [(); 2].map(|()| other.usage());
+            assert!(one.counters.cancelled <= next.counters.cancelled);
+            assert!(one.pending >= next.pending);
+        });
+        drop(timer);
+        reader.join().unwrap();
+        drop(first);
+        assert_eq!(world.usage().pending, 0);
+    });
+}
+
+/// One of two timers for this tick is dropped in the middle of the visit that expires both, one after the other.
+#[test]
+fn a_timer_that_expires_in_a_slot_was_never_counted_as_cancelled() {
+    model_with_preemptions(4, || {
+        let world = World::new(Source::Pausable, None);
+        let waker = Waker::from(Task::new());
+        world.open_slot(&waker);
+        // A slot that has not been used would be closed.
+        let taken = world.start(world.at(9), &waker).unwrap();
+        let other = world.start(world.at(1), Waker::noop()).unwrap();
+        let dropped = world.start(world.at(1), &waker).unwrap();
+        world.model.tick.fetch_add(1, Ordering::SeqCst);
+        let [driving, reading] = [world.clone(), world.clone()];
+        let driver = thread::spawn(move || driving.turn(&mut Wakers::default()));
+        let reader = thread::spawn(move || {
+            let [one, next] = [(); 2].map(|()| reading.usage());
+            assert!(one.counters.cancelled <= next.counters.cancelled);
+        });
+        drop(dropped);
+        driver.join().unwrap();
+        reader.join().unwrap();
+        drop((taken, other));
         assert_eq!(world.usage().pending, 0);
     });
 }

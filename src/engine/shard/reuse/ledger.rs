@@ -75,9 +75,11 @@ impl Ledger {
         }
     }
 
-    /// Counts the timers that have been taken, and returns the numbers of those that are kept for reuse.
+    /// Counts the timers that have been taken, and returns the numbers of those that are kept for reuse in a shard that has `reached`
+    /// a tick.
     pub(in crate::engine::shard) fn look(
         &mut self,
+        reached: Tick,
         wheel: &mut TimingWheel<Waker>,
         counters: &mut Counters,
     ) -> Vec<NonZeroU32> {
@@ -87,8 +89,11 @@ impl Ledger {
             account.count(content, counters);
             kept.extend(content.number());
         }
-        // A timer that is put as a visit begins may expire before its thread finds the next generation.
-        kept.retain(|number| wheel.get_mut(&Key::from_number(*number)).is_some());
+        // A timer that is put during a visit may have expired, or be about to, before its thread finds the next generation.
+        kept.retain(|number| {
+            let key = Key::from_number(*number);
+            wheel.get_mut(&key).is_some() && (wheel.is_incoming(&key) || wheel.due(&key) > reached)
+        });
         // A timer that is taken meanwhile and put into another thread's slot is seen twice.
         let mut kept = kept.into_sorted_vec();
         kept.dedup();

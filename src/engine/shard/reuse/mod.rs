@@ -8,7 +8,8 @@
 //!
 //! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
 //!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to. A thread looks at the
-//!    generation after it has put a timer: either it finds the next one, or the visit that empties the slots finds the timer.
+//!    generation after it has put a timer: either it finds the next one, or the visit that empties the slots finds the timer. A thread
+//!    that finds the next one empties its slot under the lock, so that what was counted as kept is counted as cancelled at once.
 //! 2. A visit first stores the tick up to which it expires timers, which ends the generation. It then empties every slot, and only then
 //!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
 //!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
@@ -77,6 +78,16 @@ impl Candidate {
     }
 }
 
+/// What has become of a cancelled timer.
+pub(super) enum Put {
+    Kept,
+    /// It is in the slot, and cannot be kept. The thread empties the slot under the lock.
+    Outlived,
+    /// It cannot be kept, and the thread may open a slot for it.
+    Closed(Key),
+    Refused(Key),
+}
+
 /// What a thread knows of its slot.
 struct Local {
     shard: u64,
@@ -141,33 +152,29 @@ impl Reuse {
         self.open.store(false, atomic::Ordering::Relaxed);
     }
 
-    /// Keeps a cancelled timer. If the timer cannot be kept, returns its key and whether the thread may open a slot for it.
+    /// Keeps a cancelled timer, if that is possible.
     #[inline]
-    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Result<(), (Key, bool)> {
-        let number = key.into_number();
-        let mut may_open = self.keeps(candidate);
-        let kept = may_open
-            && self
-                .with_local(|local| {
-                    let slot = &*local.slot;
-                    may_open = false;
-                    if !slot.put(number, local.empty) {
-                        may_open = slot.is_closed();
-                        return None;
-                    }
-                    if !candidate.until.outlasts(self.generation()) {
-                        // If the slot has been emptied by now, that visit has removed the timer.
-                        return slot.empty().number().is_none().then_some(());
-                    }
-                    local.kept = Some(number);
-                    local.candidate = *candidate;
-                    Some(())
-                })
-                .is_some();
-        match kept {
-            true => Ok(()),
-            false => Err((Key::from_number(number), may_open)),
+    pub(super) fn put(&self, key: Key, candidate: &Candidate) -> Put {
+        if !self.keeps(candidate) {
+            return Put::Refused(key);
         }
+        let number = key.into_number();
+        let put = self.with_local(|local| {
+            if !local.slot.put(number, local.empty) {
+                let key = Key::from_number(number);
+                return Some(match local.slot.is_closed() {
+                    true => Put::Closed(key),
+                    false => Put::Refused(key),
+                });
+            }
+            if !candidate.until.outlasts(self.generation()) {
+                return Some(Put::Outlived);
+            }
+            local.kept = Some(number);
+            local.candidate = *candidate;
+            Some(Put::Kept)
+        });
+        put.unwrap_or_else(|| Put::Closed(Key::from_number(number)))
     }
 
     /// Takes the timer that this thread keeps, if it is of the same task and `fits`, which may count it in the thread's [`Pace`].
@@ -246,8 +253,8 @@ impl Reuse {
         self.open.load(atomic::Ordering::Relaxed) && candidate.waker != WakerId::UNKNOWN
     }
 
-    /// Empties the slot that this thread has in this shard, under the lock, for a timer of another task. Returns the key of the
-    /// timer that was kept.
+    /// Empties the slot that this thread has in this shard, under the lock. Returns the key of the timer that was kept, unless a
+    /// visit has removed it.
     #[inline]
     pub(super) fn make_room(&self) -> Option<Key> {
         self.with_local(|local| {

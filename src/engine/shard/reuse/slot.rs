@@ -89,7 +89,7 @@ impl Slot {
         self.replace(empty.with(number), next).then_some(next)
     }
 
-    /// Empties the slot, and returns what was in it. Only the slot's thread may do so without the lock.
+    /// Empties the slot, under the lock, and returns what was in it.
     pub(super) fn empty(&self) -> Content {
         Content(self.0.fetch_and(Content::EMPTY, Ordering::AcqRel))
     }

@@ -11,8 +11,9 @@
 //!    generation after it has put a timer: either it finds the next one, or the visit that empties the slots finds the timer. A thread
 //!    that finds the next one empties its slot under the lock, so that what was counted as kept is counted as cancelled at once.
 //! 2. A visit first stores the tick up to which it expires timers, which ends the generation. It then empties every slot, and only then
-//!    expires timers, or reads the clock for incoming timers. A timer that is taken is therefore not one that this visit expires. An
-//!    incoming timer does not outlast a visit that transfers, so its delay counts from a later reading of the clock.
+//!    expires timers, or reads the clock for incoming timers. A timer that is taken later is therefore not one that this visit expires. One
+//!    that was taken between the two steps may be, and its future then re-arms. An incoming timer does not outlast a visit that
+//!    transfers, so its delay counts from a later reading of the clock.
 //! 3. A driver that ends, and a shutdown, also take wakers out of the wheel. They end the generation in the same way.
 //! 4. A timer that is not taken leaves the wheel at the next visit, or if its thread registers another timer. A slot is opened by a cancel
 //!    that takes the lock, and then a visit is planned that closes the slot within [`KEPT_FOR`]. So a kept timer holds neither its waker nor

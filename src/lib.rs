@@ -124,8 +124,9 @@ pub use timers::{
     interval::Interval,
     periodic::{Periodic, PeriodicBuilder},
     schedule::Scheduled,
-    sleep::{Sleep, TrySleep},
+    sleep::Sleep,
     timeout::{Timeout, TryTimeout},
+    try_sleep::TrySleep,
 };
 pub use wheel::{
     Wheel,

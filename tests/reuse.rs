@@ -18,6 +18,7 @@ use std::{
 };
 
 use tickwheel::{Sleep, Timeout, TimeoutError, Wheel, time::error::Elapsed};
+use tokio::runtime::Runtime;
 
 use support::{
     DAY, SECOND, alive_tasks, assert_adds_up, assert_arena_given_back, assert_at_rest, counting_waker,
@@ -28,6 +29,13 @@ type Waiting = Timeout<Pending<()>>;
 
 fn wheel() -> Wheel {
     Wheel::builder().tick_duration(ms(2)).shards(1).build().unwrap()
+}
+
+/// A wheel of one shard, and the runtime that drives it, of which the threads of the test are no workers.
+fn driven_elsewhere() -> (Runtime, Wheel) {
+    let runtime = threaded_runtime(1);
+    let wheel = Wheel::builder().handle(runtime.handle().clone()).shards(1);
+    (runtime, wheel.build().unwrap())
 }
 
 /// A timeout that waits, for `waker`.
@@ -537,12 +545,7 @@ fn of_a_burst_of_sleeps_given_up_neither_the_memory_nor_a_waker_is_kept_until_th
 /// Each of its timeouts is cancelled by a thread that does nothing more.
 #[test]
 fn a_parked_thread_keeps_no_waker() {
-    let runtime = threaded_runtime(1);
-    let wheel = Wheel::builder()
-        .handle(runtime.handle().clone())
-        .shards(1)
-        .build()
-        .unwrap();
+    let (_runtime, wheel) = driven_elsewhere();
     let (used, seen) = (Barrier::new(9), Barrier::new(9));
     std::thread::scope(|scope| {
         let observers: Vec<_> = (0..8)
@@ -575,12 +578,7 @@ fn a_parked_thread_keeps_no_waker() {
 /// Those of a busy shard that have lasted for longer than a cadence fit no slot.
 #[test]
 fn the_count_of_cancelled_timeouts_never_goes_back() {
-    let runtime = threaded_runtime(1);
-    let wheel = Wheel::builder()
-        .handle(runtime.handle().clone())
-        .shards(1)
-        .build()
-        .unwrap();
+    let (_runtime, wheel) = driven_elsewhere();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {

@@ -5,6 +5,7 @@ use crate::support;
 use std::{
     cell::Cell,
     future::{Future, Pending, pending, poll_fn, ready},
+    ops::RangeInclusive,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
@@ -391,6 +392,18 @@ async fn complete(wheel: &Wheel, (done, timeout): (oneshot::Sender<()>, Waits)) 
     (0..10).find(|n| after[*n] > before[*n]).unwrap()
 }
 
+/// Asserts that a timeout of a second counts from an instant within `start`, by the tenth that it is counted in as it completes.
+async fn assert_counts_from(
+    start: RangeInclusive<Instant>,
+    wheel: &Wheel,
+    timeout: (oneshot::Sender<()>, Waits),
+) {
+    let most = tenths_left(SECOND, *start.end());
+    let found = complete(wheel, timeout).await;
+    let least = tenths_left(SECOND, *start.start());
+    assert!((least..=most).contains(&found), "{found} tenths");
+}
+
 /// Keeps the thread busy, and so the driver from coming.
 fn block(time: Duration) {
     std::thread::sleep(time);
@@ -423,12 +436,7 @@ fn after_a_full_visit_the_time_counts_from_that_visit() {
         assert!(wheel.metrics().full_visits > visits);
         let after = Instant::now() + TICK;
         block(ms(350));
-        let most = tenths_left(SECOND, after);
-        let found = complete(&wheel, second).await;
-        assert!(
-            (tenths_left(SECOND, before)..=most).contains(&found),
-            "{found} tenths"
-        );
+        assert_counts_from(before..=after, &wheel, second).await;
     });
 }
 
@@ -443,12 +451,7 @@ fn the_time_of_a_timeout_that_took_another_over_is_its_own() {
         let second = begin(&labelled, SECOND).await;
         let after = Instant::now();
         block(ms(250));
-        let most = tenths_left(SECOND, after);
-        let found = complete(&wheel, second).await;
-        assert!(
-            (tenths_left(SECOND, before)..=most).contains(&found),
-            "{found} tenths"
-        );
+        assert_counts_from(before..=after, &wheel, second).await;
     });
 }
 

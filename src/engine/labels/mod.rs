@@ -20,7 +20,7 @@ use stripe::{COUNTERS, totals};
 
 /// The number of names that a wheel keeps apart.
 const NAMES: usize = 1_000;
-/// What stands in the place of a label that is not known.
+/// Stands for the label of a name that has not been used with a wheel.
 const UNUSED: u16 = u16::MAX;
 /// The label of all further names.
 const OTHER: &str = "other";
@@ -100,7 +100,7 @@ impl LabelStats {
 /// The names of the labels of one wheel.
 pub(crate) struct Labels {
     names: Mutex<HashMap<Arc<str>, Label>>,
-    /// The label of each numbered name, or [`UNUSED`] if the name has not been used with this wheel.
+    /// The label of each numbered name, or [`UNUSED`].
     numbered: [AtomicU16; NAMES],
 }
 

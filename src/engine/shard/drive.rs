@@ -36,7 +36,7 @@ pub(crate) trait Drive: Send + Sync {
 /// A shard for unit tests, and the stand-in for its driver.
 #[cfg(all(test, not(loom)))]
 pub(super) mod fixture {
-    use std::{sync::Arc, task::Waker};
+    use std::{sync::Arc, task::Waker, time::Duration};
 
     use tokio::time::Instant;
 
@@ -51,12 +51,17 @@ pub(super) mod fixture {
         error::SleepError,
     };
 
-    /// Does nothing, because the test itself attaches, visits and detaches.
-    pub(in crate::engine::shard) struct NoDriver;
+    /// Starts nothing, because the test itself attaches, visits and detaches.
+    pub(in crate::engine::shard) struct StandIn<W> {
+        /// How far its clock is ahead of the machine's.
+        pub(in crate::engine::shard) ahead: Duration,
+        /// Called in place of [`Drive::wake_by`].
+        pub(in crate::engine::shard) wake: W,
+    }
 
-    impl Drive for NoDriver {
+    impl<W: Fn() -> bool + Send + Sync> Drive for StandIn<W> {
         fn wake_by(&self, _: Instant) -> bool {
-            false
+            (self.wake)()
         }
 
         fn wake_task(&self) {}
@@ -66,7 +71,7 @@ pub(super) mod fixture {
         }
 
         fn now(&self) -> Instant {
-            Instant::now()
+            Instant::now() + self.ahead
         }
 
         fn has_come(&self, _: Instant) -> bool {
@@ -90,7 +95,14 @@ pub(super) mod fixture {
         let tick = TickDuration::new(MILLISECOND);
         let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
         let wheel = TimingWheel::new(ticks_per_wheel, levels);
-        (shard_of(clock, wheel, Arc::new(NoDriver)), clock)
+        (shard_of(clock, wheel, no_driver()), clock)
+    }
+
+    pub(in crate::engine::shard) fn no_driver() -> Arc<dyn Drive> {
+        Arc::new(StandIn {
+            ahead: Duration::ZERO,
+            wake: || false,
+        })
     }
 
     /// Creates a shard that has no driver yet, and waits for one with this clock.

@@ -20,6 +20,8 @@ mod local;
 mod loom;
 mod mode;
 mod register;
+mod removal;
+mod reset;
 mod reuse;
 mod state;
 mod status;
@@ -40,7 +42,7 @@ use crate::{
         clock::{self, Clock, Shift, Source},
         labels::Stripe,
         sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
-        timing_wheel::{Deadline, Key, Nanos, Tick, TickDuration, TimingWheel},
+        timing_wheel::{Deadline, Nanos, Tick, TickDuration, TimingWheel},
     },
     error::SleepError,
 };
@@ -58,7 +60,8 @@ pub(crate) use visit::Wakers;
 
 use generation::Generation;
 use mode::Cadence;
-use reuse::{Candidate, KEPT_FOR, Ledger, Reuse};
+use removal::Removal;
+use reuse::{Ledger, Reuse};
 use state::State;
 use status::Status;
 
@@ -98,13 +101,6 @@ pub(crate) struct Shard {
     mask: usize,
     /// The number of cells that an empty arena keeps while the wheel has a handle.
     retained: usize,
-}
-
-/// Why a pending timer leaves the wheel.
-#[derive(Clone, Copy, Debug)]
-enum Removal {
-    Cancelled,
-    Expired,
 }
 
 impl Shard {
@@ -314,66 +310,6 @@ impl Shard {
             local::contended(self.reuse.generation().tick());
             lock(&self.state)
         })
-    }
-
-    /// Ends a timer and frees its cell. Returns its waker, for the caller to drop.
-    #[cold]
-    fn cancel(&self, key: Key) -> Option<Waker> {
-        let state = lock(&self.state);
-        self.remove(state, key, Removal::Cancelled)
-    }
-
-    /// Ends the timer that this thread has put into its slot and cannot keep. Returns its waker, for the caller to drop.
-    #[cold]
-    fn cancel_put(&self) -> Option<Waker> {
-        let state = lock(&self.state);
-        let key = self.reuse.make_room()?;
-        self.remove(state, key, Removal::Cancelled)
-    }
-
-    /// Ends a timer that this thread's slot did not take. If the thread has no open slot, it gets one with this timer in it.
-    /// Otherwise this returns the timer's waker, for the caller to drop.
-    #[cold]
-    fn cancel_or_keep(&self, key: Key, candidate: &Candidate) -> Option<Waker> {
-        let mut state = lock(&self.state);
-        let clock = state.clock;
-        let closes_at = || {
-            let now = clock.wheel_time(self.read_clock());
-            self.tick.deadline_tick(now.saturating_add(KEPT_FOR))
-        };
-        match self.reuse.open(&mut state.ledger, key, candidate, closes_at) {
-            Ok(()) => {
-                let closes_at = state.ledger.closes_at();
-                if !planted("endless_keep") {
-                    self.wake_driver_by(state, closes_at);
-                }
-                None
-            }
-            Err(key) => self.remove(state, key, Removal::Cancelled),
-        }
-    }
-
-    /// Frees a timer's cell, and counts the timer if it was pending. Returns its waker, for the caller to drop after the lock is
-    /// released.
-    #[inline]
-    fn remove(&self, mut state: MutexGuard<'_, State>, key: Key, removal: Removal) -> Option<Waker> {
-        let waker = state.wheel.remove(key);
-        if waker.is_some() {
-            self.release(1);
-            match removal {
-                Removal::Expired => state.counters.expired += 1,
-                Removal::Cancelled => state.counters.cancelled += 1,
-            }
-        }
-        // Timers that are kept for reuse need no driver, and there is at most one in each slot.
-        let may_retire = || self.may_retire() && state.wheel.len() <= state.ledger.len();
-        if state.wheel.is_vacant() || may_retire() {
-            self.unlock(state);
-            if self.may_retire() {
-                self.driver.wake_task();
-            }
-        }
-        waker
     }
 
     /// Unlocks, and only then frees the memory of an empty arena, so that no thread waits for that.

@@ -45,7 +45,7 @@ pub(super) struct Cadence {
 impl Cadence {
     /// Counts a registration that had to read the clock, in the cadence that ends at `end`. Returns whether the shard is to tick:
     /// once there have been [`BUSY`] of these in one cadence, or if `many` says that the thread alone has made that many.
-    pub(super) fn is_busy(&mut self, end: Tick, many: bool, registered: u64) -> bool {
+    pub(super) fn add_registration(&mut self, end: Tick, many: bool, registered: u64) -> bool {
         if self.end != end {
             *self = Cadence {
                 end,
@@ -58,9 +58,9 @@ impl Cadence {
         many || self.busy >= BUSY
     }
 
-    /// Counts a cadence of a shard that ticks, in which `registered` is reached and after which the next ends at `end`. Returns
-    /// whether the shard is to doze.
-    pub(super) fn is_quiet(&mut self, end: Tick, registered: u64) -> bool {
+    /// Ends a cadence of a shard that ticks, in which the count of registrations reached `registered`, and begins the next, which
+    /// ends at `end`. Returns whether the shard is to doze.
+    pub(super) fn begin_next(&mut self, end: Tick, registered: u64) -> bool {
         self.quiet = match registered - self.seen < u64::from(BUSY) {
             true => self.quiet + 1,
             false => 0,
@@ -77,39 +77,41 @@ impl Cadence {
 mod tests {
     use super::*;
 
-    fn is_busy_after(times: u32, cadence: &mut Cadence, end: u64) -> bool {
-        (0..times).fold(false, |_, n| cadence.is_busy(Tick(end), false, u64::from(n) + 1))
+    fn busy_after(times: u32, cadence: &mut Cadence, end: u64) -> bool {
+        (0..times).fold(false, |_, n| {
+            cadence.add_registration(Tick(end), false, u64::from(n) + 1)
+        })
     }
 
     #[test]
     fn so_many_registrations_in_one_cadence_make_it_tick() {
         let mut cadence = Cadence::default();
-        assert!(!is_busy_after(BUSY - 1, &mut cadence, 7));
-        assert!(!is_busy_after(BUSY - 1, &mut cadence, 8), "of another cadence");
-        assert!(cadence.is_busy(Tick(8), false, 128));
+        assert!(!busy_after(BUSY - 1, &mut cadence, 7));
+        assert!(!busy_after(BUSY - 1, &mut cadence, 8), "of another cadence");
+        assert!(cadence.add_registration(Tick(8), false, 128));
     }
 
     #[test]
     fn a_thread_that_has_counted_so_many_itself_makes_it_tick_at_once() {
-        assert!(Cadence::default().is_busy(Tick(7), true, 1));
+        assert!(Cadence::default().add_registration(Tick(7), true, 1));
     }
 
     #[test]
     fn so_many_quiet_cadences_in_a_row_make_it_doze() {
         let mut cadence = Cadence::default();
         let mut timers = u64::from(BUSY);
-        assert!(is_busy_after(BUSY, &mut cadence, 7));
+        assert!(busy_after(BUSY, &mut cadence, 7));
         for _ in 0..2 {
             for _ in 1..QUIET_CADENCES {
                 timers += u64::from(BUSY) - 1;
-                assert!(!cadence.is_quiet(Tick(8), timers));
+                assert!(!cadence.begin_next(Tick(8), timers));
             }
             timers += u64::from(BUSY);
-            assert!(!cadence.is_quiet(Tick(8), timers));
+            assert!(!cadence.begin_next(Tick(8), timers));
         }
         for _ in 1..QUIET_CADENCES {
-            assert!(!cadence.is_quiet(Tick(8), timers));
+            assert!(!cadence.begin_next(Tick(8), timers));
         }
-        assert!(cadence.is_quiet(Tick(8), timers));
+        assert!(cadence.begin_next(Tick(8), timers));
     }
 }

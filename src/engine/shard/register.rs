@@ -233,7 +233,7 @@ mod tests {
         clock::{Clock, MILLISECOND},
         shard::{
             Drive, Reading, Wakers,
-            drive::fixture::{NoDriver, shard_of},
+            drive::fixture::{StandIn, no_driver, shard_of},
         },
         timing_wheel::{TickDuration, TimingWheel},
     };
@@ -255,7 +255,7 @@ mod tests {
     fn a_timer_that_took_another_over_has_no_more_slack_than_one_that_was_registered() {
         let tick = TickDuration::new(MILLISECOND).with_slack(Duration::from_secs(1));
         let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Machine);
-        let shard = shard(clock, Arc::new(NoDriver));
+        let shard = shard(clock, no_driver());
         let waker = Waker::from(Arc::new(Task));
         let begin = || {
             let mut timer = Timer::counting(&shard, 50 * MILLISECOND);
@@ -273,10 +273,7 @@ mod tests {
     fn a_timer_that_has_elapsed_and_is_reset_to_this_instant_has_no_slack() {
         let tick = TickDuration::new(Duration::from_secs(10)).with_slack(Duration::from_secs(1_000));
         let start = Instant::now();
-        let shard = shard(
-            Clock::new(start, Nanos::ZERO, tick, Source::Machine),
-            Arc::new(NoDriver),
-        );
+        let shard = shard(Clock::new(start, Nanos::ZERO, tick, Source::Machine), no_driver());
         let waker = Waker::from(Arc::new(Task));
         let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(100_000));
         assert!(timer.poll(&waker).is_pending());
@@ -295,49 +292,28 @@ mod tests {
         assert_eq!(timer.claim.power, 0);
     }
 
-    /// Ends as it is called, in favour of one whose clock is an hour ahead.
-    #[derive(Default)]
-    struct Replaced(OnceLock<Weak<Shard>>);
-
-    impl Drive for Replaced {
-        fn wake_by(&self, _: Instant) -> bool {
-            let shard = self.0.get().and_then(Weak::upgrade).unwrap();
-            shard.detach(Nanos::ZERO, &mut Wakers::default());
-            let (now, tick) = (self.now(), shard.tick);
-            shard.attach(Clock::new(now, Nanos::ZERO, tick, Source::Pausable), now, 2);
-            true
-        }
-
-        fn wake_task(&self) {}
-
-        fn start(self: Arc<Self>) -> Result<(), SleepError> {
-            Err(SleepError::Shutdown)
-        }
-
-        fn now(&self) -> Instant {
-            Instant::now() + Duration::from_secs(3_600)
-        }
-
-        fn has_come(&self, _: Instant) -> bool {
-            true
-        }
-
-        fn instant_here(&self, instant: Instant) -> Instant {
-            instant
-        }
-
-        fn sibling(&self, _: usize) -> Option<Arc<Shard>> {
-            None
-        }
-    }
-
     #[test]
     fn what_has_come_by_the_clock_of_the_next_driver_has_not_come() {
-        let driver = Arc::new(Replaced::default());
-        let tick = TickDuration::new(MILLISECOND);
-        let clock = Clock::new(Instant::now(), Nanos::ZERO, tick, Source::Pausable);
-        let shard = shard(clock, driver.clone());
-        driver.0.get_or_init(|| Arc::downgrade(&shard));
+        const AHEAD: Duration = Duration::from_secs(3_600);
+        let clock_from = |start| {
+            let tick = TickDuration::new(MILLISECOND);
+            Clock::new(start, Nanos::ZERO, tick, Source::Pausable)
+        };
+        let woken = Arc::new(OnceLock::<Weak<Shard>>::new());
+        let shard_of_woken = woken.clone();
+        // The driver ends as it is woken, in favour of one whose clock is an hour ahead.
+        let wake = move || {
+            let shard = shard_of_woken.get().and_then(Weak::upgrade).unwrap();
+            shard.detach(Nanos::ZERO, &mut Wakers::default());
+            let now = Instant::now() + AHEAD;
+            shard.attach(clock_from(now), now, 2);
+            true
+        };
+        let shard = shard(
+            clock_from(Instant::now()),
+            Arc::new(StandIn { ahead: AHEAD, wake }),
+        );
+        woken.get_or_init(|| Arc::downgrade(&shard));
         let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(60));
         assert!(timer.poll(Waker::noop()).is_pending());
         assert_eq!(shard.pending(), 1);

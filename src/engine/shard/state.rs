@@ -87,7 +87,7 @@ impl State {
     /// a test's clock.
     pub(super) fn count_registration(&mut self, tick: Tick, many: bool) -> bool {
         let end = self.clock.tick.full_visit_after(tick);
-        let is_busy = self.cadence.is_busy(end, many, self.counters.registered);
+        let is_busy = self.cadence.add_registration(end, many, self.counters.registered);
         let begins = is_busy && self.clock.source.is_real();
         if begins {
             self.mode = Mode::Ticking;
@@ -99,7 +99,7 @@ impl State {
     /// transfers all incoming timers.
     pub(super) fn end_cadence(&mut self, tick: Tick) {
         let end = self.clock.tick.full_visit_after(tick);
-        let is_quiet = self.cadence.is_quiet(end, self.counters.registered);
+        let is_quiet = self.cadence.begin_next(end, self.counters.registered);
         if is_quiet || !self.clock.source.is_real() {
             self.mode = Mode::Dozing;
             self.counters.dozes += 1;

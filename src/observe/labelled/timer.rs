@@ -44,7 +44,7 @@ impl LabelledTimer {
     /// Ends the timer, and counts the completion of the future.
     #[inline(never)]
     pub(super) fn cancel(&mut self) {
-        match self.sleep.timer_mut() {
+        match &mut self.sleep.timer {
             FallbackTimer::Wheel(timer) => {
                 self.counted.complete(timer.shard(), || timer.left());
                 timer.give_back_inlined();

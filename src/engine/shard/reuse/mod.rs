@@ -1,10 +1,10 @@
 //! Reuse: a cancelled timer is kept for the next timer of its task.
 //!
 //! A task that ends one timeout usually starts the next at once. So the timer that a thread cancelled last stays in the wheel, with its
-//! waker, and waits in the thread's [`Slot`]. The next timer of the same task may take it over, if it is due no earlier. That takes one
-//! compare-and-swap, as putting it there did: no lock, no change to the wheel, no new waker. When the old deadline comes, the future re-arms for its own deadline,
-//! as after a reset to a later instant. The counters count the old timer as cancelled and the new one as registered. A kept timer is not
-//! pending.
+//! waker, and waits in the thread's [`Slot`]. The next timer of the same task may take it over, if it is due no earlier. To put a timer
+//! there and to take it are one compare-and-swap each: no lock, no change to the wheel, no new waker. When the old deadline comes, the
+//! future re-arms for its own deadline, as after a reset to a later instant. The counters count the old timer as cancelled and the new one
+//! as registered. A kept timer is not pending.
 //!
 //! 1. A timer is put and taken only while its entry is pending with its task's waker in it. It is pending while it outlasts the shard's
 //!    [`Generation`]. The waker is compared by its address, and the entry keeps alive what that address points to. A thread looks at the

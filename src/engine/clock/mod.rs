@@ -2,10 +2,10 @@
 
 mod moment;
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use tokio::{
-    runtime::{Handle, RuntimeFlavor},
+    runtime::{Builder, Handle, RuntimeFlavor},
     task,
     time::Instant,
 };
@@ -19,7 +19,8 @@ pub(in crate::engine) use moment::Shift;
 /// The source of a runtime's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The machine's time, always, because only a current-thread runtime can pause its clock.
+    /// The machine's time, always, because only a current-thread runtime can pause its clock, and only if Tokio has its feature
+    /// `test-util`.
     Machine,
     /// The machine's time for now, but a test may pause the clock.
     Pausable,
@@ -32,6 +33,7 @@ impl Source {
     pub(in crate::engine) fn of(runtime: &Handle) -> Source {
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => Source::Machine,
+            _ if !has_test_util() => Source::Machine,
             _ => Source::Pausable.recheck(),
         }
     }
@@ -58,6 +60,22 @@ impl Source {
     pub(in crate::engine) fn is_real(self) -> bool {
         self != Source::Test
     }
+}
+
+/// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for.
+fn has_test_util() -> bool {
+    trait Otherwise {
+        #[allow(dead_code, reason = "called only where Tokio lacks the feature")]
+        fn start_paused(&mut self, _: bool) {}
+    }
+    impl Otherwise for Builder {}
+
+    fn is_builder<T>(_: T) -> bool {
+        mem::size_of::<T>() > 0
+    }
+
+    // Tokio's own method, if there is one, comes before that of the trait, which returns nothing.
+    is_builder(Builder::new_current_thread().start_paused(false))
 }
 
 /// A driver's clock, which maps its instants to wheel time.
@@ -167,6 +185,12 @@ pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// In `.ci/instructions`, where Tokio lacks it, a timeout of the rows `quiet` would take the instructions of another reading.
+    #[test]
+    fn tests_have_the_feature_that_pauses_a_clock() {
+        assert!(has_test_util());
+    }
 
     /// A timeout may have been registered a cadence before the visit from which its delay counts.
     #[test]

@@ -64,17 +64,20 @@ impl Source {
 
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for.
 fn has_test_util() -> bool {
+    struct Lacking;
     trait Otherwise {
         #[allow(dead_code, reason = "called only where Tokio lacks the feature")]
-        fn start_paused(&mut self, _: bool) {}
+        fn start_paused(&mut self, _: bool) -> Lacking {
+            Lacking
+        }
     }
     impl Otherwise for Builder {}
 
     fn is_builder<T>(_: T) -> bool {
-        mem::size_of::<T>() > 0
+        mem::size_of::<T>() > mem::size_of::<Lacking>()
     }
 
-    // Tokio's own method, if there is one, comes before that of the trait, which returns nothing.
+    // Tokio's own method, if there is one, comes before that of the trait.
     is_builder(Builder::new_current_thread().start_paused(false))
 }
 

@@ -267,6 +267,35 @@ fn what_outlives_its_runtime_completes_where_it_is_polled() {
     }
 }
 
+/// The runtime on which the first of them is awaited is alive, but not driven any more.
+#[test]
+fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
+    for (was_polled, is_paused) in [(false, false), (true, false), (true, true)] {
+        let made_on = if is_paused {
+            paused_runtime()
+        } else {
+            real_runtime()
+        };
+        let [first, second] = made_on.block_on(async {
+            if is_paused {
+                time::advance(DAY).await;
+            }
+            [30, 60].map(|millis| {
+                let mut sleep = time::sleep(ms(millis));
+                if was_polled {
+                    register(&mut sleep);
+                }
+                sleep
+            })
+        });
+        drop(made_on);
+        let not_driven = real_runtime();
+        not_driven.block_on(first);
+        support::within(SECOND * 20, || real_runtime().block_on(second));
+        drop(not_driven);
+    }
+}
+
 #[test]
 fn what_is_made_while_a_runtime_ends_hangs_nobody() {
     struct Asking(mpsc::Sender<(Wheel, time::Sleep)>);

@@ -18,7 +18,7 @@ use super::{
     waking::{panics, wake_all},
 };
 use crate::engine::{
-    clock::{self, Clock, Source},
+    clock::{self, Clock, Moment, Source},
     shard::{Shard, Wakers},
     sync::{Mutex, lock},
     timing_wheel::{Nanos, TickDuration},
@@ -90,6 +90,14 @@ impl DriverSlot {
         let now = now.map_or(Nanos::ZERO, |now| self.clock.wheel_time(now));
         // A visit may have used a later reading than the last turn.
         self.stopped_at = now.max(last_turn).max(self.stopped_at);
+    }
+
+    /// Returns the instant at which the clock of the last driver stopped, or `None` if that clock goes on, because it is the machine's or
+    /// that of the runtime `here`.
+    pub(super) fn stopped(&self, here: Option<runtime::Id>) -> Option<Instant> {
+        let goes_on = self.clock.source.is_real() || self.runtime == here;
+        let stopped_at = Moment::of_wheel(self.stopped_at);
+        (self.runtime.is_some() && !goes_on).then(|| self.clock.shift.instant(stopped_at))
     }
 }
 

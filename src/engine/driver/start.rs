@@ -68,16 +68,17 @@ impl Drive for Shared {
     }
 
     fn instant_here(&self, instant: Instant) -> Instant {
-        let here = Handle::try_current().ok();
-        let other = |runtime: &Handle| here.as_ref().is_none_or(|here| here.id() != runtime.id());
-        let Some(runtime) = self.clock_runtime().filter(other) else {
-            return instant;
+        let here = Handle::try_current().ok().map(|here| here.id());
+        let now = match self.clock_runtime() {
+            Some(runtime) => (Some(runtime.id()) != here).then(|| {
+                let _entered = runtime.enter();
+                Instant::now()
+            }),
+            None => lock(&self.slot).stopped(here),
         };
-        let now = {
-            let _entered = runtime.enter();
-            Instant::now()
-        };
-        clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
+        now.map_or(instant, |now| {
+            clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
+        })
     }
 
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {

@@ -158,14 +158,16 @@ impl Labels {
     /// more than [`NAMES`] numbers.
     #[inline]
     fn index(&self, label: Label) -> Label {
-        let Some(number) = label.0.checked_sub(Label::NUMBERED) else {
-            return label;
-        };
-        let place = self.numbered.get(number as usize);
+        let number = label.0.wrapping_sub(Label::NUMBERED) as usize;
         // The label is all that is read by it, so no order is needed.
-        match place.map_or(UNUSED, |label| label.load(Ordering::Relaxed)) {
-            UNUSED => self.first_index(number as usize),
-            label => Label(label.into()),
+        match self
+            .numbered
+            .get(number)
+            .map(|place| place.load(Ordering::Relaxed))
+        {
+            Some(label) if label != UNUSED => Label(label.into()),
+            None if label.0 < Label::NUMBERED => label,
+            _ => self.first_index(number),
         }
     }
 

@@ -56,7 +56,7 @@ impl Stripe {
     pub(crate) fn new(labels: Arc<Labels>) -> Stripe {
         Stripe {
             labels,
-            few: array::from_fn(|_| Counters::default()),
+            few: Default::default(),
             chunks: array::from_fn(|_| OnceLock::new()),
         }
     }
@@ -89,8 +89,7 @@ impl Stripe {
     #[cold]
     #[inline(never)]
     fn further(&self, index: usize) -> &Counters {
-        let new = || Box::new(array::from_fn(|_| Counters::default()));
-        &self.chunks[index / CHUNK].get_or_init(new)[index % CHUNK]
+        &self.chunks[index / CHUNK].get_or_init(Box::default)[index % CHUNK]
     }
 }
 

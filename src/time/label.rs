@@ -41,11 +41,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Label {
     name: &'static str,
-    /// The number of the name, and [`UNNUMBERED`] until the first use.
-    number: AtomicU32,
+    /// The number of the name as a [`labels::Label`], and [`UNUSED`] until the first use.
+    word: AtomicU32,
 }
 
-const UNNUMBERED: u32 = u32::MAX;
+const UNUSED: u32 = u32::MAX;
 
 impl Label {
     /// Creates a label with this name.
@@ -58,7 +58,7 @@ impl Label {
     pub const fn new(name: &'static str) -> Label {
         Label {
             name,
-            number: AtomicU32::new(UNNUMBERED),
+            word: AtomicU32::new(UNUSED),
         }
     }
 
@@ -147,17 +147,16 @@ impl Label {
 
     #[inline]
     fn label(&self) -> labels::Label {
-        let number = match self.number.load(Ordering::Relaxed) {
-            UNNUMBERED => self.first_use(),
-            number => number,
-        };
-        labels::Label::numbered(number)
+        match self.word.load(Ordering::Relaxed) {
+            UNUSED => self.first_use(),
+            word => labels::Label(word),
+        }
     }
 
     #[cold]
-    fn first_use(&self) -> u32 {
-        let number = labels::number(self.name);
-        self.number.store(number, Ordering::Relaxed);
-        number
+    fn first_use(&self) -> labels::Label {
+        let label = labels::numbered(self.name);
+        self.word.store(label.0, Ordering::Relaxed);
+        label
     }
 }

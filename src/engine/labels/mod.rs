@@ -22,6 +22,8 @@ use stripe::{COUNTERS, totals};
 const NAMES: usize = 1_000;
 /// Stands for the label of a name that has not been used with a wheel.
 const UNUSED: u16 = u16::MAX;
+/// From this on, labels are numbers of names.
+const NUMBERED: u32 = 1 << 16;
 /// The label of all further names.
 const OTHER: &str = "other";
 
@@ -104,32 +106,23 @@ pub(crate) struct Labels {
     numbered: [AtomicU16; NAMES],
 }
 
-/// A label of a wheel by its index in the order of names or, above [`Label::NUMBERED`], the number of a name.
+/// A label of a wheel by its index in the order of names or, from [`NUMBERED`] on, the number of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Label(u32);
-
-impl Label {
-    const NUMBERED: u32 = 1 << 16;
-
-    /// Returns the label with a name of this [`number`].
-    #[inline]
-    pub(crate) fn numbered(number: u32) -> Label {
-        Label(Label::NUMBERED + number)
-    }
-}
+pub(crate) struct Label(pub(crate) u32);
 
 /// The names of static labels. A name's index is its number.
 static NUMBERS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
-/// Returns the number of a name, which is the same in the whole process.
+/// Returns the label with the number of a name, which is the same in the whole process.
 #[cold]
-pub(crate) fn number(name: &'static str) -> u32 {
+pub(crate) fn numbered(name: &'static str) -> Label {
     let mut names = lock(&NUMBERS);
     let known = names.iter().position(|known| *known == name);
-    known.unwrap_or_else(|| {
+    let number = known.unwrap_or_else(|| {
         names.push(name);
         names.len() - 1
-    }) as u32
+    });
+    Label(NUMBERED + number as u32)
 }
 
 impl Default for Labels {
@@ -158,14 +151,13 @@ impl Labels {
     /// more than [`NAMES`] numbers.
     #[inline]
     fn index(&self, label: Label) -> Label {
-        let Some(number) = label.0.checked_sub(Label::NUMBERED) else {
-            return label;
-        };
-        let place = self.numbered.get(number as usize);
+        let number = label.0.wrapping_sub(NUMBERED) as usize;
+        let place = self.numbered.get(number);
         // The label is all that is read by it, so no order is needed.
-        match place.map_or(UNUSED, |label| label.load(Ordering::Relaxed)) {
-            UNUSED => self.first_index(number as usize),
-            label => Label(label.into()),
+        match place.map(|place| place.load(Ordering::Relaxed)) {
+            Some(label) if label != UNUSED => Label(label.into()),
+            None if label.0 < NUMBERED => label,
+            _ => self.first_index(number),
         }
     }
 

@@ -10,7 +10,9 @@ use std::{
 
 use super::{Label, Labels, NAMES};
 
-/// The number of labels whose counters are allocated together.
+/// The number of labels whose counters are part of the shard.
+const FEW: usize = 8;
+/// The number of further labels whose counters are allocated together.
 const CHUNK: usize = 32;
 /// Enough chunks for [`NAMES`] labels and the one of all further names.
 const CHUNKS: usize = NAMES / CHUNK + 1;
@@ -37,10 +39,11 @@ impl Count {
     }
 }
 
-/// The counters of one shard. They are allocated when a label is first counted there.
+/// The counters of one shard. Those beyond [`FEW`] are allocated when they are first used.
 pub(crate) struct Stripe {
     /// The labels of the wheel.
     pub(super) labels: Arc<Labels>,
+    few: [Counters; FEW],
     chunks: [OnceLock<Box<[Counters; CHUNK]>>; CHUNKS],
 }
 
@@ -53,6 +56,7 @@ impl Stripe {
     pub(crate) fn new(labels: Arc<Labels>) -> Stripe {
         Stripe {
             labels,
+            few: Default::default(),
             chunks: array::from_fn(|_| OnceLock::new()),
         }
     }
@@ -72,25 +76,29 @@ impl Stripe {
 
     #[inline]
     pub(crate) fn count(&self, label: Label, count: Count) {
-        let index = label.0 as usize;
-        // The remainders save bounds checks.
-        let chunk = self.chunks[index / CHUNK % CHUNKS]
-            .get_or_init(|| Box::new(array::from_fn(|_| Counters::default())));
         // This is a release, so that a reader that sees the end of a limit also sees its beginning.
-        chunk[index % CHUNK].0[count.0 % COUNTERS].fetch_add(1, Ordering::Release);
+        self.counters(label).0[count.0 % COUNTERS].fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    fn counters(&self, label: Label) -> &Counters {
+        let index = label.0 as usize;
+        self.few.get(index).unwrap_or_else(|| self.further(index))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn further(&self, index: usize) -> &Counters {
+        &self.chunks[index / CHUNK].get_or_init(Box::default)[index % CHUNK]
     }
 }
 
 /// Adds up the counts of a label. Beginnings are read last, so that no end is counted without its beginning.
 pub(super) fn totals<'a>(label: Label, stripes: impl Iterator<Item = &'a Stripe> + Clone) -> [u64; COUNTERS] {
-    let index = label.0 as usize;
     let mut totals = [0; COUNTERS];
     for begun in [false, true] {
-        let chunks = stripes
-            .clone()
-            .filter_map(|stripe| stripe.chunks[index / CHUNK].get());
-        for counters in chunks.map(|chunk| &chunk[index % CHUNK].0) {
-            for (count, (counter, total)) in counters.iter().zip(&mut totals).enumerate() {
+        for counters in stripes.clone().map(|stripe| stripe.counters(label)) {
+            for (count, (counter, total)) in counters.0.iter().zip(&mut totals).enumerate() {
                 if begun == (count == Count::BEGUN.0) {
                     *total += counter.load(Ordering::Acquire);
                 }
@@ -120,12 +128,14 @@ mod tests {
     #[test]
     fn counts_of_all_shards_add_up() {
         let stripes = [(); 2].map(|()| Stripe::new(Arc::default()));
-        for label in [0, NAMES as u32] {
+        for label in [0, FEW as u32 - 1, FEW as u32, NAMES as u32] {
             stripes[0].count(Label(label), Count::BEGUN);
             stripes[1].count(Label(label), Count::completed(3, 10));
             let totals = totals(Label(label), stripes.iter());
             assert_eq!((totals[Count::BEGUN.0], totals[3]), (1, 1));
         }
-        assert_eq!(totals(Label(7), stripes.iter())[Count::BEGUN.0], 0);
+        for label in [1, 700] {
+            assert_eq!(totals(Label(label), stripes.iter())[Count::BEGUN.0], 0);
+        }
     }
 }

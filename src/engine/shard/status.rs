@@ -111,17 +111,18 @@ impl Shard {
     /// Returns the time until a deadline by one reading of the clock, in a poll. After a shutdown, nothing is left.
     #[inline]
     pub(crate) fn left_until(&self, deadline: Moment) -> Nanos {
-        let (now, _) = self.reading(|status| self.read_once(status, Instant::now));
-        match deadline.is_wheel_time() && now.is_wheel_time() {
-            true => deadline.since(now),
-            false => self.left_without_driver(deadline),
+        let shift = self.shift();
+        match shift.near(self.read_once(self.status(), Instant::now)) {
+            // Another driver with another clock may have started in between.
+            Some(now) if self.shift() == shift && deadline.is_wheel_time() => deadline.since(now),
+            _ => self.left_by_driver(deadline),
         }
     }
 
     /// Returns the time until a deadline by the clock of the driver, or of the previous one.
     #[cold]
     #[inline(never)]
-    fn left_without_driver(&self, deadline: Moment) -> Nanos {
+    fn left_by_driver(&self, deadline: Moment) -> Nanos {
         match self.is_shutdown() {
             true => Nanos::ZERO,
             false => Nanos::passed(

@@ -67,24 +67,23 @@ impl Counted {
     /// Counts a completion by the time that is left, of which nothing is after a shutdown.
     #[inline(always)]
     pub(crate) fn complete(&mut self, shard: &Shard, left: impl FnOnce() -> Nanos) {
-        match self.progress {
-            Progress::Pending => {
-                let (left, total) = (left().0, self.total.0);
-                // This is how most limits end, and it takes no division.
-                match left >= total || left > total - total / 16 {
-                    true => self.count_outcome(shard, Count::ALL_LEFT),
-                    false => self.end(shard, Count::completed(left, total)),
-                }
-            }
-            Progress::New | Progress::Polled => self.complete_at_once(shard),
-            Progress::Ended => {}
+        let Progress::Pending = self.progress else {
+            return self.complete_at_once(shard);
+        };
+        let (left, total) = (left().0, self.total.0);
+        // This is how most limits end, and it takes no division.
+        match left >= total - total / 16 {
+            true => self.count_outcome(shard, Count::ALL_LEFT),
+            false => self.end(shard, Count::completed(left, total)),
         }
     }
 
     #[inline(never)]
     fn complete_at_once(&mut self, shard: &Shard) {
-        self.count_beginning(shard);
-        self.count_outcome(shard, Count::ALL_LEFT);
+        if let Progress::Polled = self.progress {
+            self.count_beginning(shard);
+            self.count_outcome(shard, Count::ALL_LEFT);
+        }
     }
 
     #[inline]

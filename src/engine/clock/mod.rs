@@ -156,6 +156,12 @@ impl Clock {
 /// The unit in which Tokio counts time.
 pub(in crate::engine) const MILLISECOND: Duration = Duration::from_millis(1);
 
+/// Two readings of the machine's clock that are less than this apart tell a paused clock that is a little ahead.
+const CLOSE: Duration = Duration::from_micros(20);
+
+/// How often to read the clocks again if they are further apart, as on a machine that is very slow.
+const READINGS: usize = 8;
+
 /// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
 pub(in crate::engine) fn is_within_reach() -> bool {
     !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
@@ -171,10 +177,20 @@ pub(in crate::engine) fn now() -> Instant {
 }
 
 /// Returns whether a clock is the machine's, in which case a reading of it falls between two readings of the machine's clock.
-pub(crate) fn is_real(read: impl FnOnce() -> Instant) -> bool {
-    let before = std::time::Instant::now();
-    let reading = read().into_std();
-    (before..=std::time::Instant::now()).contains(&reading)
+///
+/// Between two readings that are far apart, because the thread was preempted, that of a paused clock may fall too, so they are repeated.
+pub(crate) fn is_real(mut read: impl FnMut() -> Instant) -> bool {
+    let mut is_between = false;
+    for _ in 0..READINGS {
+        let before = std::time::Instant::now();
+        let reading = read().into_std();
+        let after = std::time::Instant::now();
+        is_between = (before..=after).contains(&reading);
+        if !is_between || after - before < CLOSE {
+            break;
+        }
+    }
+    is_between
 }
 
 /// Returns `instant + duration` or, if that overflows the clock, an instant 30 years after `instant`, as Tokio does.
@@ -187,7 +203,24 @@ pub(crate) fn saturating_add(instant: Instant, duration: Duration) -> Instant {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    /// A thread that is preempted between the readings makes them lie far apart.
+    #[test]
+    fn a_paused_clock_a_little_ahead_is_not_taken_for_the_machines() {
+        let paused = Instant::now() + MILLISECOND;
+        let mut was_preempted = false;
+        let read = || {
+            if !std::mem::replace(&mut was_preempted, true) {
+                thread::sleep(MILLISECOND * 2);
+            }
+            paused
+        };
+        assert!(!is_real(read));
+        assert!(is_real(Instant::now));
+    }
 
     /// In `.ci/instructions`, where Tokio lacks it, a timeout of the rows `quiet` would take the instructions of another reading.
     #[test]

@@ -87,14 +87,22 @@ impl Timer {
     /// Gives an unbound timer its shard, which every poll needs.
     #[inline]
     pub(crate) fn bind(&mut self, shard: ShardRef) {
-        self.shard = shard;
+        // The compiler does not know that there is nothing to drop.
+        mem::forget(mem::replace(&mut self.shard, shard));
     }
 
-    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` belongs there, as is known or as
-    /// `runtime` shows, the runtime whose context this is.
+    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` is known to belong there.
     #[inline]
-    pub(crate) fn bind_at_home(&mut self, waker: &Waker, runtime: Option<Id>) -> bool {
-        self.shard.bind_at_home(waker, runtime)
+    pub(crate) fn bind_at_home(&mut self, waker: &Waker) -> bool {
+        ShardRef::at_home(waker).map(|home| self.bind(home)).is_some()
+    }
+
+    /// Binds an unbound timer to this thread's home if that is of `runtime`, the runtime whose context this is.
+    #[inline]
+    pub(crate) fn bind_at_home_of(&mut self, runtime: Id, waker: &Waker) -> bool {
+        ShardRef::at_home_of(runtime, waker)
+            .map(|home| self.bind(home))
+            .is_some()
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.

@@ -69,7 +69,7 @@ impl FallbackTimer {
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(had_budget, cx),
         }
@@ -82,7 +82,7 @@ impl FallbackTimer {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.waits_or_takes_over(cx.waker()) {
             true => Poll::Pending,
             false => self.try_poll_locked(had_budget, cx),
         }
@@ -112,6 +112,20 @@ impl FallbackTimer {
             }
             FallbackTimer::Tokio(_) => false,
         }
+    }
+
+    /// Returns whether the timer waits, or takes another over, before which an unbound timer is bound.
+    #[inline(always)]
+    fn waits_or_takes_over(&mut self, waker: &Waker) -> bool {
+        let FallbackTimer::Wheel(timer) = self else {
+            return false;
+        };
+        match timer.is_bound() {
+            true if timer.waits(waker) => return true,
+            true => {}
+            false => current::bind(timer, waker),
+        }
+        timer.takes_over(waker)
     }
 
     #[inline(always)]

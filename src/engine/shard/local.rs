@@ -136,7 +136,7 @@ impl ShardRef {
 
     /// Returns a reference to this thread's home, if the task that is being polled with `waker` is known to belong there.
     #[inline]
-    pub(super) fn at_home(waker: &Waker) -> Option<ShardRef> {
+    pub(crate) fn at_home(waker: &Waker) -> Option<ShardRef> {
         Local::at_home(|local| {
             let home = local.home.get()?;
             let task = Task::polled_with(waker)?;
@@ -147,7 +147,7 @@ impl ShardRef {
     /// Returns a reference to this thread's home, if that is of `runtime`, whose context this is. The task that is being polled with
     /// `waker` becomes known.
     #[inline]
-    pub(super) fn at_home_of(runtime: Id, waker: &Waker) -> Option<ShardRef> {
+    pub(crate) fn at_home_of(runtime: Id, waker: &Waker) -> Option<ShardRef> {
         Local::at_home(|local| {
             let home = local.home.get().filter(|home| home.shard.is_of(runtime))?;
             if !local.is_visited.get() && is_of_tokio(waker) {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Id, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Generation, Mode, ShardRef,
@@ -89,20 +89,6 @@ impl Timer {
     pub(crate) fn bind(&mut self, shard: ShardRef) {
         // The compiler does not know that there is nothing to drop.
         mem::forget(mem::replace(&mut self.shard, shard));
-    }
-
-    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` is known to belong there.
-    #[inline]
-    pub(crate) fn bind_at_home(&mut self, waker: &Waker) -> bool {
-        ShardRef::at_home(waker).map(|home| self.bind(home)).is_some()
-    }
-
-    /// Binds an unbound timer to this thread's home if that is of `runtime`, the runtime whose context this is.
-    #[inline]
-    pub(crate) fn bind_at_home_of(&mut self, runtime: Id, waker: &Waker) -> bool {
-        ShardRef::at_home_of(runtime, waker)
-            .map(|home| self.bind(home))
-            .is_some()
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.

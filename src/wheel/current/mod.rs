@@ -167,45 +167,35 @@ fn shard_outside_task() -> ShardRef {
 /// Panics in the same cases as [`with_wheel`].
 #[inline(always)]
 pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
-    if !timer.bind_at_home(waker) {
-        bind_by_handle(timer, waker);
+    match ShardRef::at_home(waker) {
+        Some(home) => timer.bind(home),
+        None => bind_by_handle(timer, waker),
     }
 }
 
-/// Binds a timer to the current runtime's wheel. What only a multi-thread runtime needs is out of line, so that the frame is small.
+/// Binds a timer to the current runtime's wheel.
 #[inline(never)]
 fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
     let (runtime, flavor) = {
         let runtime = Handle::current();
         (runtime.id(), runtime.runtime_flavor())
     };
-    if flavor == RuntimeFlavor::MultiThread {
-        return bind_on_worker(timer, waker, runtime);
-    }
-    match ShardRef::kept_for(runtime) {
-        Some(kept) => timer.bind(kept),
-        None => bind_to_other(timer, runtime),
+    match flavor {
+        RuntimeFlavor::MultiThread => bind_on_worker(timer, waker, runtime),
+        _ => timer.bind(ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime))),
     }
 }
 
-/// Binds a timer to the wheel of a multi-thread runtime, and makes the task that polls it known to this thread.
+/// Binds a timer to the wheel of a multi-thread runtime, and makes the task that polls it known to this thread. Out of line, so that a
+/// current-thread runtime has a smaller frame.
 #[inline(never)]
 fn bind_on_worker(timer: &mut Timer, waker: &Waker, runtime: Id) {
-    if !timer.bind_at_home_of(runtime, waker) {
-        make_home(timer, waker, runtime);
+    if let Some(home) = ShardRef::at_home_of(runtime, waker) {
+        return timer.bind(home);
     }
-}
-
-#[cold]
-fn make_home(timer: &mut Timer, waker: &Waker, runtime: Id) {
     let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
     shard.make_home(waker);
     timer.bind(shard);
-}
-
-#[inline(never)]
-fn bind_to_other(timer: &mut Timer, runtime: Id) {
-    timer.bind(shard_of(runtime));
 }
 
 #[track_caller]

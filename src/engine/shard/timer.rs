@@ -87,6 +87,7 @@ impl Timer {
     /// Gives an unbound timer its shard, which every poll needs.
     #[inline]
     pub(crate) fn bind(&mut self, shard: ShardRef) {
+        debug_assert!(!self.is_bound());
         // The compiler does not know that there is nothing to drop.
         mem::forget(mem::replace(&mut self.shard, shard));
     }

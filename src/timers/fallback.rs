@@ -60,7 +60,7 @@ impl FallbackTimer {
 
     #[inline(never)]
     fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.takes_over(cx.waker()) {
+        match self.takes_over(true, cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(false, cx),
         }
@@ -69,7 +69,7 @@ impl FallbackTimer {
     /// Polls the timer after the future that it limits. See [`budget::poll`] for `had_budget`.
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.takes_over(false, cx.waker()) {
             true => Poll::Pending,
             false => self.poll_locked(had_budget, cx),
         }
@@ -82,7 +82,7 @@ impl FallbackTimer {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        match self.waits(cx.waker()) || self.takes_over(cx.waker()) {
+        match self.takes_over(false, cx.waker()) {
             true => Poll::Pending,
             false => self.try_poll_locked(had_budget, cx),
         }
@@ -98,20 +98,25 @@ impl FallbackTimer {
     #[inline]
     pub(crate) fn bind(&mut self, waker: &Waker) {
         if let FallbackTimer::Wheel(timer) = self {
-            bind(timer, waker);
+            if !timer.is_bound() {
+                current::bind(timer, waker);
+            }
         }
     }
 
-    /// Makes the timer wait if that needs no lock. Such a poll spends no budget either. The first poll binds a timer that is unbound.
+    /// Makes the timer wait if that needs no lock, unless it waits already. Such a poll spends no budget either. The first poll binds a timer
+    /// that is unbound. A timer that `is_awake` is known not to wait.
     #[inline(always)]
-    fn takes_over(&mut self, waker: &Waker) -> bool {
-        match self {
-            FallbackTimer::Wheel(timer) => {
-                bind(timer, waker);
-                timer.takes_over(waker)
-            }
-            FallbackTimer::Tokio(_) => false,
+    fn takes_over(&mut self, is_awake: bool, waker: &Waker) -> bool {
+        let FallbackTimer::Wheel(timer) = self else {
+            return false;
+        };
+        if !timer.is_bound() {
+            current::bind(timer, waker);
+        } else if !is_awake && timer.waits(waker) {
+            return true;
         }
+        timer.takes_over(waker)
     }
 
     #[inline(always)]
@@ -255,13 +260,6 @@ impl TokioTimer {
     #[inline(never)]
     fn refused(&self) -> &Timer {
         &self.refused
-    }
-}
-
-#[inline]
-fn bind(timer: &mut Timer, waker: &Waker) {
-    if !timer.is_bound() {
-        current::bind(timer, waker);
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::{
     cell::{Cell, OnceCell},
-    mem,
     ops::Deref,
     ptr,
     sync::{
@@ -53,6 +52,21 @@ struct Local {
 struct Home {
     shard: Arc<Shard>,
     tasks: Tasks,
+}
+
+impl Local {
+    /// Returns a reference to a shard of the home that `find` finds.
+    #[inline]
+    fn at_home(find: impl FnOnce(&Local) -> Option<&Box<Home>>) -> Option<ShardRef> {
+        let shard = LOCAL.try_with(|local| {
+            let home = find(local)?;
+            match local.cached.take() {
+                Some(cached) if Arc::ptr_eq(&cached, &home.shard) => Some(cached),
+                cached => Some(home.reference(cached)),
+            }
+        });
+        shard.ok().flatten().map(|shard| ShardRef(Some(shard)))
+    }
 }
 
 impl Home {
@@ -120,35 +134,29 @@ impl From<&Arc<Shard>> for ShardRef {
 impl ShardRef {
     pub(crate) const UNBOUND: ShardRef = ShardRef(None);
 
-    /// Refers to this thread's home from now on, if the task that is being polled with `waker` is known to belong there. If the caller
-    /// knows the runtime whose context this is, and it is that of the home, the task becomes known.
+    /// Returns a reference to this thread's home, if the task that is being polled with `waker` is known to belong there.
     #[inline]
-    pub(super) fn bind_at_home(&mut self, waker: &Waker, runtime: Option<Id>) -> bool {
-        let Some(task) = Task::polled_with(waker) else {
-            return false;
-        };
-        let shard = LOCAL.try_with(|local| {
+    pub(crate) fn at_home(waker: &Waker) -> Option<ShardRef> {
+        Local::at_home(|local| {
             let home = local.home.get()?;
-            let belongs_there = match runtime {
-                None => !home.shard.may_retire() && home.tasks.contains(task),
-                Some(runtime) => home.shard.is_of(runtime),
-            };
-            if !belongs_there {
-                return None;
+            let task = Task::polled_with(waker)?;
+            (!home.shard.may_retire() && home.tasks.contains(task)).then_some(home)
+        })
+    }
+
+    /// Returns a reference to this thread's home, if that is of `runtime`, whose context this is. The task that is being polled with
+    /// `waker` becomes known.
+    #[inline]
+    pub(crate) fn at_home_of(runtime: Id, waker: &Waker) -> Option<ShardRef> {
+        Local::at_home(|local| {
+            let home = local.home.get().filter(|home| home.shard.is_of(runtime))?;
+            if !local.is_visited.get() && is_of_tokio(waker) {
+                Task::polled_with(waker)
+                    .into_iter()
+                    .for_each(|task| home.tasks.add(task));
             }
-            if runtime.is_some() && !local.is_visited.get() && is_of_tokio(waker) {
-                home.tasks.add(task);
-            }
-            match local.cached.take() {
-                Some(cached) if Arc::ptr_eq(&cached, &home.shard) => Some(cached),
-                cached => Some(home.reference(cached)),
-            }
-        });
-        let shard = shard.ok().flatten();
-        let is_bound = shard.is_some();
-        // The compiler does not know that there is nothing to drop.
-        mem::forget(mem::replace(&mut self.0, shard));
-        is_bound
+            Some(home)
+        })
     }
 
     /// Takes the reference that this thread keeps, if it is to the current wheel of `runtime`.

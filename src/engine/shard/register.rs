@@ -199,10 +199,10 @@ impl Shard {
     #[inline(never)]
     fn deadline_after(&self, delay: Nanos, kept: &Candidate, pace: &mut Pace) -> Option<Moment> {
         let now = self.now();
-        let deadline = now.after(delay);
-        if !deadline.is_wheel_time() {
+        if !now.is_wheel_time() {
             return None;
         }
+        let deadline = now.after(delay);
         let latest = deadline.wheel_time().saturating_add(self.tick.slack_of(delay));
         let fits = kept.is_due_by(latest, self.tick) && pace.allows(delay, now, self.tick);
         fits.then_some(deadline)

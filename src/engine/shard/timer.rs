@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Id, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Generation, Mode, ShardRef,
@@ -87,14 +87,9 @@ impl Timer {
     /// Gives an unbound timer its shard, which every poll needs.
     #[inline]
     pub(crate) fn bind(&mut self, shard: ShardRef) {
-        self.shard = shard;
-    }
-
-    /// Binds an unbound timer to this thread's home if the task that is being polled with `waker` belongs there, as is known or as
-    /// `runtime` shows, the runtime whose context this is.
-    #[inline]
-    pub(crate) fn bind_at_home(&mut self, waker: &Waker, runtime: Option<Id>) -> bool {
-        self.shard.bind_at_home(waker, runtime)
+        debug_assert!(!self.is_bound());
+        // The compiler does not know that there is nothing to drop.
+        mem::forget(mem::replace(&mut self.shard, shard));
     }
 
     /// Returns the deadline. For a timer without one, its delay counts from now.

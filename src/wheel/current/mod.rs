@@ -165,28 +165,36 @@ fn shard_outside_task() -> ShardRef {
 /// # Panics
 ///
 /// Panics in the same cases as [`with_wheel`].
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn bind(timer: &mut Timer, waker: &Waker) {
-    if !timer.bind_at_home(waker, None) {
-        bind_by_handle(timer, waker);
+    match ShardRef::at_home(waker) {
+        Some(home) => timer.bind(home),
+        None => bind_by_handle(timer, waker),
     }
 }
 
-/// Binds a timer to the current runtime's wheel, and makes the task that polls it known to this thread.
+/// Binds a timer to the current runtime's wheel.
 #[inline(never)]
 fn bind_by_handle(timer: &mut Timer, waker: &Waker) {
     let (runtime, flavor) = {
         let runtime = Handle::current();
         (runtime.id(), runtime.runtime_flavor())
     };
-    let is_multi_thread = flavor == RuntimeFlavor::MultiThread;
-    if is_multi_thread && timer.bind_at_home(waker, Some(runtime)) {
-        return;
+    match flavor {
+        RuntimeFlavor::MultiThread => bind_on_worker(timer, waker, runtime),
+        _ => timer.bind(ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime))),
+    }
+}
+
+/// Binds a timer to the wheel of a multi-thread runtime, and makes the task that polls it known to this thread. Out of line, so that a
+/// current-thread runtime has a smaller frame.
+#[inline(never)]
+fn bind_on_worker(timer: &mut Timer, waker: &Waker, runtime: Id) {
+    if let Some(home) = ShardRef::at_home_of(runtime, waker) {
+        return timer.bind(home);
     }
     let shard = ShardRef::kept_for(runtime).unwrap_or_else(|| shard_of(runtime));
-    if is_multi_thread {
-        shard.make_home(waker);
-    }
+    shard.make_home(waker);
     timer.bind(shard);
 }
 

@@ -56,14 +56,20 @@ impl Level {
     #[inline]
     pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
         let (place, at) = (self.place(due), self.index(self.number(due)));
-        self.used.insert(at);
-        self.buckets[at].push_back(entries, index, place);
+        let bucket = &mut self.buckets[at];
+        if bucket.is_empty() {
+            self.used.insert(at);
+        }
+        bucket.push_back(entries, index, place);
     }
 
     pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
         let (place, at) = (self.place(due), self.index(self.number(due)));
-        self.used.insert(at);
-        self.buckets[at].push_front(entries, index, place);
+        let bucket = &mut self.buckets[at];
+        if bucket.is_empty() {
+            self.used.insert(at);
+        }
+        bucket.push_front(entries, index, place);
     }
 
     /// Unlinks an entry from the bucket at `at`.

@@ -122,7 +122,7 @@ impl<T> TimingWheel<T> {
         if self.next_due() != NIL {
             return Some(self.now);
         }
-        let soonest = Tick(self.now.0 + 1);
+        let soonest = Tick(self.now.0.saturating_add(1));
         let mut next = None;
         for (level, ring) in self.levels.iter().enumerate() {
             if next == Some(soonest) {

@@ -203,7 +203,7 @@ impl Shard {
         self.release(advanced.expired);
         wakers.moved += advanced.cascaded;
         let limit = batch - advanced.expired - advanced.cascaded;
-        if advanced.more || !state.transfer_incoming(limit, &mut wakers.moved) {
+        if advanced.more || state.wheel.has_incoming() && !state.transfer_incoming(limit, &mut wakers.moved) {
             return true;
         }
         let next = state.next_visit();

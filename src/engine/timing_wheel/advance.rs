@@ -123,17 +123,16 @@ impl<T> TimingWheel<T> {
             return Some(self.now);
         }
         let soonest = Tick(self.now.0.saturating_add(1));
-        let mut next = None;
-        for (level, ring) in self.levels.iter().enumerate() {
-            if next == Some(soonest) {
-                break;
-            }
-            if let Some(number) = self.next_used(level) {
-                let middle = Tick((number << ring.shift) - (1 << ring.shift) / 2).max(soonest);
-                next = Some(next.map_or(middle, |next| middle.min(next)));
-            }
+        let levels = self.levels.iter().enumerate();
+        let mut visits = levels.filter_map(|(level, ring)| {
+            let number = self.next_used(level)?;
+            Some(Tick((number << ring.shift) - (1 << ring.shift) / 2).max(soonest))
+        });
+        match visits.next()? {
+            // Usually the next tick is used, and then the coarser levels need not be looked at.
+            next if next == soonest => Some(next),
+            next => Some(visits.fold(next, Tick::min)),
         }
-        next
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may be of a later round.
@@ -234,8 +233,7 @@ impl<T> TimingWheel<T> {
             self.walked = number;
             self.cursor = self.levels[level].bucket(number).tail;
         }
-        let (finer, coarser) = self.levels.split_at_mut(level);
-        let (Some(finer), Some(coarse)) = (finer.last_mut(), coarser.first_mut()) else {
+        let [finer, coarse] = &mut self.levels[level - 1..=level] else {
             return 0;
         };
         let at = coarse.index(number);

@@ -210,7 +210,9 @@ impl Shard {
         self.plan_visit(state, next);
         self.visit_after
             .store(state.visit_after(next).0, Ordering::Relaxed);
-        self.unlock(guard);
+        if state.wheel.is_vacant() {
+            self.unlock(guard);
+        }
         false
     }
 }

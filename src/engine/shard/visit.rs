@@ -203,14 +203,16 @@ impl Shard {
         self.release(advanced.expired);
         wakers.moved += advanced.cascaded;
         let limit = batch - advanced.expired - advanced.cascaded;
-        if advanced.more || !state.transfer_incoming(limit, &mut wakers.moved) {
+        if advanced.more || state.wheel.has_incoming() && !state.transfer_incoming(limit, &mut wakers.moved) {
             return true;
         }
         let next = state.next_visit();
         self.plan_visit(state, next);
         self.visit_after
             .store(state.visit_after(next).0, Ordering::Relaxed);
-        self.unlock(guard);
+        if state.wheel.is_vacant() {
+            self.unlock(guard);
+        }
         false
     }
 }

@@ -122,15 +122,17 @@ impl<T> TimingWheel<T> {
         if self.next_due() != NIL {
             return Some(self.now);
         }
+        let soonest = Tick(self.now.0.saturating_add(1));
         let levels = self.levels.iter().enumerate();
-        let visits = levels.filter_map(|(level, ring)| {
+        let mut visits = levels.filter_map(|(level, ring)| {
             let number = self.next_used(level)?;
-            Some(match level {
-                0 => Tick(number),
-                _ => Tick((number << ring.shift) - (1 << ring.shift) / 2).max(Tick(self.now.0 + 1)),
-            })
+            Some(Tick((number << ring.shift) - (1 << ring.shift) / 2).max(soonest))
         });
-        visits.min()
+        match visits.next()? {
+            // Usually the next tick is used, and then the coarser levels need not be looked at.
+            next if next == soonest => Some(next),
+            next => Some(visits.fold(next, Tick::min)),
+        }
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may be of a later round.
@@ -231,10 +233,14 @@ impl<T> TimingWheel<T> {
             self.walked = number;
             self.cursor = self.levels[level].bucket(number).tail;
         }
+        let [finer, coarse] = &mut self.levels[level - 1..=level] else {
+            return 0;
+        };
+        let at = coarse.index(number);
         for looks in 0..limit {
             let index = match has_rounds {
                 true => self.cursor,
-                false => self.levels[level].bucket(number).tail,
+                false => coarse.buckets[at].tail,
             };
             let Some(entry) = self.entries.get(index as usize) else {
                 return looks;
@@ -243,10 +249,9 @@ impl<T> TimingWheel<T> {
             if has_rounds {
                 self.cursor = prev;
             }
-            if self.levels[level].number(due) == number {
-                let at = self.levels[level].index(number);
-                self.levels[level].unlink(&mut self.entries, at, prev, next);
-                self.levels[level - 1].push_front(&mut self.entries, index, due);
+            if coarse.number(due) == number {
+                coarse.unlink(&mut self.entries, at, prev, next);
+                finer.push_front(&mut self.entries, index, due);
                 done.cascaded += 1;
             }
         }

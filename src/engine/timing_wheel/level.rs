@@ -55,15 +55,24 @@ impl Level {
 
     #[inline]
     pub(super) fn push_back<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
-        let (place, at) = (self.place(due), self.index(self.number(due)));
-        self.used.insert(at);
-        self.buckets[at].push_back(entries, index, place);
+        let (bucket, place) = self.bucket_for(due);
+        bucket.push_back(entries, index, place);
     }
 
     pub(super) fn push_front<T>(&mut self, entries: &mut Slab<Entry<T>>, index: u32, due: Tick) {
+        let (bucket, place) = self.bucket_for(due);
+        bucket.push_front(entries, index, place);
+    }
+
+    /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
+    #[inline]
+    fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
         let (place, at) = (self.place(due), self.index(self.number(due)));
-        self.used.insert(at);
-        self.buckets[at].push_front(entries, index, place);
+        let bucket = &mut self.buckets[at];
+        if bucket.is_empty() {
+            self.used.insert(at);
+        }
+        (bucket, place)
     }
 
     /// Unlinks an entry from the bucket at `at`.

@@ -19,7 +19,7 @@ use crate::engine::clock::Moment;
 use crate::{
     engine::{
         driver, events,
-        shard::{Shard, shard_number},
+        shard::{Shard, Wakers, shard_number},
         sync::Mutex,
     },
     wheel::roster::Roster,
@@ -252,6 +252,19 @@ impl Wheel {
     #[cfg(feature = "test-util")]
     pub(crate) fn is_behind(&self) -> bool {
         self.parts.shards.iter().any(|shard| shard.is_behind())
+    }
+
+    /// Ends every timer if this is the only handle, so that nobody can start another one. Futures then go on with Tokio's timer of the
+    /// runtimes that poll them, and scheduled tasks have no runtime to start on.
+    pub(crate) fn end_without_handle(&self) {
+        if Arc::strong_count(&self.parts) == 1 {
+            let mut wakers = Wakers::default();
+            for shard in &self.parts.shards {
+                shard.shutdown(&mut wakers);
+            }
+            // Unlike the tasks that a shutdown hands back, these are dropped where a panic is caught.
+            self.parts.driver.wake(&mut wakers);
+        }
     }
 
     /// Releases the wheel from its runtime, which has gone for good. From now on any runtime may drive the wheel, as long as it

@@ -297,6 +297,28 @@ fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
 }
 
 #[test]
+fn tasks_that_panic_as_they_are_dropped_with_a_runtime_disturb_nobody() {
+    struct Panicking(mpsc::Sender<()>);
+    impl Drop for Panicking {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            panic!("on purpose");
+        }
+    }
+    for runtime in runtimes() {
+        let (dropped, drops) = mpsc::channel();
+        runtime.block_on(async {
+            for _ in 0..3 {
+                let panicking = Panicking(dropped.clone());
+                drop(Wheel::current().schedule(DAY, async move { drop(panicking) }));
+            }
+        });
+        drop((dropped, runtime));
+        assert_eq!(drops.iter().count(), 3);
+    }
+}
+
+#[test]
 fn what_is_made_while_a_runtime_ends_hangs_nobody() {
     struct Asking(mpsc::Sender<(Wheel, time::Sleep)>);
     impl Drop for Asking {

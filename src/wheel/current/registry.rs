@@ -199,13 +199,8 @@ impl Drop for Keeper {
                 *registry = Vec::new();
             }
         }
-        let Current { wheel, .. } = &*self.0;
-        // Without a handle, nobody could start another timer on the wheel. Its futures do not need it: they go on with Tokio's timer of the
-        // runtimes that poll them.
-        if Arc::strong_count(&wheel.parts) == 1 {
-            drop(wheel.shutdown());
-        }
-        wheel.runtime_has_gone();
+        self.0.wheel.end_without_handle();
+        self.0.wheel.runtime_has_gone();
         // Usually, the thread that ends a runtime is the one that was in it.
         let kept = LAST.try_with(|last| {
             let mut last = last.try_borrow_mut().ok()?;

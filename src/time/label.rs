@@ -16,7 +16,8 @@ use crate::{
 /// The name of an operation, kept in a `static`, whose timeouts are counted under it on whichever wheel is current.
 ///
 /// Each wheel counts on its own, as if by [`Wheel::labelled`] with this name, so equal names are one label. [`Wheel::snapshot`] of
-/// [`Wheel::current`] reports the outcomes, and how much of their time timeouts had left.
+/// [`Wheel::current`] reports the outcomes, and how much of their time timeouts had left. A process keeps 1,000 static names apart, and all
+/// further ones share the label "other".
 ///
 /// [`Wheel::labelled`]: crate::Wheel::labelled
 /// [`Wheel::snapshot`]: crate::Wheel::snapshot
@@ -41,8 +42,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Label {
     name: &'static str,
-    /// The number of the name as a [`labels::Label`], and [`UNUSED`] until the first use.
-    word: AtomicU32,
+    /// The place of the [`labels::Label`], and [`UNUSED`] until the first use.
+    place: AtomicU32,
 }
 
 const UNUSED: u32 = u32::MAX;
@@ -58,7 +59,7 @@ impl Label {
     pub const fn new(name: &'static str) -> Label {
         Label {
             name,
-            word: AtomicU32::new(UNUSED),
+            place: AtomicU32::new(UNUSED),
         }
     }
 
@@ -147,16 +148,16 @@ impl Label {
 
     #[inline]
     fn label(&self) -> labels::Label {
-        match self.word.load(Ordering::Relaxed) {
+        match self.place.load(Ordering::Relaxed) {
             UNUSED => self.first_use(),
-            word => labels::Label(word),
+            place => labels::Label(place),
         }
     }
 
     #[cold]
     fn first_use(&self) -> labels::Label {
-        let label = labels::numbered(self.name);
-        self.word.store(label.0, Ordering::Relaxed);
+        let label = labels::of_process(self.name);
+        self.place.store(label.0, Ordering::Relaxed);
         label
     }
 }

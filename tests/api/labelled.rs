@@ -20,8 +20,8 @@ use tokio::{
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_due, full_wheel, make_tick, ms, paused_runtime, real_runtime,
-    register, register_for, threaded_runtime,
+    DAY, SECOND, TICK, advance, assert_due, full_wheel, make_tick, ms, own_process::in_own_process,
+    paused_runtime, real_runtime, register, register_for, threaded_runtime,
 };
 
 #[track_caller]
@@ -713,6 +713,27 @@ fn a_static_label_counts_on_whichever_wheel_is_current() {
             assert_eq!(wheel.snapshot().labels.len(), 2);
         });
     }
+}
+
+/// In a process of its own, because its labels are those of the process.
+#[test]
+fn after_a_thousand_static_labels_all_others_are_one() {
+    if !in_own_process(after_a_thousand_static_labels_all_others_are_one, "") {
+        return;
+    }
+    paused_runtime().block_on(async {
+        let wheel = Wheel::current();
+        wheel.labelled("7").timeout(SECOND, ready(())).await.unwrap();
+        for n in 0..1_500 {
+            let label = Label::new(n.to_string().leak());
+            label.timeout(SECOND, ready(())).await.unwrap();
+        }
+        assert_eq!(wheel.snapshot().labels.len(), 1_001);
+        assert_eq!(stats(&wheel, "7").started, 2);
+        assert_eq!(stats(&wheel, "999").started, 1);
+        assert_eq!(stats(&wheel, "other").started, 500);
+        assert!(Wheel::new().snapshot().labels.is_empty());
+    });
 }
 
 #[tokio::test(start_paused = true)]

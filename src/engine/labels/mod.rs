@@ -8,22 +8,15 @@ mod stripe;
 use std::{
     array,
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 pub(crate) use stripe::{Count, Stripe};
 
 use stripe::{COUNTERS, totals};
 
-/// The number of names that a wheel keeps apart.
+/// The number of names that a wheel keeps apart, and the number of static labels.
 const NAMES: usize = 1_000;
-/// Stands for the label of a name that has not been used with a wheel.
-const UNUSED: u16 = u16::MAX;
-/// From this on, labels are numbers of names.
-const NUMBERED: u32 = 1 << 16;
 /// The label of all further names.
 const OTHER: &str = "other";
 
@@ -99,92 +92,84 @@ impl LabelStats {
     }
 }
 
-/// The names of the labels of one wheel.
-pub(crate) struct Labels {
-    names: Mutex<HashMap<Arc<str>, Label>>,
-    /// The label of each numbered name, or [`UNUSED`].
-    numbered: [AtomicU16; NAMES],
-}
+/// The names of the labels of one wheel, apart from static labels.
+#[derive(Default)]
+pub(crate) struct Labels(Mutex<HashMap<Arc<str>, Label>>);
 
-/// A label of a wheel by its index in the order of names or, from [`NUMBERED`] on, the number of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The place of a label among the counters of a stripe. Names of the wheel have the even places, in the order in which they were first used,
+/// and static labels the odd ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Label(pub(crate) u32);
 
-/// The names of static labels. A name's index is its number.
-static NUMBERS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+impl Label {
+    fn of_wheel(index: usize) -> Label {
+        Label(2 * index as u32)
+    }
 
-/// Returns the label with the number of a name, which is the same in the whole process.
-#[cold]
-pub(crate) fn numbered(name: &'static str) -> Label {
-    let mut names = lock(&NUMBERS);
-    let known = names.iter().position(|known| *known == name);
-    let number = known.unwrap_or_else(|| {
-        names.push(name);
-        names.len() - 1
-    });
-    Label(NUMBERED + number as u32)
+    /// Returns the static label with a number, of which all from [`NAMES`] on are one.
+    fn of_process(number: usize) -> Label {
+        Label(2 * number.min(NAMES) as u32 + 1)
+    }
 }
 
-impl Default for Labels {
-    fn default() -> Labels {
-        Labels {
-            names: Mutex::default(),
-            numbered: array::from_fn(|_| AtomicU16::new(UNUSED)),
-        }
-    }
+/// The names of static labels, in the order in which they were first used in the process.
+static STATIC: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+/// Returns the static label with this name, which is the same on every wheel.
+#[cold]
+pub(crate) fn of_process(name: &'static str) -> Label {
+    let mut names = lock(&STATIC);
+    let known = names.iter().position(|known| *known == name);
+    Label::of_process(known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    }))
 }
 
 impl Labels {
     /// Finds or creates the label with this name. Returns the label and its name, which is [`OTHER`] once there are [`NAMES`]
     /// others.
     pub(in crate::engine) fn find(&self, name: Arc<str>) -> (Label, Arc<str>) {
-        let mut names = lock(&self.names);
+        let mut names = lock(&self.0);
         let name = match names.len() >= NAMES && !names.contains_key(&name) {
             true => Arc::from(OTHER),
             false => name,
         };
-        let next = Label(names.len() as u32);
+        let next = Label::of_wheel(names.len());
         (*names.entry(name.clone()).or_insert(next), name)
-    }
-
-    /// Returns the index of a label. Takes no lock, unless a numbered name is used for the first time with this wheel or there are
-    /// more than [`NAMES`] numbers.
-    #[inline]
-    fn index(&self, label: Label) -> Label {
-        let number = label.0.wrapping_sub(NUMBERED) as usize;
-        let place = self.numbered.get(number);
-        // The label is all that is read by it, so no order is needed.
-        match place.map(|place| place.load(Ordering::Relaxed)) {
-            Some(label) if label != UNUSED => Label(label.into()),
-            None if label.0 < NUMBERED => label,
-            _ => self.first_index(number),
-        }
-    }
-
-    #[cold]
-    fn first_index(&self, number: usize) -> Label {
-        let name = lock(&NUMBERS)[number];
-        let (label, _) = self.find(name.into());
-        if let Some(place) = self.numbered.get(number) {
-            place.store(label.0 as u16, Ordering::Relaxed);
-        }
-        label
     }
 }
 
-/// Adds up the outcomes of each label over the shards. Once the wheel is shut down, limits that were pending count as refused.
+/// Adds up the outcomes of each label over the shards. A static label and one of the wheel with the same name are one. Once the wheel is
+/// shut down, limits that were pending count as refused.
 pub(crate) fn stats<'a>(
     stripes: impl Iterator<Item = &'a Stripe> + Clone,
     shutdown: bool,
 ) -> Vec<LabelStats> {
-    let labels = stripes
+    let names = stripes
         .clone()
         .next()
-        .map(|stripe| lock(&stripe.labels.names).clone());
-    let mut labels: Vec<_> = labels.into_iter().flatten().collect();
-    labels.sort_unstable_by_key(|(_, label)| label.0);
-    let stats = |(name, label)| LabelStats::new(name, &totals(label, stripes.clone()), shutdown);
-    labels.into_iter().map(stats).collect()
+        .map(|stripe| lock(&stripe.labels.0).clone());
+    let mut names: Vec<_> = names.into_iter().flatten().collect();
+    names.sort_unstable_by_key(|(_, label)| *label);
+    let mut counted: Vec<_> = names
+        .into_iter()
+        .map(|(name, label)| (name, totals(label, stripes.clone())))
+        .collect();
+    let names = lock(&STATIC).clone();
+    for (number, name) in names.into_iter().take(NAMES + 1).enumerate() {
+        let name = if number < NAMES { name } else { OTHER };
+        let totals = totals(Label::of_process(number), stripes.clone());
+        match counted.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, sums)) => sums.iter_mut().zip(totals).for_each(|(sum, count)| *sum += count),
+            None if totals[Count::BEGUN.0] > 0 => counted.push((name.into(), totals)),
+            None => {}
+        }
+    }
+    counted
+        .into_iter()
+        .map(|(name, totals)| LabelStats::new(name, &totals, shutdown))
+        .collect()
 }
 
 /// Locks one of the mutexes of this file, which are the standard library's under loom too, because no model counts under labels.

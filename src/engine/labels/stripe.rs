@@ -10,12 +10,12 @@ use std::{
 
 use super::{Label, Labels, NAMES};
 
-/// The number of labels whose counters are part of the shard.
-const FEW: usize = 8;
+/// The number of labels whose counters are part of the shard: eight names of the wheel, and eight static labels.
+const FEW: usize = 16;
 /// The number of further labels whose counters are allocated together.
 const CHUNK: usize = 32;
-/// Enough chunks for [`NAMES`] labels and the one of all further names.
-const CHUNKS: usize = NAMES / CHUNK + 1;
+/// Enough chunks for [`NAMES`] labels of either kind, and those of all further names.
+const CHUNKS: usize = 2 * (NAMES + 1) / CHUNK + 1;
 pub(super) const COUNTERS: usize = 16;
 
 /// An event in the life of a limit, as an index into its label's counters. The first ten are completions, by the tenths of the
@@ -27,7 +27,7 @@ impl Count {
     /// The limit completed with all of its time left.
     pub(crate) const ALL_LEFT: Count = Count(9);
     /// The limit was polled.
-    pub(super) const BEGUN: Count = Count(10);
+    pub(crate) const BEGUN: Count = Count(10);
     pub(crate) const ELAPSED: Count = Count(11);
     pub(crate) const REFUSED: Count = Count(12);
     pub(crate) const CANCELLED: Count = Count(13);
@@ -66,14 +66,6 @@ impl Stripe {
         self.labels.find(name)
     }
 
-    /// Counts the beginning of a limit. Returns the label to count its end under.
-    #[inline]
-    pub(crate) fn begin(&self, label: Label) -> Label {
-        let label = self.labels.index(label);
-        self.count(label, Count::BEGUN);
-        label
-    }
-
     #[inline]
     pub(crate) fn count(&self, label: Label, count: Count) {
         // This is a release, so that a reader that sees the end of a limit also sees its beginning.
@@ -91,13 +83,20 @@ impl Stripe {
     fn further(&self, index: usize) -> &Counters {
         &self.chunks[index / CHUNK].get_or_init(Box::default)[index % CHUNK]
     }
+
+    /// Returns the counters of a label, unless nothing was counted there.
+    fn used(&self, label: Label) -> Option<&Counters> {
+        let index = label.0 as usize;
+        let further = || Some(&self.chunks[index / CHUNK].get()?[index % CHUNK]);
+        self.few.get(index).or_else(further)
+    }
 }
 
 /// Adds up the counts of a label. Beginnings are read last, so that no end is counted without its beginning.
 pub(super) fn totals<'a>(label: Label, stripes: impl Iterator<Item = &'a Stripe> + Clone) -> [u64; COUNTERS] {
     let mut totals = [0; COUNTERS];
     for begun in [false, true] {
-        for counters in stripes.clone().map(|stripe| stripe.counters(label)) {
+        for counters in stripes.clone().filter_map(|stripe| stripe.used(label)) {
             for (count, (counter, total)) in counters.0.iter().zip(&mut totals).enumerate() {
                 if begun == (count == Count::BEGUN.0) {
                     *total += counter.load(Ordering::Acquire);
@@ -128,7 +127,7 @@ mod tests {
     #[test]
     fn counts_of_all_shards_add_up() {
         let stripes = [(); 2].map(|()| Stripe::new(Arc::default()));
-        for label in [0, FEW as u32 - 1, FEW as u32, NAMES as u32] {
+        for label in [0, FEW as u32 - 1, FEW as u32, Label::of_process(NAMES).0] {
             stripes[0].count(Label(label), Count::BEGUN);
             stripes[1].count(Label(label), Count::completed(3, 10));
             let totals = totals(Label(label), stripes.iter());

@@ -49,7 +49,7 @@ impl Counted {
 
     #[inline]
     fn count_beginning(&mut self, shard: &Shard) {
-        self.label = shard.labels().begin(self.label);
+        shard.labels().count(self.label, Count::BEGUN);
     }
 
     /// Counts the beginning when the first poll is pending. `left` returns the time that is left.
@@ -72,7 +72,7 @@ impl Counted {
         };
         let (left, total) = (left().0, self.total.0);
         // This is how most limits end, and it takes no division.
-        match left >= total - total / 16 {
+        match left + total / 16 >= total {
             true => self.count_outcome(shard, Count::ALL_LEFT),
             false => self.end(shard, Count::completed(left, total)),
         }

@@ -168,7 +168,9 @@ impl FallbackTimer {
         };
         let timer = own(timer);
         timer.follow_runtime();
-        let TokioTimer { refused, tokio_sleep, .. } = timer;
+        let TokioTimer {
+            refused, tokio_sleep, ..
+        } = timer;
         if let Some(tokio_sleep) = tokio_sleep {
             // The budget is spent by the caller.
             let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
@@ -287,7 +289,9 @@ fn same(timer: &Timer) -> Timer {
 #[cold]
 #[inline(never)]
 fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Timer, D)) {
-    let TokioTimer { refused, tokio_sleep, .. } = own(timer);
+    let TokioTimer {
+        refused, tokio_sleep, ..
+    } = own(timer);
     reset(refused, deadline);
     if let Some(tokio_sleep) = tokio_sleep {
         tokio_sleep.as_mut().reset(refused.refused_until());

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, Id},
     task::coop,
     time::{self, Instant},
 };
@@ -46,6 +46,8 @@ pub(crate) struct TokioTimer {
     refused: Timer,
     /// `None` where Tokio has no timers. The next poll then completes.
     tokio_sleep: Option<Pin<Box<time::Sleep>>>,
+    /// The runtime of Tokio's timer, which ends with it.
+    runtime: Option<Id>,
 }
 
 impl FallbackTimer {
@@ -141,12 +143,14 @@ impl FallbackTimer {
         let FallbackTimer::Wheel(refused) = self else {
             return Poll::Ready(());
         };
-        let tokio_sleep = tokio_sleep(refused.refused_until());
-        let is_available = tokio_sleep.is_some();
-        *self = FallbackTimer::Tokio(Arc::new(TokioTimer {
+        let mut timer = TokioTimer {
             refused: same(refused),
-            tokio_sleep,
-        }));
+            tokio_sleep: None,
+            runtime: None,
+        };
+        timer.follow_runtime();
+        let is_available = timer.tokio_sleep.is_some();
+        *self = FallbackTimer::Tokio(Arc::new(timer));
         if !is_available {
             // A loop around such a timer must let other tasks run.
             cx.waker().wake_by_ref();
@@ -162,7 +166,11 @@ impl FallbackTimer {
         let FallbackTimer::Tokio(timer) = self else {
             return Poll::Ready(());
         };
-        let TokioTimer { refused, tokio_sleep } = own(timer);
+        let timer = own(timer);
+        timer.follow_runtime();
+        let TokioTimer {
+            refused, tokio_sleep, ..
+        } = timer;
         if let Some(tokio_sleep) = tokio_sleep {
             // The budget is spent by the caller.
             let unconstrained = pin!(coop::unconstrained(tokio_sleep.as_mut()));
@@ -256,6 +264,15 @@ impl FallbackTimer {
 }
 
 impl TokioTimer {
+    /// Takes a timer of the current runtime, whose poll this is, in place of one of another runtime, which may have ended.
+    fn follow_runtime(&mut self) {
+        let here = Handle::try_current().ok().map(|runtime| runtime.id());
+        if here.is_some() && here != self.runtime {
+            self.runtime = here;
+            self.tokio_sleep = tokio_sleep(self.refused.refused_until()).or(self.tokio_sleep.take());
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn refused(&self) -> &Timer {
@@ -272,7 +289,9 @@ fn same(timer: &Timer) -> Timer {
 #[cold]
 #[inline(never)]
 fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Timer, D)) {
-    let TokioTimer { refused, tokio_sleep } = own(timer);
+    let TokioTimer {
+        refused, tokio_sleep, ..
+    } = own(timer);
     reset(refused, deadline);
     if let Some(tokio_sleep) = tokio_sleep {
         tokio_sleep.as_mut().reset(refused.refused_until());

@@ -139,7 +139,17 @@ impl IdleTimer {
     fn push_back(&mut self) {
         self.sleep.timer.settle();
         let activity = &*self.activity;
-        let touched = activity.shard.settled(activity.last_touch());
+        let last_touch = activity.last_touch();
+        let touched = activity.shard.settled(last_touch);
+        if touched != last_touch {
+            // The next driver may have another clock, on which the touch would mean another time.
+            let _ = activity.touched.compare_exchange(
+                last_touch.word(),
+                touched.word(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
         let deadline = touched.after(Nanos::passed(self.duration));
         if deadline > self.sleep.due() {
             self.sleep.reset_to(deadline);

@@ -296,6 +296,55 @@ fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
     }
 }
 
+/// The handle lets the next runtime drive the wheel, by a clock that is days behind.
+#[test]
+fn an_idle_timer_outlives_a_clock_that_is_ahead() {
+    let (idle, wheel) = on_a_clock_ahead_by(DAY, async || {
+        let mut idle = time::idle_timer(ms(30));
+        register(&mut idle);
+        (idle, Wheel::current())
+    });
+    support::within(SECOND * 20, || real_runtime().block_on(idle));
+    drop(wheel);
+}
+
+/// Tokio's timer, on which they go on, ends with the first of these runtimes.
+#[test]
+fn what_outlives_its_runtime_outlives_the_next_ones_too() {
+    for is_paused in [false, true] {
+        let made_on = if is_paused {
+            paused_runtime()
+        } else {
+            real_runtime()
+        };
+        let mut left = made_on.block_on(async {
+            if is_paused {
+                time::advance(DAY).await;
+            }
+            let mut sleep = time::sleep(DAY);
+            register(&mut sleep);
+            let timeout = waiting(Waker::noop(), || time::timeout(DAY, pending::<()>()));
+            let mut interval = time::interval_at(Instant::now() + DAY, DAY);
+            register(&mut Box::pin(interval.tick()));
+            (sleep, timeout, interval)
+        });
+        drop(made_on);
+        for next in [real_runtime(), threaded_runtime(1)] {
+            next.block_on(async {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(Pin::new(&mut left.0).poll(&mut cx).is_pending());
+                assert!(Pin::new(&mut left.1).poll(&mut cx).is_pending());
+                assert!(left.2.poll_tick(&mut cx).is_pending());
+            });
+        }
+        paused_runtime().block_on(async move {
+            left.0.await;
+            assert!(left.1.await.is_err());
+            left.2.tick().await;
+        });
+    }
+}
+
 #[test]
 fn tasks_that_panic_as_they_are_dropped_with_a_runtime_disturb_nobody() {
     struct Panicking(mpsc::Sender<()>);

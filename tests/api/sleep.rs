@@ -129,20 +129,6 @@ async fn reset_to_a_later_instant_touches_nothing_until_the_old_deadline() {
     assert_at_rest(&wheel);
 }
 
-/// As Tokio's. On two workers the driver may be running just then, so not every poll needs to find it so.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instant_that_has_passed_needs_no_second_poll() {
-    let wheel = Wheel::new();
-    wheel.sleep(ms(1)).await;
-    let mut completed = 0;
-    for _ in 0..50 {
-        let due = Instant::now() + ms(2);
-        tokio::time::sleep_until(due).await;
-        completed += usize::from(poll!(wheel.sleep_until(due - ms(1))).is_ready());
-    }
-    assert!(completed > 0, "no poll found the time to have come");
-}
-
 /// As Tokio's, which fires a timer within the call that resets it to a past instant.
 #[tokio::test(start_paused = true)]
 async fn reset_to_the_past_wakes_the_waiting_task_at_once() {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     engine::{
-        clock::Moment,
+        clock::{Moment, Source},
         sync::{lock, planted},
         timing_wheel::Nanos,
     },
@@ -152,7 +152,7 @@ impl Timer {
         let slack = shard.with_slack(&state, tick, 0);
         let due = slack.due();
         let until = state.until(due);
-        let driver = state.driver;
+        let (source, driver) = (state.clock.source, state.driver);
         let key = state.wheel.insert(slack, waker);
         if planted("late_owner") {
             shard.driver.wake_by(state.clock.instant_of(due));
@@ -178,9 +178,9 @@ impl Timer {
         // Dropped last, because a waker may panic as it is dropped.
         drop(spent);
         drop(emptied);
-        if has_come && delay.is_none() {
-            // No task should have to wait for the driver, which comes late on a clock that a test has paused. But if another driver has
-            // come in between, it may be by that one's clock that the deadline has come.
+        if has_come && delay.is_none() && source == Source::Pausable {
+            // A test may have paused the clock, and then no task should have to wait for the driver. But if another driver has come
+            // in between, it may be by that one's clock that the deadline has come.
             let state = lock(&shard.state);
             if state.mode != Mode::Driverless && state.driver == driver {
                 drop(state);
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::engine::{
-        clock::{Clock, MILLISECOND, Source},
+        clock::{Clock, MILLISECOND},
         shard::{
             Drive, Reading, Wakers,
             drive::fixture::{StandIn, no_driver, shard_of},

@@ -152,8 +152,8 @@ impl Shared {
                     _ = (&mut idle).await;
                     let used_at = used.load(Ordering::Relaxed);
                     self.sent(self.start + Duration::from_nanos(used_at) + self.period);
-                    handle.touch();
                     used.fetch_max(self.now(), Ordering::Relaxed);
+                    handle.touch();
                 }
             }
             by => panic!("there are no keepalives by {by}"),
@@ -172,10 +172,11 @@ fn see_traffic(shared: &Shared, connections: &[(Used, Touch)]) {
         // In bursts, so that the thread itself costs little.
         for _ in 0..40 {
             let (used, touch) = &connections[random.usize(..connections.len())];
+            // Noted first: a thread that is preempted in between must not make a timer look early.
+            used.fetch_max(shared.now(), Ordering::Relaxed);
             if let Some(handle) = &*touch.lock().expect("nobody panics") {
                 handle.touch();
             }
-            used.fetch_max(shared.now(), Ordering::Relaxed);
         }
         let spent = process::thread_cpu_time().as_nanos() as u64;
         shared.traffic.store(spent, Ordering::Relaxed);

@@ -357,7 +357,7 @@ impl Stream for Interval {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         let interval = self.get_mut();
         let tick = interval.poll_tick(cx);
-        match interval.sleep.shard().is_shutdown() {
+        match interval.sleep.shard().was_shut_down() {
             true => Poll::Ready(None),
             false => tick.map(Some),
         }

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use futures::poll;
+use futures::{StreamExt, poll};
 use support::*;
 use tickwheel::{Wheel, time};
 use tokio::{
@@ -265,6 +265,20 @@ fn what_outlives_its_runtime_completes_where_it_is_polled() {
         polled_on.block_on(tasks_come_to(0));
         assert_at_rest(&wheel);
     }
+}
+
+#[test]
+fn an_interval_that_outlives_its_runtime_goes_on_as_a_stream() {
+    let made_on = paused_runtime();
+    let mut ticks = made_on.block_on(async { time::interval(ms(10)) });
+    made_on.block_on(ticks.next()).unwrap();
+    drop(made_on);
+    paused_runtime().block_on(async {
+        let start = Instant::now();
+        ticks.next().await.expect("nobody has shut its wheel down");
+        ticks.next().await.expect("nobody has shut its wheel down");
+        assert!(start.elapsed() >= ms(10));
+    });
 }
 
 /// The runtime on which the first of them is awaited is alive, but not driven any more.

@@ -162,6 +162,12 @@ impl Shard {
         self.runtime.get() == Some(&runtime) && !self.may_retire()
     }
 
+    /// Returns whether somebody has shut the wheel down. A current wheel is also shut down when it outlives its runtime with no handle.
+    pub(crate) fn was_shut_down(&self) -> bool {
+        let outlived = self.may_retire() && self.runtime.get().is_some();
+        self.is_shutdown() && !outlived
+    }
+
     /// Returns whether every handle has been dropped, so that the driver may end after the last timer.
     #[inline]
     pub(crate) fn may_retire(&self) -> bool {

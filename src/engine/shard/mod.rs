@@ -19,10 +19,12 @@ mod local;
 #[cfg(all(test, loom))]
 mod loom;
 mod mode;
+mod planning;
 mod register;
 mod removal;
 mod reset;
 mod reuse;
+mod slack;
 mod state;
 mod status;
 mod tasks;
@@ -39,10 +41,10 @@ use tokio::runtime::Id;
 
 use crate::{
     engine::{
-        clock::{self, Clock, Shift, Source},
+        clock::{Clock, Shift},
         labels::Stripe,
         sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, planted, try_lock},
-        timing_wheel::{Deadline, Nanos, Tick, TickDuration, TimingWheel},
+        timing_wheel::{Nanos, Tick, TickDuration, TimingWheel},
     },
     error::SleepError,
 };
@@ -238,75 +240,9 @@ impl Shard {
         self.tick.tick_at(now).max(state.wheel.now())
     }
 
-    /// Returns the deadline of a timer that begins to wait for `tick`, with the slack that this wait allows, or more if the timer
-    /// has waited before and may be rounded to `power`.
-    #[inline]
-    fn with_slack(&self, state: &State, tick: Tick, power: u8) -> Deadline {
-        match self.tick.has_slack() {
-            true => self.slack_from_now(state, tick, power),
-            false => tick.into(),
-        }
-    }
-
     /// Returns the duration of a tick.
     pub(crate) fn tick(&self) -> Nanos {
         self.tick.nanos()
-    }
-
-    #[cold]
-    fn slack_from_now(&self, state: &State, tick: Tick, power: u8) -> Deadline {
-        let is_real = match state.clock.source {
-            Source::Machine => true,
-            // A test may have paused the clock without the driver knowing yet.
-            Source::Pausable => clock::is_real(|| self.driver.now()),
-            Source::Test => false,
-        };
-        if !is_real {
-            return tick.into();
-        }
-        let now = match state.mode {
-            Mode::Ticking => self.tick.start_of(state.wheel.now()),
-            _ => state.clock.wheel_time(self.read_clock()),
-        };
-        let wait = self.tick.slack_until(tick, now);
-        Deadline::rounded(tick, wait.power.max(power))
-    }
-
-    #[inline]
-    pub(in crate::engine) fn wake_at(&self) -> Tick {
-        Tick(self.wake_at.load(Ordering::Relaxed))
-    }
-
-    /// Returns the tick of the first visit after `tick`, if at most one is needed until then. This is a guess, because timers may have
-    /// been registered or cancelled since the last visit.
-    #[inline]
-    pub(in crate::engine) fn wake_after(&self, tick: Tick) -> Tick {
-        match self.wake_at() {
-            at if at > tick => at,
-            _ => Tick(self.visit_after.load(Ordering::Relaxed)),
-        }
-    }
-
-    /// Plans the next visit for `tick`. A caller that lowers it must also wake the driver.
-    #[inline]
-    fn plan_visit(&self, _locked: &mut State, tick: Tick) {
-        self.wake_at.store(tick.0, Ordering::Relaxed);
-    }
-
-    /// Makes the driver run at `tick` or earlier. Returns `true` if that tick is known to have begun already.
-    #[inline]
-    fn wake_driver_by(&self, state: MutexGuard<'_, State>, tick: Tick) -> bool {
-        tick < self.wake_at() && self.bring_visit_forward(state, tick)
-    }
-
-    #[inline(never)]
-    fn bring_visit_forward(&self, mut state: MutexGuard<'_, State>, tick: Tick) -> bool {
-        if !planted("wake_at") {
-            self.plan_visit(&mut state, tick);
-        }
-        let at = state.clock.instant_of(tick);
-        drop(state);
-        self.driver.wake_by(at)
     }
 
     /// Locks for a registration. A thread that often finds the lock taken creates its next timers in another shard.

@@ -281,15 +281,18 @@ fn an_interval_that_outlives_its_runtime_goes_on_as_a_stream() {
     });
 }
 
+fn current_thread(is_paused: bool) -> Runtime {
+    match is_paused {
+        true => paused_runtime(),
+        false => real_runtime(),
+    }
+}
+
 /// The runtime on which the first of them is awaited is alive, but not driven any more.
 #[test]
 fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
     for (was_polled, is_paused) in [(false, false), (true, false), (true, true)] {
-        let made_on = if is_paused {
-            paused_runtime()
-        } else {
-            real_runtime()
-        };
+        let made_on = current_thread(is_paused);
         let [first, second] = made_on.block_on(async {
             if is_paused {
                 time::advance(DAY).await;
@@ -326,11 +329,7 @@ fn an_idle_timer_outlives_a_clock_that_is_ahead() {
 #[test]
 fn what_outlives_its_runtime_outlives_the_next_ones_too() {
     for is_paused in [false, true] {
-        let made_on = if is_paused {
-            paused_runtime()
-        } else {
-            real_runtime()
-        };
+        let made_on = current_thread(is_paused);
         let mut left = made_on.block_on(async {
             if is_paused {
                 time::advance(DAY).await;

@@ -213,7 +213,7 @@ mod tests {
         let paused = Instant::now() + MILLISECOND;
         let mut was_preempted = false;
         let read = || {
-            if !std::mem::replace(&mut was_preempted, true) {
+            if !mem::replace(&mut was_preempted, true) {
                 thread::sleep(MILLISECOND * 2);
             }
             paused

@@ -268,15 +268,14 @@ mod tests {
         assert_eq!(timer.claim.power, 0);
     }
 
-    /// A sleep of a day may be a quarter of an hour late, but not once it has been reset to what is now.
-    #[test]
-    fn a_timer_that_has_elapsed_and_is_reset_to_this_instant_has_no_slack() {
+    /// A timer of 100,000 s, on a wheel with ticks of 10 s and a slack of 1,000 s, that has expired 1,000 s late. It was rounded up to
+    /// 64 ticks.
+    fn expired_with_slack(waker: &Waker) -> Timer {
         let tick = TickDuration::new(Duration::from_secs(10)).with_slack(Duration::from_secs(1_000));
         let start = Instant::now();
         let shard = shard(Clock::new(start, Nanos::ZERO, tick, Source::Machine), no_driver());
-        let waker = Waker::from(Arc::new(Task));
         let mut timer = Timer::after(&shard, shard.now(), Duration::from_secs(100_000));
-        assert!(timer.poll(&waker).is_pending());
+        assert!(timer.poll(waker).is_pending());
         assert_eq!(timer.claim.power, 6);
         let now = Nanos::from_duration(Duration::from_secs(101_000));
         shard.follow(Clock::new(start, now, tick, Source::Machine), start);
@@ -286,10 +285,35 @@ mod tests {
             driver: 1,
         };
         shard.visit(reading, true, 256, &mut Wakers::default());
+        timer
+    }
+
+    #[test]
+    fn a_timer_that_has_elapsed_and_is_reset_to_this_instant_has_no_slack() {
+        let waker = Waker::from(Arc::new(Task));
+        let mut timer = expired_with_slack(&waker);
         assert!(timer.poll(&waker).is_ready());
         timer.reset_at(Instant::now());
         assert!(timer.poll(&waker).is_pending(), "the tick is not over");
         assert_eq!(timer.claim.power, 0);
+    }
+
+    #[test]
+    fn a_timer_that_has_come_and_is_reset_has_the_slack_of_the_rest() {
+        let waker = Waker::from(Arc::new(Task));
+        for (rest, power) in [(2_000, 1), (20_000, 4), (1_000_000, 6)] {
+            let mut timer = expired_with_slack(&waker);
+            timer.reset_at(Instant::now() + Duration::from_secs(rest));
+            assert!(!timer.is_elapsed());
+            assert!(timer.poll(&waker).is_pending());
+            assert_eq!(timer.claim.power, power, "a rest of {rest} s");
+            let counters = &lock(&timer.shard.state).counters;
+            assert_eq!(
+                (counters.registered, counters.expired),
+                (2, 1),
+                "it is re-armed once"
+            );
+        }
     }
 
     #[test]

@@ -78,6 +78,11 @@ impl Timer {
     #[inline]
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         if self.claim.power != 0 && self.claim.key.is_some() {
+            if self.claim.until.has_come_by(self.shard.reuse.generation()) {
+                // A visit has expired the entry, or is about to and then wakes the task. Either way the next poll re-arms the timer.
+                self.claim.power = 0;
+                return None;
+            }
             self.count_from(self.shard.now());
         }
         // While there is no driver, the next poll moves the entry.

@@ -28,6 +28,9 @@ impl Shard {
         if !is_real {
             return tick.into();
         }
+        if power == self.tick.most_power() {
+            return Deadline::rounded(tick, power);
+        }
         let now = match state.mode {
             Mode::Ticking => self.tick.start_of(state.wheel.now()),
             _ => state.clock.wheel_time(self.read_clock()),

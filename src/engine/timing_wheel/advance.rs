@@ -54,9 +54,7 @@ impl<T> TimingWheel<T> {
             }
             match next {
                 None if self.levels.len() > 1 && self.entries[due as usize].place != Place::OVERDUE => {
-                    let taken = self.expire_bucket(due, limit, expired);
-                    limit -= taken;
-                    done.expired += taken;
+                    limit -= self.expire_bucket(0, self.now, limit, expired, &mut done);
                 }
                 None => {
                     limit -= 1;
@@ -74,7 +72,10 @@ impl<T> TimingWheel<T> {
                 Some((begin, level)) => {
                     // A coarse bucket must be empty when it begins.
                     self.move_to(self.now.max(Tick(begin.0 - 1)));
-                    limit -= self.spread(level, limit, &mut done);
+                    limit -= match self.is_whole(level, self.levels[level].number(begin)) {
+                        true => self.expire_bucket(level, begin, limit, expired, &mut done),
+                        false => self.spread(level, limit, &mut done),
+                    };
                 }
             }
         }
@@ -83,9 +84,18 @@ impl<T> TimingWheel<T> {
         done
     }
 
-    /// Expires up to `limit` timers of the current bucket, which begins with `head`. All of them are due. Returns how many.
-    fn expire_bucket(&mut self, head: u32, limit: usize, expired: &mut Vec<T>) -> usize {
-        let (mut next, mut taken) = (head, 0);
+    /// Expires up to `limit` timers of the bucket that begins at `begin`. All of them are due then. Returns how many.
+    fn expire_bucket(
+        &mut self,
+        level: usize,
+        begin: Tick,
+        limit: usize,
+        expired: &mut Vec<T>,
+        done: &mut Advanced,
+    ) -> usize {
+        let level = &mut self.levels[level];
+        let at = level.index(level.number(begin));
+        let (mut next, mut taken) = (level.buckets[at].head, 0);
         while taken < limit {
             let Some(entry) = self.entries.get_mut(next as usize) else {
                 break;
@@ -98,16 +108,22 @@ impl<T> TimingWheel<T> {
             taken += 1;
         }
         self.len -= taken;
-        let level = &mut self.levels[0];
+        done.expired += taken;
         match self.entries.get_mut(next as usize) {
-            None => level.clear(self.now),
+            None => level.clear(at),
             Some(entry) => {
                 entry.prev = NIL;
-                let at = level.index(self.now.0);
                 level.buckets[at].head = next;
             }
         }
         taken
+    }
+
+    /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it may have timers of later
+    /// rounds.
+    #[inline]
+    fn is_whole(&self, level: usize, number: u64) -> bool {
+        !self.is_top(level) && self.levels[level].is_whole(number)
     }
 
     /// Returns the next tick at which `advance` has something to do. It is no later than the earliest deadline, and earlier if a
@@ -126,7 +142,11 @@ impl<T> TimingWheel<T> {
         let levels = self.levels.iter().enumerate();
         let mut visits = levels.filter_map(|(level, ring)| {
             let number = self.next_used(level)?;
-            Some(Tick((number << ring.shift) - (1 << ring.shift) / 2).max(soonest))
+            let ahead = match self.is_whole(level, number) {
+                true => 0,
+                false => (1 << ring.shift) / 2,
+            };
+            Some(Tick(ring.begin(number).0 - ahead).max(soonest))
         });
         match visits.next()? {
             // Usually the next tick is used, and then the coarser levels need not be looked at.
@@ -165,7 +185,7 @@ impl<T> TimingWheel<T> {
                 // No bucket begins on a coarser level either.
                 break;
             }
-            let begin = self.next_used(level).map(|number| Tick(number << ring.shift));
+            let begin = self.next_used(level).map(|number| ring.begin(number));
             if let Some(begin) = begin.filter(|begin| *begin <= by) {
                 by = begin;
                 next = Some((begin, level));
@@ -286,7 +306,9 @@ impl<T> TimingWheel<T> {
     /// Returns whether the bucket after the hand still has timers to be spread.
     fn is_to_be_spread(&self, level: usize) -> bool {
         let next = self.levels[level].number(self.now) + 1;
-        !self.levels[level].bucket(next).is_empty() && !self.is_walked_through(level)
+        !self.levels[level].bucket(next).is_empty()
+            && !self.is_whole(level, next)
+            && !self.is_walked_through(level)
     }
 
     /// Returns how many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is enough to finish

@@ -12,6 +12,8 @@ use super::{
 pub(in crate::engine) struct Level {
     pub(super) buckets: Box<[Bucket]>,
     pub(in crate::engine) used: Bitmap,
+    /// The buckets that have to be spread, because a timer in them is due after the bucket begins.
+    pub(super) mixed: Bitmap,
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
     pub(super) horizon: Tick,
@@ -25,6 +27,7 @@ impl Level {
         Level {
             buckets: vec![Bucket::EMPTY; len].into_boxed_slice(),
             used: Bitmap::new(len),
+            mixed: Bitmap::new(len),
             shift,
             horizon: Tick::MAX,
             first: (level * len) as u32,
@@ -37,6 +40,12 @@ impl Level {
         tick.0 >> self.shift
     }
 
+    /// Returns the tick at which a bucket begins.
+    #[inline]
+    pub(super) fn begin(&self, number: u64) -> Tick {
+        Tick(number << self.shift)
+    }
+
     #[inline]
     pub(super) fn index(&self, number: u64) -> usize {
         number as usize & (self.buckets.len() - 1)
@@ -45,6 +54,12 @@ impl Level {
     #[inline]
     pub(super) fn bucket(&self, number: u64) -> Bucket {
         self.buckets[self.index(number)]
+    }
+
+    /// Returns whether every timer in a bucket is due when the bucket begins, so that it can expire from there.
+    #[inline]
+    pub(super) fn is_whole(&self, number: u64) -> bool {
+        !self.mixed.contains(self.index(number))
     }
 
     /// Returns the place of a tick that belongs on this level.
@@ -67,7 +82,11 @@ impl Level {
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
     #[inline]
     fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
-        let (place, at) = (self.place(due), self.index(self.number(due)));
+        let number = self.number(due);
+        let (place, at) = (self.place(due), self.index(number));
+        if due != self.begin(number) {
+            self.mixed.insert(at);
+        }
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
             self.used.insert(at);
@@ -81,15 +100,16 @@ impl Level {
         self.buckets[at].unlink(entries, prev, next);
         if self.buckets[at].is_empty() {
             self.used.remove(at);
+            self.mixed.remove(at);
         }
     }
 
-    /// Empties the bucket of a tick.
+    /// Empties the bucket at `at`.
     #[inline]
-    pub(super) fn clear(&mut self, tick: Tick) {
-        let at = self.index(self.number(tick));
+    pub(super) fn clear(&mut self, at: usize) {
         self.buckets[at] = Bucket::EMPTY;
         self.used.remove(at);
+        self.mixed.remove(at);
     }
 
     /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's
@@ -162,7 +182,7 @@ impl Bitmap {
         None
     }
 
-    #[cfg(any(test, fuzzing))]
+    #[inline]
     pub(super) fn contains(&self, member: usize) -> bool {
         self.words[member / 64] & (1 << (member % 64)) != 0
     }

@@ -34,13 +34,13 @@
 //! next used bucket is. A timer that is cancelled before its bucket is spread is never moved.
 //!
 //! **Slack.** A [`Deadline`] may be rounded up, to a multiple of a power of two ticks, so that timers expire in company. A timer is *due* at
-//! that tick, which decides where it hangs and when it expires. Timers due at one tick expire in the order in which they were inserted,
-//! whatever their deadlines. Without slack, a timer is due at its deadline.
+//! that tick, which decides where it hangs and when it expires. Timers due at one tick expire in the order in which they were inserted. A
+//! coarse bucket is *whole* if all its timers are due as it begins. It is not spread, but expires as it is when it begins.
 //!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number 8, which `check_order` checks.
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
-//! 2. A bucket's bit is set exactly if an entry is in the bucket.
+//! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not marked as mixed is whole.
 //! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's horizon: the end of the bucket after the
 //!    hand's on the next coarser level. The coarsest level has no horizon. Entries of later rounds share its buckets.
 //! 4. Entries on a level are due after now, except those in the current bucket on level 0, which are due now. Entries that were due when
@@ -52,7 +52,7 @@
 //! 7. An entry without a value is in no list, and its cell stays until its key is returned. `len` counts the other entries.
 //! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
 //! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
-//! 10. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one in use begins.
+//! 10. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one begins that has to be spread.
 //!
 //! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
 //! A timer cascades at most once per level. *Rounds* cost a look at each timer beyond the reach of the top level once per round, by a visit

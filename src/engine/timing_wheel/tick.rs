@@ -113,6 +113,8 @@ pub(crate) struct TickDuration {
     long: Nanos,
     /// How late, beyond its tick, a timer may be at most so that it expires in company.
     slack: Nanos,
+    /// The power to which a deadline may be rounded at most.
+    most_power: u8,
 }
 
 impl TickDuration {
@@ -130,12 +132,18 @@ impl TickDuration {
             cadence,
             long: Nanos(long),
             slack: Nanos::ZERO,
+            most_power: 0,
         }
     }
 
     pub(crate) fn with_slack(self, slack: Duration) -> TickDuration {
         let slack = Nanos::from_duration(slack);
-        TickDuration { slack, ..self }
+        let most_power = self.power_within(slack);
+        TickDuration {
+            slack,
+            most_power,
+            ..self
+        }
     }
 
     #[inline]
@@ -170,8 +178,19 @@ impl TickDuration {
     /// Returns the power to which the deadline of a timer with this delay may be rounded.
     #[inline]
     pub(in crate::engine) fn power_of(self, delay: Nanos) -> u8 {
-        let slack = self.slack_of(delay).0 / self.nanos;
-        slack.checked_ilog2().unwrap_or(0) as u8
+        self.power_within(self.slack_of(delay))
+    }
+
+    /// Returns the power to which a deadline may be rounded at most, however long the delay.
+    #[inline]
+    pub(in crate::engine) fn most_power(self) -> u8 {
+        self.most_power
+    }
+
+    #[inline]
+    fn power_within(self, slack: Nanos) -> u8 {
+        let ticks = slack.0 / self.nanos;
+        ticks.checked_ilog2().unwrap_or(0) as u8
     }
 
     #[inline]

@@ -64,7 +64,15 @@ impl FallbackTimer {
     fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.takes_over(true, cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_locked(false, cx),
+            false => self.poll_locked(false, cx, cx.waker()),
+        }
+    }
+
+    /// Polls the timer, which wakes `waker` while it is on the wheel, on the budget of the task that polls.
+    pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
+        match self.takes_over(false, waker) {
+            true => Poll::Pending,
+            false => self.poll_locked(false, cx, waker),
         }
     }
 
@@ -73,7 +81,7 @@ impl FallbackTimer {
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         match self.takes_over(false, cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_locked(had_budget, cx),
+            false => self.poll_locked(had_budget, cx, cx.waker()),
         }
     }
 
@@ -86,7 +94,7 @@ impl FallbackTimer {
     ) -> Poll<Result<(), SleepError>> {
         match self.takes_over(false, cx.waker()) {
             true => Poll::Pending,
-            false => self.try_poll_locked(had_budget, cx),
+            false => self.try_poll_locked(had_budget, cx, cx.waker()),
         }
     }
 
@@ -122,24 +130,30 @@ impl FallbackTimer {
     }
 
     #[inline(always)]
-    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        match ready!(self.try_poll_locked(had_budget, cx)) {
+    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>, waker: &Waker) -> Poll<()> {
+        match ready!(self.try_poll_locked(had_budget, cx, waker)) {
             Ok(()) => Poll::Ready(()),
-            Err(_) => self.fall_back(had_budget, cx),
+            Err(_) => self.fall_back(had_budget, cx, waker),
         }
     }
 
     #[inline]
-    fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
-        budget::poll(had_budget, cx, |waker| match self {
+    fn try_poll_locked(
+        &mut self,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+        waker: &Waker,
+    ) -> Poll<Result<(), SleepError>> {
+        let task = cx.waker();
+        budget::poll(had_budget, cx, || match self {
             FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
-            FallbackTimer::Tokio(_) => self.poll_fallback(waker).map(Ok),
+            FallbackTimer::Tokio(_) => self.poll_fallback(task).map(Ok),
         })
     }
 
     /// Goes on with Tokio's timer, for the instant at which the refused timer would have been due.
     #[cold]
-    fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+    fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>, waker: &Waker) -> Poll<()> {
         let FallbackTimer::Wheel(refused) = self else {
             return Poll::Ready(());
         };
@@ -156,7 +170,7 @@ impl FallbackTimer {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.poll_locked(had_budget, cx)
+        self.poll_locked(had_budget, cx, waker)
     }
 
     /// Polls Tokio's timer. When that has elapsed, the next reset asks the wheel again.
@@ -242,6 +256,22 @@ impl FallbackTimer {
     pub(crate) fn count_from(&mut self, start: Moment) {
         if let FallbackTimer::Wheel(timer) = self {
             timer.count_from(start);
+        }
+    }
+
+    /// Moves the timer as [`reset`](FallbackTimer::reset) does, but wakes nothing while it is on the wheel, because it is polled next.
+    pub(crate) fn reset_unwoken(&mut self, deadline: Moment) {
+        match self {
+            FallbackTimer::Wheel(timer) => drop(timer.reset_without_waking(deadline)),
+            FallbackTimer::Tokio(_) => self.reset(deadline),
+        }
+    }
+
+    /// See [`Timer::rearm`]. Tokio's timer wakes the task.
+    pub(crate) fn rearm(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
+        match self {
+            FallbackTimer::Wheel(timer) => timer.rearm(deadline, start, waker),
+            FallbackTimer::Tokio(_) => false,
         }
     }
 

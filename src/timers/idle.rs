@@ -1,11 +1,15 @@
 //! `IdleTimer`: completes once it has not been touched for a given duration.
+//!
+//! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is re-armed there and then, so
+//! traffic never wakes the task. The entry owns a reference to the timer's state until the timer is dropped.
 
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -13,7 +17,7 @@ use crate::{
     engine::{
         clock::{Moment, Nanos},
         shard::Shard,
-        sync::{AtomicU64, Ordering},
+        sync::{AtomicU64, Mutex, Ordering, lock},
     },
     timers::sleep::Sleep,
     wheel::Wheel,
@@ -58,11 +62,7 @@ impl Wheel {
             shard: shard.clone(),
             touched: AtomicU64::new(start.word()),
         };
-        IdleTimer {
-            sleep,
-            duration,
-            activity: Arc::new(activity),
-        }
+        IdleTimer::new(sleep, duration, Arc::new(activity))
     }
 }
 
@@ -91,9 +91,21 @@ impl Wheel {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct IdleTimer {
-    sleep: Sleep,
+    watch: Arc<Watch>,
+}
+
+#[derive(Debug)]
+struct Watch {
     duration: Duration,
     activity: Arc<Activity>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sleep: Sleep,
+    /// The waker of the task that polled last. It is cloned, woken and dropped without the lock.
+    task: Option<Waker>,
 }
 
 /// A handle that touches an [`IdleTimer`] from any task.
@@ -131,36 +143,64 @@ impl IdleTimer {
     /// ```
     pub fn handle(&self) -> IdleHandle {
         IdleHandle {
-            activity: self.activity.clone(),
+            activity: self.watch.activity.clone(),
         }
     }
 
-    /// Moves the deadline to `duration` after the last touch.
-    fn push_back(&mut self) {
-        self.sleep.timer.settle();
-        let activity = &*self.activity;
-        let last_touch = activity.last_touch();
-        let touched = activity.shard.settled(last_touch);
-        if touched != last_touch {
-            // The next driver may have another clock, on which the touch would mean another time.
-            let _ = activity.touched.compare_exchange(
-                last_touch.word(),
-                touched.word(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+    fn new(sleep: Sleep, duration: Duration, activity: Arc<Activity>) -> IdleTimer {
+        let watch = Watch {
+            duration,
+            activity,
+            waiting: Mutex::new(Waiting { sleep, task: None }),
+        };
+        IdleTimer {
+            watch: Arc::new(watch),
         }
-        let deadline = touched.after(Nanos::passed(self.duration));
-        if deadline > self.sleep.due() {
-            self.sleep.reset_to(deadline);
-            self.sleep.timer.count_from(touched);
+    }
+}
+
+impl Watch {
+    /// Returns the deadline that counts from a touch.
+    fn deadline(&self, touched: Moment) -> Moment {
+        touched.after(Nanos::passed(self.duration))
+    }
+}
+
+/// The timer's entry has expired, or its driver has ended.
+impl Wake for Watch {
+    fn wake(self: Arc<Self>) {
+        let mut waiting = lock(&self.waiting);
+        let sleep = &mut waiting.sleep;
+        let touched = self.activity.last_touch();
+        let deadline = self.deadline(touched);
+        if deadline > sleep.due() && sleep.rearm(deadline, touched, &Waker::from(self.clone())) {
+            return;
         }
+        let task = waiting.task.take();
+        drop(waiting);
+        task.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Activity {
     fn last_touch(&self) -> Moment {
         Moment::from_word(self.touched.load(Ordering::Relaxed))
+    }
+
+    /// Returns the last touch, on the axis on which moments are compared. Starts a driver to convert it if there is none.
+    fn settled_touch(&self) -> Moment {
+        let last_touch = self.last_touch();
+        let touched = self.shard.settled(last_touch);
+        if touched != last_touch {
+            // The next driver may have another clock, on which the touch would mean another time.
+            let _ = self.touched.compare_exchange(
+                last_touch.word(),
+                touched.word(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        touched
     }
 }
 
@@ -192,12 +232,9 @@ impl IdleHandle {
     /// # }
     /// ```
     pub fn timer(&self, duration: Duration) -> IdleTimer {
-        let Activity { shard, .. } = &*self.activity;
-        IdleTimer {
-            sleep: Sleep::after(shard, self.activity.last_touch(), duration),
-            duration,
-            activity: self.activity.clone(),
-        }
+        let activity = self.activity.clone();
+        let sleep = Sleep::after(&activity.shard, activity.last_touch(), duration);
+        IdleTimer::new(sleep, duration, activity)
     }
 
     /// Restarts the duration of the handle's timers from now.
@@ -233,9 +270,40 @@ impl IdleHandle {
 impl Future for IdleTimer {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.push_back();
-        Pin::new(&mut self.sleep).poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let watch = &self.watch;
+        // A driver that is started where it cannot run wakes the timers of its wheel, this one included.
+        let touched = watch.activity.settled_touch();
+        let mut waiting = lock(&watch.waiting);
+        let is_known = |task: &Waker| task.will_wake(cx.waker());
+        let mut former = None;
+        if !waiting.task.as_ref().is_some_and(is_known) {
+            drop(waiting);
+            let task = cx.waker().clone();
+            waiting = lock(&watch.waiting);
+            former = waiting.task.replace(task);
+        }
+        let sleep = &mut waiting.sleep;
+        sleep.timer.settle();
+        let deadline = watch.deadline(touched);
+        if deadline > sleep.due() {
+            sleep.reset_unwoken(deadline);
+            sleep.timer.count_from(touched);
+        }
+        let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
+        drop(waiting);
+        drop(former);
+        polled
+    }
+}
+
+impl Drop for IdleTimer {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.watch.waiting);
+        waiting.sleep.timer.remove();
+        let task = mem::take(&mut waiting.task);
+        drop(waiting);
+        drop(task);
     }
 }
 

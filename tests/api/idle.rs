@@ -2,10 +2,16 @@
 
 use crate::support;
 
-use std::{fmt::Debug, thread, time::Duration};
+use std::{
+    fmt::Debug,
+    future::{Future, poll_fn},
+    pin::Pin,
+    thread,
+    time::Duration,
+};
 
 use tickwheel::{IdleHandle, IdleTimer, Wheel};
-use tokio::time::Instant;
+use tokio::{runtime::Builder, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
@@ -160,6 +166,41 @@ async fn on_the_real_clock_it_is_never_early() {
     let last = touching.join().unwrap();
     // A thread that was held up for 15 ms between two touches has let the timer complete before the last.
     assert!(completed < last || completed - last >= ms(15));
+}
+
+/// However long the machine stalls, the task is polled once before it waits, and once when the timer completes.
+#[test]
+fn on_the_real_clock_traffic_wakes_no_task() {
+    let threads = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build();
+    for runtime in [real_runtime(), threads.unwrap()] {
+        for (millis, slack) in [(40, 0), (220, 100)] {
+            let wheel = Wheel::builder().slack(ms(slack)).build().unwrap();
+            let mut idle = wheel.idle_timer(ms(millis));
+            let traffic = idle.handle();
+            let waiting = async move {
+                let mut polls = 0;
+                poll_fn(|cx| {
+                    polls += 1;
+                    Pin::new(&mut idle).poll(cx)
+                })
+                .await;
+                polls
+            };
+            let polls = runtime.block_on(async {
+                let waiting = tokio::spawn(waiting);
+                for _ in 0..30 {
+                    tokio::time::sleep(ms(millis / 20)).await;
+                    traffic.touch();
+                }
+                waiting.await.unwrap()
+            });
+            assert_eq!(polls, 2, "{millis} ms on {runtime:?}");
+            assert_at_rest(&wheel);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

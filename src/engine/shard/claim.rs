@@ -194,6 +194,12 @@ impl Claim {
         }
     }
 
+    /// Polls a registered timer where there is a driver. Returns whether it waits.
+    pub(super) fn rearm(&mut self, shard: &Shard, waker: &Waker) -> bool {
+        let polled = self.poll_driven(shard, WakerId::of_clone(waker));
+        matches!(polled, Some(Poll::Pending))
+    }
+
     fn poll_driven(&mut self, shard: &Shard, waker: (Waker, WakerId)) -> Polled {
         let mut state = lock(&shard.state);
         self.settle(shard);

@@ -62,6 +62,19 @@ impl Timer {
         self.claim.until = Generation::UNKNOWN;
     }
 
+    /// Re-arms a timer whose entry has come for a later deadline, with the slack of a wait since `start`. It then wakes `waker`, and no poll is
+    /// needed. Returns `false` if it is to be polled, because the deadline has passed too, or because it is not known whether there is a
+    /// driver.
+    pub(crate) fn rearm(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
+        let has_come = self.claim.until.has_come_by(self.shard.reuse.generation());
+        if !has_come || !deadline.is_wheel_time() {
+            return false;
+        }
+        self.claim.set_deadline(deadline);
+        self.count_from(start);
+        self.claim.rearm(&self.shard, waker)
+    }
+
     /// Sets the deadline. Returns `true` if nothing else is needed, because the entry may stay where it is.
     #[inline]
     fn set_later(&mut self, deadline: Moment) -> bool {

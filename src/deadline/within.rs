@@ -348,7 +348,7 @@ fn poll_timer(
 ) -> Poll<()> {
     let sleep = match timer {
         Some(sleep) if *armed == Some(deadline) => sleep,
-        _ if deadline <= Instant::now() => return budget::poll(had_budget, cx, || Poll::Ready(())),
+        _ if deadline <= Instant::now() => return budget::poll(had_budget, cx, |_| Poll::Ready(())),
         // The duration has begun to count, or the enclosing scope has changed.
         Some(sleep) => {
             sleep.reset(deadline);

@@ -1,6 +1,6 @@
 //! Tokio's cooperative budget of a task, as the timers use it.
 
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
@@ -11,12 +11,16 @@ use tokio::task::coop;
 /// before that future was polled, and if there was, its timer is polled even without budget. A timer of no other future passes
 /// `false`.
 #[inline(always)]
-pub(crate) fn poll<T>(had_budget: bool, cx: &mut Context<'_>, timer: impl FnOnce() -> Poll<T>) -> Poll<T> {
+pub(crate) fn poll<T>(
+    had_budget: bool,
+    cx: &mut Context<'_>,
+    timer: impl FnOnce(&Waker) -> Poll<T>,
+) -> Poll<T> {
     let has_budget = coop::has_budget_remaining();
     if !has_budget && !had_budget {
         drop(ready!(coop::poll_proceed(cx)));
     }
-    let output = ready!(timer());
+    let output = ready!(timer(cx.waker()));
     if has_budget {
         ready!(coop::poll_proceed(cx)).made_progress();
     }

@@ -64,15 +64,7 @@ impl FallbackTimer {
     fn poll_awake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.takes_over(true, cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_locked(false, cx, cx.waker()),
-        }
-    }
-
-    /// Polls the timer, which wakes `waker` while it is on the wheel, on the budget of the task that polls.
-    pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
-        match self.takes_over(false, waker) {
-            true => Poll::Pending,
-            false => self.poll_locked(false, cx, waker),
+            false => self.poll_locked(false, cx),
         }
     }
 
@@ -81,7 +73,7 @@ impl FallbackTimer {
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         match self.takes_over(false, cx.waker()) {
             true => Poll::Pending,
-            false => self.poll_locked(had_budget, cx, cx.waker()),
+            false => self.poll_locked(had_budget, cx),
         }
     }
 
@@ -94,7 +86,23 @@ impl FallbackTimer {
     ) -> Poll<Result<(), SleepError>> {
         match self.takes_over(false, cx.waker()) {
             true => Poll::Pending,
-            false => self.try_poll_locked(had_budget, cx, cx.waker()),
+            false => self.try_poll_locked(had_budget, cx),
+        }
+    }
+
+    /// Polls the timer, which wakes `waker` while it is on the wheel, and on Tokio's timer the task. It takes over none that was kept.
+    #[inline(never)]
+    pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
+        let FallbackTimer::Wheel(timer) = self else {
+            return self.poll_locked(false, cx);
+        };
+        if timer.waits(waker) {
+            return Poll::Pending;
+        }
+        timer.follow_thread();
+        match ready!(budget::poll(false, cx, |_| timer.poll_locked(waker))) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => self.fall_back(false, cx),
         }
     }
 
@@ -130,30 +138,24 @@ impl FallbackTimer {
     }
 
     #[inline(always)]
-    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>, waker: &Waker) -> Poll<()> {
-        match ready!(self.try_poll_locked(had_budget, cx, waker)) {
+    fn poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(self.try_poll_locked(had_budget, cx)) {
             Ok(()) => Poll::Ready(()),
-            Err(_) => self.fall_back(had_budget, cx, waker),
+            Err(_) => self.fall_back(had_budget, cx),
         }
     }
 
     #[inline]
-    fn try_poll_locked(
-        &mut self,
-        had_budget: bool,
-        cx: &mut Context<'_>,
-        waker: &Waker,
-    ) -> Poll<Result<(), SleepError>> {
-        let task = cx.waker();
-        budget::poll(had_budget, cx, || match self {
+    fn try_poll_locked(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        budget::poll(had_budget, cx, |waker| match self {
             FallbackTimer::Wheel(timer) => timer.poll_locked(waker),
-            FallbackTimer::Tokio(_) => self.poll_fallback(task).map(Ok),
+            FallbackTimer::Tokio(_) => self.poll_fallback(waker).map(Ok),
         })
     }
 
     /// Goes on with Tokio's timer, for the instant at which the refused timer would have been due.
     #[cold]
-    fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>, waker: &Waker) -> Poll<()> {
+    fn fall_back(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         let FallbackTimer::Wheel(refused) = self else {
             return Poll::Ready(());
         };
@@ -170,7 +172,7 @@ impl FallbackTimer {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.poll_locked(had_budget, cx, waker)
+        self.poll_locked(had_budget, cx)
     }
 
     /// Polls Tokio's timer. When that has elapsed, the next reset asks the wheel again.

@@ -31,6 +31,13 @@ impl Timer {
         }
     }
 
+    /// Moves a timer that is to be registered to the shard of the current thread.
+    pub(crate) fn follow_thread(&mut self) {
+        if self.claim.key.is_none() {
+            self.shard.follow_thread();
+        }
+    }
+
     /// Takes over the timer that this thread keeps, if that timer's deadline is no later than this one's.
     #[inline(always)]
     fn take_over(&mut self, waker: &Waker) -> bool {

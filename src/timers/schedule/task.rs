@@ -260,7 +260,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
             Progress::Never(error) => {
                 let error = error.clone();
                 drop(state);
-                budget::poll(false, cx, || Poll::Ready(Err(error)))
+                budget::poll(false, cx, |_| Poll::Ready(Err(error)))
             }
             Progress::Started(task) => {
                 // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is

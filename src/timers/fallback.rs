@@ -261,14 +261,6 @@ impl FallbackTimer {
         }
     }
 
-    /// Moves the timer as [`reset`](FallbackTimer::reset) does, but wakes nothing while it is on the wheel, because it is polled next.
-    pub(crate) fn reset_unwoken(&mut self, deadline: Moment) {
-        match self {
-            FallbackTimer::Wheel(timer) => drop(timer.reset_without_waking(deadline)),
-            FallbackTimer::Tokio(_) => self.reset(deadline),
-        }
-    }
-
     /// See [`Timer::rearm`]. Tokio's timer wakes the task.
     pub(crate) fn rearm(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
         match self {

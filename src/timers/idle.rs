@@ -88,23 +88,25 @@ impl Wheel {
 /// assert!(touched.elapsed() >= Duration::from_millis(20));
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct IdleTimer {
     watch: Arc<Watch>,
 }
 
-#[derive(Debug)]
+/// What a timer has in common with its entry in the wheel, as whose waker it is woken.
 struct Watch {
     duration: Duration,
     activity: Arc<Activity>,
     waiting: Mutex<Waiting>,
 }
 
-#[derive(Debug)]
+/// No code of a user runs while this is locked, because it may wake the timer.
 struct Waiting {
-    sleep: Sleep,
-    /// The waker of the task that polled last. It is cloned, woken and dropped without the lock.
+    /// `None` while it is polled.
+    sleep: Option<Sleep>,
+    /// Whether the timer was woken while it was polled.
+    woken: bool,
+    /// The waker of the task that waits.
     task: Option<Waker>,
 }
 
@@ -148,10 +150,15 @@ impl IdleTimer {
     }
 
     fn new(sleep: Sleep, duration: Duration, activity: Arc<Activity>) -> IdleTimer {
+        let waiting = Waiting {
+            sleep: Some(sleep),
+            woken: false,
+            task: None,
+        };
         let watch = Watch {
             duration,
             activity,
-            waiting: Mutex::new(Waiting { sleep, task: None }),
+            waiting: Mutex::new(waiting),
         };
         IdleTimer {
             watch: Arc::new(watch),
@@ -170,10 +177,13 @@ impl Watch {
 impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         let mut waiting = lock(&self.waiting);
-        let sleep = &mut waiting.sleep;
+        let Some(sleep) = &mut waiting.sleep else {
+            waiting.woken = true;
+            return;
+        };
         let touched = self.activity.last_touch();
         let deadline = self.deadline(touched);
-        if deadline > sleep.due() && sleep.rearm(deadline, touched, &Waker::from(self.clone())) {
+        if deadline > sleep.due() && sleep.timer.rearm(deadline, touched, &Waker::from(self.clone())) {
             return;
         }
         let task = waiting.task.take();
@@ -272,38 +282,60 @@ impl Future for IdleTimer {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let watch = &self.watch;
-        // A driver that is started where it cannot run wakes the timers of its wheel, this one included.
-        let touched = watch.activity.settled_touch();
-        let mut waiting = lock(&watch.waiting);
-        let is_known = |task: &Waker| task.will_wake(cx.waker());
-        let mut former = None;
-        if !waiting.task.as_ref().is_some_and(is_known) {
-            drop(waiting);
-            let task = cx.waker().clone();
-            waiting = lock(&watch.waiting);
-            former = waiting.task.replace(task);
-        }
-        let sleep = &mut waiting.sleep;
+        let (sleep, is_known) = {
+            let mut waiting = lock(&watch.waiting);
+            let task = waiting.task.as_ref();
+            let is_known = task.is_some_and(|task| task.will_wake(cx.waker()));
+            waiting.woken = false;
+            (waiting.sleep.take(), is_known)
+        };
+        let mut sleep = sleep.expect("an idle timer is not polled after a poll has panicked");
+        let mut task = (!is_known).then(|| cx.waker().clone());
         sleep.timer.settle();
+        let touched = watch.activity.settled_touch();
         let deadline = watch.deadline(touched);
         if deadline > sleep.due() {
-            sleep.reset_unwoken(deadline);
+            sleep.reset_to(deadline);
             sleep.timer.count_from(touched);
         }
         let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
+        if polled.is_ready() {
+            // A timer that has completed keeps no task alive.
+            task = None;
+        }
+        let mut waiting = lock(&watch.waiting);
+        waiting.sleep = Some(sleep);
+        let woken = waiting.woken && polled.is_pending();
+        if polled.is_ready() || !is_known {
+            mem::swap(&mut waiting.task, &mut task);
+        }
         drop(waiting);
-        drop(former);
+        drop(task);
+        if woken {
+            cx.waker().wake_by_ref();
+        }
         polled
     }
 }
 
 impl Drop for IdleTimer {
     fn drop(&mut self) {
-        let mut waiting = lock(&self.watch.waiting);
-        waiting.sleep.timer.remove();
-        let task = mem::take(&mut waiting.task);
-        drop(waiting);
+        let (sleep, task) = {
+            let mut waiting = lock(&self.watch.waiting);
+            (waiting.sleep.take(), waiting.task.take())
+        };
+        // It is not kept for the task's next timer, which this one's waker would not wake.
+        sleep.into_iter().for_each(|mut sleep| sleep.timer.remove());
         drop(task);
+    }
+}
+
+impl fmt::Debug for IdleTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleTimer")
+            .field("duration", &self.watch.duration)
+            .field("activity", &self.watch.activity)
+            .finish_non_exhaustive()
     }
 }
 

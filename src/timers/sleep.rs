@@ -289,26 +289,13 @@ impl Sleep {
         resource.poll(|| timer.try_poll_after(had_budget, cx))
     }
 
-    /// Ends the sleep, and keeps its timer for the next timer of the task if possible.
     /// See [`FallbackTimer::poll_for`].
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
         resource.poll(|| timer.poll_for(waker, cx))
     }
 
-    /// See [`FallbackTimer::reset_unwoken`].
-    pub(crate) fn reset_unwoken(&mut self, deadline: Moment) {
-        self.timer.reset_unwoken(deadline);
-        self.restart();
-    }
-
-    /// See [`Timer::rearm`].
-    pub(crate) fn rearm(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
-        let waits = self.timer.rearm(deadline, start, waker);
-        self.restart();
-        waits
-    }
-
+    /// Ends the sleep, and keeps its timer for the next timer of the task if possible.
     #[inline]
     pub(crate) fn cancel(&mut self) {
         self.timer.cancel();

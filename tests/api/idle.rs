@@ -3,9 +3,11 @@
 use crate::support;
 
 use std::{
-    fmt::Debug,
+    fmt::{self, Debug, Write},
     future::{Future, poll_fn},
     pin::Pin,
+    sync::Arc,
+    task::Context,
     thread,
     time::Duration,
 };
@@ -16,6 +18,7 @@ use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
     DAY, SECOND, TICK, advance, assert_at_rest, assert_due, ms, paused_runtime, real_runtime, register,
+    waker_of, within,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -201,6 +204,51 @@ fn on_the_real_clock_traffic_wakes_no_task() {
             assert_at_rest(&wheel);
         }
     }
+}
+
+/// An executor may own its tasks by their wakers alone.
+#[test]
+fn once_it_has_completed_it_keeps_no_task_alive() {
+    for runtime in [real_runtime(), paused_runtime()] {
+        runtime.block_on(async {
+            let mut idle = Wheel::new().idle_timer(ms(20));
+            let task = Arc::new(());
+            let waker = waker_of({
+                let task = task.clone();
+                move || _ = &task
+            });
+            let mut poll = || Pin::new(&mut idle).poll(&mut Context::from_waker(&waker));
+            assert!(poll().is_pending());
+            assert!(Arc::strong_count(&task) > 1);
+            tokio::time::sleep(ms(60)).await;
+            assert!(poll().is_ready());
+            drop(waker);
+            assert_eq!(Arc::strong_count(&task), 1);
+        });
+    }
+}
+
+/// A writer that shuts the wheel down.
+struct Writer(Wheel);
+
+impl fmt::Write for Writer {
+    fn write_str(&mut self, _: &str) -> fmt::Result {
+        self.0.shutdown();
+        Ok(())
+    }
+}
+
+#[test]
+fn what_writes_it_may_do_anything() {
+    within(60 * SECOND, || {
+        real_runtime().block_on(async {
+            let wheel = Wheel::new();
+            let mut idle = task::spawn(wheel.idle_timer(ms(20)));
+            assert_pending!(idle.poll());
+            write!(Writer(wheel), "{:?}", *idle).unwrap();
+            assert!(idle.is_woken());
+        });
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,9 +4,9 @@
 //!
 //! 1. No user code runs under a lock of this crate. Wakers are cloned before a lock is taken, and woken and dropped after it is released.
 //!    The only exception is a scheduled task's own lock, which its handle and its waker share (`schedule/task.rs`).
-//! 2. Locks are taken in this order: a scheduled task's, `closing` of a shutdown, a roster's, the driver's slot, a shard's, and last either
-//!    the driver's runtime, to read its clock, or the alarm's. Under these two, only Tokio's own locks are taken. No thread holds the locks of
-//!    two shards.
+//! 2. Locks are taken in this order: a scheduled task's or an idle timer's, `closing` of a shutdown, a roster's, the driver's slot, a
+//!    shard's, and last either the driver's runtime, to read its clock, or the alarm's. Under these two, only Tokio's own locks are taken. No
+//!    thread holds the locks of two shards.
 //! 3. A waker that is taken out of a shard is woken after the lock is released. A future that read an older value without the lock is
 //!    therefore polled again.
 

@@ -91,7 +91,12 @@ impl Timer {
     #[inline]
     fn bring_forward(&mut self, deadline: Moment) -> Option<Waker> {
         if self.claim.power != 0 && self.claim.key.is_some() {
-            if self.claim.until.has_come_by(self.shard.reuse.generation()) {
+            let generation = self.shard.reuse.generation();
+            let is_later = || {
+                deadline.is_wheel_time()
+                    && deadline.wheel_time() > self.shard.tick.start_of(generation.tick())
+            };
+            if self.claim.until.has_come_by(generation) && is_later() {
                 // A visit has expired the entry, or is about to and then wakes the task. Either way the next poll re-arms the timer.
                 self.claim.power = 0;
                 return None;

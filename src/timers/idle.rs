@@ -93,14 +93,14 @@ pub struct IdleTimer {
     watch: Arc<Watch>,
 }
 
-/// What a timer has in common with its entry in the wheel, as whose waker it is woken.
+/// The state that a timer shares with its entry in the wheel, which has it as its waker.
 struct Watch {
     duration: Duration,
     activity: Arc<Activity>,
     waiting: Mutex<Waiting>,
 }
 
-/// No code of a user runs while this is locked, because it may wake the timer.
+/// No user code runs under this lock, because it could wake the timer.
 struct Waiting {
     /// `None` while it is polled.
     sleep: Option<Sleep>,
@@ -170,6 +170,20 @@ impl Watch {
     /// Returns the deadline that counts from a touch.
     fn deadline(&self, touched: Moment) -> Moment {
         touched.after(Nanos::passed(self.duration))
+    }
+}
+
+/// Puts the sleep back after a poll, even if that has panicked.
+struct Polling<'a> {
+    watch: &'a Watch,
+    sleep: Option<Sleep>,
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        if let Some(sleep) = self.sleep.take() {
+            lock(&self.watch.waiting).sleep = Some(sleep);
+        }
     }
 }
 
@@ -289,7 +303,10 @@ impl Future for IdleTimer {
             waiting.woken = false;
             (waiting.sleep.take(), is_known)
         };
-        let mut sleep = sleep.expect("an idle timer is not polled after a poll has panicked");
+        let mut polling = Polling { watch, sleep };
+        let Some(sleep) = &mut polling.sleep else {
+            unreachable!("only a poll takes the sleep, and puts it back");
+        };
         let mut task = (!is_known).then(|| cx.waker().clone());
         sleep.timer.settle();
         let touched = watch.activity.settled_touch();
@@ -304,7 +321,7 @@ impl Future for IdleTimer {
             task = None;
         }
         let mut waiting = lock(&watch.waiting);
-        waiting.sleep = Some(sleep);
+        waiting.sleep = polling.sleep.take();
         let woken = waiting.woken && polled.is_pending();
         if polled.is_ready() || !is_known {
             mem::swap(&mut waiting.task, &mut task);

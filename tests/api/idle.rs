@@ -5,6 +5,7 @@ use crate::support;
 use std::{
     fmt::{self, Debug, Write},
     future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::Context,
@@ -204,6 +205,13 @@ fn on_the_real_clock_traffic_wakes_no_task() {
             assert_at_rest(&wheel);
         }
     }
+}
+
+#[test]
+fn a_poll_outside_a_runtime_panics_and_loses_nothing() {
+    let mut idle = Wheel::new().idle_timer(ms(20));
+    catch_unwind(AssertUnwindSafe(|| register(&mut idle))).unwrap_err();
+    paused_runtime().block_on(idle);
 }
 
 /// An executor may own its tasks by their wakers alone.

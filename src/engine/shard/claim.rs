@@ -194,13 +194,8 @@ impl Claim {
         }
     }
 
-    /// Polls a registered timer where there is a driver. Returns whether it waits.
-    pub(super) fn rearm(&mut self, shard: &Shard, waker: &Waker) -> bool {
-        let polled = self.poll_driven(shard, WakerId::of_clone(waker));
-        matches!(polled, Some(Poll::Pending))
-    }
-
-    fn poll_driven(&mut self, shard: &Shard, waker: (Waker, WakerId)) -> Polled {
+    /// Polls a registered timer by a clone of its waker, if there is a driver.
+    pub(super) fn poll_driven(&mut self, shard: &Shard, waker: (Waker, WakerId)) -> Polled {
         let mut state = lock(&shard.state);
         self.settle(shard);
         let Some(key) = &self.key else {

@@ -1,12 +1,13 @@
 //! How a timer is moved to another deadline: lazily to a later one, and at once to an earlier one.
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use tokio::time::Instant;
 
 use super::{
     Generation, Mode, Removal, Timer,
     claim::{Claim, Progress},
+    reuse::WakerId,
 };
 use crate::engine::{
     clock::{Moment, Source},
@@ -62,9 +63,8 @@ impl Timer {
         self.claim.until = Generation::UNKNOWN;
     }
 
-    /// Re-arms a timer whose entry has come for a later deadline, with the slack of a wait since `start`. It then wakes `waker`, and no poll is
-    /// needed. Returns `false` if it is to be polled, because the deadline has passed too, or because it is not known whether there is a
-    /// driver.
+    /// Re-arms a timer whose entry has come, for a later deadline and with the slack of a wait since `start`. The entry then wakes `waker`.
+    /// Returns `false` if the timer has to be polled instead, because that deadline has passed too, or because there may be no driver.
     pub(crate) fn rearm(&mut self, deadline: Moment, start: Moment, waker: &Waker) -> bool {
         let has_come = self.claim.until.has_come_by(self.shard.reuse.generation());
         if !has_come || !deadline.is_wheel_time() {
@@ -72,7 +72,8 @@ impl Timer {
         }
         self.claim.set_deadline(deadline);
         self.count_from(start);
-        self.claim.rearm(&self.shard, waker)
+        let polled = self.claim.poll_driven(&self.shard, WakerId::of_clone(waker));
+        matches!(polled, Some(Poll::Pending))
     }
 
     /// Sets the deadline. Returns `true` if nothing else is needed, because the entry may stay where it is.

@@ -1,4 +1,4 @@
-//! How the wheel advances from bucket to bucket, in the order of their ticks. The timers of a coarse bucket are spread ahead of time.
+//! How the wheel advances from bucket to bucket, in the order of their ticks.
 
 use std::collections::BinaryHeap;
 
@@ -7,12 +7,6 @@ use super::{
     bucket::{NIL, Place},
     tick::Tick,
 };
-
-/// The number of timers that are spread in a tick while there is time.
-const STEP: usize = 256;
-
-/// The number of ticks that a visit makes up for, if no other visit has come for some time.
-const CATCH_UP: u64 = 8;
 
 /// The outcome of one call of [`TimingWheel::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +116,7 @@ impl<T> TimingWheel<T> {
     /// Returns whether a bucket expires as a whole when it begins, and so is not spread. On the top level it may have timers of later
     /// rounds.
     #[inline]
-    fn is_whole(&self, level: usize, number: u64) -> bool {
+    pub(super) fn is_whole(&self, level: usize, number: u64) -> bool {
         !self.is_top(level) && self.levels[level].is_whole(number)
     }
 
@@ -205,14 +199,14 @@ impl<T> TimingWheel<T> {
 
     /// Returns whether the bucket after the hand has only timers of later rounds left.
     #[inline]
-    fn is_walked_through(&self, level: usize) -> bool {
+    pub(super) fn is_walked_through(&self, level: usize) -> bool {
         level > 0
             && self.cursor == NIL
             && self.is_top(level)
             && self.walked == self.levels[level].number(self.now) + 1
     }
 
-    fn is_top(&self, level: usize) -> bool {
+    pub(super) fn is_top(&self, level: usize) -> bool {
         level + 1 == self.levels.len()
     }
 
@@ -240,85 +234,6 @@ impl<T> TimingWheel<T> {
                 let span = 1 << (level.shift + bits);
                 level.horizon = Tick((self.now.0 | (span - 1)).saturating_add(span));
             }
-        }
-    }
-
-    /// Spreads up to `limit` timers of the bucket after the hand to the next finer level, the youngest first. Each is put at the
-    /// front of a list, because the timers that are already in that list were inserted later. Returns how many timers were looked
-    /// at.
-    fn spread(&mut self, level: usize, limit: usize, done: &mut Advanced) -> usize {
-        let number = self.levels[level].number(self.now) + 1;
-        let has_rounds = self.is_top(level);
-        if has_rounds && self.walked != number {
-            self.walked = number;
-            self.cursor = self.levels[level].bucket(number).tail;
-        }
-        let [finer, coarse] = &mut self.levels[level - 1..=level] else {
-            return 0;
-        };
-        let at = coarse.index(number);
-        for looks in 0..limit {
-            let index = match has_rounds {
-                true => self.cursor,
-                false => coarse.buckets[at].tail,
-            };
-            let Some(entry) = self.entries.get(index as usize) else {
-                return looks;
-            };
-            let (due, prev, next) = (entry.due(), entry.prev, entry.next);
-            if has_rounds {
-                self.cursor = prev;
-            }
-            if coarse.number(due) == number {
-                coarse.unlink(&mut self.entries, at, prev, next);
-                finer.push_front(&mut self.entries, index, due);
-                done.cascaded += 1;
-            }
-        }
-        limit
-    }
-
-    /// Spreads the timers of the buckets after the hand, a step in each tick.
-    fn spread_ahead(&mut self, mut limit: usize, done: &mut Advanced) {
-        if self.spread_at != self.now {
-            self.steps = (self.now.0 - self.spread_at.0).min(CATCH_UP) as usize;
-            self.spread_at = self.now;
-            self.spread = 0;
-        }
-        if self.len == 0 {
-            return;
-        }
-        for level in 1..self.levels.len() {
-            if !self.is_to_be_spread(level) {
-                continue;
-            }
-            let step = self
-                .step(level)
-                .saturating_mul(self.steps)
-                .saturating_sub(self.spread);
-            let looks = self.spread(level, limit.min(step), done);
-            limit -= looks;
-            self.spread += looks;
-            done.more |= looks < step && self.is_to_be_spread(level);
-        }
-    }
-
-    /// Returns whether the bucket after the hand still has timers to be spread.
-    fn is_to_be_spread(&self, level: usize) -> bool {
-        let next = self.levels[level].number(self.now) + 1;
-        !self.levels[level].bucket(next).is_empty()
-            && !self.is_whole(level, next)
-            && !self.is_walked_through(level)
-    }
-
-    /// Returns how many timers to spread in this tick. For half of the time it is [`STEP`]. From then on it is enough to finish
-    /// if a visit comes at every tick, even if all the wheel's timers are in this bucket.
-    fn step(&self, level: usize) -> usize {
-        let span = 1 << self.levels[level].shift;
-        let left = span - (self.now.0 & (span - 1));
-        match left > span / 2 {
-            true => STEP,
-            false => STEP.max((self.len as u64).div_ceil(left) as usize),
         }
     }
 

@@ -69,6 +69,7 @@ mod level;
 mod links;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod model;
+mod spread;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tick;

@@ -113,8 +113,6 @@ pub(crate) struct TickDuration {
     long: Nanos,
     /// How late, beyond its tick, a timer may be at most so that it expires in company.
     slack: Nanos,
-    /// The power to which a deadline may be rounded at most.
-    most_power: u8,
 }
 
 impl TickDuration {
@@ -132,18 +130,12 @@ impl TickDuration {
             cadence,
             long: Nanos(long),
             slack: Nanos::ZERO,
-            most_power: 0,
         }
     }
 
     pub(crate) fn with_slack(self, slack: Duration) -> TickDuration {
         let slack = Nanos::from_duration(slack);
-        let most_power = self.power_within(slack);
-        TickDuration {
-            slack,
-            most_power,
-            ..self
-        }
+        TickDuration { slack, ..self }
     }
 
     #[inline]
@@ -184,7 +176,7 @@ impl TickDuration {
     /// Returns the power to which a deadline may be rounded at most, however long the delay.
     #[inline]
     pub(in crate::engine) fn most_power(self) -> u8 {
-        self.most_power
+        self.power_within(self.slack)
     }
 
     #[inline]

@@ -43,18 +43,16 @@ impl Timer {
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
         let Timer { shard, claim } = self;
-        let taken = shard.reuse.take(waker, |kept, _| {
+        let taken = shard.reuse.take(waker, claim, |claim, kept, _| {
             let deadline = claim.settle(shard).filter(|deadline| deadline.is_wheel_time());
             kept.delay == Nanos::ZERO
                 && deadline.is_some_and(|deadline| kept.is_due_by(deadline.wheel_time(), shard.tick))
         });
-        if let Some((key, kept)) = taken {
-            self.claim.set_entry(key, kept.until, kept.waker);
-            self.claim.power = 0;
-            self.claim.progress = Progress::Waiting;
-            return true;
+        if taken {
+            claim.power = 0;
+            claim.progress = Progress::Waiting;
         }
-        false
+        taken
     }
 
     /// Takes over the timer that this thread keeps, if that timer has the same delay, or a deadline no later than this one's.
@@ -65,31 +63,25 @@ impl Timer {
             return false;
         }
         self.shard.follow_thread();
-        let shard = &**self.shard;
-        let mut deadline = None;
+        let Timer { shard, claim } = self;
         let mut needs_lock = false;
-        let taken = shard.reuse.take(waker, |kept, pace| {
+        let taken = shard.reuse.take(waker, claim, |claim, kept, pace| {
             if kept.delay == delay {
                 return true;
             }
             // An incoming timer is of a shard that ticks, as far as is known.
             needs_lock = kept.delay != Nanos::ZERO && shard.tick.is_long(delay);
-            if kept.delay == Nanos::ZERO {
-                deadline = shard.deadline_after(delay, kept, pace);
+            if kept.delay != Nanos::ZERO {
+                return false;
+            }
+            let deadline = shard.deadline_after(delay, kept, pace);
+            if let Some(deadline) = deadline {
+                claim.power = 0;
+                claim.set_deadline(deadline);
             }
             deadline.is_some()
         });
-        match taken {
-            Some((key, kept)) => {
-                self.claim.set_entry(key, kept.until, kept.waker);
-                if let Some(deadline) = deadline {
-                    self.claim.power = 0;
-                    self.claim.set_deadline(deadline);
-                }
-                true
-            }
-            None => needs_lock && self.take_over_locked(waker),
-        }
+        taken || (needs_lock && self.take_over_locked(waker))
     }
 
     /// Takes over the timer that this thread keeps, whatever its delay or deadline, in a ticking shard, and gives it this timer's
@@ -97,18 +89,15 @@ impl Timer {
     /// cost as much.
     #[inline(never)]
     fn take_over_locked(&mut self, waker: &Waker) -> bool {
-        let shard = &self.shard;
+        let Timer { shard, claim } = self;
         let mut state = shard.lock_to_register();
-        if state.mode != Mode::Ticking {
+        if state.mode != Mode::Ticking || !shard.reuse.take(waker, claim, |_, _, _| true) {
             return false;
         }
-        let Some((key, kept)) = shard.reuse.take(waker, |_, _| true) else {
-            return false;
-        };
-        state.wheel.reinsert_incoming(&key, self.claim.incoming_delay());
-        let until = state.until_full_visit();
-        drop(state);
-        self.claim.set_entry(key, until, kept.waker);
+        if let Some(key) = &claim.key {
+            state.wheel.reinsert_incoming(key, claim.incoming_delay());
+        }
+        claim.until = state.until_full_visit();
         true
     }
 

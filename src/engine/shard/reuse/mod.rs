@@ -31,7 +31,7 @@ use std::{
     task::Waker,
 };
 
-use super::{Generation, mode::BUSY};
+use super::{Generation, claim::Claim, mode::BUSY};
 use crate::engine::{
     clock::Moment,
     sync::{self, Arc, AtomicU64, Ordering},
@@ -178,23 +178,27 @@ impl Reuse {
         put.unwrap_or_else(|| Put::Closed(Key::from_number(number)))
     }
 
-    /// Takes the timer that this thread keeps, if it is of the same task and `fits`, which may count it in the thread's [`Pace`].
+    /// Gives the timer that this thread keeps to `claim`, if it is of the same task and `fits`, which may count it in the thread's [`Pace`].
     #[inline]
     pub(super) fn take(
         &self,
         waker: &Waker,
-        fits: impl FnOnce(&Candidate, &mut Pace) -> bool,
-    ) -> Option<(Key, Candidate)> {
-        self.with_local(|local| {
+        claim: &mut Claim,
+        fits: impl FnOnce(&mut Claim, &Candidate, &mut Pace) -> bool,
+    ) -> bool {
+        let taken = self.with_local(|local| {
             let number = local.kept?;
-            if !local.candidate.waker.is(waker) || !fits(&local.candidate, &mut local.pace) {
+            if !local.candidate.waker.is(waker) || !fits(claim, &local.candidate, &mut local.pace) {
                 return None;
             }
             local.elsewhere = 0;
             local.kept = None;
             local.empty = local.slot.take(number, local.empty)?;
-            Some((Key::from_number(number), local.candidate))
-        })
+            let Candidate { until, waker, .. } = local.candidate;
+            claim.set_entry(Key::from_number(number), until, waker);
+            Some(())
+        });
+        taken.is_some()
     }
 
     /// Returns whether so many timers have read the clock of late that the shard should tick, and counts anew.

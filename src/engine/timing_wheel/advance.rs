@@ -1,6 +1,6 @@
 //! How the wheel advances from bucket to bucket, in the order of their ticks.
 
-use std::collections::BinaryHeap;
+use std::{collections::BinaryHeap, hint};
 
 use super::{
     TimingWheel,
@@ -90,7 +90,11 @@ impl<T> TimingWheel<T> {
         let level = &mut self.levels[level];
         let at = level.index(level.number(begin));
         let (mut next, mut taken) = (level.buckets[at].head, 0);
+        let mut ahead = level.buckets[at].tail;
         while taken < limit {
+            // The cells are usually not in the cache, and the next one cannot be fetched before this one has come. That from the other
+            // end can, at the same time, so the list is also read backwards.
+            ahead = self.entries.get(ahead as usize).map_or(NIL, |entry| entry.prev);
             let Some(entry) = self.entries.get_mut(next as usize) else {
                 break;
             };
@@ -101,6 +105,7 @@ impl<T> TimingWheel<T> {
             next = entry.next;
             taken += 1;
         }
+        hint::black_box(ahead);
         self.len -= taken;
         done.expired += taken;
         match self.entries.get_mut(next as usize) {

@@ -92,9 +92,6 @@ impl<T> TimingWheel<T> {
         let (mut next, mut taken) = (level.buckets[at].head, 0);
         let mut ahead = level.buckets[at].tail;
         while taken < limit {
-            // The cells are usually not in the cache, and the next one cannot be fetched before this one has come. That from the other
-            // end can, at the same time, so the list is also read backwards.
-            ahead = self.entries.get(ahead as usize).map_or(NIL, |entry| entry.prev);
             let Some(entry) = self.entries.get_mut(next as usize) else {
                 break;
             };
@@ -104,6 +101,11 @@ impl<T> TimingWheel<T> {
             }
             next = entry.next;
             taken += 1;
+            // The cells are usually not in the cache, and the next one cannot be fetched before this one has come. That from the other
+            // end can, at the same time, so the list is also read backwards.
+            if next != NIL {
+                ahead = self.entries.get(ahead as usize).map_or(NIL, |entry| entry.prev);
+            }
         }
         hint::black_box(ahead);
         self.len -= taken;

@@ -104,12 +104,11 @@ impl Level {
         }
     }
 
-    /// Empties the bucket at `at`.
+    /// Empties the bucket at `at`, in which every timer is due when it begins.
     #[inline]
     pub(super) fn clear(&mut self, at: usize) {
         self.buckets[at] = Bucket::EMPTY;
         self.used.remove(at);
-        self.mixed.remove(at);
     }
 
     /// Returns the number of the first used bucket after number `after`. A timer of a later round is reported in the next round's

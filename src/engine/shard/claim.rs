@@ -13,7 +13,10 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::{Admission, Generation, Mode, NEVER, Removal, Shard, State, reuse::WakerId};
+use super::{
+    Admission, Generation, Mode, NEVER, Removal, Shard, State,
+    reuse::{Candidate, WakerId},
+};
 use crate::{
     engine::{
         clock::Moment,
@@ -108,6 +111,11 @@ impl Claim {
         self.until = until;
         self.waker = waker;
         self.admission = Admission::Admitted;
+    }
+
+    #[inline]
+    pub(super) fn take_over(&mut self, key: Key, kept: &Candidate) {
+        self.set_entry(key, kept.until, kept.waker);
     }
 
     /// Gives up the entry, of which nothing is known from now on.

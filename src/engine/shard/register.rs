@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use super::{
     Mode, Shard, State, Timer,
-    claim::{Due, Progress},
+    claim::{Claim, Due, Progress},
     reuse::{Candidate, Pace, WakerId},
 };
 use crate::{
@@ -43,11 +43,12 @@ impl Timer {
     fn take_over(&mut self, waker: &Waker) -> bool {
         self.shard.follow_thread();
         let Timer { shard, claim } = self;
-        let taken = shard.reuse.take(waker, claim, |claim, kept, _| {
+        let fits = |claim: &mut Claim, kept: &Candidate, _: &mut Pace| {
             let deadline = claim.settle(shard).filter(|deadline| deadline.is_wheel_time());
             kept.delay == Nanos::ZERO
                 && deadline.is_some_and(|deadline| kept.is_due_by(deadline.wheel_time(), shard.tick))
-        });
+        };
+        let taken = shard.reuse.take(waker, claim, fits, Claim::take_over);
         if taken {
             claim.power = 0;
             claim.progress = Progress::Waiting;
@@ -65,7 +66,7 @@ impl Timer {
         self.shard.follow_thread();
         let Timer { shard, claim } = self;
         let mut needs_lock = false;
-        let taken = shard.reuse.take(waker, claim, |claim, kept, pace| {
+        let fits = |claim: &mut Claim, kept: &Candidate, pace: &mut Pace| {
             if kept.delay == delay {
                 return true;
             }
@@ -80,7 +81,8 @@ impl Timer {
                 claim.set_deadline(deadline);
             }
             deadline.is_some()
-        });
+        };
+        let taken = shard.reuse.take(waker, claim, fits, Claim::take_over);
         taken || (needs_lock && self.take_over_locked(waker))
     }
 
@@ -91,7 +93,7 @@ impl Timer {
     fn take_over_locked(&mut self, waker: &Waker) -> bool {
         let Timer { shard, claim } = self;
         let mut state = shard.lock_to_register();
-        if state.mode != Mode::Ticking || !shard.reuse.take(waker, claim, |_, _, _| true) {
+        if state.mode != Mode::Ticking || !shard.reuse.take(waker, claim, |_, _, _| true, Claim::take_over) {
             return false;
         }
         if let Some(key) = &claim.key {

@@ -31,7 +31,7 @@ use std::{
     task::Waker,
 };
 
-use super::{Generation, claim::Claim, mode::BUSY};
+use super::{Generation, mode::BUSY};
 use crate::engine::{
     clock::Moment,
     sync::{self, Arc, AtomicU64, Ordering},
@@ -178,13 +178,15 @@ impl Reuse {
         put.unwrap_or_else(|| Put::Closed(Key::from_number(number)))
     }
 
-    /// Gives the timer that this thread keeps to `claim`, if it is of the same task and `fits`, which may count it in the thread's [`Pace`].
+    /// Gives the timer that this thread keeps to `claim` by `enter`, if it is of the same task and `fits`, which may count it in the thread's
+    /// [`Pace`].
     #[inline]
-    pub(super) fn take(
+    pub(super) fn take<C>(
         &self,
         waker: &Waker,
-        claim: &mut Claim,
-        fits: impl FnOnce(&mut Claim, &Candidate, &mut Pace) -> bool,
+        claim: &mut C,
+        fits: impl FnOnce(&mut C, &Candidate, &mut Pace) -> bool,
+        enter: impl FnOnce(&mut C, Key, &Candidate),
     ) -> bool {
         let taken = self.with_local(|local| {
             let number = local.kept?;
@@ -194,8 +196,7 @@ impl Reuse {
             local.elsewhere = 0;
             local.kept = None;
             local.empty = local.slot.take(number, local.empty)?;
-            let Candidate { until, waker, .. } = local.candidate;
-            claim.set_entry(Key::from_number(number), until, waker);
+            enter(claim, Key::from_number(number), &local.candidate);
             Some(())
         });
         taken.is_some()

@@ -113,6 +113,7 @@ impl Claim {
         self.admission = Admission::Admitted;
     }
 
+    /// Records that the timer has the entry of a timer that was kept.
     #[inline]
     pub(super) fn take_over(&mut self, key: Key, kept: &Candidate) {
         self.set_entry(key, kept.until, kept.waker);

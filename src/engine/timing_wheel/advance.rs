@@ -101,12 +101,13 @@ impl<T> TimingWheel<T> {
             }
             next = entry.next;
             taken += 1;
-            // The cells are usually not in the cache, and the next one cannot be fetched before this one has come. That from the other
-            // end can, at the same time, so the list is also read backwards.
+            // The next cell can be fetched only once this one has been, usually from outside the cache. A cell from the other end of the
+            // list can be fetched at the same time, and is in the cache when the list gets there.
             if next != NIL {
                 ahead = self.entries.get(ahead as usize).map_or(NIL, |entry| entry.prev);
             }
         }
+        // Otherwise the compiler would leave out these reads.
         hint::black_box(ahead);
         self.len -= taken;
         done.expired += taken;

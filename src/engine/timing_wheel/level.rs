@@ -56,7 +56,7 @@ impl Level {
         self.buckets[self.index(number)]
     }
 
-    /// Returns whether every timer in a bucket is due when the bucket begins, so that it can expire from there.
+    /// Returns whether a bucket is whole: every timer in it is due when the bucket begins, so that it can expire from there.
     #[inline]
     pub(super) fn is_whole(&self, number: u64) -> bool {
         !self.mixed.contains(self.index(number))
@@ -104,7 +104,7 @@ impl Level {
         }
     }
 
-    /// Empties the bucket at `at`, in which every timer is due when it begins.
+    /// Empties the bucket at `at`, which is whole.
     #[inline]
     pub(super) fn clear(&mut self, at: usize) {
         self.buckets[at] = Bucket::EMPTY;

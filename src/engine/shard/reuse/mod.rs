@@ -178,8 +178,8 @@ impl Reuse {
         put.unwrap_or_else(|| Put::Closed(Key::from_number(number)))
     }
 
-    /// Gives the timer that this thread keeps to `claim` by `enter`, if it is of the same task and `fits`, which may count it in the thread's
-    /// [`Pace`].
+    /// Takes the timer that this thread keeps, if it is of the same task and `fits`, which may count it in the thread's [`Pace`]. Then
+    /// `enter` gives its entry to `claim`, because a return by value would be copied more than once.
     #[inline]
     pub(super) fn take<C>(
         &self,

@@ -1,7 +1,9 @@
 //! `IdleTimer`: completes once it has not been touched for a given duration.
 //!
 //! Its entry in the wheel wakes the timer itself, not the task. If there was a touch meanwhile, the timer is re-armed there and then, so
-//! traffic never wakes the task. The entry owns a reference to the timer's state until the timer is dropped.
+//! on the real clock traffic does not wake the task. The entry owns a reference to the timer's state until the timer is dropped.
+
+mod activity;
 
 use std::{
     fmt,
@@ -16,12 +18,14 @@ use std::{
 use crate::{
     engine::{
         clock::{Moment, Nanos},
-        shard::Shard,
-        sync::{AtomicU64, Mutex, Ordering, lock},
+        sync::{Mutex, lock},
     },
     timers::sleep::Sleep,
     wheel::Wheel,
 };
+use activity::Activity;
+
+pub use activity::IdleHandle;
 
 impl Wheel {
     /// Waits until the timer has not been touched for `duration`, as Netty's `IdleStateHandler` does.
@@ -58,10 +62,7 @@ impl Wheel {
         let shard = self.shard();
         let start = shard.now();
         let sleep = Sleep::after(shard, start, duration);
-        let activity = Activity {
-            shard: shard.clone(),
-            touched: AtomicU64::new(start.word()),
-        };
+        let activity = Activity::new(shard.clone(), start);
         IdleTimer::new(sleep, duration, Arc::new(activity))
     }
 }
@@ -110,27 +111,6 @@ struct Waiting {
     task: Option<Waker>,
 }
 
-/// A handle that touches an [`IdleTimer`] from any task.
-///
-/// # Examples
-///
-/// ```
-/// # use std::time::Duration;
-/// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
-/// let handle = idle.handle();
-/// handle.clone().touch();
-/// ```
-#[derive(Clone, Debug)]
-pub struct IdleHandle {
-    activity: Arc<Activity>,
-}
-
-struct Activity {
-    shard: Arc<Shard>,
-    /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
-    touched: AtomicU64,
-}
-
 impl IdleTimer {
     /// Returns a handle that touches this timer.
     ///
@@ -144,9 +124,7 @@ impl IdleTimer {
     /// idle.handle().touch();
     /// ```
     pub fn handle(&self) -> IdleHandle {
-        IdleHandle {
-            activity: self.watch.activity.clone(),
-        }
+        IdleHandle::new(self.watch.activity.clone())
     }
 
     fn new(sleep: Sleep, duration: Duration, activity: Arc<Activity>) -> IdleTimer {
@@ -203,91 +181,6 @@ impl Wake for Watch {
         let task = waiting.task.take();
         drop(waiting);
         task.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Activity {
-    fn last_touch(&self) -> Moment {
-        Moment::from_word(self.touched.load(Ordering::Relaxed))
-    }
-
-    /// Returns the last touch, on the axis on which moments are compared. Starts a driver to convert it if there is none.
-    fn settled_touch(&self) -> Moment {
-        let last_touch = self.last_touch();
-        let touched = self.shard.settled(last_touch);
-        if touched != last_touch {
-            // The next driver may have another clock, on which the touch would mean another time.
-            let _ = self.touched.compare_exchange(
-                last_touch.word(),
-                touched.word(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-        touched
-    }
-}
-
-impl IdleHandle {
-    /// Creates another timer that waits for the same activity to cease, until it has not been touched for `duration`.
-    ///
-    /// A touch of any handle counts for both timers. The duration counts from the last touch, or from the creation of the first
-    /// timer if there has been none, so it may have passed already.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the timer cancels it at once, and leaves the others as they are.
-    ///
-    /// # Panics
-    ///
-    /// Panics in the same cases as [`Wheel::idle_timer`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let closes = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
-    /// let warns = closes.handle().timer(Duration::from_secs(20));
-    /// warns.await;
-    /// println!("closing in ten seconds");
-    /// closes.await;
-    /// # }
-    /// ```
-    pub fn timer(&self, duration: Duration) -> IdleTimer {
-        let activity = self.activity.clone();
-        let sleep = Sleep::after(&activity.shard, activity.last_touch(), duration);
-        IdleTimer::new(sleep, duration, activity)
-    }
-
-    /// Restarts the duration of the handle's timers from now.
-    ///
-    /// A touch costs one clock reading and one atomic maximum. It takes no lock while the wheel uses the real clock.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let idle = tickwheel::Wheel::new().idle_timer(Duration::from_secs(30));
-    /// let handle = idle.handle();
-    /// tokio::spawn(async move { handle.touch() }).await.unwrap();
-    /// # }
-    /// ```
-    pub fn touch(&self) {
-        let now = self.activity.shard.glance();
-        // Two threads may get here in either order, and the later touch counts. A touch from a time without a driver cannot be
-        // compared with `now`: either it was made before there was a driver, or the driver has ended since.
-        let later = |touched| {
-            let known = Moment::from_word(touched) >= now;
-            (!known).then_some(now.word())
-        };
-        let _ = self
-            .activity
-            .touched
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 }
 
@@ -353,13 +246,5 @@ impl fmt::Debug for IdleTimer {
             .field("duration", &self.watch.duration)
             .field("activity", &self.watch.activity)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Activity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Activity")
-            .field("last_touch", &self.shard.instant_of(self.last_touch()))
-            .finish()
     }
 }

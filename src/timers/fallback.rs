@@ -28,7 +28,7 @@ use crate::{
 /// The timer of a future.
 ///
 /// A future that cannot fail [polls](FallbackTimer::poll) it, and so waits for the same instant on Tokio's timer if the wheel is
-/// full or shut down. A future that the wheel may refuse [tries](FallbackTimer::try_poll) it, and never leaves the wheel.
+/// full or shut down. A future that the wheel may refuse [tries](FallbackTimer::try_poll_after) it, and never leaves the wheel.
 #[derive(Debug)]
 pub(crate) enum FallbackTimer {
     Wheel(Timer),

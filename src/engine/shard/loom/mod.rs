@@ -3,6 +3,7 @@
 //!
 //! Time is the model's own: a driver that has nothing to do before tick n sets the clock to n.
 
+mod kept;
 mod protocol;
 mod reuse;
 mod world;

@@ -29,7 +29,7 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 use support::{
     DAY, SECOND, TICK, advance, alive_tasks, assert_adds_up, assert_at_rest, assert_due, counting_waker,
     make_tick, ms, on_a_clock_ahead_by, paused_runtime, real_runtime, register, register_for, settle,
-    threaded_runtime, waiting, waiting_task, waker_of,
+    threaded_runtime, waiting, waiting_task, waker_of, within,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -343,6 +343,24 @@ fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
             make_runtime().block_on(other);
             assert_at_rest(&wheel);
         }
+    }
+}
+
+/// Tokio's alternative timer fires all its timers when the runtime shuts down, and only then are tasks dropped.
+#[test]
+fn a_runtime_shuts_down_however_far_away_the_next_timer_is() {
+    for make_runtime in [real_runtime, || threaded_runtime(1), || threaded_runtime(2)] {
+        within(60 * SECOND, move || {
+            let (wheel, runtime) = (Wheel::new(), make_runtime());
+            let mut sleep = runtime.block_on(async {
+                // From here on, the driver waits for its next timer.
+                wheel.sleep(ms(1)).await;
+                waiting_task(|| wheel.sleep(DAY))
+            });
+            drop(runtime);
+            assert!(sleep.is_woken());
+            assert_pending!(paused_runtime().block_on(async { sleep.poll() }));
+        });
     }
 }
 

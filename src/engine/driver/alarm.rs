@@ -120,8 +120,14 @@ impl<D, T: WaitsOn> Alarm<D, T> {
         Some((driver, plan.at.take()))
     }
 
-    /// Gives the driver back. Returns `true` if its next instant has already come, in which case the caller takes it again.
-    pub(super) fn give_back(&self, number: u64, driver: Box<D>, next: NextWake<T::Instant>) -> bool {
+    /// Gives the driver back. Returns its next instant if Tokio's timer has already elapsed for that one, so that the caller takes
+    /// the driver again.
+    pub(super) fn give_back(
+        &self,
+        number: u64,
+        driver: Box<D>,
+        next: NextWake<T::Instant>,
+    ) -> Option<T::Instant> {
         let mut guard = lock(&self.0);
         let Some(plan) = guard
             .as_mut()
@@ -130,13 +136,13 @@ impl<D, T: WaitsOn> Alarm<D, T> {
             drop(guard);
             // Dropped with no lock held, because shards may be dropped with it.
             drop(driver);
-            return false;
+            return None;
         };
         plan.driver = Some(driver);
         let (next, ahead) = match next {
             NextWake::Soon => {
                 plan.pause();
-                return false;
+                return None;
             }
             NextWake::At { at, ahead } => (Some(at), ahead),
             NextWake::Never => (None, None),
@@ -145,7 +151,7 @@ impl<D, T: WaitsOn> Alarm<D, T> {
             plan.at = None;
         }
         plan.at = plan.at.into_iter().chain(next).min();
-        plan.at.is_some_and(|at| plan.timer.set(at, ahead))
+        plan.at.filter(|at| plan.timer.set(*at, ahead))
     }
 
     /// Lets other tasks run before a driver that has more to do. The driver continues when its task is polled or, if many other

@@ -226,10 +226,15 @@ impl Shared {
             while let Some((mut driver, planned)) = self.alarm.take(number) {
                 let next = driver.turn(planned, reading, &mut slice, &self.stats);
                 pauses = next == NextWake::Soon;
-                if !self.alarm.give_back(number, driver, next) {
+                let Some(at) = self.alarm.give_back(number, driver, next) else {
+                    return;
+                };
+                reading = reading.1.read();
+                if reading.0 < at {
+                    // The runtime is shutting down, and has fired this timer early. Should it not be, the task goes on.
+                    pauses = true;
                     return;
                 }
-                reading = reading.1.read();
             }
         });
         if panicked {

@@ -12,6 +12,9 @@
 //! - A waker is called with no lock of the timers held, so it may register and reset timers. `Handle::process_at_time` in
 //!   `runtime/time/mod.rs` collects wakers under the lock and calls them after it has released it, also when the runtime shuts down
 //!   (`Driver::shutdown`, in the same file).
+//! - With Tokio's alternative timer, a runtime that shuts down fires all timers, so that they count as elapsed, before it drops its tasks
+//!   (`shutdown_local_timers` in `runtime/scheduler/util/time_alt.rs`). A timer that has elapsed before its instant therefore ends
+//!   [`Shared::work`](super::shared::Shared::work).
 //! - A waker may take its time, because Tokio sets it no limit. But while it runs on a multi-thread runtime, its worker keeps the
 //!   `try_lock` on Tokio's driver (`Inner::park` and `Parker::park_timeout` in `runtime/scheduler/multi_thread/park.rs`), so no other
 //!   worker polls I/O or timers until the waker returns. The driver therefore lets other tasks run after a slice.

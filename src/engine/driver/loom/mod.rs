@@ -187,7 +187,7 @@ impl World {
             assert_eq!(driver.0, number);
             let next = self.turn();
             pauses = next == NextWake::Soon;
-            if !self.alarm.give_back(number, driver, next) {
+            if self.alarm.give_back(number, driver, next).is_none() {
                 break;
             }
         }

@@ -242,6 +242,38 @@ fn a_wheel_whose_handles_runtime_is_gone_is_driven_by_the_one_that_polls() {
     assert_at_rest(&wheel);
 }
 
+/// The clock of a paused runtime stands still, so it falls behind, unless a test moves it ahead.
+#[test]
+fn a_runtime_given_by_handle_that_has_ended_is_asked_for_nothing_more() {
+    for ahead in [Duration::ZERO, HOUR] {
+        within(60 * SECOND, move || {
+            let dedicated = paused_runtime();
+            let wheel = Wheel::builder()
+                .handle(dedicated.handle().clone())
+                .build()
+                .unwrap();
+            dedicated.block_on(async {
+                wheel.sleep(ms(5)).await;
+                advance(ahead).await;
+            });
+            block_until(Instant::now() + ms(50));
+            drop(dedicated);
+            real_runtime().block_on(async {
+                let start = std::time::Instant::now();
+                wheel.sleep(ms(40)).await;
+                assert!(start.elapsed() >= ms(40), "it is early");
+                assert_eq!(wheel.schedule(ms(1), async { 7 }).await, Ok(7));
+                let (sender, mut runs) = tokio::sync::mpsc::unbounded_channel();
+                let _periodic = wheel.periodic(ms(1)).spawn_at_fixed_rate(move || {
+                    let _ = sender.send(());
+                    async {}
+                });
+                assert_eq!(runs.recv().await, Some(()));
+            });
+        });
+    }
+}
+
 #[test]
 fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
     let without_timers = Builder::new_current_thread().build().unwrap();

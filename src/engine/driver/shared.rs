@@ -54,7 +54,8 @@ pub(super) struct Runtimes {
 impl Runtimes {
     /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
     fn of_clock(&self) -> Option<&Handle> {
-        self.driving.as_ref().or(self.given.as_ref())
+        let next = self.given.as_ref().filter(|_| !self.given_has_ended);
+        self.driving.as_ref().or(next)
     }
 }
 
@@ -134,15 +135,22 @@ impl Shared {
         self.shards.get_or_init(|| shards.collect());
     }
 
-    /// Returns the runtime on which to start a driver, or to spawn a scheduled task.
+    /// Returns the runtime on which to spawn a scheduled task: the given one or, if there is none or it has ended, the caller's.
     ///
     /// # Panics
     ///
     /// Panics outside a runtime, if the builder was given none.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        let given = lock(&self.runtimes).given.clone();
-        given.unwrap_or_else(current_runtime)
+        let (given, ended) = {
+            let runtimes = lock(&self.runtimes);
+            (runtimes.given.clone(), runtimes.given_has_ended)
+        };
+        let runtime = match ended {
+            true => Handle::try_current().ok().or(given),
+            false => given,
+        };
+        runtime.unwrap_or_else(current_runtime)
     }
 
     pub(super) fn clock_runtime(&self) -> Option<Handle> {

@@ -1,4 +1,4 @@
-//! What `src/sync.rs` has, with loom's lock and atomics, and with faults that can be planted.
+//! What `src/engine/sync.rs` has, with loom's lock and atomics, and with faults that can be planted.
 
 pub(crate) use loom::sync::{
     Arc, Mutex, MutexGuard,

@@ -14,13 +14,6 @@ macro_rules! event {
     };
 }
 
-pub(in crate::engine) fn driver_started(wheel: &str, driver: u64) {
-    match driver {
-        1 => driver_changed(wheel, driver, "started"),
-        _ => driver_changed(wheel, driver, "replaced"),
-    }
-}
-
 pub(in crate::engine) fn driver_changed(wheel: &str, driver: u64, change: &str) {
     event!(debug, wheel, driver, "timing wheel driver {change}");
 }

@@ -29,7 +29,12 @@ pub async fn advance(duration: Duration) {
     tokio::time::advance(duration).await;
     loop {
         tokio::task::yield_now().await;
-        if !Wheel::current().is_behind() {
+        if !Wheel::current()
+            .parts
+            .shards
+            .iter()
+            .any(|shard| shard.is_behind())
+        {
             return;
         }
     }

@@ -14,8 +14,6 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "io")]
-use crate::engine::clock::Moment;
 use crate::{
     engine::{
         driver, events,
@@ -247,13 +245,6 @@ impl Wheel {
         self.parts.shards.iter().any(|shard| shard.is_driven())
     }
 
-    /// Returns whether the driver has been woken but has not finished its turn. A `true` stays true only while a test's clock
-    /// stands still.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn is_behind(&self) -> bool {
-        self.parts.shards.iter().any(|shard| shard.is_behind())
-    }
-
     /// Ends every timer if this is the only handle, so that nobody can start another one. Futures then go on with Tokio's timer of the
     /// runtimes that poll them, and scheduled tasks have no runtime to start on.
     pub(crate) fn end_without_handle(&self) {
@@ -272,24 +263,6 @@ impl Wheel {
     pub(crate) fn runtime_has_gone(&self) {
         self.parts.driver.forget_handle();
         self.parts.driver.release_handles();
-    }
-
-    /// Reads the clock that the wheel's timers use.
-    #[cfg(any(feature = "hyper", feature = "quinn"))]
-    pub(crate) fn now(&self) -> tokio::time::Instant {
-        self.shard().read_clock()
-    }
-
-    /// Returns the current moment of the clock that the wheel's timers use.
-    #[cfg(feature = "io")]
-    pub(crate) fn moment(&self) -> Moment {
-        self.shard().now()
-    }
-
-    /// Converts a moment to wheel time. Starts a driver to do so if there is none.
-    #[cfg(feature = "io")]
-    pub(crate) fn settled(&self, moment: Moment) -> Moment {
-        self.shard().settled(moment)
     }
 
     /// Returns the shard of the current thread.

@@ -220,18 +220,12 @@ impl Shift {
         }
     }
 
-    /// Converts a moment of either axis to one of the driver's clock.
-    #[inline]
-    pub(in crate::engine) fn to_clock(self, moment: Moment) -> Moment {
-        match moment.is_wheel_time() {
-            true => Moment(moment.0.saturating_add(self.0)),
-            false => moment,
-        }
-    }
-
     /// Converts a moment of either axis to an instant of the driver's clock.
     pub(in crate::engine) fn instant(self, moment: Moment) -> Instant {
-        let nanos = self.to_clock(moment).0;
+        let nanos = match moment.is_wheel_time() {
+            true => moment.0.saturating_add(self.0),
+            false => moment.0,
+        };
         let first = *FIRST;
         let start = Moment::of(first).0;
         match nanos.checked_sub(start) {

@@ -27,7 +27,7 @@ use crate::engine::{
 /// What the shards know of their driver, and what a driver knows of the previous one.
 pub(crate) struct Shared {
     /// Set once, when the wheel is assembled, because each shard has a reference to this value.
-    shards: OnceLock<Box<[Weak<Shard>]>>,
+    pub(super) shards: OnceLock<Box<[Weak<Shard>]>>,
     /// On which the driver waits.
     pub(super) alarm: Alarm<Driver, Timer>,
     pub(super) runtimes: Mutex<Runtimes>,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
 /// The runtimes that a wheel knows.
 #[derive(Default)]
 pub(super) struct Runtimes {
-    /// The one given to the builder. `None` if there was none, and once the runtime of a current wheel has ended.
+    /// The one given to the builder. `None` if there was none, and once it has ended and no handle of the wheel is left.
     pub(super) given: Option<Handle>,
     /// Whether a driver has found that this runtime has been shut down.
     pub(super) given_has_ended: bool,
@@ -206,12 +206,6 @@ impl Shared {
     pub(super) fn shards(&self) -> impl Iterator<Item = Arc<Shard>> {
         let mut shards = self.shards.get().map_or(&[][..], |shards| shards).iter();
         std::iter::from_fn(move || next_alive(&mut shards))
-    }
-
-    /// Returns the shard for the thread with this number.
-    pub(super) fn shard(&self, number: usize) -> Option<Arc<Shard>> {
-        let shards = self.shards.get()?;
-        shards[number & (shards.len() - 1)].upgrade()
     }
 
     pub(super) fn is_shut_down(&self) -> bool {

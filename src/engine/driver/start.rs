@@ -82,7 +82,8 @@ impl Drive for Shared {
     }
 
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
-        self.shard(number)
+        let shards = self.shards.get()?;
+        shards[number & (shards.len() - 1)].upgrade()
     }
 }
 
@@ -136,7 +137,8 @@ fn start_on(shared: &Arc<Shared>, runtime: Handle) -> Result<(), SleepError> {
     task.woken.notify_one();
     // Many other tasks may be ahead of the driver's task.
     shared.alarm.pause(number);
-    events::driver_started(&shared.stats.name, number);
+    let change = if number == 1 { "started" } else { "replaced" };
+    events::driver_changed(&shared.stats.name, number, change);
     Ok(())
 }
 

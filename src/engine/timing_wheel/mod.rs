@@ -293,7 +293,7 @@ impl<T> TimingWheel<T> {
 
     /// Ends every pending timer and takes its value, in no particular order. The entries stay.
     ///
-    /// This walks the lists and not the arena, which may have been reserved for millions.
+    /// This walks the lists and not the arena, most of whose cells may be vacant.
     pub(in crate::engine) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
         cancelled.reserve(self.len);
         while let Some(index) = self.any_pending() {

@@ -133,7 +133,7 @@ impl Watch {
         }
         // The clock is read only if the idle timeout is on.
         if let Some(from) = &mut self.timeouts[Limit::Idle as usize].from {
-            *from = self.wheel.moment();
+            *from = self.wheel.shard().now();
         }
         Poll::Ready(outcome)
     }
@@ -146,7 +146,7 @@ impl Watch {
 
         let wait = &mut self.waits[operation as usize];
         let mut reading = None;
-        let mut now = || *reading.get_or_insert_with(|| wheel.moment());
+        let mut now = || *reading.get_or_insert_with(|| wheel.shard().now());
         let deadlines =
             [limit, Limit::Idle].map(|limit| self.timeouts[limit as usize].deadline(wheel, wait, &mut now));
         let sooner = |one, other| if other < one { other } else { one };
@@ -176,7 +176,7 @@ impl Timeout {
         // The moments may have been read under two clocks, and only moments of wheel time can be compared.
         let mut settled = |moment: &mut Option<Moment>| {
             let moment = moment.get_or_insert_with(&mut now);
-            *moment = wheel.settled(*moment);
+            *moment = wheel.shard().settled(*moment);
             *moment
         };
         let (since, from) = (settled(wait), settled(&mut self.from));

@@ -77,7 +77,7 @@ pub(super) fn all() -> Vec<Wheel> {
 #[inline]
 pub(super) fn with_last<R>(runtime: Id, stage: u8, act: impl FnOnce(&Wheel) -> R) -> Option<R> {
     LAST.try_with(|last| match &*last.try_borrow().ok()? {
-        Some((known, current)) if *known == runtime && current.has_reached(stage) => {
+        Some((known, current)) if *known == runtime && current.stage.load(Ordering::Acquire) >= stage => {
             Some(act(&current.wheel))
         }
         _ => None,
@@ -166,11 +166,6 @@ impl Current {
             stage: AtomicU8::new(stage),
             wheel: settings.build_current(runtime),
         })
-    }
-
-    #[inline]
-    fn has_reached(&self, stage: u8) -> bool {
-        self.stage.load(Ordering::Acquire) >= stage
     }
 }
 

@@ -10,9 +10,10 @@ use crate::engine::{
 };
 
 /// The open slots of the threads that have one in this shard.
+#[derive(Default)]
 pub(in crate::engine::shard) struct Ledger {
     open: Vec<Account>,
-    /// The tick by which every slot is emptied and closed. [`NEVER`] while none is open.
+    /// The tick by which every open slot is emptied and closed.
     closes_at: Tick,
 }
 
@@ -22,26 +23,21 @@ struct Account {
     counted: Content,
 }
 
-impl Default for Ledger {
-    fn default() -> Ledger {
-        Ledger {
-            open: Vec::new(),
-            closes_at: NEVER,
-        }
-    }
-}
-
 impl Ledger {
     /// Opens a slot, which is emptied and closed at `closes_at` or earlier.
     pub(super) fn open(&mut self, slot: Arc<Slot>, closes_at: Tick) {
         let counted = slot.look();
+        self.closes_at = self.closes_at().min(closes_at);
         self.open.push(Account { slot, counted });
-        self.closes_at = self.closes_at.min(closes_at);
     }
 
+    /// Returns the tick by which every slot is emptied and closed, or [`NEVER`] while none is open.
     #[inline]
     pub(in crate::engine::shard) fn closes_at(&self) -> Tick {
-        self.closes_at
+        match self.open.is_empty() {
+            true => NEVER,
+            false => self.closes_at,
+        }
     }
 
     /// Empties every slot, and closes those that have not been used since the last time or, from [`Ledger::closes_at`] on, all of
@@ -53,7 +49,7 @@ impl Ledger {
         counters: &mut Counters,
         spent: &mut Vec<Waker>,
     ) {
-        let closes_all = now >= self.closes_at;
+        let closes_all = now >= self.closes_at();
         self.open.retain_mut(|account| {
             let closes = closes_all || account.slot.look() == account.counted;
             let left = match closes {
@@ -70,9 +66,6 @@ impl Ledger {
             }
             !closes
         });
-        if self.open.is_empty() {
-            self.closes_at = NEVER;
-        }
     }
 
     /// Counts the timers that have been taken, and returns the numbers of those that are kept for reuse in a shard that has `reached`

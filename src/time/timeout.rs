@@ -20,7 +20,8 @@ use crate::{
 /// # Cancellation
 ///
 /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
-/// wheel for the next timer of its task, until its deadline at the latest. While it stays, it keeps a clone of the task's waker.
+/// wheel for the next timer of its task, for half a second at most, or a tick if that is longer. While it stays, it keeps a clone
+/// of the task's waker.
 ///
 /// # Panics
 ///

@@ -129,13 +129,7 @@ pub enum ScheduleError {
 /// # }
 /// ```
 #[derive(Debug, PartialEq, Eq)]
-pub struct Elapsed(());
-
-impl Elapsed {
-    pub(crate) fn new() -> Elapsed {
-        Elapsed(())
-    }
-}
+pub struct Elapsed(pub(crate) ());
 
 impl From<SleepError> for TimeoutError {
     fn from(error: SleepError) -> TimeoutError {
@@ -191,7 +185,7 @@ impl fmt::Display for SleepError {
 impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            TimeoutError::Elapsed => Elapsed::new().fmt(f),
+            TimeoutError::Elapsed => Elapsed(()).fmt(f),
             TimeoutError::AtCapacity { limit } => SleepError::AtCapacity { limit }.fmt(f),
             TimeoutError::Shutdown => SleepError::Shutdown.fmt(f),
         }

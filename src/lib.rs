@@ -99,7 +99,7 @@ pub mod time;
 mod timers;
 mod wheel;
 
-pub use engine::{labels::LabelStats, lag::LagHistogram};
+pub use engine::{labels::LabelStats, lag::LagHistogram, shard::Mode};
 pub use error::{ScheduleError, SleepError, TimeoutError};
 #[cfg(feature = "io")]
 pub use integrations::io;
@@ -116,7 +116,7 @@ pub use observe::reporter::MetricsReporter;
 pub use observe::{
     labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
     metrics::Metrics,
-    snapshot::{LevelSnapshot, Mode, ShardSnapshot, Snapshot},
+    snapshot::{LevelSnapshot, ShardSnapshot, Snapshot},
 };
 pub use timers::{
     delay_queue::{self, DelayQueue},

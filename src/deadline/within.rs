@@ -293,7 +293,7 @@ impl<F: Future> Future for Within<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if this.future.is_none() {
-            return Poll::Ready(Err(Elapsed::new()));
+            return Poll::Ready(Err(Elapsed(())));
         }
         if let End::After(duration) = *this.end {
             *this.end = End::At(Some(saturating_add(Instant::now(), duration)));
@@ -326,7 +326,7 @@ impl<F: Future> Future for Within<F> {
         if let Some((wheel, counted)) = this.counted.as_deref_mut() {
             counted.end(wheel.shard(), Count::ELAPSED);
         }
-        Poll::Ready(Err(Elapsed::new()))
+        Poll::Ready(Err(Elapsed(())))
     }
 }
 

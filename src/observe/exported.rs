@@ -7,11 +7,8 @@ use std::{
 };
 
 use crate::{
-    engine::{labels::LabelStats, lag::LagHistogram},
-    observe::{
-        metrics::Metrics,
-        snapshot::{Mode, Snapshot},
-    },
+    engine::{labels::LabelStats, lag::LagHistogram, shard::Mode},
+    observe::{metrics::Metrics, snapshot::Snapshot},
     wheel::{Parts, Wheel},
 };
 

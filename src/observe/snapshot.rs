@@ -6,7 +6,7 @@ use crate::{
     engine::{
         labels::{self, LabelStats},
         lag::LagHistogram,
-        shard,
+        shard::Mode,
         timing_wheel::{Nanos, TickDuration},
     },
     wheel::Wheel,
@@ -102,32 +102,6 @@ pub struct ShardSnapshot {
     pub mode: Mode,
 }
 
-/// How a shard is driven.
-///
-/// # Examples
-///
-/// ```
-/// use tickwheel::Mode;
-///
-/// let snapshot = tickwheel::Wheel::new().snapshot();
-/// assert_eq!(snapshot.shards[0].mode, Mode::Driverless);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
-#[non_exhaustive]
-pub enum Mode {
-    /// The shard has no driver, because it has had no timer yet, or because its driver's runtime has ended.
-    Driverless,
-    /// The driver visits the shard at its next deadline, if there is one.
-    Dozing,
-    /// The shard is busy with timeouts, and the driver visits it every 10 ms, or every tick if that is longer, and at each
-    /// deadline.
-    Ticking,
-    /// The shard has been shut down.
-    Shutdown,
-}
-
 /// The bounds of [`Snapshot::horizon`] in milliseconds, after the first, which is a tick, and before the last, which is open.
 const HORIZON: [u64; 7] = [10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000];
 
@@ -167,13 +141,10 @@ impl Wheel {
                 }
                 pending += sites.len();
             }
-            let mode = match walk.mode {
-                shard::Mode::Driverless => Mode::Driverless,
-                shard::Mode::Dozing => Mode::Dozing,
-                shard::Mode::Ticking => Mode::Ticking,
-                shard::Mode::Shutdown => Mode::Shutdown,
-            };
-            snapshot.shards.push(ShardSnapshot { pending, mode });
+            snapshot.shards.push(ShardSnapshot {
+                pending,
+                mode: walk.mode,
+            });
             snapshot.pending += pending;
             snapshot.tick = snapshot.tick.max(tick.tick_at(walk.now).0);
         }

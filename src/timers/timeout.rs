@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use crate::{
@@ -30,8 +29,8 @@ impl Wheel {
     /// # Cancellation
     ///
     /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in
-    /// the wheel for the next timer of its task, until its deadline at the latest. While it stays, it keeps a clone of the task's
-    /// waker, and no metric counts it.
+    /// the wheel for the next timer of its task, for half a second at most, or a tick if that is longer. While it stays, it keeps
+    /// a clone of the task's waker, and no metric counts it.
     ///
     /// # Panics
     ///
@@ -192,56 +191,21 @@ impl Wheel {
     }
 }
 
-pin_project! {
-    /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
-    ///
-    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{Timeout, Wheel};
-    /// use std::{future::{Ready, ready}, time::Duration};
-    ///
-    /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(timeout.into_inner().into_inner(), 7);
-    /// ```
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct Timeout<F> {
-        #[pin]
-        future: F,
-        sleep: Sleep,
-    }
-}
-
-pin_project! {
-    /// The future returned by [`Wheel::try_timeout`] and [`Wheel::try_timeout_at`].
-    ///
-    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tickwheel::{TryTimeout, Wheel};
-    /// use std::{future::{Ready, ready}, time::Duration};
-    ///
-    /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
-    /// assert_eq!(timeout.into_inner().into_inner(), 7);
-    /// ```
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct TryTimeout<F> {
-        #[pin]
-        future: F,
-        sleep: Sleep,
-    }
-}
-
 /// Makes a future of a timeout, with the methods that Tokio's has and a constructor. `$poll` is the function of its timer that tells
 /// whether the time is over, and `$error` turns the answer into an error.
 macro_rules! wraps_a_future {
-    ($timeout:ident, $timer:ident: $Timer:ty, $poll:ident -> $Error:ty, $error:expr, $made:literal) => {
+    ($(#[$docs:meta])* $timeout:ident, $timer:ident: $Timer:ty, $poll:ident -> $Error:ty, $error:expr, $made:literal) => {
+        pin_project_lite::pin_project! {
+            $(#[$docs])*
+            #[derive(Debug)]
+            #[must_use = "futures do nothing unless you `.await` or poll them"]
+            pub struct $timeout<F> {
+                #[pin]
+                future: F,
+                $timer: $Timer,
+            }
+        }
+
         impl<F: Future> Future for $timeout<F> {
             type Output = Result<F::Output, $Error>;
 
@@ -312,5 +276,36 @@ macro_rules! wraps_a_future {
 }
 pub(crate) use wraps_a_future;
 
-wraps_a_future!(Timeout, sleep: Sleep, poll_after -> Elapsed, |()| Elapsed::new(), "tickwheel::Wheel::new().timeout");
-wraps_a_future!(TryTimeout, sleep: Sleep, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().try_timeout");
+wraps_a_future! {
+    /// The future returned by [`Wheel::timeout`] and [`Wheel::timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Timeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let timeout: Timeout<Ready<u8>> = Wheel::new().timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    Timeout, sleep: Sleep, poll_after -> Elapsed, Elapsed, "tickwheel::Wheel::new().timeout"
+}
+
+wraps_a_future! {
+    /// The future returned by [`Wheel::try_timeout`] and [`Wheel::try_timeout_at`].
+    ///
+    /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{TryTimeout, Wheel};
+    /// use std::{future::{Ready, ready}, time::Duration};
+    ///
+    /// let timeout: TryTimeout<Ready<u8>> = Wheel::new().try_timeout(Duration::from_secs(1), ready(7));
+    /// assert_eq!(timeout.into_inner().into_inner(), 7);
+    /// ```
+    TryTimeout, sleep: Sleep, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().try_timeout"
+}

@@ -233,7 +233,7 @@ impl Shared {
                 };
                 reading = reading.1.read();
                 if reading.0 < at {
-                    // The runtime is shutting down, and has fired this timer early. Should it not be, the task goes on.
+                    // Only a runtime that shuts down fires a timer early, and drops the driver's task next. Any other one runs that task.
                     pauses = true;
                     return;
                 }

@@ -54,7 +54,7 @@ pub(crate) use drive::Drive;
 pub(in crate::engine) use limit::Admission;
 pub(crate) use limit::Limit;
 pub(crate) use local::{ShardRef, shard_number, visited_by_other_runtime};
-pub(crate) use mode::Mode;
+pub use mode::Mode;
 pub(crate) use tasks::learn_vtable;
 pub(crate) use timer::Timer;
 pub(in crate::engine) use visit::Reading;

@@ -11,15 +11,28 @@ const QUIET_CADENCES: u32 = if MODELLED { 1 } else { 4 };
 pub(super) const BUSY: u32 = if MODELLED { 1 } else { 128 };
 
 /// How a shard is driven, which decides how timers are registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// There is no driver. The next future that is polled starts one.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Mode;
+///
+/// let snapshot = tickwheel::Wheel::new().snapshot();
+/// assert_eq!(snapshot.shards[0].mode, Mode::Driverless);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[non_exhaustive]
+pub enum Mode {
+    /// The shard has no driver, because it has had no timer yet, or because its driver's runtime has ended.
     Driverless,
-    /// The driver visits only at `wake_at`, and nothing is incoming. Registrations read the clock.
+    /// The driver visits the shard at its next deadline, if there is one. Every registration reads the clock.
     Dozing,
-    /// The driver makes a full visit at every cadence, and timeouts need no clock.
+    /// The shard is busy with timeouts, which are registered without a clock reading. The driver visits it every 10 ms, or every
+    /// tick if that is longer, and at each deadline.
     Ticking,
-    /// Shut down for good.
+    /// The shard has been shut down.
     Shutdown,
 }
 

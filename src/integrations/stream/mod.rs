@@ -68,6 +68,7 @@ pub trait WheelStreamExt: Stream {
     /// assert!(silent.next().await.unwrap().is_err());
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     fn timeout(self, wheel: &Wheel, duration: Duration) -> Timeout<Self>
     where
         Self: Sized,
@@ -142,6 +143,7 @@ pub trait WheelStreamExt: Stream {
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     fn throttle(self, wheel: &Wheel, duration: Duration) -> Throttle<Self>
     where
         Self: Sized,

@@ -36,6 +36,7 @@ pin_project! {
 }
 
 impl<S> Throttle<S> {
+    #[cfg_attr(feature = "console", track_caller)]
     pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Throttle<S> {
         Throttle {
             stream,

@@ -46,6 +46,7 @@ pin_project! {
 }
 
 impl<S: Stream> Timeout<S> {
+    #[cfg_attr(feature = "console", track_caller)]
     pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Timeout<S> {
         Timeout {
             stream: StreamExt::fuse(stream),
@@ -73,7 +74,7 @@ impl<S: Stream> Stream for Timeout<S> {
         }
         ready!(Pin::new(this.sleep).poll(cx));
         *this.reported = true;
-        Poll::Ready(Some(Err(Elapsed::new())))
+        Poll::Ready(Some(Err(Elapsed(()))))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -131,7 +132,7 @@ impl<S: Stream> Stream for TimeoutRepeating<S> {
             }
             return Poll::Ready(item.map(Ok));
         }
-        this.interval.poll_tick(cx).map(|_| Some(Err(Elapsed::new())))
+        this.interval.poll_tick(cx).map(|_| Some(Err(Elapsed(()))))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use pin_project_lite::pin_project;
 use tokio::{task::coop, time::Instant};
 
 use crate::{
@@ -281,7 +280,7 @@ impl fmt::Debug for Labelled {
     }
 }
 
-pin_project! {
+wraps_a_future! {
     /// The future returned by [`Labelled::timeout`] and [`Labelled::timeout_at`].
     ///
     /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
@@ -296,16 +295,10 @@ pin_project! {
     /// let timeout: LabelledTimeout<Ready<u8>> = labelled.timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct LabelledTimeout<F> {
-        #[pin]
-        future: F,
-        timer: LabelledTimer,
-    }
+    LabelledTimeout, timer: LabelledTimer, poll_after -> Elapsed, Elapsed, "tickwheel::Wheel::new().labelled(\"ready\").timeout"
 }
 
-pin_project! {
+wraps_a_future! {
     /// The future returned by [`Labelled::try_timeout`] and [`Labelled::try_timeout_at`].
     ///
     /// It is `Unpin` if the wrapped future is, and dropping it cancels the timeout.
@@ -320,14 +313,5 @@ pin_project! {
     /// let timeout: TryLabelledTimeout<Ready<u8>> = labelled.try_timeout(Duration::from_secs(1), ready(7));
     /// assert_eq!(timeout.into_inner().into_inner(), 7);
     /// ```
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct TryLabelledTimeout<F> {
-        #[pin]
-        future: F,
-        timer: LabelledTimer,
-    }
+    TryLabelledTimeout, timer: LabelledTimer, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout"
 }
-
-wraps_a_future!(LabelledTimeout, timer: LabelledTimer, poll_after -> Elapsed, |()| Elapsed::new(), "tickwheel::Wheel::new().labelled(\"ready\").timeout");
-wraps_a_future!(TryLabelledTimeout, timer: LabelledTimer, try_poll_after -> TimeoutError, TimeoutError::after, "tickwheel::Wheel::new().labelled(\"ready\").try_timeout");

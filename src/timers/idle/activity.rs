@@ -94,6 +94,7 @@ impl IdleHandle {
     /// closes.await;
     /// # }
     /// ```
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn timer(&self, duration: Duration) -> IdleTimer {
         let activity = self.activity.clone();
         let sleep = Sleep::after(&activity.shard, activity.last_touch(), duration);

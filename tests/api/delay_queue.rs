@@ -408,6 +408,32 @@ fn new_is_on_the_wheel_of_the_runtime_that_uses_it_first() {
     });
 }
 
+/// Its timers, on the wheel and beside it, are then those of a runtime that has gone.
+#[test]
+fn a_queue_that_outlives_the_paused_runtime_it_waited_on_goes_on_elsewhere() {
+    for on_current in [true, false] {
+        for next in [paused_runtime, real_runtime] {
+            let mut queue = match on_current {
+                true => DelayQueue::new(),
+                false => DelayQueue::on(&Wheel::new()),
+            };
+            paused_runtime().block_on(async {
+                queue.insert("first", ms(30));
+                queue.insert("second", ms(40));
+                assert!(futures::poll!(queue.next()).is_pending());
+                advance(ms(20)).await;
+            });
+            next().block_on(async {
+                let start = Instant::now();
+                assert_eq!(queue.next().await.unwrap().into_inner(), "first");
+                assert!(start.elapsed() >= ms(10));
+                assert_eq!(queue.next().await.unwrap().into_inner(), "second");
+                assert!(queue.next().await.is_none());
+            });
+        }
+    }
+}
+
 /// A million values that are due do not keep a task's neighbours waiting.
 #[tokio::test(start_paused = true)]
 async fn it_takes_part_in_the_budget() {

@@ -6,10 +6,16 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::time::{self, Instant};
+use tokio::{
+    runtime::Id,
+    time::{self, Instant},
+};
 
 use crate::{
-    timers::{fallback::tokio_sleep, sleep::Sleep},
+    timers::{
+        fallback::{runtime_here, tokio_sleep},
+        sleep::Sleep,
+    },
     wheel::Wheel,
 };
 
@@ -21,7 +27,8 @@ use crate::{
 pub(super) struct QueueTimer {
     /// Made when the timer is set for the first time, and out of the wheel while the timer is not set.
     sleep: Option<Sleep>,
-    tokio_sleep: Option<Pin<Box<time::Sleep>>>,
+    /// With its runtime. On another one it is not polled, because Tokio panics if its own has ended.
+    tokio_sleep: Option<(Id, Pin<Box<time::Sleep>>)>,
     /// The deadline for which the timer is set. The timer fires later if that was rounded up.
     pub(super) deadline: Option<Instant>,
 }
@@ -36,7 +43,7 @@ impl QueueTimer {
             None => self.sleep = Some(wheel.sleep_until(until)),
         }
         if !is_real {
-            self.tokio_sleep = tokio_sleep(until);
+            self.tokio_sleep = runtime_here().zip(tokio_sleep(until));
         }
         self.deadline = Some(deadline);
     }
@@ -57,11 +64,17 @@ impl QueueTimer {
         };
         let on_wheel = Pin::new(sleep).poll(cx);
         ready!(match &mut self.tokio_sleep {
-            Some(sleep) => sleep.as_mut().poll(cx),
+            Some(beside) => poll_beside(beside, cx).unwrap_or(on_wheel),
             None => on_wheel,
         });
         let deadline = self.deadline;
         self.unset();
         Poll::Ready(deadline)
     }
+}
+
+/// Polls Tokio's timer, unless the caller is on another runtime than the timer.
+#[cold]
+fn poll_beside((runtime, sleep): &mut (Id, Pin<Box<time::Sleep>>), cx: &mut Context<'_>) -> Option<Poll<()>> {
+    (runtime_here() == Some(*runtime)).then(|| sleep.as_mut().poll(cx))
 }

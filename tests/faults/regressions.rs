@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{IdleHandle, Interval, Wheel};
+use tickwheel::{IdleHandle, Interval, ScheduleError, Scheduled, Wheel};
 use tokio::{
     runtime,
     time::{Instant, advance, pause},
@@ -240,6 +240,53 @@ fn a_touch_in_the_destructor_of_a_thread_local_is_one() {
         });
         thread.join().unwrap();
         assert_ne!(format!("{idle:?}"), touched, "driven: {driven}");
+    }
+}
+
+/// As the touch above. Where no driver is there yet, none can be started.
+#[test]
+fn a_task_scheduled_in_the_destructor_of_a_thread_local_runs_if_the_wheel_is_driven() {
+    type Sender = std::sync::mpsc::Sender<[Scheduled<u32>; 2]>;
+    struct Schedules(Option<(Wheel, Instant, Sender)>);
+    impl Drop for Schedules {
+        fn drop(&mut self) {
+            if let Some((wheel, past, sender)) = &self.0 {
+                let later = wheel.schedule(Duration::from_millis(1), async { 7 });
+                let at_once = wheel.schedule_at(*past, async { 8 });
+                sender.send([later, at_once]).unwrap();
+            }
+        }
+    }
+    thread_local! {
+        static SCHEDULES: RefCell<Schedules> = const { RefCell::new(Schedules(None)) };
+    }
+    for clock in [real_runtime, paused_runtime, || threaded_runtime(1)] {
+        for driven in [false, true] {
+            let driving = clock();
+            let wheel = Wheel::builder().handle(driving.handle().clone()).build().unwrap();
+            let past = driving.block_on(async {
+                if driven {
+                    wheel.sleep(Duration::from_millis(1)).await;
+                }
+                let past = Instant::now() + Duration::from_millis(5);
+                // Tokio has processed this instant, and the wheel has not.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                past
+            });
+            let (sender, tasks) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                SCHEDULES.with_borrow_mut(|schedules| schedules.0 = Some((wheel, past, sender)));
+                paused_runtime().block_on(async { tokio::task::yield_now().await });
+            });
+            thread.join().unwrap();
+            let expected = match driven {
+                true => [Ok(7), Ok(8)],
+                false => [Err(ScheduleError::Shutdown), Err(ScheduleError::Shutdown)],
+            };
+            let tasks = tasks.recv().unwrap();
+            let results = driving.block_on(futures::future::join_all(tasks));
+            assert_eq!(results, expected);
+        }
     }
 }
 

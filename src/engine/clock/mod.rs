@@ -5,7 +5,7 @@ mod moment;
 use std::{mem, time::Duration};
 
 use tokio::{
-    runtime::{Builder, Handle, RuntimeFlavor},
+    runtime::{Builder, EnterGuard, Handle, RuntimeFlavor},
     task,
     time::Instant,
 };
@@ -169,6 +169,11 @@ const READINGS: usize = 8;
 /// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
 pub(in crate::engine) fn is_within_reach() -> bool {
     !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// Enters a runtime, unless that is out of reach.
+pub(crate) fn enter(runtime: &Handle) -> Option<EnterGuard<'_>> {
+    is_within_reach().then(|| runtime.enter())
 }
 
 /// Reads the clock of the current runtime or, if that is out of reach, the machine's.

@@ -34,6 +34,9 @@ impl Drive for Shared {
         if lock(&self.slot).taken {
             return Ok(());
         }
+        if !clock::is_within_reach() {
+            return Err(SleepError::Shutdown);
+        }
         let ended = || lock(&self.runtimes).given_has_ended;
         // If it has ended, the driver's task tells.
         if let Some(runtime) = self.given_alive(|_| false) {
@@ -51,8 +54,8 @@ impl Drive for Shared {
     }
 
     fn now(&self) -> Instant {
-        let runtime = self.clock_runtime().filter(|_| clock::is_within_reach());
-        let _entered = runtime.as_ref().map(Handle::enter);
+        let runtime = self.clock_runtime();
+        let _entered = runtime.as_ref().and_then(clock::enter);
         clock::now()
     }
 

@@ -52,7 +52,7 @@ use tokio::{
 };
 
 use super::{alarm::WaitsOn, waking::panics};
-use crate::engine::clock::MILLISECOND;
+use crate::engine::clock::{self, MILLISECOND};
 
 /// How long the driver lets other tasks run when it has more to do.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -117,8 +117,8 @@ impl WaitsOn for Timer {
 
     fn set_soon(&mut self) -> Instant {
         // The caller may be in a runtime with another clock.
-        let entered = self.runtime.enter();
-        let soon = Instant::now() + PAUSE;
+        let entered = clock::enter(&self.runtime);
+        let soon = clock::now() + PAUSE;
         drop(entered);
         // If this instant has come too, the thread was descheduled meanwhile, and the task continues in any case.
         self.set(soon, None);

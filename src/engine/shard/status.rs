@@ -102,6 +102,11 @@ impl Shard {
         self.reading(|status| self.read(status, Instant::now))
     }
 
+    /// Returns the current moment as [`Shard::now`] does, also in the destructors of thread-locals.
+    pub(crate) fn now_anywhere(&self) -> Moment {
+        self.reading(|status| self.read(status, clock::now)).0
+    }
+
     /// Returns the current moment by one reading of the clock, also in the destructors of thread-locals.
     #[inline]
     pub(crate) fn glance(&self) -> Moment {

@@ -56,7 +56,7 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let deadline = self.shard().now().after(Nanos::passed(delay));
+        let deadline = self.shard().now_anywhere().after(Nanos::passed(delay));
         Scheduled {
             task: Task::register(self, deadline, task),
             abort_on_drop: false,

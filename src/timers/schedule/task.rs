@@ -24,7 +24,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
     engine::{
-        clock::Moment,
+        clock::{self, Moment},
         shard::{Timer, Wakers},
         sync::{Mutex, MutexGuard, lock},
     },
@@ -168,7 +168,7 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         };
         let poll = || {
             // If the driver's runtime has ended, the task's own runtime can drive the wheel.
-            let _entered = self.runtime.enter();
+            let _entered = clock::enter(&self.runtime);
             timer.poll(&waker)
         };
         match catch_unwind(AssertUnwindSafe(poll)) {

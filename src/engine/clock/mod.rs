@@ -185,6 +185,14 @@ pub(in crate::engine) fn now() -> Instant {
     }
 }
 
+/// Returns the instant that is as far from `now_there` as `instant` is from `now`, which is of another clock.
+pub(in crate::engine) fn carried_over(instant: Instant, now: Instant, now_there: Instant) -> Instant {
+    match instant.checked_duration_since(now) {
+        Some(left) => saturating_add(now_there, left),
+        None => now_there.checked_sub(now - instant).unwrap_or(now_there),
+    }
+}
+
 /// Returns whether a clock is the machine's, in which case a reading of it falls between two readings of the machine's clock.
 ///
 /// Between two readings that are far apart, because the thread was preempted, that of a paused clock may fall too, so they are repeated.

@@ -73,15 +73,16 @@ impl Drive for Shared {
     fn instant_here(&self, instant: Instant) -> Instant {
         let here = Handle::try_current().ok().map(|here| here.id());
         let now = match self.clock_runtime() {
-            Some(runtime) => (Some(runtime.id()) != here).then(|| {
+            Some(runtime) if Some(runtime.id()) != here => {
+                let is_real_here = clock::is_real(Instant::now);
                 let _entered = runtime.enter();
-                Instant::now()
-            }),
+                let is_one_clock = is_real_here && clock::is_real(Instant::now);
+                (!is_one_clock).then(Instant::now)
+            }
+            Some(_) => None,
             None => lock(&self.slot).stopped(here),
         };
-        now.map_or(instant, |now| {
-            clock::saturating_add(Instant::now(), instant.saturating_duration_since(now))
-        })
+        now.map_or(instant, |now| clock::carried_over(instant, now, Instant::now()))
     }
 
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {

@@ -113,6 +113,7 @@ impl<D, T: WaitsOn> Alarm<D, T> {
     }
 
     /// Takes the driver to run it, with the instant it was planned for. Returns `None` while another caller has it.
+    #[inline(always)]
     pub(super) fn take(&self, number: u64) -> Option<(Box<D>, Option<T::Instant>)> {
         let mut guard = lock(&self.0);
         let plan = guard.as_mut().filter(|plan| plan.number == number)?;
@@ -122,6 +123,7 @@ impl<D, T: WaitsOn> Alarm<D, T> {
 
     /// Gives the driver back. Returns its next instant if Tokio's timer has already elapsed for that one, so that the caller takes
     /// the driver again.
+    #[inline(always)]
     pub(super) fn give_back(
         &self,
         number: u64,

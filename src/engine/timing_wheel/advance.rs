@@ -61,7 +61,7 @@ impl<T> TimingWheel<T> {
                         self.cursor = entry.next;
                     }
                 }
-                Some(_) if self.is_rounds_away(now) => self.sort_rounds(now),
+                Some((_, level)) if self.is_top(level) && self.is_rounds_away(now) => self.sort_rounds(now),
                 Some((begin, 0)) => self.move_to(begin),
                 Some((begin, level)) => {
                     // A coarse bucket must be empty when it begins.

@@ -274,37 +274,6 @@ fn a_runtime_given_by_handle_that_has_ended_is_asked_for_nothing_more() {
     }
 }
 
-/// Its clock is far ahead of that of the runtime that drives instead, or far behind.
-#[test]
-fn a_runtime_given_by_handle_that_ended_before_it_drove_is_asked_for_nothing() {
-    let given = |dedicated: Runtime| {
-        let handle = dedicated.handle().clone();
-        Wheel::builder().handle(handle).build().unwrap()
-    };
-    for clock in [paused_runtime, || threaded_runtime(1)] {
-        let [once, again] = [given(clock()), given(clock())];
-        paused_runtime().block_on(async {
-            assert_eq!(once.schedule(ms(1), async { 7 }).await, Ok(7));
-            let (sender, mut runs) = tokio::sync::mpsc::unbounded_channel();
-            let _periodic = again.periodic(ms(1)).spawn_at_fixed_rate(move || {
-                let _ = sender.send(());
-                async {}
-            });
-            assert_eq!(runs.recv().await, Some(()));
-        });
-    }
-    for (ahead, ahead_here) in [(HOUR, Duration::ZERO), (Duration::ZERO, DAY)] {
-        let dedicated = paused_runtime();
-        dedicated.block_on(tokio::time::advance(ahead));
-        let wheel = given(dedicated);
-        on_a_clock_ahead_by(ahead_here, async || {
-            let start = Instant::now();
-            wheel.sleep(SECOND).await;
-            assert_due(start, SECOND);
-        });
-    }
-}
-
 #[test]
 fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
     let without_timers = Builder::new_current_thread().build().unwrap();

@@ -31,9 +31,10 @@ pub(crate) enum Source {
 impl Source {
     /// Returns the source of a runtime's clock. This must be called in the context of that runtime.
     pub(in crate::engine) fn of(runtime: &Handle) -> Source {
-        match can_be_paused(runtime) {
-            true => Source::Pausable.recheck(),
-            false => Source::Machine,
+        match runtime.runtime_flavor() {
+            RuntimeFlavor::MultiThread => Source::Machine,
+            _ if !has_test_util() => Source::Machine,
+            _ => Source::Pausable.recheck(),
         }
     }
 
@@ -59,11 +60,6 @@ impl Source {
     pub(in crate::engine) fn is_real(self) -> bool {
         self != Source::Test
     }
-}
-
-/// Returns whether a test can pause the clock of a runtime.
-pub(in crate::engine) fn can_be_paused(runtime: &Handle) -> bool {
-    runtime.runtime_flavor() != RuntimeFlavor::MultiThread && has_test_util()
 }
 
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for.

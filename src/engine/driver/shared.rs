@@ -45,10 +45,18 @@ pub(crate) struct Shared {
 pub(super) struct Runtimes {
     /// The one given to the builder. `None` if there was none, and once it has ended and no handle of the wheel is left.
     pub(super) given: Option<Handle>,
-    /// Whether this runtime is known to have been shut down.
+    /// Whether a driver has found that this runtime has been shut down.
     pub(super) given_has_ended: bool,
     /// The one that drives now.
     pub(super) driving: Option<Handle>,
+}
+
+impl Runtimes {
+    /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
+    fn of_clock(&self) -> Option<&Handle> {
+        let next = self.given.as_ref().filter(|_| !self.given_has_ended);
+        self.driving.as_ref().or(next)
+    }
 }
 
 /// The place of the one driver of a wheel.
@@ -134,10 +142,19 @@ impl Shared {
     /// Panics outside a runtime, if the builder was given none.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        let given = lock(&self.runtimes).given.clone();
-        let caller = || Handle::try_current().ok();
-        let runtime = self.given_alive(|_| true).or_else(caller).or(given);
+        let (given, ended) = {
+            let runtimes = lock(&self.runtimes);
+            (runtimes.given.clone(), runtimes.given_has_ended)
+        };
+        let runtime = match ended {
+            true => Handle::try_current().ok().or(given),
+            false => given,
+        };
         runtime.unwrap_or_else(current_runtime)
+    }
+
+    pub(super) fn clock_runtime(&self) -> Option<Handle> {
+        lock(&self.runtimes).of_clock().cloned()
     }
 
     /// Called when the runtime of the driver has been shut down.

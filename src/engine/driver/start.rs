@@ -6,7 +6,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     shared::{DriverSlot, Shared, current_runtime},
-    task::{DriverTask, DriverWaker, Guard, has_ended, spawn},
+    task::{DriverTask, DriverWaker, Guard, spawn},
     timer::{Timer, begin_of_millisecond, has_come},
     turn::Driver,
 };
@@ -38,8 +38,8 @@ impl Drive for Shared {
             return Err(SleepError::Shutdown);
         }
         let ended = || lock(&self.runtimes).given_has_ended;
-        // If it has ended, the driver's task tells.
-        if let Some(runtime) = self.given_alive(|_| false) {
+        let given = lock(&self.runtimes).given.clone();
+        if let Some(runtime) = given.filter(|_| !ended()) {
             let id = runtime.id();
             let started = start_on(&self, runtime);
             if started.is_ok() {
@@ -88,30 +88,6 @@ impl Drive for Shared {
     fn sibling(&self, number: usize) -> Option<Arc<Shard>> {
         let shards = self.shards.get()?;
         shards[number & (shards.len() - 1)].upgrade()
-    }
-}
-
-impl Shared {
-    /// Returns the runtime whose clock the wheel uses: that of the driver, or of the next one.
-    fn clock_runtime(&self) -> Option<Handle> {
-        let driving = lock(&self.runtimes).driving.clone();
-        // If no test can have moved its clock, that is the machine's, even after its end.
-        driving.or_else(|| self.given_alive(clock::can_be_paused))
-    }
-
-    /// Returns the given runtime, unless it is known to have ended. While there is no driver, whose task would tell, this spawns a task
-    /// to find out if it `matters`. The runtime of a current wheel tells by itself.
-    pub(super) fn given_alive(&self, matters: impl FnOnce(&Handle) -> bool) -> Option<Handle> {
-        let (given, is_driven) = {
-            let runtimes = lock(&self.runtimes);
-            let given = runtimes.given.clone().filter(|_| !runtimes.given_has_ended);
-            (given?, runtimes.driving.is_some())
-        };
-        if is_driven || self.is_current || !matters(&given) || !has_ended(&given) {
-            return Some(given);
-        }
-        self.runtime_has_ended(given.id());
-        None
     }
 }
 

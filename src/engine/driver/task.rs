@@ -6,7 +6,7 @@
 //! driver is no longer needed.
 
 use std::{
-    future::{Future, pending},
+    future::Future,
     pin::Pin,
     sync::{Arc, OnceLock},
     task::Wake,
@@ -36,14 +36,6 @@ pub(crate) fn spawn(
     task: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> task::JoinHandle<()> {
     runtime.spawn(task)
-}
-
-/// Returns whether a runtime has been shut down, in which case it drops a new task at once.
-pub(super) fn has_ended(runtime: &Handle) -> bool {
-    let task = spawn(runtime, Box::pin(pending()));
-    let has_ended = task.is_finished();
-    task.abort();
-    has_ended
 }
 
 /// The waker of Tokio's timer, which runs the driver.

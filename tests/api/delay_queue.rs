@@ -408,6 +408,23 @@ fn new_is_on_the_wheel_of_the_runtime_that_uses_it_first() {
     });
 }
 
+/// The wheel refuses the queue's timer there, so only Tokio's timer knows when the value is due.
+#[test]
+fn no_value_of_a_queue_is_early_outside_a_runtime_after_a_shutdown() {
+    let runtime = paused_runtime();
+    let wheel = Wheel::new();
+    let mut queue = DelayQueue::on(&wheel);
+    runtime.block_on(async {
+        queue.insert((), SECOND);
+        assert!(futures::poll!(queue.next()).is_pending());
+    });
+    wheel.shutdown();
+    let mut queue = task::spawn(queue);
+    for _ in 0..3 {
+        assert_pending!(queue.poll_next());
+    }
+}
+
 /// Its timers, on the wheel and beside it, are then those of a runtime that has gone.
 #[test]
 fn a_queue_that_outlives_the_paused_runtime_it_waited_on_goes_on_elsewhere() {

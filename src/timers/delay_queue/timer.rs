@@ -76,5 +76,7 @@ impl QueueTimer {
 /// Polls Tokio's timer, unless the caller is on another runtime than the timer.
 #[cold]
 fn poll_beside((runtime, sleep): &mut (Id, Pin<Box<time::Sleep>>), cx: &mut Context<'_>) -> Option<Poll<()>> {
-    (runtime_here() == Some(*runtime)).then(|| sleep.as_mut().poll(cx))
+    runtime_here()
+        .is_none_or(|here| here == *runtime)
+        .then(|| sleep.as_mut().poll(cx))
 }

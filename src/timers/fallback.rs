@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     engine::{
-        clock::Moment,
+        clock::{self, Moment},
         shard::{ShardRef, Timer},
     },
     error::SleepError,
@@ -290,7 +290,7 @@ impl FallbackTimer {
 impl TokioTimer {
     /// Takes a timer of the current runtime, whose poll this is, in place of one of another runtime, which may have ended.
     fn follow_runtime(&mut self) {
-        let here = runtime_here();
+        let here = clock::runtime_here();
         if here.is_some() && here != self.runtime {
             self.runtime = here;
             self.tokio_sleep = tokio_sleep(self.refused.refused_until()).or(self.tokio_sleep.take());
@@ -324,11 +324,6 @@ fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Ti
 
 fn own(timer: &mut Arc<TokioTimer>) -> &mut TokioTimer {
     Arc::get_mut(timer).expect("a fallback is never shared")
-}
-
-/// Returns the runtime of the caller.
-pub(crate) fn runtime_here() -> Option<Id> {
-    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 /// Creates a sleep on Tokio's own timer. Returns `None` in another executor and in a runtime without timers.

@@ -9,8 +9,8 @@ use std::{
 };
 
 use support::*;
-use tickwheel::{Sleep, Wheel, io::TimeoutStream};
-use tokio::{io::AsyncReadExt, runtime::Runtime, time::Instant};
+use tickwheel::{Sleep, Wheel};
+use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready};
 
 #[tokio::test(start_paused = true)]
@@ -50,16 +50,6 @@ async fn a_reset_moves_the_stand_in() {
     assert!(start.elapsed() >= ms(5_200));
 }
 
-/// The driver's runtime, and the wheel, which is full.
-fn full_wheel_driven_elsewhere() -> (Runtime, Wheel, tokio_test::task::Spawn<Sleep>) {
-    let timers = real_runtime();
-    let wheel = Wheel::builder().handle(timers.handle().clone()).max_pending(1);
-    let wheel = wheel.build().unwrap();
-    let mut first = tokio_test::task::spawn(wheel.sleep(DAY));
-    assert_pending!(first.poll());
-    (timers, wheel, first)
-}
-
 #[test]
 fn refused_by_a_wheel_that_another_runtime_drives_a_past_instant_has_passed() {
     let (_timers, wheel, _first) = full_wheel_driven_elsewhere();
@@ -72,19 +62,6 @@ fn refused_by_a_wheel_that_another_runtime_drives_a_past_instant_has_passed() {
             assert_ready!(sleep.poll());
         });
     }
-}
-
-/// On the real clock, because only there two runtimes have the same.
-#[test]
-fn a_read_that_is_refused_by_a_wheel_that_another_runtime_drives_times_out() {
-    let (_timers, wheel, _first) = full_wheel_driven_elsewhere();
-    real_runtime().block_on(async {
-        let (near, _far) = tokio::io::duplex(1);
-        let mut stream = TimeoutStream::new(&wheel, near);
-        stream.set_read_timeout(Some(ms(20)));
-        let read = tokio::time::timeout(SECOND * 60, stream.read_u8()).await;
-        assert!(read.expect("the read never times out").is_err());
-    });
 }
 
 /// Polls outside Tokio: it completes at the second poll, of which its task is woken.

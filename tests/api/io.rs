@@ -20,7 +20,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use support::{DAY, TICK, advance, assert_due, full_wheel, ms, paused_runtime};
+use support::{
+    DAY, SECOND, TICK, advance, assert_due, full_wheel, full_wheel_driven_elsewhere, ms, paused_runtime,
+    real_runtime,
+};
 
 /// A peer, and a stream of 16 bytes' room that is wrapped.
 fn pipe(wheel: &Wheel) -> (DuplexStream, TimeoutStream<DuplexStream>) {
@@ -341,6 +344,18 @@ async fn a_timeout_that_overflows_the_clock_comes_after_30_years() {
     assert_times_out_after(YEAR * 30, stream.read_u8()).await;
     stream.set_read_timeout(None);
     assert_times_out_after(YEAR * 30, stream.read_u8()).await;
+}
+
+/// On the real clock, because only there do two runtimes share one.
+#[test]
+fn on_a_wheel_that_refuses_and_that_another_runtime_drives_it_times_out() {
+    let (_timers, wheel, _occupant) = full_wheel_driven_elsewhere();
+    real_runtime().block_on(async {
+        let (_peer, mut stream) = pipe(&wheel);
+        stream.set_read_timeout(Some(ms(20)));
+        let read = tokio::time::timeout(SECOND * 60, stream.read_u8()).await;
+        assert_timed_out(read.expect("it does not time out"));
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,6 +136,16 @@ pub(crate) fn full_wheel() -> (Wheel, Sleep) {
     (wheel, occupant)
 }
 
+/// A full wheel as [`full_wheel`], and the runtime that drives it.
+pub(crate) fn full_wheel_driven_elsewhere() -> (Runtime, Wheel, Sleep) {
+    let timers = real_runtime();
+    let wheel = Wheel::builder().handle(timers.handle().clone()).max_pending(1);
+    let wheel = wheel.build().unwrap();
+    let mut occupant = wheel.sleep(DAY);
+    register(&mut occupant);
+    (timers, wheel, occupant)
+}
+
 /// Runs a scene that may hang on a thread of its own, and waits no longer than `limit` for it.
 #[track_caller]
 pub(crate) fn within<R: Send + 'static>(limit: Duration, scene: impl FnOnce() -> R + Send + 'static) -> R {

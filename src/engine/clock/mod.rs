@@ -5,7 +5,7 @@ mod moment;
 use std::{mem, time::Duration};
 
 use tokio::{
-    runtime::{Builder, EnterGuard, Handle, RuntimeFlavor},
+    runtime::{Builder, EnterGuard, Handle, Id, RuntimeFlavor},
     task,
     time::Instant,
 };
@@ -165,6 +165,11 @@ const READINGS: usize = 8;
 /// Returns whether this thread can enter a runtime and read its clock. In the destructors of thread-locals, Tokio's own may be gone.
 pub(in crate::engine) fn is_within_reach() -> bool {
     !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// Returns the runtime of the caller.
+pub(crate) fn runtime_here() -> Option<Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 /// Enters a runtime, unless that is out of reach.

@@ -71,7 +71,7 @@ impl Drive for Shared {
     }
 
     fn instant_here(&self, instant: Instant) -> Instant {
-        let here = Handle::try_current().ok().map(|here| here.id());
+        let here = clock::runtime_here();
         let now = match self.clock_runtime() {
             Some(runtime) if Some(runtime.id()) != here => {
                 let is_real_here = clock::is_real(Instant::now);

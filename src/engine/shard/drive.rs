@@ -16,8 +16,8 @@ pub(crate) trait Drive: Send + Sync {
     /// Makes the driver check whether it is still needed.
     fn wake_task(&self);
 
-    /// Starts a driver if there is none. Returns `Err` if its runtime has ended too, or in the destructors of
-    /// thread-locals, where no runtime may be within reach.
+    /// Starts a driver if there is none. Returns `Err` if its runtime has ended too, or in the destructors of thread-locals if
+    /// Tokio's own have gone.
     fn start(self: Arc<Self>) -> Result<(), SleepError>;
 
     /// Reads the clock of the driver's runtime.

@@ -12,10 +12,8 @@ use tokio::{
 };
 
 use crate::{
-    timers::{
-        fallback::{runtime_here, tokio_sleep},
-        sleep::Sleep,
-    },
+    engine::clock,
+    timers::{fallback::tokio_sleep, sleep::Sleep},
     wheel::Wheel,
 };
 
@@ -43,7 +41,7 @@ impl QueueTimer {
             None => self.sleep = Some(wheel.sleep_until(until)),
         }
         if !is_real {
-            self.tokio_sleep = runtime_here().zip(tokio_sleep(until));
+            self.tokio_sleep = clock::runtime_here().zip(tokio_sleep(until));
         }
         self.deadline = Some(deadline);
     }
@@ -76,7 +74,7 @@ impl QueueTimer {
 /// Polls Tokio's timer, unless the caller is on another runtime than the timer.
 #[cold]
 fn poll_beside((runtime, sleep): &mut (Id, Pin<Box<time::Sleep>>), cx: &mut Context<'_>) -> Option<Poll<()>> {
-    runtime_here()
+    clock::runtime_here()
         .is_none_or(|here| here == *runtime)
         .then(|| sleep.as_mut().poll(cx))
 }

@@ -19,7 +19,7 @@ use std::{
 
 use futures::StreamExt;
 use tickwheel::{ScheduleError, SleepError, Wheel};
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
@@ -319,7 +319,9 @@ fn panicking_destructors_and_wakers_do_not_keep_a_dropped_runtime_from_letting_g
     let wheel = Wheel::builder().shards(1).build().unwrap();
     let runtime = paused_runtime();
     let waker = panicking_waker();
-    let (mut sleep, mut sound) = (wheel.sleep(SECOND), task::spawn(wheel.sleep(SECOND)));
+    // Durations would count from two readings of the machine's clock, between which this thread may be preempted.
+    let due = Instant::now() + SECOND;
+    let (mut sleep, mut sound) = (wheel.sleep_until(due), task::spawn(wheel.sleep_until(due)));
     let (doomed, other) = runtime.block_on(async {
         register_for(&waker, &mut sleep);
         let doomed = wheel.schedule(SECOND, PanicsWhenDropped);

@@ -48,9 +48,9 @@ impl Stats {
         self.wakeups.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn turned_to(&self, now: Nanos, clock: &Clock) {
-        let before = self.last_turn.swap(now.0, Ordering::Relaxed);
-        if clock.tick.tick_at(now) > clock.tick.tick_at(Nanos(before)) {
+    /// Counts the ticks in which the driver turned, one of which began at `begin`.
+    pub(super) fn turned_to(&self, now: Nanos, begin: Nanos) {
+        if self.last_turn.swap(now.0, Ordering::Relaxed) < begin.0 {
             self.ticks.fetch_add(1, Ordering::Relaxed);
         }
     }

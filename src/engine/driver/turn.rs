@@ -86,12 +86,9 @@ impl Driver {
         if let Some(planned) = planned.filter(|planned| now >= *planned) {
             stats.driver_was_late(now.since(planned), &self.clock);
         }
-        let reading = Reading {
-            now: self.clock.shift.to_wheel(now).wheel_time(),
-            source,
-            driver: self.number,
-        };
-        stats.turned_to(reading.now, &self.clock);
+        let time = self.clock.shift.to_wheel(now).wheel_time();
+        let reading = Reading::new(&self.clock, time, self.number);
+        stats.turned_to(time, self.clock.tick.start_of(reading.tick));
         let mut due = self.shards.iter().filter(|shard| shard.is_due(reading));
         let mut unfinished = VecDeque::new();
         loop {

@@ -276,13 +276,9 @@ mod tests {
         assert!(timer.poll(waker).is_pending());
         assert_eq!(timer.claim.power, 6);
         let now = Nanos::from_duration(Duration::from_secs(101_000));
-        shard.follow(Clock::new(start, now, tick, Source::Machine), start);
-        let reading = Reading {
-            now,
-            source: Source::Machine,
-            driver: 1,
-        };
-        shard.visit(reading, true, 256, &mut Wakers::default());
+        let clock = Clock::new(start, now, tick, Source::Machine);
+        shard.follow(clock, start);
+        shard.visit(Reading::new(&clock, now, 1), true, 256, &mut Wakers::default());
         timer
     }
 

@@ -26,9 +26,23 @@ pub(crate) struct Wakers {
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Reading {
     pub(in crate::engine) now: Nanos,
-    pub(in crate::engine) source: Source,
+    /// The tick in progress, computed once, since a division takes long.
+    pub(in crate::engine) tick: Tick,
+    source: Source,
     /// The number of the driver.
-    pub(in crate::engine) driver: u64,
+    driver: u64,
+}
+
+impl Reading {
+    /// Creates a reading by the clock of driver number `driver`.
+    pub(in crate::engine) fn new(clock: &Clock, now: Nanos, driver: u64) -> Reading {
+        Reading {
+            now,
+            tick: clock.tick.tick_at(now),
+            source: clock.source,
+            driver,
+        }
+    }
 }
 
 impl Shard {
@@ -150,8 +164,8 @@ impl Shard {
 
     /// Returns whether a turn has to visit the shard, as far as is known without the lock.
     #[inline]
-    pub(in crate::engine) fn is_due(&self, Reading { now, source, .. }: Reading) -> bool {
-        !source.is_real() || self.tick.start_of(self.wake_at()) <= now || !self.is_driven_by(source)
+    pub(in crate::engine) fn is_due(&self, Reading { tick, source, .. }: Reading) -> bool {
+        !source.is_real() || self.wake_at() <= tick || !self.is_driven_by(source)
     }
 
     /// Moves the shard on to this turn's reading of the clock, and takes the wakers of due timers. Handles up to `batch` timers,
@@ -161,12 +175,16 @@ impl Shard {
     /// task, and would move the visit that the next one has planned.
     pub(in crate::engine) fn visit(
         &self,
-        Reading { now, source, driver }: Reading,
+        Reading {
+            now,
+            tick,
+            source,
+            driver,
+        }: Reading,
         begins: bool,
         batch: usize,
         wakers: &mut Wakers,
     ) -> bool {
-        let tick = self.tick.tick_at(now);
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if !state.mode.is_driven() || state.driver != driver {
@@ -234,11 +252,7 @@ mod tests {
     use crate::engine::{clock::Moment, shard::drive::fixture::driverless_shard};
 
     fn visit(shard: &Shard, clock: Clock, driver: u64, at: u64, begins: bool, batch: usize) -> bool {
-        let reading = Reading {
-            now: clock.tick.start_of(Tick(at)),
-            source: Source::Machine,
-            driver,
-        };
+        let reading = Reading::new(&clock, clock.tick.start_of(Tick(at)), driver);
         shard.visit(reading, begins, batch, &mut Wakers::default())
     }
 

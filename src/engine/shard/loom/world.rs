@@ -232,11 +232,8 @@ impl World {
     }
 
     pub(super) fn reading(&self) -> Reading {
-        Reading {
-            now: self.clock.wheel_time(self.model.now()),
-            source: self.clock.source,
-            driver: self.model.driver.load(Ordering::Relaxed),
-        }
+        let now = self.clock.wheel_time(self.model.now());
+        Reading::new(&self.clock, now, self.model.driver.load(Ordering::Relaxed))
     }
 
     /// A turn of the driver, with one reading of the clock, one timer at a time.

@@ -45,6 +45,7 @@ class PortImports(InFolder):
             ("#[cfg(test)]\npub use tokio::{net, time as t};", "#[cfg(test)]\npub use tokio::net;\n#[cfg(test)]\npub use tickwheel::time as t;"),
             ("/// use tokio::{\n///     net, time,\n/// };\n", "/// use tokio::net;\n/// use tickwheel::time;\n"),
             ("::tokio::time::sleep(d).await", "::tickwheel::time::sleep(d).await"),
+            ('"tokio::time::sleep"', '"tickwheel::time::sleep"'),
             ("use tokio_util::time::{DelayQueue, delay_queue::Key};", "use tickwheel::{DelayQueue, delay_queue::Key};"),
         ]:
             self.assertEqual(self.port(before), (after, []))
@@ -74,6 +75,8 @@ class PortImports(InFolder):
             "use tokio::*;",
             "extern crate tokio as t;",
             "use tokio::{net, // soon\n    time};",
+            "use tokio::{net, /* why */ time::sleep};",
+            "use {std::fmt, tokio::{net, time}};",
             "use tokio_util::time::FutureExt;",
             "use tokio_util::time::*;",
             "$crate::tokio::time::sleep(d)",
@@ -84,7 +87,7 @@ class PortImports(InFolder):
             self.assertEqual(after, "\n" + text)
             self.assertEqual(len(reported), 1, text)
             self.assertIn("2: by hand: ", reported[0])
-        for text in ["/// We use tokio for this\nfn f() { let x = 1; }", "use tokio::time::Instant;", "use tokio;"]:
+        for text in ["/// We use tokio for this\nfn f() { let x = 1; }", "use tokio::time::Instant;", "use tokio;", "use {tokio::net, std::time};"]:
             self.assertEqual(self.port(text), (text, []))
 
     def test_lines_are_those_of_the_file_as_it_is_left(self):

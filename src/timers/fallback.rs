@@ -159,6 +159,10 @@ impl FallbackTimer {
         let FallbackTimer::Wheel(refused) = self else {
             return Poll::Ready(());
         };
+        if refused.needs_no_timer() {
+            refused.elapse();
+            return Poll::Ready(());
+        }
         let mut timer = TokioTimer {
             refused: same(refused),
             tokio_sleep: None,

@@ -3,13 +3,15 @@
 use crate::support;
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     pin::{Pin, pin},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
+use futures::FutureExt;
 use support::*;
-use tickwheel::{Sleep, Wheel};
+use tickwheel::{Sleep, SleepError, Wheel};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready};
 
@@ -99,4 +101,45 @@ fn with_no_timer_of_tokios_it_completes() {
         assert_pending!(sleep.as_mut().poll(&mut cx));
         assert_ready!(sleep.as_mut().poll(&mut cx));
     });
+}
+
+/// What needs no timer is not refused one. `off` is how far the clock is into its millisecond.
+fn a_zero_duration_completes_at_the_first_poll(off: Duration) {
+    let wheel = Wheel::new();
+    wheel.shutdown();
+    std::thread::sleep(off);
+    assert_eq!(wheel.sleep(Duration::ZERO).now_or_never(), Some(()));
+    let elapsed = wheel.timeout(Duration::ZERO, pending::<()>()).now_or_never();
+    assert!(elapsed.is_some_and(|outcome| outcome.is_err()));
+    assert!(wheel.interval(SECOND).tick().now_or_never().is_some());
+    assert_eq!(wheel.idle_timer(Duration::ZERO).now_or_never(), Some(()));
+    assert_eq!(
+        wheel.try_sleep(Duration::ZERO).now_or_never(),
+        Some(Err(SleepError::Shutdown))
+    );
+}
+
+#[test]
+fn after_a_shutdown_a_zero_duration_completes_at_the_first_poll() {
+    for runtime in [real_runtime(), threaded_runtime(1)] {
+        for micros in 0..20 {
+            let off = Duration::from_micros(micros * 53);
+            runtime.block_on(async { a_zero_duration_completes_at_the_first_poll(off) });
+        }
+    }
+    // No timer of Tokio's is needed either.
+    a_zero_duration_completes_at_the_first_poll(Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_shutdown_a_zero_duration_waits_for_a_tests_next_millisecond_as_tokios_does() {
+    let wheel = Wheel::new();
+    wheel.sleep(ms(1)).await;
+    wheel.shutdown();
+    for step in 0..8 {
+        let mut ours = tokio_test::task::spawn(wheel.sleep(Duration::ZERO));
+        let mut tokios = tokio_test::task::spawn(tokio::time::sleep(Duration::ZERO));
+        assert_eq!(ours.poll(), tokios.poll(), "at quarter {step}");
+        tokio::time::advance(Duration::from_micros(250)).await;
+    }
 }

@@ -171,6 +171,11 @@ impl Timer {
         }
     }
 
+    /// Returns whether the timer would complete at this poll if the wheel had not refused it.
+    pub(crate) fn needs_no_timer(&self) -> bool {
+        self.claim.progress == Progress::Immediate && self.shard.has_come(self.due())
+    }
+
     /// Marks a timer that is not in the wheel as elapsed.
     pub(crate) fn elapse(&mut self) {
         self.claim.progress = Progress::Elapsed;

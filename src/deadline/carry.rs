@@ -9,7 +9,7 @@ use super::{Within, current, within::End};
 /// The future has until the deadline that is [`current`] at the call, and keeps that deadline after the caller's scope has ended,
 /// so a task ends when its parent would. Outside a scope there is no limit. If the future is polled inside another scope, the
 /// sooner of the two deadlines holds. In every other respect it is a scope like that of [`until`](super::until). The caller's
-/// scope does not wait for a [`shield`](super::shield()) inside the carried future.
+/// scope does not wait for a [`shield`](super::shield()) inside the carried future, unless it awaits that future itself.
 ///
 /// # Cancellation
 ///

@@ -31,12 +31,13 @@ use crate::{
 ///
 /// # Cancellation
 ///
-/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future before it returns,
-/// after all pending [`shield`](super::shield())s inside have completed. Either way, the destructors run inside the scope.
+/// Dropping the scope drops the future and cancels the timer at once. A scope that elapses drops the future before it
+/// returns, after all pending [`shield`](super::shield())s inside have completed. Either way, the destructors run inside the
+/// scope, if it has been polled.
 ///
 /// # Panics
 ///
-/// The first pending poll panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+/// A poll that has to wait for the deadline panics outside a Tokio runtime, and on one without timers, with Tokio's message.
 ///
 /// # Errors
 ///

@@ -40,7 +40,7 @@ impl Wheel {
 /// | metric | kind | unit | meaning |
 /// | --- | --- | --- | --- |
 /// | `tickwheel_pending` | gauge | timers | pending timers |
-/// | `tickwheel_due` | gauge | timers | pending timers by the label `within`, the shortest of these that they are due within: `tick`, `10ms`, `100ms`, `1s`, `10s`, `1m`, `10m`, `1h`, `later` |
+/// | `tickwheel_due` | gauge | timers | pending timers by the label `within`, the first of these that their deadlines, rounded up to a tick, are within: `tick`, `10ms`, `100ms`, `1s`, `10s`, `1m`, `10m`, `1h`, `later` |
 /// | `tickwheel_registered_total` | counter | timers | timers that entered the wheel |
 /// | `tickwheel_expired_total` | counter | timers | timers whose deadline came while they were pending |
 /// | `tickwheel_cancelled_total` | counter | timers | timers that left the wheel before their deadline |

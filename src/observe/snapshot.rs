@@ -14,9 +14,9 @@ use crate::{
 
 /// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled timeouts.
 ///
-/// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is exact: the sums over
-/// `horizon`, `levels` and `shards` each equal `pending`. While timers are started and ended, each number was true at some moment
-/// of the reading.
+/// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is exact: the sums
+/// over `horizon`, `levels` and `shards` each equal `pending`. While timers are started and ended, each number of one shard
+/// was true at some moment of the reading, and the others are sums of these.
 ///
 /// # Examples
 ///
@@ -43,8 +43,8 @@ pub struct Snapshot {
     /// The number of pending timers.
     pub pending: usize,
     /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each
-    /// timer is counted once, in the first element that its deadline is within. A timer that was reset to a later instant is
-    /// counted by its old deadline until that comes.
+    /// timer is counted once, in the first element that its deadline is within, rounded up to a tick. A timer that was reset to
+    /// a later instant is counted by its old deadline until that comes.
     pub horizon: [usize; 9],
     /// The timers on each level of the wheel, the finest level first, summed over the shards.
     pub levels: Vec<LevelSnapshot>,
@@ -54,8 +54,8 @@ pub struct Snapshot {
     pub lag: LagHistogram,
     /// The outcomes of the timeouts of each label, in the order in which the labels were created.
     pub labels: Vec<LabelStats>,
-    /// The tick in progress, counted from the wheel's first. With `n` ticks per wheel and levels counted from 0, a bucket of
-    /// level k spans `(n / 2).pow(k)` ticks, and the hand is at bucket `tick / (n / 2).pow(k) % n`.
+    /// The tick in progress, counted from the wheel's first. With `n` buckets in each level and levels counted from 0, a
+    /// bucket of level k spans `(n / 2).pow(k)` ticks, and the hand is at bucket `tick / (n / 2).pow(k) % n`.
     pub tick: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::{
 ///
 /// # Cancellation
 ///
-/// Dropping the timer cancels it at once, after which its handles have no effect.
+/// Dropping the timer cancels it at once, after which its handles have no effect on it.
 ///
 /// # Panics
 ///

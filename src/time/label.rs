@@ -117,7 +117,7 @@ impl Label {
     ///
     /// # Panics
     ///
-    /// Panics in the same cases as [`timeout`](super::timeout()).
+    /// Panics in the same cases as [`timeout`](Label::timeout).
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@
 //!   at its first poll does not panic at all.
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms and more than one tick of the wheel late.
 //! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.
-//! - A runtime that has used this module has two more tasks, which `RuntimeMetrics::num_alive_tasks` counts.
+//! - A runtime in which a timer of this module has waited has two more tasks, which `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.
 //!
 //! # Examples

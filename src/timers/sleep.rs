@@ -181,7 +181,8 @@ impl Sleep {
 
     /// Returns `true` if the deadline has passed.
     ///
-    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed.
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. After a shutdown of the
+    /// wheel, a sleep that was pending elapses only in a poll.
     ///
     /// # Examples
     ///

@@ -116,7 +116,7 @@ impl TrySleep {
         self.0.deadline()
     }
 
-    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does.
+    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does. For a sleep that has failed, it means nothing.
     ///
     /// # Examples
     ///

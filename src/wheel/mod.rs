@@ -149,7 +149,7 @@ impl Wheel {
         self.parts.settings.slack
     }
 
-    /// Returns the number of buckets in one level, a power of two.
+    /// Returns the number of buckets in one level, a power of two. If it is 2 and there is more than one level, each has 4.
     ///
     /// # Examples
     ///

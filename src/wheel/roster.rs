@@ -21,8 +21,8 @@ use crate::engine::{
 /// Awaiting it runs the task, and dropping it drops the task.
 ///
 /// The task's result is dropped, because its handle has already resolved to `Shutdown`. A panic of the task propagates to the
-/// code that awaits it. The wheel that was shut down refuses every timer that the task starts on it, so a task that sets timeouts
-/// needs another wheel for them, or Tokio's timer.
+/// code that awaits it. The timers that the task starts on the wheel that was shut down wait on Tokio's timer, except those
+/// that report a refusal, such as `try_timeout` and `schedule`, which need another wheel.
 ///
 /// A `ScheduledTask` is not itself a future. Its [`into_future`](IntoFuture::into_future) returns one, which can be spawned.
 ///

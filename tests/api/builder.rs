@@ -160,7 +160,8 @@ fn memory_that_cannot_be_had_is_said_of_the_capacity_given() {
     let expected = BuildError::Memory { given };
     assert_eq!(
         expected.to_string(),
-        "there is not enough memory for a capacity of 4294967295 timers, of the 1..=4294967295 allowed"
+        "there is not enough memory for a capacity of 4294967295 timers, of the 1..=4294967295 allowed, or for 4294967295 bytes \
+         of buckets"
     );
     // Whether so much can be had is the machine's decision; on two shards half of it is asked for twice.
     if let Err(error) = Wheel::builder().shards(2).capacity(given).build() {

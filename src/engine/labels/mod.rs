@@ -55,7 +55,7 @@ pub struct LabelStats {
     /// The number of timeouts whose time ran out.
     pub elapsed: u64,
     /// The number of timeouts that failed because the wheel was full, which only a `try_timeout` does, and of timeouts that were
-    /// pending at a shutdown or began after it.
+    /// pending at a shutdown, or at their first poll after it.
     pub refused: u64,
     /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,

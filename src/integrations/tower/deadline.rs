@@ -130,7 +130,7 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 ///
 /// # Panics
 ///
-/// The first pending poll of a response panics outside a Tokio runtime.
+/// The first poll of a response that has to wait for the deadline panics outside a Tokio runtime.
 ///
 /// # Errors
 ///

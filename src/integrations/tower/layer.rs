@@ -97,7 +97,7 @@ impl TimeoutLayer {
 impl<D> TimeoutLayer<D> {
     /// Creates a layer that calls `duration` with each request to get its time limit.
     ///
-    /// [`Duration::MAX`] means no limit.
+    /// [`Duration::MAX`] is taken as 30 years.
     ///
     /// # Examples
     ///

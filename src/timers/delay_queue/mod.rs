@@ -160,7 +160,8 @@ impl<T> DelayQueue<T> {
 
     /// Inserts a value that is due once `timeout` has elapsed.
     ///
-    /// With a zero duration, the value is due at once. A duration that overflows the clock is taken as 30 years.
+    /// With a zero duration, the value is due at once, or at the next millisecond of a test's clock. A duration that
+    /// overflows the clock is taken as 30 years.
     ///
     /// # Examples
     ///
@@ -182,7 +183,7 @@ impl<T> DelayQueue<T> {
 
     /// Inserts a value that is due at `when`.
     ///
-    /// A value that is already due is returned by the next poll.
+    /// A value that is already due is returned by the next poll, or at the next millisecond of a test's clock.
     ///
     /// # Examples
     ///

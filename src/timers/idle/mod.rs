@@ -37,7 +37,7 @@ impl Wheel {
     ///
     /// # Cancellation
     ///
-    /// Dropping the timer cancels it at once, after which its handles have no effect.
+    /// Dropping the timer cancels it at once, after which its handles have no effect on it.
     ///
     /// # Panics
     ///

@@ -19,9 +19,9 @@ use task::{Outcome, Stage, Task};
 impl Wheel {
     /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
     ///
-    /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the runtime given to the
-    /// builder or, if none was given, on the runtime that `schedule` was called on. It is never early, and less than one tick
-    /// late plus the runtime's own delay.
+    /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the runtime given to
+    /// the builder or, if none was given, on the runtime that `schedule` was called on. To [`Wheel::current`], its own
+    /// runtime was given. It is never early, and less than one tick late plus the runtime's own delay.
     ///
     /// # Cancellation
     ///
@@ -30,7 +30,7 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle).
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle) or is a current wheel.
     ///
     /// # Errors
     ///

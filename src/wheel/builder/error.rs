@@ -87,14 +87,15 @@ impl fmt::Display for BuildError {
             BuildError::Memory { given } if !TIMERS.contains(given) => {
                 write!(
                     f,
-                    "{given} bytes of buckets, 8 for each tick per wheel of every level of every shard: there is not enough \
-                     memory for them"
+                    "{given} bytes of buckets, 8 for each bucket of every level of every shard: there is not enough memory for \
+                     them"
                 )
             }
             BuildError::Memory { given } => {
                 write!(
                     f,
-                    "there is not enough memory for a capacity of {given} timers, of the {TIMERS:?} allowed"
+                    "there is not enough memory for a capacity of {given} timers, of the {TIMERS:?} allowed, or for {given} bytes of \
+                     buckets"
                 )
             }
         }

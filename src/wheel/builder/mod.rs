@@ -122,7 +122,8 @@ impl Builder {
 
     /// Sets the number of buckets in one level, rounded up to a power of two.
     ///
-    /// The number can be from 1 (taken as 2) to 2^20, and the default is 512.
+    /// The number can be from 1 (taken as 2) to 2^20, and the default is 512. With more than one level, each has at least 4
+    /// buckets.
     ///
     /// # Examples
     ///
@@ -190,7 +191,8 @@ impl Builder {
 
     /// Limits the number of pending timers.
     ///
-    /// Further timers are refused with `AtCapacity`.
+    /// Further timers are refused with `AtCapacity`. A timer that has been accepted once is not refused when it is reset or
+    /// re-armed after it has completed, so timers may exceed the limit that way.
     ///
     /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by all shards, so a
     /// limit makes timers slower when several workers use them.

@@ -28,9 +28,10 @@ pub use error::{NoRuntime, SetDefaultError};
 impl Wheel {
     /// Returns the wheel of the current runtime, which is created on first use.
     ///
-    /// Each runtime has one wheel, which it drives, and whose timers use the clock of that runtime. Concurrent tests with paused
-    /// clocks therefore do not disturb each other. The settings are those of [`Builder::set_default`], and by default the wheel
-    /// has as many shards as the runtime has workers. This is the wheel of [`tickwheel::time`](crate::time).
+    /// Each runtime has one wheel, which it drives, and whose timers use the clock of that runtime. Concurrent tests with
+    /// paused clocks therefore do not disturb each other. The settings are those of [`Builder::set_default`], and by default
+    /// the wheel has as many shards as the runtime has workers, rounded up to a power of two. This is the wheel of
+    /// [`tickwheel::time`](crate::time).
     ///
     /// The wheel is dropped with its runtime. A handle that is kept longer still works: a runtime that polls its timers then
     /// drives them.

@@ -108,7 +108,8 @@ impl Wheel {
 ///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
 /// ```
 ///
-/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel is shut down.
+/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel is shut down or, if its tick waits on
+/// Tokio's timer because the wheel is full, at that tick.
 ///
 /// # Examples
 ///

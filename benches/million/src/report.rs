@@ -133,6 +133,11 @@ pub(crate) fn print(options: &Options, figures: &Figures) {
     both("held deadlines armed in, ms", String::new(), &|timers| {
         timers.armed_in.shown(0)
     });
+    if wheel.part.overlaps(&tokio.part) {
+        println!(
+            "\nThe ranges of the timers' parts overlap, so this run does not tell which of the two takes less."
+        );
+    }
     if answered.least < 98.0 {
         println!(
             "\nThe server fell behind its load in a round: the machine is busy with something else, and the figures say little."

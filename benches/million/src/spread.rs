@@ -23,6 +23,10 @@ impl Spread {
         }
     }
 
+    pub(crate) fn overlaps(&self, other: &Spread) -> bool {
+        self.least <= other.most && other.least <= self.most
+    }
+
     pub(crate) fn shown(&self, digits: usize) -> String {
         let Spread { median, least, most } = self;
         format!("{median:.digits$} ({least:.digits$} .. {most:.digits$})")

@@ -313,15 +313,17 @@ fn same(timer: &Timer) -> Timer {
     Timer::at(&**timer.shard(), timer.due())
 }
 
-/// Moves Tokio's timer.
+/// Moves Tokio's timer, unless the deadline stays the same: an instant of a clock that has stopped would be carried over anew, and so move
+/// away at each reset.
 #[cold]
 #[inline(never)]
 fn reset_fallback<D>(timer: &mut Arc<TokioTimer>, deadline: D, reset: fn(&mut Timer, D)) {
     let TokioTimer {
         refused, tokio_sleep, ..
     } = own(timer);
+    let former = refused.due();
     reset(refused, deadline);
-    if let Some(tokio_sleep) = tokio_sleep {
+    if let Some(tokio_sleep) = tokio_sleep.as_mut().filter(|_| refused.due() != former) {
         tokio_sleep.as_mut().reset(refused.refused_until());
     }
 }

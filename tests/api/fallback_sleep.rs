@@ -143,3 +143,27 @@ async fn after_a_shutdown_a_zero_duration_waits_for_a_tests_next_millisecond_as_
         tokio::time::advance(Duration::from_micros(250)).await;
     }
 }
+
+/// A stopped clock tells no longer when an instant of it comes, so each reset to another instant counts from the end of that clock.
+#[test]
+fn after_a_shutdown_a_reset_to_the_same_instant_changes_nothing() {
+    let wheel = Wheel::new();
+    let mut sleep = paused_runtime().block_on(async {
+        let mut sleep = wheel.sleep(ms(100));
+        register(&mut sleep);
+        sleep
+    });
+    wheel.shutdown();
+    paused_runtime().block_on(async {
+        let start = Instant::now();
+        let deadline = sleep.deadline();
+        for _ in 0..10 {
+            sleep.reset(deadline);
+            register(&mut sleep);
+            tokio::time::advance(ms(10)).await;
+        }
+        sleep.reset(deadline);
+        sleep.await;
+        assert_due(start, ms(100));
+    });
+}

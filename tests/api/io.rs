@@ -477,3 +477,24 @@ fn what_a_connection_says_of_itself_is_passed_on() {
     let connected = TimeoutStream::new(&Wheel::new(), Proxied).connected();
     assert!(connected.is_proxied() && connected.is_negotiated_h2());
 }
+
+#[test]
+fn after_a_shutdown_a_stream_that_is_polled_often_times_out() {
+    let wheel = Wheel::new();
+    let (_peer, stream) = duplex(4);
+    let mut stream = TimeoutStream::new(&wheel, stream);
+    stream.set_read_timeout(Some(ms(100)));
+    paused_runtime().block_on(wheel.sleep(ms(10)));
+    wheel.shutdown();
+    paused_runtime().block_on(async {
+        let mut polls = 0;
+        let outcome = loop {
+            polls += 1;
+            assert!(polls < 100, "it never times out");
+            if let Ok(outcome) = tokio::time::timeout(ms(5), stream.read_u8()).await {
+                break outcome;
+            }
+        };
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    });
+}

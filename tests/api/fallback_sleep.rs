@@ -148,11 +148,8 @@ async fn after_a_shutdown_a_zero_duration_waits_for_a_tests_next_millisecond_as_
 #[test]
 fn after_a_shutdown_a_reset_to_the_same_instant_changes_nothing() {
     let wheel = Wheel::new();
-    let mut sleep = paused_runtime().block_on(async {
-        let mut sleep = wheel.sleep(ms(100));
-        register(&mut sleep);
-        sleep
-    });
+    let mut sleep = wheel.sleep(ms(100));
+    paused_runtime().block_on(async { register(&mut sleep) });
     wheel.shutdown();
     paused_runtime().block_on(async {
         let start = Instant::now();

@@ -50,9 +50,10 @@
 //!
 //! # Precision
 //!
-//! No timer is ever early, and every timer is less than one tick late, plus the runtime's own delay: the time that it takes to fire its own
-//! timer and to poll the woken task. The exception is a `timeout` of a second or more (of 100 ticks, if a tick is longer than 10 ms) that
-//! elapses in a shard busy with timeouts, which is up to 10 ms later (or up to one tick, if that is longer): a hundredth of its duration.
+//! No timer is ever early, and every timer is less than one tick late, plus the runtime's own delay: the time that it takes
+//! to fire its own timer and to poll the woken task. The exception is a `timeout` of about a second or more (of 100 ticks, if
+//! a tick is longer than 5 ms) that elapses in a shard busy with timeouts, which is up to 10 ms later (or up to one tick, if
+//! that is longer): a hundredth of its duration.
 //!
 //! On a clock that a test pauses and moves, every timer with the default tick ends at the instant at which Tokio's would, and auto-advance
 //! jumps straight to the next deadline. As with Tokio's timer, a deadline between two of Tokio's milliseconds waits for the next one there,
@@ -84,9 +85,10 @@
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
 //! | `tracing` | events about the driver; none about single timers |
 //!
-//! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each also creates three spans, and
-//! each poll of its timer an event, so use it for debugging rather than in production. console-subscriber itself requires
-//! `--cfg tokio_unstable` or, to see only resources, `--cfg console_without_tokio_unstable`.
+//! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each also creates
+//! three spans, and two more when it is reset, and each poll of its timer an event, so use it for debugging rather than in
+//! production. console-subscriber itself requires `--cfg tokio_unstable` or, to see only resources, `--cfg
+//! console_without_tokio_unstable`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

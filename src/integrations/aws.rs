@@ -12,8 +12,9 @@ use crate::wheel::Wheel;
 /// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay. A client
 /// starts one sleep for each timeout of each request, and cancels nearly all of them.
 ///
-/// If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so no request
-/// times out early. The guide lists the behaviour of each integration under "Handle refusals".
+/// If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so no request times out early. Where that
+/// is not available, outside a Tokio runtime with timers, the sleep ends at once. The guide lists the behaviour of each
+/// integration under "Handle refusals".
 ///
 /// Only the sleeps move to the wheel. A client still reads the time of day from its `time_source`.
 ///

@@ -10,8 +10,9 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 ///
 /// Pauses are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay.
 ///
-/// If the wheel is full or has been shut down, a pause waits on Tokio's own timer, so no retry
-/// comes early. The guide lists the behaviour of each integration under "Handle refusals".
+/// If the wheel is full or has been shut down, a pause waits on Tokio's own timer, so no retry comes early. Where that is not
+/// available, outside a Tokio runtime with timers, the pause ends at once. The guide lists the behaviour of each integration
+/// under "Handle refusals".
 ///
 /// Retries therefore continue after the wheel has been shut down. With `.when(|_| !wheel.is_shutdown())` they end at the first
 /// attempt that fails after the shutdown. The guide also shows how to end a pause in progress at the shutdown.

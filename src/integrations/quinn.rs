@@ -28,9 +28,11 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 ///
 /// # When the wheel refuses
 ///
-/// If the wheel is full or has been shut down, a timer waits on Tokio's own timer, as any [`Sleep`](crate::Sleep): no connection hangs,
-/// and none is cut off early. Where there is no such timer, such as on a Tokio runtime that was built without one, the timer ends at
-/// its second poll. The connection then checks its deadlines again and again, and yields to other tasks in between.
+/// If the wheel is full or has been shut down, a timer waits on Tokio's own timer, as any [`Sleep`](crate::Sleep): no
+/// connection hangs, and none is cut off early. Where there is no such timer, such as on a Tokio runtime that was built
+/// without one, the timer ends at its second poll. The connection then checks its deadlines again and again, and yields to
+/// other tasks in between. To learn that a runtime has no timers, the wheel catches a panic of Tokio's, so a program that
+/// aborts on panics ends there.
 ///
 /// # Examples
 ///

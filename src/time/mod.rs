@@ -11,9 +11,9 @@
 //!
 //! This module differs from Tokio's in these points:
 //!
-//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one tick late. A [`timeout()`] of a
-//!   second or more that elapses on a wheel busy with timeouts may be up to 10 ms later. If a tick is longer than 10 ms, that is a timeout
-//!   of 100 ticks or more, and one tick.
+//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one tick late. A
+//!   [`timeout()`] of a second or more that elapses on a wheel busy with timeouts may be up to 10 ms later. If a tick is
+//!   longer than 5 ms, that is a timeout of 100 ticks or more, and one tick.
 //! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two milliseconds, it waits for the
 //!   next one, as Tokio's does. If the test moves the clock and polls a timer before the runtime has come round, the timer may be ready one
 //!   poll earlier or later than Tokio's.

@@ -19,7 +19,8 @@ pub const DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD: Duration = Duration::from_sec
 static THRESHOLD: AtomicU64 = AtomicU64::new(DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD.as_secs());
 const DISABLED: u64 = u64::MAX;
 
-/// Sets the duration above which [`fast_timeout()`] uses Tokio's timer. `None` means never.
+/// Sets the duration above which [`fast_timeout()`] uses Tokio's timer, in whole seconds, rounded down: a timeout of as many
+/// whole seconds still uses the wheel. `None` means never.
 ///
 /// A dropped timer leaves the wheel at once, however far away it is, so `None` costs nothing here.
 ///

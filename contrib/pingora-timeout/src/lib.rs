@@ -7,8 +7,9 @@
 //! pingora-timeout = { path = "../tickwheel/contrib/pingora-timeout" }
 //! ```
 //!
-//! A timer that is first polled in a Tokio runtime is on the wheel of that runtime. Any other is on one wheel that all such timers
-//! share, which a thread of its own drives.
+//! A timer that is first polled in a Tokio runtime is on the wheel of that runtime. Any other is on one wheel that all such
+//! timers share, which a thread of its own drives. One of more than 15 minutes uses Tokio's timer, unless the threshold is
+//! set otherwise, and so needs a runtime.
 //!
 //! What differs from the original:
 //!

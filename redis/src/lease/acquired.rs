@@ -97,8 +97,10 @@ impl Lease {
 
     /// Returns a future that completes when the lease is no longer held.
     ///
-    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, and earlier if Redis reports the lease as
-    /// lost, if the lease is released, or if the wheel is shut down.
+    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, provided that the runtime on
+    /// which this [`Leases`](crate::Leases) first acquired one of its present leases is running, since one task there renews
+    /// them all. It completes earlier if Redis reports the lease as lost, if the lease is released, or if the wheel is shut
+    /// down.
     ///
     /// # Examples
     ///
@@ -117,8 +119,8 @@ impl Lease {
 
     /// Releases the lease. Returns `true` if it was held until now, and `false` if it had expired or been lost before.
     ///
-    /// The lease is not renewed after this call. Releasing also works on a wheel that has been shut down. If it fails, it is retried in
-    /// the background until the lease must have expired by itself.
+    /// The lease is not renewed after the first poll. Releasing also works on a wheel that has been shut down. If it fails,
+    /// it is retried in the background until the lease must have expired by itself.
     ///
     /// # Cancellation
     ///
@@ -126,7 +128,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// - [`Error::Redis`]: Redis has been unavailable for a second.
+    /// - [`Error::Redis`]: Redis has been unavailable for a second, and for as long as the connection tries to reach it by
+    ///   itself.
     /// - [`Error::NoAnswer`]: Redis has not answered by the end of the lease, or within a second if that is longer.
     /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has been shut down.
     ///

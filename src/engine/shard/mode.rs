@@ -29,8 +29,8 @@ pub enum Mode {
     Driverless,
     /// The driver visits the shard at its next deadline, if there is one. Every registration reads the clock.
     Dozing,
-    /// The shard is busy with timeouts, which are registered without a clock reading. The driver visits it every 10 ms, or every
-    /// tick if that is longer, and at each deadline.
+    /// The shard is busy with timeouts, which are registered without a clock reading. The driver visits it at each
+    /// cadence, and at each deadline.
     Ticking,
     /// The shard has been shut down.
     Shutdown,

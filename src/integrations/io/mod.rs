@@ -29,8 +29,9 @@ pin_project! {
     /// A timeout can be changed while an operation waits. It still counts from the same moment as before, and the waiting task is
     /// woken to use the new timeout. A timeout that was off counts from the first poll after it is switched on.
     ///
-    /// Timeouts are never early, and less than one tick late plus the runtime's own delay. A byte costs one store and at most one
-    /// clock reading, because the timers stay in place in the wheel, and are re-armed only when their old deadline comes.
+    /// Timeouts are never early, except where a wheel that refuses them finds no timer of Tokio's, and less than one tick
+    /// late plus the runtime's own delay. A byte costs one store and at most one clock reading, because the timers stay in
+    /// place in the wheel, and are re-armed only when their old deadline comes.
     ///
     /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those layers move inside
     /// one flush.

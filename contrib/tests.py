@@ -166,6 +166,35 @@ class TokioFacade(InFolder):
         self.assertTrue(copied)
         self.assertGreaterEqual(min(file.stat().st_mtime for file in copied), before)
 
+    def test_remove_leaves_what_was_there(self):
+        self.write("Cargo.toml", LIBRARY.format("a") + '[dependencies]\ntokio = { version = "1", features = ["time"] }\n')
+        manifest, lock = self.folder / "Cargo.toml", self.folder / "Cargo.lock"
+        manifest.write_bytes(manifest.read_bytes().replace(b"\n", b"\r\n"))
+        self.write("src/lib.rs", "")
+        subprocess.run(["cargo", "generate-lockfile", "--quiet"], cwd=self.folder, check=True)
+        before = manifest.read_bytes(), lock.read_bytes()
+        for lock_is_lost in [False, True]:
+            for command in ["install", "remove"]:
+                ran = self.run_tool("tokio-facade/tokio-facade", command)
+                self.assertEqual(ran.returncode, 0, ran.stderr)
+                if command == "install" and lock_is_lost:
+                    lock.unlink()
+            self.assertEqual((manifest.read_bytes(), lock.read_bytes()), before)
+
+    def test_an_install_that_fails_changes_nothing(self):
+        own = f'tickwheel = {{ path = "{CONTRIB.parent}" }}\n'
+        manifest = self.write("Cargo.toml", LIBRARY.format("a") + f'[dependencies]\n{own}tokio = {{ version = "1", features = ["time"] }}\n')
+        self.write("src/lib.rs", "")
+        before = manifest.read_bytes()
+        self.assertNotEqual(self.run_tool("tokio-facade/tokio-facade", "install").returncode, 0)
+        self.assertEqual(manifest.read_bytes(), before)
+        self.assertFalse((self.folder / ".tokio-facade").exists())
+
+    def test_a_folder_without_a_manifest_is_named(self):
+        ran = self.run_tool("tokio-facade/tokio-facade", "install")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("has no Cargo.toml", ran.stderr)
+
 
 if __name__ == "__main__":
     os.environ.pop("CARGO_TARGET_DIR", None)

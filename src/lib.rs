@@ -87,8 +87,8 @@
 //!
 //! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each also creates
 //! three spans, and two more when it is reset, and each poll of its timer an event, so use it for debugging rather than in
-//! production. console-subscriber itself requires `--cfg tokio_unstable` or, to see only resources, `--cfg
-//! console_without_tokio_unstable`.
+//! production. console-subscriber itself requires `--cfg tokio_unstable` or, to see only resources,
+//! `--cfg console_without_tokio_unstable`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

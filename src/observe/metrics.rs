@@ -51,7 +51,7 @@ pub struct Metrics {
     /// The number of times the driver woke, for a tick, a deadline or a registration.
     pub wakeups: u64,
     /// The number of visits that gave each timeout started since the previous such visit its deadline. Only a busy shard gets
-    /// these visits, once per cadence: as many ticks as fit into 10 ms, and at least one.
+    /// these visits, every 10 ms rounded down to whole ticks, or every tick if that is longer.
     pub full_visits: u64,
     /// The number of visits that only woke the tasks of due timers and moved timers to finer levels, in busy and in dozing shards.
     pub light_visits: u64,

@@ -93,8 +93,8 @@ impl Wheel {
 
 /// The interval returned by [`Wheel::interval`] and [`Wheel::interval_at`], which ticks at a steady rate.
 ///
-/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due, for which a
-/// wheel with slack allows the slack of that tick in addition. The [`MissedTickBehavior`] decides when the following ticks
+/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due. On a wheel
+/// with slack, the slack of that tick is allowed in addition. The [`MissedTickBehavior`] decides when the following ticks
 /// come. Here the period is 100 ms, and the second tick is taken only at 350 ms:
 ///
 /// ```text

@@ -103,7 +103,8 @@ fn with_no_timer_of_tokios_it_completes() {
     });
 }
 
-/// What needs no timer is not refused one. `off` is how far the clock is into its millisecond.
+/// What needs no timer is not refused one. The thread sleeps for `off` first, so that the clock stands anywhere in its
+/// millisecond.
 fn a_zero_duration_completes_at_the_first_poll(off: Duration) {
     let wheel = Wheel::new();
     wheel.shutdown();
@@ -144,7 +145,7 @@ async fn after_a_shutdown_a_zero_duration_waits_for_a_tests_next_millisecond_as_
     }
 }
 
-/// A stopped clock tells no longer when an instant of it comes, so each reset to another instant counts from the end of that clock.
+/// Each reset to another instant counts from the end of the clock, which has stopped.
 #[test]
 fn after_a_shutdown_a_reset_to_the_same_instant_changes_nothing() {
     let wheel = Wheel::new();

@@ -481,8 +481,7 @@ fn what_a_connection_says_of_itself_is_passed_on() {
 #[test]
 fn after_a_shutdown_a_stream_that_is_polled_often_times_out() {
     let wheel = Wheel::new();
-    let (_peer, stream) = duplex(4);
-    let mut stream = TimeoutStream::new(&wheel, stream);
+    let (_peer, mut stream) = pipe(&wheel);
     stream.set_read_timeout(Some(ms(100)));
     paused_runtime().block_on(wheel.sleep(ms(10)));
     wheel.shutdown();
@@ -495,6 +494,6 @@ fn after_a_shutdown_a_stream_that_is_polled_often_times_out() {
                 break outcome;
             }
         };
-        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_timed_out(outcome);
     });
 }

@@ -16,8 +16,8 @@
 //! - In a runtime the wheel goes by the runtime's clock, so `tokio::time::pause` and `advance` apply.
 //! - In a runtime the timer is driven by that runtime, not by a helper thread. It must have its timers enabled (`enable_time`), and a
 //!   task that blocks the only thread of a runtime on a delay, with `futures::executor::block_on` for example, waits forever.
-//! - Creating and dropping a delay and resetting it to a later instant wakes no other thread. The first poll and a reset to
-//!   an earlier instant do, if the driver would come too late.
+//! - Creating a delay, dropping it and resetting it to a later instant wake no other thread. The first poll and a reset to an
+//!   earlier instant wake the thread that drives the wheel if it would otherwise wake too late.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations, missing_docs)]

@@ -52,9 +52,10 @@ pub use worker::{Worker, WorkerBuilder};
 /// another worker. See `docs/guarantees.md` for what Redis itself can lose.
 ///
 /// A queue is identified by its name in Redis, and every handle with that name refers to the same queue. Concurrent calls on
-/// one handle are batched by a task on the runtime of one of them, so share a handle by cloning it, and use it on runtimes
-/// that keep running: on one that does not, the calls of the others wait. A call that finds Redis unavailable is retried for
-/// up to 5 seconds, and one that is repeated after its answer was lost gets the answer of the first.
+/// one handle are batched by a task on the runtime of one of the callers, so share a handle by cloning it, but not with a
+/// runtime that may stop being driven, because calls from other runtimes would wait for it. A call that finds Redis
+/// unavailable is retried for up to 5 seconds, and one that is repeated after its answer was lost gets the answer of the
+/// first.
 ///
 /// # Examples
 ///

@@ -188,8 +188,8 @@ impl<C: Connection> Leases<C> {
     ///
     /// Of all the tasks that wait for the same lease through this `Leases` and its clones, one asks Redis at a time, in the
     /// order of their calls. With [`notifications`](Leases::notifications), the message of a release wakes it. It also asks
-    /// again by itself once the holder's TTL has passed, and at least once a second. Of a holder in this `Leases`, it asks a
-    /// second after that one has acquired the lease. It continues through outages of Redis.
+    /// again by itself once the holder's TTL has passed, and at least once a second. If the holder acquired the lease through
+    /// this `Leases`, it first asks a second after that. It continues through outages of Redis.
     ///
     /// # Cancel safety
     ///

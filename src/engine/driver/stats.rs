@@ -48,7 +48,7 @@ impl Stats {
         self.wakeups.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the ticks in which the driver turned, one of which began at `begin`.
+    /// Records a turn at `now`. Counts the tick in progress, which began at `begin`, if it had no turn yet.
     pub(super) fn turned_to(&self, now: Nanos, begin: Nanos) {
         if self.last_turn.swap(now.0, Ordering::Relaxed) < begin.0 {
             self.ticks.fetch_add(1, Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub(crate) struct Wakers {
 /// The one reading of the clock that a turn of the driver uses.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Reading {
-    pub(in crate::engine) now: Nanos,
+    now: Nanos,
     /// The tick in progress, computed once, since a division takes long.
     pub(in crate::engine) tick: Tick,
     source: Source,

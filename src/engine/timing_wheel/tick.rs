@@ -236,7 +236,7 @@ impl TickDuration {
         self.long
     }
 
-    /// Returns the time between full visits of a ticking shard: as many ticks as fit into 10 ms, and at least one.
+    /// Returns the time between full visits of a ticking shard: 10 ms rounded down to whole ticks, or one tick.
     #[inline]
     pub(in crate::engine) fn cadence(self) -> Nanos {
         self.start_of(Tick(self.cadence))

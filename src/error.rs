@@ -27,7 +27,7 @@ pub enum SleepError {
         /// The wheel's `max_pending`.
         limit: usize,
     },
-    /// The wheel was shut down, or the runtime that should have driven it was.
+    /// The wheel was shut down.
     Shutdown,
 }
 
@@ -56,7 +56,7 @@ pub enum TimeoutError {
         /// The wheel's `max_pending`.
         limit: usize,
     },
-    /// The wheel was shut down, or the runtime that should have driven it was.
+    /// The wheel was shut down.
     Shutdown,
 }
 
@@ -105,9 +105,9 @@ pub enum ScheduleError {
         /// The wheel's `max_pending`.
         limit: usize,
     },
-    /// The wheel was shut down before the task started, or the task's runtime was shut down.
+    /// The wheel was shut down before the task started.
     Shutdown,
-    /// The task was cancelled before it started.
+    /// The task was cancelled before it started, or its runtime has ended.
     Cancelled,
     /// The task panicked with this message.
     Panicked(String),
@@ -153,7 +153,7 @@ impl From<JoinError> for ScheduleError {
     fn from(error: JoinError) -> ScheduleError {
         match error.try_into_panic() {
             Ok(panic) => ScheduleError::Panicked(message(panic)),
-            Err(_) => ScheduleError::Shutdown,
+            Err(_) => ScheduleError::Cancelled,
         }
     }
 }
@@ -197,7 +197,7 @@ impl fmt::Display for ScheduleError {
         match self {
             ScheduleError::AtCapacity { limit } => SleepError::AtCapacity { limit: *limit }.fmt(f),
             ScheduleError::Shutdown => SleepError::Shutdown.fmt(f),
-            ScheduleError::Cancelled => f.write_str("the task was cancelled before it started"),
+            ScheduleError::Cancelled => f.write_str("the task was cancelled, or its runtime has ended"),
             ScheduleError::Panicked(message) => write!(f, "the task panicked: {message}"),
         }
     }

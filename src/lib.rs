@@ -101,21 +101,16 @@ pub mod time;
 mod timers;
 mod wheel;
 
-pub use engine::{labels::LabelStats, lag::LagHistogram, shard::Mode};
+pub use engine::{labels::LabelStats, lag::LagHistogram};
 pub use error::{ScheduleError, SleepError, TimeoutError};
 #[cfg(feature = "io")]
 pub use integrations::io;
-#[cfg(feature = "quinn")]
-pub use integrations::quinn;
 #[cfg(feature = "stream")]
 pub use integrations::stream;
 #[cfg(feature = "tower")]
 pub use integrations::tower;
-#[cfg(feature = "prometheus-client")]
-pub use observe::prometheus;
-#[cfg(feature = "metrics")]
-pub use observe::reporter::MetricsReporter;
 pub use observe::{
+    exported::{Exported, ExportedKind, ExportedUnit, ExportedValue},
     labelled::{Labelled, LabelledTimeout, TryLabelledTimeout},
     metrics::Metrics,
     snapshot::{LevelSnapshot, ShardSnapshot, Snapshot},
@@ -131,9 +126,9 @@ pub use timers::{
     try_sleep::TrySleep,
 };
 pub use wheel::{
-    Wheel,
+    WeakWheel, Wheel,
     builder::{BuildError, Builder},
-    current::{NoRuntime, SetDefaultError},
+    global::GlobalError,
     roster::ScheduledTask,
     shutdown::Unprocessed,
 };

@@ -13,11 +13,10 @@ mod engine {
 
 use engine::timing_wheel::model::{self, Op};
 
-fuzz_target!(|input: (u8, u8, u16, Vec<Op>)| {
-    let (ticks_per_wheel, levels, slack, ops) = input;
-    let slack = u64::from(slack);
+fuzz_target!(|input: (u8, u8, Vec<Op>)| {
+    let (ticks_per_wheel, levels, ops) = input;
     match ticks_per_wheel {
-        u8::MAX => model::run(512, 4, slack, &ops),
-        small => model::run(2 + usize::from(small) % 7, 1 + usize::from(levels) % 4, slack, &ops),
+        u8::MAX => model::run(512, 4, &ops),
+        small => model::run(2 + usize::from(small) % 7, 1 + usize::from(levels) % 4, &ops),
     }
 });

@@ -87,9 +87,10 @@ impl<F: Future> Future for Limited<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut within = self.project().within;
         within.as_mut().poll(cx).map_err(|_| {
-            match current().is_some_and(|outer| Some(outer) <= within.end.deadline()) {
-                true => LimitError::Deadline,
-                false => LimitError::Timeout,
+            if current().is_some_and(|outer| Some(outer) <= within.end.deadline()) {
+                LimitError::Deadline
+            } else {
+                LimitError::Timeout
             }
         })
     }

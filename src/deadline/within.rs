@@ -14,13 +14,13 @@ use tokio::{task::coop, time::Instant};
 use super::scope::{Shields, current, inside, poll_inside, sooner};
 use crate::{
     engine::{
-        clock::{Nanos, saturating_add},
-        labels::Count,
+        labels::Outcome,
+        moment::{Moment, after},
     },
     error::Elapsed,
-    observe::labelled::{Labelled, counted::Counted},
-    timers::{budget, sleep::Sleep},
-    wheel::{Wheel, current::with_wheel},
+    observe::labelled::{Labelled, counted::CountedOn},
+    timers::{budget, console::Resource, sleep::Sleep},
+    wheel::Wheel,
 };
 
 /// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the current
@@ -198,7 +198,7 @@ impl Labelled {
 /// and the scope has elapsed.
 #[cfg(feature = "tower")]
 pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
-    let deadline = left.map(|left| saturating_add(Instant::now(), left));
+    let deadline = left.map(|left| after(Instant::now(), left));
     let make = || inside(sooner(deadline, current()), &mut Weak::new(), make);
     let future = (left != Some(Duration::ZERO)).then(make);
     Within::new(End::At(deadline), future)
@@ -232,17 +232,15 @@ pin_project! {
         // The deadline that the timer waits for.
         armed: Option<Instant>,
         shields: Weak<Shields>,
-        // The count of a labelled scope, and the wheel that it is counted on.
-        counted: Option<Box<(Wheel, Counted)>>,
+        // The count of a labelled scope.
+        counted: Option<Box<CountedOn>>,
     }
 
     impl<F> PinnedDrop for Within<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // This comes first, because the destructor of the future may panic.
-            if let Some((wheel, counted)) = this.counted.as_deref_mut() {
-                counted.end(wheel.shard(), Count::CANCELLED);
-            }
+            *this.counted = None;
             if this.future.is_some() {
                 let deadline = sooner(this.end.deadline(), current());
                 inside(deadline, this.shields, || this.future.set(None));
@@ -283,7 +281,7 @@ impl<F: Future> Within<F> {
     }
 
     fn counted(mut self, labelled: &Labelled) -> Within<F> {
-        self.counted = Some(Box::new((labelled.wheel().clone(), labelled.counted())));
+        self.counted = Some(Box::new(labelled.counted()));
         self
     }
 }
@@ -297,18 +295,17 @@ impl<F: Future> Future for Within<F> {
             return Poll::Ready(Err(Elapsed(())));
         }
         if let End::After(duration) = *this.end {
-            *this.end = End::At(Some(saturating_add(Instant::now(), duration)));
+            *this.end = End::At(Some(after(Instant::now(), duration)));
         }
         let deadline = sooner(this.end.deadline(), current());
-        match this.counted.as_deref_mut() {
-            Some((_, counted)) if counted.is_new() => counted.begin_poll(),
-            _ => {}
+        if let Some(CountedOn { shared, counted }) = this.counted.as_deref_mut() {
+            counted.begin_poll(shared);
         }
         let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(output) = poll_inside(deadline, this.shields, this.future.as_mut(), cx) {
             *this.timer = None;
-            if let Some((wheel, counted)) = this.counted.as_deref_mut() {
-                counted.complete(wheel.shard(), || left_until(deadline, wheel));
+            if let Some(CountedOn { shared, counted }) = this.counted.as_deref_mut() {
+                counted.complete(shared, Moment::now);
             }
             return Poll::Ready(Ok(output));
         }
@@ -316,26 +313,18 @@ impl<F: Future> Future for Within<F> {
         let Some(deadline) = deadline else {
             return Poll::Pending;
         };
-        if let Some((wheel, counted)) = this.counted.as_deref_mut() {
-            counted.wait(wheel.shard(), || left_until(Some(deadline), wheel));
+        if let Some(CountedOn { counted, .. }) = this.counted.as_deref_mut() {
+            counted.wait(Moment::of(deadline), Moment::now);
         }
         ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
         if Shields::are_pending(this.shields, cx.waker()) {
             return Poll::Pending;
         }
         inside(Some(deadline), this.shields, || this.future.set(None));
-        if let Some((wheel, counted)) = this.counted.as_deref_mut() {
-            counted.end(wheel.shard(), Count::ELAPSED);
+        if let Some(CountedOn { shared, counted }) = this.counted.as_deref_mut() {
+            counted.end(shared, Outcome::Elapsed);
         }
         Poll::Ready(Err(Elapsed(())))
-    }
-}
-
-/// Returns the time until `deadline` by the clock of the caller. After a shutdown of the wheel, nothing is left.
-fn left_until(deadline: Option<Instant>, wheel: &Wheel) -> Nanos {
-    match deadline.filter(|_| !wheel.shard().is_shutdown()) {
-        Some(deadline) => Nanos::passed(deadline.saturating_duration_since(Instant::now())),
-        None => Nanos::ZERO,
     }
 }
 
@@ -355,7 +344,11 @@ fn poll_timer(
             sleep.reset(deadline);
             sleep
         }
-        None => timer.insert(with_wheel(|wheel| wheel.sleep_until(deadline))),
+        None => timer.insert(Sleep::until(
+            None,
+            deadline,
+            Resource::new("Sleep", "Wheel::sleep_until"),
+        )),
     };
     *armed = Some(deadline);
     sleep.poll_after(had_budget, cx)

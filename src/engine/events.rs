@@ -1,4 +1,4 @@
-//! The events that a wheel reports to `tracing`, about its driver and never about single timers. Without the feature `tracing`, there are
+//! The events that a wheel reports to `tracing`, about its engines and never about single timers. Without the feature `tracing`, there are
 //! none.
 
 use std::time::Duration;
@@ -14,8 +14,8 @@ macro_rules! event {
     };
 }
 
-pub(in crate::engine) fn driver_changed(wheel: &str, driver: u64, change: &str) {
-    event!(debug, wheel, driver, "timing wheel driver {change}");
+pub(in crate::engine) fn engine_changed(wheel: &str, change: &str) {
+    event!(debug, wheel, "timing wheel engine {change}");
 }
 
 pub(in crate::engine) fn driver_late(wheel: &str, lag: Duration) {

@@ -1,4 +1,4 @@
-//! The histogram of the lateness of a wheel's driver.
+//! The histogram of the lateness of a wheel's turns.
 
 use std::{
     array,
@@ -13,7 +13,7 @@ const UNIT: u64 = 1_000;
 /// The number of buckets. All of them together reach beyond an hour, and a longer lateness counts in the last one.
 const BUCKETS: usize = 240;
 
-/// A histogram of the lateness of a wheel's driver, with one count for each deadline or tick that the driver ran for.
+/// A histogram of how late a wheel's turns came, in all runtimes: how long after its time Tokio let a driver run.
 ///
 /// Lateness is counted in buckets. Up to 16 microseconds a bucket is one microsecond wide, and from there on an eighth as wide as
 /// the power of two in which it lies. The last bucket begins beyond an hour. Counts go back to the creation of the wheel;
@@ -44,7 +44,7 @@ pub struct LagHistogram {
 }
 
 impl LagHistogram {
-    /// Returns the number of deadlines and ticks for which the driver ran.
+    /// Returns the number of turns.
     ///
     /// # Examples
     ///
@@ -57,7 +57,7 @@ impl LagHistogram {
 
     /// Returns the lateness at a quantile, where a `quantile` of 0.99 is the 99th percentile.
     ///
-    /// The result is the end of a bucket, but no more than the maximum, and zero if the driver has not run yet. A `quantile` below 0
+    /// The result is the end of a bucket, but no more than the maximum, and zero if there was no turn yet. A `quantile` below 0
     /// counts as 0, and one above 1 as 1.
     ///
     /// # Examples
@@ -106,7 +106,6 @@ impl LagHistogram {
 
     /// Returns all buckets up to the last one in use, each as the lateness at which it ends, which never changes, and its count. The
     /// last of all, which has no end, is represented by its beginning.
-    #[cfg(any(feature = "metrics", feature = "prometheus-client"))]
     pub(crate) fn ends(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counts = self.counts.iter().enumerate();
         counts.map(|(bucket, count)| (end_of(bucket.min(BUCKETS - 2)), *count))
@@ -153,7 +152,7 @@ impl serde::Serialize for LagHistogram {
     }
 }
 
-/// Records the lateness of the driver, which is the only writer.
+/// Records the lateness of turns.
 pub(in crate::engine) struct LagRecorder {
     counts: [AtomicU64; BUCKETS],
 }

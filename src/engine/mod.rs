@@ -1,10 +1,38 @@
-//! What turns a wheel: the wheel itself, the shards that lock it, and the driver that visits them. It knows no future.
+//! What turns a wheel: one engine for each runtime, with its shards, its driver and its clock. It knows no future.
+//!
+//! **The life of a timeout.**
+//!
+//! ```text
+//! first pending poll   timer     reads the clock; takes over the thread's spare, or:
+//!                      thread    which runtime, which shard
+//!                      engines   begins the runtime's engine, if there is none
+//!                      shard     under the lock, the waker goes into the timing wheel; for an earlier turn, the alarm is moved
+//! next polls           timer     one load: is the entry beyond the horizon?
+//! it completes         thread    the entry becomes the thread's spare
+//! it elapses           driver    Tokio's timer fires: a turn visits the shards that are due
+//!                      shard     publishes the horizon, takes the wakers out of the timing wheel
+//!                      timer     polled again, finds the horizon past its deadline: one load
+//! the runtime ends     engines   its tasks are dropped, the keeper's among them: the engine is closing, and goes on until Tokio's timers end
+//!                      engines   Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
+//! ```
+//!
+//! Locks are taken in this order: the table of engines, a thread's words, a shard, the alarm's seat, Tokio's own.
 
 pub(crate) mod clock;
+pub(crate) mod counts;
 pub(crate) mod driver;
+pub(crate) mod engines;
 pub(crate) mod events;
 pub(crate) mod labels;
 pub(crate) mod lag;
+pub(crate) mod moment;
+pub(crate) mod number;
 pub(crate) mod shard;
+pub(crate) mod shared;
 pub(crate) mod sync;
+pub(crate) mod thread;
+pub(crate) mod timer;
 pub(crate) mod timing_wheel;
+pub(crate) mod turn;
+pub(crate) mod waker_id;
+pub(crate) mod words;

@@ -77,7 +77,7 @@ impl rt::Timer for Wheel {
     }
 
     fn now(&self) -> std::time::Instant {
-        self.shard().read_clock().into_std()
+        Wheel::now(self).into_std()
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: std::time::Instant) {

@@ -3,14 +3,10 @@
 
 #[cfg(feature = "aws")]
 mod aws;
-#[cfg(feature = "backon")]
-mod backon;
 #[cfg(feature = "hyper")]
 mod hyper;
 #[cfg(feature = "io")]
 pub mod io;
-#[cfg(feature = "quinn")]
-pub mod quinn;
 #[cfg(feature = "stream")]
 pub mod stream;
 #[cfg(feature = "tower")]

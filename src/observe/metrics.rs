@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use crate::wheel::Wheel;
+use crate::{engine::engines, wheel::Wheel};
 
-/// The counters and gauges of a wheel, summed over its shards.
+/// The counters and gauges of a wheel, summed over all runtimes, those that have ended included.
 ///
 /// While no call to the wheel is in progress, `registered == expired + cancelled + pending as u64`.
 ///
@@ -39,37 +39,26 @@ pub struct Metrics {
     /// The number of timers whose deadline came while they were pending.
     pub expired: u64,
     /// The number of timers that left the wheel before their deadline, because they were dropped, their future completed in time,
-    /// or a shutdown ended them.
+    /// a shutdown ended them, or their runtime ended, in which case they are registered anew where they go on.
     pub cancelled: u64,
-    /// The number of timers refused because `max_pending` other timers were pending.
+    /// The number of timers refused because `max_pending` others were pending.
     pub rejected: u64,
     /// The number of moves of a timer from a coarser level to a finer one.
     pub cascaded: u64,
-    /// The number of turns of the driver that found a later tick than the turn before, however much later. In a turn, the driver
-    /// visits every shard. Because turns are rare while the wheel dozes, this is not the number of ticks that have passed.
-    pub ticks: u64,
-    /// The number of times the driver woke, for a tick, a deadline or a registration.
-    pub wakeups: u64,
-    /// The number of visits that gave each timeout started since the previous such visit its deadline. Only a busy shard gets
-    /// these visits, every 10 ms rounded down to whole ticks, or every tick if that is longer.
-    pub full_visits: u64,
-    /// The number of visits that only woke the tasks of due timers and moved timers to finer levels, in busy and in dozing shards.
-    pub light_visits: u64,
-    /// The number of times a shard went from a full visit at every cadence to dozing.
-    pub dozes: u64,
+    /// The number of turns of the drivers, in which they wake the tasks of due timers.
+    pub turns: u64,
     /// The number of panics caught in wakers.
     pub panics: u64,
-    /// The lateness of the driver at its last deadline or tick.
+    /// The number of runtimes in which the wheel has a part now.
+    pub engines: usize,
+    /// How late the last turn came.
     pub last_lag: Duration,
-    /// The maximum lateness of the driver since the wheel was created.
+    /// How late a turn came at most since the wheel was created.
     pub max_lag: Duration,
     /// The size in bytes of the arenas, used or not.
     pub arena_bytes: usize,
     /// Whether the wheel has been shut down.
     pub shutdown: bool,
-    /// Whether the wheel has a driver. It has none before its first timer, after the driver's runtime has ended, and after a
-    /// shutdown. This does not tell whether the driver's runtime itself is running.
-    pub driven: bool,
 }
 
 impl Wheel {
@@ -83,31 +72,23 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().metrics().registered, 0);
     /// ```
     pub fn metrics(&self) -> Metrics {
-        let driver = &self.parts.driver.stats;
+        let shared = self.shared();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let mut metrics = Metrics {
-            ticks: read(&driver.ticks),
-            wakeups: read(&driver.wakeups),
-            panics: read(&driver.panics),
-            last_lag: Duration::from_nanos(read(&driver.last_lag)),
-            max_lag: Duration::from_nanos(read(&driver.max_lag)),
+        let usage = engines::usage(shared);
+        Metrics {
+            pending: usage.counts.pending,
+            registered: usage.counts.registered,
+            expired: usage.counts.expired,
+            cancelled: usage.counts.cancelled,
+            rejected: shared.limit.rejected(),
+            cascaded: read(&shared.stats.cascaded),
+            turns: read(&shared.stats.turns),
+            panics: read(&shared.stats.panics),
+            engines: usage.engines,
+            last_lag: Duration::from_nanos(read(&shared.stats.last_lag)),
+            max_lag: Duration::from_nanos(read(&shared.stats.max_lag)),
+            arena_bytes: usage.arena_bytes,
             shutdown: self.is_shutdown(),
-            driven: self.is_driven(),
-            ..Metrics::default()
-        };
-        for shard in &self.parts.shards {
-            let usage = shard.usage();
-            metrics.pending += usage.pending;
-            metrics.arena_bytes += usage.arena_bytes;
-            metrics.registered += usage.counters.registered;
-            metrics.expired += usage.counters.expired;
-            metrics.cancelled += usage.counters.cancelled;
-            metrics.rejected += usage.counters.rejected;
-            metrics.cascaded += usage.counters.cascaded;
-            metrics.dozes += usage.counters.dozes;
-            metrics.full_visits += usage.counters.full_visits;
-            metrics.light_visits += usage.counters.light_visits;
         }
-        metrics
     }
 }

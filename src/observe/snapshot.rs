@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use crate::{
     engine::{
-        labels::{self, LabelStats},
+        engines,
+        labels::LabelStats,
         lag::LagHistogram,
-        shard::Mode,
-        timing_wheel::{Nanos, TickDuration},
+        moment::Nanos,
+        shard::Shard,
+        timing_wheel::{Site, Tick},
+        words,
     },
     wheel::Wheel,
 };
@@ -15,7 +18,7 @@ use crate::{
 /// A snapshot of a wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled timeouts.
 ///
 /// The shards are read one after another. While no call to the wheel is in progress, the whole snapshot is exact: the sums
-/// over `horizon`, `levels` and `shards` each equal `pending`. While timers are started and ended, each number of one shard
+/// over `due_within`, `levels` and `shards` each equal `pending`. While timers are started and ended, each number of one shard
 /// was true at some moment of the reading, and the others are sums of these.
 ///
 /// # Examples
@@ -32,7 +35,7 @@ use crate::{
 ///
 /// let snapshot = wheel.snapshot();
 /// assert_eq!(snapshot.pending, 1);
-/// assert_eq!(snapshot.horizon[4], 1, "due within 10 s, and not within 1 s");
+/// assert_eq!(snapshot.due_within[4], 1, "due within 10 s, and not within 1 s");
 /// # drop(sleeping);
 /// # }
 /// ```
@@ -45,24 +48,21 @@ pub struct Snapshot {
     /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each
     /// timer is counted once, in the first element that its deadline is within, rounded up to a tick. A timer that was reset to
     /// a later instant is counted by its old deadline until that comes.
-    pub horizon: [usize; 9],
-    /// The timers on each level of the wheel, the finest level first, summed over the shards.
+    pub due_within: [usize; 9],
+    /// The timers on each level of the wheel, the finest level first, summed over all shards.
     pub levels: Vec<LevelSnapshot>,
-    /// The shards.
+    /// The shards of all runtimes.
     pub shards: Vec<ShardSnapshot>,
     /// The histogram of the driver's lateness.
     pub lag: LagHistogram,
     /// The outcomes of the timeouts of each label, in the order in which the labels were created.
     pub labels: Vec<LabelStats>,
-    /// The tick in progress, counted from the wheel's first. With `n` buckets in each level and levels counted from 0, a
-    /// bucket of level k spans `(n / 2).pow(k)` ticks, and the hand is at bucket `tick / (n / 2).pow(k) % n`.
-    pub tick: u64,
 }
 
 /// The timers on one level of a wheel.
 ///
-/// A new timeout gets its deadline at the driver's next visit. Until then it is counted in the bucket in which it would be by
-/// now. An overdue timer is counted on the finest level, in the bucket of the hand.
+/// An overdue timer is counted on the finest level, in the bucket of the tick in progress. Buckets are those of the ring: with `n` of them in each
+/// level, a bucket of level k spans `(n / 2).pow(k)` ticks. Each runtime counts ticks from a start of its own.
 ///
 /// # Examples
 ///
@@ -86,24 +86,23 @@ pub struct LevelSnapshot {
 /// # Examples
 ///
 /// ```
-/// use tickwheel::Mode;
+/// use tickwheel::Wheel;
 ///
-/// let wheel = tickwheel::Wheel::new();
-/// wheel.shutdown();
-/// assert!(wheel.snapshot().shards.iter().all(|shard| shard.mode == Mode::Shutdown));
+/// let shards = Wheel::new().snapshot().shards;
+/// assert!(shards.is_empty(), "no timer has been polled in any runtime");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ShardSnapshot {
+    /// The runtime whose timers the shard holds: they are counted from 0 in each snapshot.
+    pub engine: usize,
     /// The number of pending timers in the shard.
     pub pending: usize,
-    /// How the shard is driven.
-    pub mode: Mode,
 }
 
-/// The bounds of [`Snapshot::horizon`] in milliseconds, after the first, which is a tick, and before the last, which is open.
-const HORIZON: [u64; 7] = [10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000];
+/// The bounds of [`Snapshot::due_within`] in milliseconds, after the first, which is a tick, and before the last, which is open.
+const BOUNDS: [u64; 7] = [10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000];
 
 impl Wheel {
     /// Returns a snapshot of the wheel: its pending timers by deadline and bucket, the driver's lag, and the outcomes of labelled
@@ -119,40 +118,80 @@ impl Wheel {
     /// assert_eq!(snapshot.pending, 0);
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        let tick = TickDuration::new(self.tick_duration());
-        let later = HORIZON.map(|millis| Nanos::from_duration(Duration::from_millis(millis)));
-        let bounds = [&[tick.nanos()][..], &later].concat();
-        // The counts of each level's buckets up to the last one in use.
-        let mut levels = vec![Vec::new(); self.levels()];
+        let shared = self.shared();
+        let mut counts = Counts::new(self.tick_duration(), self.levels());
         let mut snapshot = Snapshot::default();
-        for shard in &self.parts.shards {
-            let mut walk = shard.walk();
-            let mut pending = 0;
-            while let Some(sites) = walk.next() {
-                for site in &sites {
-                    let left = tick.start_of(site.deadline).saturating_sub(walk.now);
-                    let within = bounds.iter().position(|bound| left <= *bound);
-                    snapshot.horizon[within.unwrap_or(bounds.len())] += 1;
-                    let buckets = &mut levels[site.level];
-                    if site.bucket >= buckets.len() {
-                        buckets.resize(site.bucket + 1, 0);
-                    }
-                    buckets[site.bucket] += 1;
-                }
-                pending += sites.len();
+        // Spares are entries that are not pending.
+        let mut spares = words::said(|shard| shard.wheel == shared.wheel).kept;
+        for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
+            for shard in &parts.shards {
+                let (spares_here, others) = spares
+                    .into_iter()
+                    .partition(|(of, _)| std::ptr::eq(&**of, &**shard));
+                spares = others;
+                let spares_here: Vec<_> = spares_here;
+                let due = spares_here
+                    .iter()
+                    .map(|(_, until)| shard.alarm.clock.tick_at(*until));
+                let pending = counts.add(shard, due.collect());
+                snapshot.shards.push(ShardSnapshot { engine, pending });
+                snapshot.pending += pending;
             }
-            snapshot.shards.push(ShardSnapshot {
-                pending,
-                mode: walk.mode,
-            });
-            snapshot.pending += pending;
-            snapshot.tick = snapshot.tick.max(tick.tick_at(walk.now).0);
         }
-        let stripes = self.parts.shards.iter().map(|shard| shard.labels());
-        snapshot.labels = labels::stats(stripes, self.is_shutdown());
-        snapshot.lag = self.parts.driver.stats.lag();
-        snapshot.levels = levels.into_iter().map(LevelSnapshot::new).collect();
+        snapshot.due_within = counts.due_within;
+        snapshot.levels = counts.levels.into_iter().map(LevelSnapshot::new).collect();
+        snapshot.labels = shared.labels.stats();
+        snapshot.lag = shared.stats.lag();
         snapshot
+    }
+}
+
+/// What is counted of the timers in all shards.
+struct Counts {
+    bounds: [Nanos; 8],
+    due_within: [usize; 9],
+    /// The counts of each level's buckets up to the last one in use.
+    levels: Vec<Vec<usize>>,
+}
+
+impl Counts {
+    fn new(tick: Duration, levels: usize) -> Counts {
+        let [a, b, c, d, e, f, g] = BOUNDS.map(|millis| Nanos::of(Duration::from_millis(millis)));
+        Counts {
+            bounds: [Nanos::of(tick), a, b, c, d, e, f, g],
+            due_within: [0; 9],
+            levels: vec![Vec::new(); levels],
+        }
+    }
+
+    /// Adds the timers of a shard, but for its spares, of which each is told by the tick at which its entry is due. Returns how many there are.
+    fn add(&mut self, shard: &Shard, mut spares: Vec<Tick>) -> usize {
+        let mut pending = 0;
+        let now = shard.alarm.now();
+        shard.walk(|site| {
+            let spare = spares.iter().position(|due| *due == site.due);
+            match spare {
+                Some(spare) => drop(spares.swap_remove(spare)),
+                None => {
+                    pending += 1;
+                    self.add_site(site, shard.alarm.clock.start_of(site.due).since(now));
+                }
+            }
+        });
+        pending
+    }
+
+    fn add_site(&mut self, site: Site, left: Nanos) {
+        let within = self.bounds.iter().position(|bound| left <= *bound);
+        self.due_within[within.unwrap_or(self.bounds.len())] += 1;
+        // A wheel has no levels that no deadline could reach.
+        let Some(buckets) = self.levels.get_mut(site.level) else {
+            return;
+        };
+        if site.bucket >= buckets.len() {
+            buckets.resize(site.bucket + 1, 0);
+        }
+        buckets[site.bucket] += 1;
     }
 }
 

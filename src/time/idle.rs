@@ -1,12 +1,9 @@
-//! `idle_timer` on the current wheel.
+//! `idle_timer` on the global wheel.
 
-use super::Duration;
-use crate::{
-    timers::idle::IdleTimer,
-    wheel::{Wheel, current},
-};
+use super::{Duration, home};
+use crate::{timers::idle::IdleTimer, wheel::Wheel};
 
-/// Waits until the timer has not been touched for `duration`, on the wheel of the current runtime.
+/// Waits until the timer has not been touched for `duration`, on the global wheel.
 ///
 /// It is [`Wheel::idle_timer`](crate::Wheel::idle_timer) on that wheel, and as precise. Tokio has no such timer.
 ///
@@ -16,7 +13,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message.
+/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that panics.
 ///
 /// # Examples
 ///
@@ -33,5 +30,6 @@ use crate::{
 /// ```
 #[track_caller]
 pub fn idle_timer(duration: Duration) -> IdleTimer {
-    current::with_wheel(Wheel::clone).idle_timer(duration)
+    let _ = home();
+    Wheel::global().idle_timer(duration)
 }

@@ -1,18 +1,18 @@
-//! `interval` and `interval_at` on the current wheel.
+//! `interval` and `interval_at` on the global wheel.
 
-use super::{Duration, Instant};
+use super::{Duration, Instant, home};
 use crate::{
+    engine::moment::Moment,
     timers::{console::Resource, interval::Interval, sleep},
-    wheel::current,
 };
 
-/// Creates an interval that ticks every `period`, on the wheel of the current runtime.
+/// Creates an interval that ticks every `period`, on the global wheel.
 ///
 /// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at or after its
 /// instant: never early, and less than one tick of the wheel late plus the runtime's own delay. It counts as missed if it is later
 /// than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
 ///
-/// An interval cannot fail: if the wheel is full or has been shut down, the interval ticks on Tokio's timer.
+/// An interval is never refused.
 ///
 /// # Cancellation
 ///
@@ -20,8 +20,8 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics if `period` is zero. Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the
-/// first poll that panics.
+/// Panics if `period` is zero, and outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that has to wait that
+/// panics.
 ///
 /// # Examples
 ///
@@ -38,15 +38,12 @@ use crate::{
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
-    let shard = current::shard_ref();
-    let now = shard.now();
-    Interval::new(sleep::Sleep::after(shard, now, Duration::ZERO), period)
+    Interval::new(sleep::Sleep::after(home(), Moment::now(), Duration::ZERO), period)
 }
 
-/// Creates an interval that first ticks at `start` and then every `period`, on the wheel of the current runtime.
+/// Creates an interval that first ticks at `start` and then every `period`, on the global wheel.
 ///
-/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first tick completes by the next tick of the
-/// wheel.
+/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first tick completes at the first poll.
 ///
 /// # Cancellation
 ///
@@ -72,5 +69,5 @@ pub fn interval(period: Duration) -> Interval {
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(period > Duration::ZERO, "`period` must be non-zero.");
     let resource = Resource::new("Sleep", "Wheel::sleep_until");
-    Interval::new(sleep::Sleep::until(current::shard_ref(), start, resource), period)
+    Interval::new(sleep::Sleep::until(home(), start, resource), period)
 }

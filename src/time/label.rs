@@ -1,27 +1,25 @@
-//! `Label`: a static label, counted on the current wheel.
+//! `Label`: a static label, counted on the global wheel.
 
 use std::{
     future::IntoFuture,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::{Duration, Instant};
+use super::{Duration, Instant, home};
 use crate::{
-    engine::labels,
+    engine::{labels::LabelId, shared::Shared},
     observe::labelled::{LabelledTimeout, timer::LabelledTimer},
     timers::{console::Resource, sleep::Sleep},
-    wheel::current,
 };
 
-/// The name of an operation, kept in a `static`, whose timeouts are counted under it on whichever wheel is current.
+/// The name of an operation, kept in a `static`, whose timeouts are counted under it on the global wheel.
 ///
-/// Each wheel counts on its own, as if by [`Wheel::labelled`] with this name, so equal names are one label. [`Wheel::snapshot`] of
-/// [`Wheel::current`] reports the outcomes, and how much of their time timeouts had left. A process keeps 1,000 static names apart, and all
-/// further ones share the label "other".
+/// It is [`Wheel::labelled`] with this name on [`Wheel::global`], whose label is found once, so equal names are one label. [`Wheel::snapshot`] reports
+/// the outcomes, and how much of their time timeouts had left. The wheel keeps 1,000 names apart, and all further ones share the label "other".
 ///
 /// [`Wheel::labelled`]: crate::Wheel::labelled
 /// [`Wheel::snapshot`]: crate::Wheel::snapshot
-/// [`Wheel::current`]: crate::Wheel::current
+/// [`Wheel::global`]: crate::Wheel::global
 ///
 /// # Examples
 ///
@@ -35,15 +33,15 @@ use crate::{
 /// let order = CHECKOUT.timeout(Duration::from_secs(1), async { "order" }).await;
 /// assert_eq!(order, Ok("order"));
 ///
-/// let stats = &Wheel::current().snapshot().labels[0];
+/// let stats = &Wheel::global().snapshot().labels[0];
 /// assert_eq!((&*stats.name, stats.completed), ("checkout", 1));
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Label {
     name: &'static str,
-    /// The place of the [`labels::Label`], and [`UNUSED`] until the first use.
-    place: AtomicU32,
+    /// The number of the [`LabelId`], and [`UNUSED`] until the first use.
+    number: AtomicU32,
 }
 
 const UNUSED: u32 = u32::MAX;
@@ -59,7 +57,7 @@ impl Label {
     pub const fn new(name: &'static str) -> Label {
         Label {
             name,
-            place: AtomicU32::new(UNUSED),
+            number: AtomicU32::new(UNUSED),
         }
     }
 
@@ -93,7 +91,7 @@ impl Label {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// assert!(NEVER.timeout(Duration::from_millis(10), pending::<()>()).await.is_err());
-    /// assert_eq!(Wheel::current().snapshot().labels[0].elapsed, 1);
+    /// assert_eq!(Wheel::global().snapshot().labels[0].elapsed, 1);
     /// # }
     /// ```
     #[track_caller]
@@ -102,8 +100,8 @@ impl Label {
         let label = self.label();
         let resource = Resource::new("Timeout", "Label::timeout");
         resource.has_label(self.name);
-        let sleep = Sleep::counting(current::shard_ref(), duration, resource);
-        LabelledTimeout::new(LabelledTimer::new(sleep, label, duration), future)
+        let sleep = Sleep::counting(home(), duration, resource);
+        LabelledTimeout::new(LabelledTimer::new(sleep, label, Some(duration)), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`timeout_at`](super::timeout_at) does, and counts the outcome.
@@ -142,22 +140,22 @@ impl Label {
         let label = self.label();
         let resource = Resource::new("Timeout", "Label::timeout_at");
         resource.has_label(self.name);
-        let sleep = Sleep::until(current::shard_ref(), deadline, resource);
-        LabelledTimeout::new(LabelledTimer::new(sleep, label, Duration::ZERO), future)
+        let sleep = Sleep::until(home(), deadline, resource);
+        LabelledTimeout::new(LabelledTimer::new(sleep, label, None), future)
     }
 
     #[inline]
-    fn label(&self) -> labels::Label {
-        match self.place.load(Ordering::Relaxed) {
+    fn label(&self) -> LabelId {
+        match self.number.load(Ordering::Relaxed) {
             UNUSED => self.first_use(),
-            place => labels::Label(place),
+            number => LabelId::of_number(number),
         }
     }
 
     #[cold]
-    fn first_use(&self) -> labels::Label {
-        let label = labels::of_process(self.name);
-        self.place.store(label.0, Ordering::Relaxed);
+    fn first_use(&self) -> LabelId {
+        let (label, _) = Shared::global().labels.find(self.name.into());
+        self.number.store(label.number(), Ordering::Relaxed);
         label
     }
 }

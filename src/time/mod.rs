@@ -1,28 +1,25 @@
-//! Tokio's `time` on the wheel of the current runtime: change `use tokio::time` to `use tickwheel::time`.
+//! Tokio's `time` on the global wheel: change `use tokio::time` to `use tickwheel::time`.
 //!
-//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers run on
-//! [`Wheel::current`](crate::Wheel::current), the wheel of the current runtime, whose ticks are 1 ms, like Tokio's, unless
-//! [`Builder::set_default`](crate::Builder::set_default) changes them. A future that is made in a task belongs to the runtime that first
-//! polls it, and any other to the runtime that it was made in. Once that runtime is gone, the future completes on the runtime that polls
-//! it, or panics as Tokio's does.
+//! Names, arguments and outputs are those of [`tokio::time`], so the rest of a program stays as it is. Timers are on
+//! [`Wheel::global`](crate::Wheel::global), whose ticks are 1 ms, like Tokio's, unless
+//! [`Builder::build_global`](crate::Builder::build_global) changes them. Each runtime turns a part of its own, and a future waits on the runtime that
+//! first polls it. Once that has ended, it goes on for the same instant on the one that polls it, or panics as Tokio's does where there is none.
 //!
-//! No timer of this module can be refused. If the wheel is full or has been shut down, timers wait on Tokio's own timer, and those that were
-//! pending at the shutdown wait there for the rest of their time, even if the runtime that polls them follows another clock.
+//! No timer of this module is refused: a shutdown of the global wheel does not concern them.
 //!
 //! This module differs from Tokio's in these points:
 //!
-//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one tick late. A
-//!   [`timeout()`] of a second or more that elapses on a wheel busy with timeouts may be up to 10 ms later. If a tick is
-//!   longer than 5 ms, that is a timeout of 100 ticks or more, and one tick.
+//! - Timers fire at ticks of the wheel, which begin with Tokio's milliseconds, never early and less than one tick late. A timer of more than two
+//!   seconds may in addition be late by a thousandth of its duration, up to 100 ms, so that it fires in company.
+//!   [`Builder::slack`](crate::Builder::slack) changes that. A clock that a test controls has no slack.
 //! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two milliseconds, it waits for the
-//!   next one, as Tokio's does. If the test moves the clock and polls a timer before the runtime has come round, the timer may be ready one
-//!   poll earlier or later than Tokio's.
+//!   next one, as Tokio's does.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
-//! - In a task of a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] whose future is ready
+//! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] whose future is ready
 //!   at its first poll does not panic at all.
-//! - A tick of an [`Interval`] counts as missed when it is more than 5 ms and more than one tick of the wheel late.
+//! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the wheel and its slack, late.
 //! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.
-//! - A runtime in which a timer of this module has waited has two more tasks, which `RuntimeMetrics::num_alive_tasks` counts.
+//! - A runtime in which a timer of this module has waited has one more task, which `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.
 //!
 //! # Examples
@@ -64,3 +61,22 @@ pub use tokio::time::{Duration, Instant, MissedTickBehavior};
 pub use tokio::time::{pause, resume};
 
 pub use crate::timers::{interval::Interval, timeout::Timeout};
+
+use tokio::{runtime::Handle, task};
+
+use crate::engine::shard::Home;
+
+/// Returns what stands for the global wheel in a new timer.
+///
+/// # Panics
+///
+/// Panics outside a runtime, where Tokio's functions panic too. To ask for the runtime costs a count that all workers share, so a task, which is in
+/// one, is not asked.
+#[track_caller]
+#[inline]
+fn home() -> Home {
+    if task::try_id().is_none() {
+        drop(Handle::current());
+    }
+    None
+}

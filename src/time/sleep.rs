@@ -1,4 +1,4 @@
-//! `sleep` and `sleep_until` on the current wheel.
+//! `sleep` and `sleep_until` on the global wheel.
 
 use std::{
     future::Future,
@@ -6,19 +6,19 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{Duration, Instant};
+use super::{Duration, Instant, home};
 use crate::{
+    engine::moment::Moment,
     timers::{console::Resource, sleep},
-    wheel::current,
 };
 
-/// Waits until `duration` has elapsed, on the wheel of the current runtime.
+/// Waits until `duration` has elapsed, on the global wheel.
 ///
 /// The sleep is never early, and less than one tick of the wheel late plus the runtime's own delay. A zero duration completes at
 /// the first poll. A duration that overflows the clock is taken as 30 years. In every other respect it behaves as
 /// `tokio::time::sleep`.
 ///
-/// A sleep cannot fail: if the wheel is full or has been shut down, the sleep waits on Tokio's timer.
+/// A sleep is never refused, and goes on for the same instant on the runtime that polls it if the one on which it waits ends.
 ///
 /// # Cancellation
 ///
@@ -27,7 +27,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics outside a Tokio runtime, and on one without timers, with Tokio's message. In a task it is the first poll that panics.
+/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that panics.
 ///
 /// # Examples
 ///
@@ -42,14 +42,12 @@ use crate::{
 #[track_caller]
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
-    let (shard, now) = current::shard_ref_and_now();
-    Sleep(sleep::Sleep::after(shard, now, duration))
+    Sleep(sleep::Sleep::after(home(), Moment::now(), duration))
 }
 
-/// Waits until `deadline`, on the wheel of the current runtime.
+/// Waits until `deadline`, on the global wheel.
 ///
-/// It is as precise as [`sleep`], and cannot fail either. If the deadline is in the past, the sleep completes at the first poll
-/// or at the next tick. In every other respect it behaves as `tokio::time::sleep_until`.
+/// It is as precise as [`sleep`]. If the deadline is in the past, the sleep completes at the first poll. In every other respect it behaves as `tokio::time::sleep_until`.
 ///
 /// # Cancellation
 ///
@@ -75,7 +73,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     let resource = Resource::new("Sleep", "Wheel::sleep_until");
-    Sleep(sleep::Sleep::until(current::shard_ref(), deadline, resource))
+    Sleep(sleep::Sleep::until(home(), deadline, resource))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].

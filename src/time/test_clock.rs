@@ -1,9 +1,9 @@
 //! `advance` for a paused clock.
 
 use super::Duration;
-use crate::wheel::Wheel;
+use crate::engine::engines;
 
-/// Advances a paused clock, and waits until the current wheel has woken the tasks of all timers that are due.
+/// Advances a paused clock, and waits until the global wheel has woken the tasks of all timers that are due.
 ///
 /// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks is the
 /// wheel's driver, which then needs to run itself before the wheel's timers fire. This function also waits for that.
@@ -29,12 +29,7 @@ pub async fn advance(duration: Duration) {
     tokio::time::advance(duration).await;
     loop {
         tokio::task::yield_now().await;
-        if !Wheel::current()
-            .parts
-            .shards
-            .iter()
-            .any(|shard| shard.is_behind())
-        {
+        if !engines::global_is_behind() {
             return;
         }
     }

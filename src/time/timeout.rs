@@ -1,14 +1,11 @@
-//! `timeout` and `timeout_at` on the current wheel.
+//! `timeout` and `timeout_at` on the global wheel.
 
 use std::future::IntoFuture;
 
-use super::{Duration, Instant};
-use crate::{
-    timers::{console::Resource, sleep::Sleep, timeout::Timeout},
-    wheel::current,
-};
+use super::{Duration, Instant, home};
+use crate::timers::{console::Resource, sleep::Sleep, timeout::Timeout};
 
-/// Requires `future` to complete before `duration` has elapsed, on the wheel of the current runtime.
+/// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
 /// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds whatever the duration.
 /// Unlike there, the duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and
@@ -54,10 +51,10 @@ where
     F: IntoFuture,
 {
     let resource = Resource::new("Timeout", "Wheel::timeout");
-    Timeout::new(Sleep::counting(current::shard_ref(), duration, resource), future)
+    Timeout::new(Sleep::counting(home(), duration, resource), future)
 }
 
-/// Requires `future` to complete before `deadline`, on the wheel of the current runtime.
+/// Requires `future` to complete before `deadline`, on the global wheel.
 ///
 /// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the deadline. The timeout
 /// is never early, and less than one tick late plus the runtime's own delay.
@@ -93,5 +90,5 @@ where
     F: IntoFuture,
 {
     let resource = Resource::new("Timeout", "Wheel::timeout_at");
-    Timeout::new(Sleep::until(current::shard_ref(), deadline, resource), future)
+    Timeout::new(Sleep::until(home(), deadline, resource), future)
 }

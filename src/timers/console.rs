@@ -48,6 +48,11 @@ mod tracked {
             })))
         }
 
+        /// Returns whether a subscriber wants to hear of each poll.
+        pub(crate) fn is_tracked(&self) -> bool {
+            self.0.is_some()
+        }
+
         /// Reports that the timer lasts for `duration` from now.
         pub(crate) fn lasts(&self, duration: impl FnOnce() -> Duration) {
             if let Some(spans) = &self.0 {
@@ -125,6 +130,11 @@ mod untracked {
         #[inline(always)]
         pub(crate) fn new(_: &'static str, _: &'static str) -> Resource {
             Resource
+        }
+
+        #[inline(always)]
+        pub(crate) fn is_tracked(&self) -> bool {
+            false
         }
 
         #[inline(always)]

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    engine::clock::{Moment, Nanos},
+    engine::moment::{Moment, Nanos},
     error::SleepError,
     timers::sleep::Sleep,
     wheel::Wheel,
@@ -23,12 +23,9 @@ const PUNCTUAL: Nanos = Nanos(5_000_000);
 impl Wheel {
     /// Creates an interval that ticks every `period`, as `tokio::time::interval` does.
     ///
-    /// The first tick completes at once. A tick is never early, and less than one tick of the wheel late plus the runtime's own
-    /// delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the interval that are due complete at
-    /// once.
-    ///
-    /// An interval cannot fail. A tick that the wheel refuses, because it is full or has been shut down, comes at the same instant
-    /// on Tokio's timer, and the next one asks the wheel again.
+    /// The first tick completes at once, as a zero duration of [`sleep`](Wheel::sleep) does. A tick is never early, and less than one tick of the
+    /// wheel late plus its slack and the runtime's own delay. With a period shorter than a tick of the wheel the rate is kept: all ticks of the
+    /// interval that are due complete at once. Like a [`sleep`](Wheel::sleep), an interval is never refused.
     ///
     /// # Cancellation
     ///
@@ -54,14 +51,12 @@ impl Wheel {
     #[track_caller]
     pub fn interval(&self, period: Duration) -> Interval {
         assert!(period > Duration::ZERO, "`period` must be non-zero.");
-        let shard = self.shard();
-        Interval::new(Sleep::after(shard, shard.now(), Duration::ZERO), period)
+        Interval::new(self.sleep(Duration::ZERO), period)
     }
 
     /// Creates an interval that first ticks at `start` and then every `period`, as `tokio::time::interval_at` does.
     ///
-    /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first tick completes by the
-    /// next tick of the wheel.
+    /// Ticks are as precise as those of [`interval`](Wheel::interval). If `start` is in the past, the first tick completes at the first poll.
     ///
     /// # Cancellation
     ///
@@ -93,8 +88,8 @@ impl Wheel {
 
 /// The interval returned by [`Wheel::interval`] and [`Wheel::interval_at`], which ticks at a steady rate.
 ///
-/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due. On a wheel
-/// with slack, the slack of that tick is allowed in addition. The [`MissedTickBehavior`] decides when the following ticks
+/// A tick counts as missed if it completes more than 5 ms, and more than one tick of the wheel, after it was due; its slack is allowed in
+/// addition. The [`MissedTickBehavior`] decides when the following ticks
 /// come. Here the period is 100 ms, and the second tick is taken only at 350 ms:
 ///
 /// ```text
@@ -108,8 +103,7 @@ impl Wheel {
 ///            actual  |  0  |            350   400      500       the rest of what was missed is dropped
 /// ```
 ///
-/// As a [`Stream`], it yields the instants of its ticks. The stream ends when the wheel is shut down or, if its tick waits on
-/// Tokio's timer because the wheel is full, at that tick.
+/// As a [`Stream`], it yields the instants of its ticks, and never ends.
 ///
 /// # Examples
 ///
@@ -129,6 +123,8 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed_tick_behavior: MissedTickBehavior,
+    /// The instant from which the period to the next tick counts: that of the last tick or [`reset`](Interval::reset), if any.
+    counts_from: Option<Moment>,
 }
 
 impl Interval {
@@ -137,7 +133,14 @@ impl Interval {
             sleep,
             period,
             missed_tick_behavior: MissedTickBehavior::default(),
+            counts_from: None,
         }
+    }
+
+    /// Lets the wheel refuse the interval, which [`Interval::try_poll_tick`] reports.
+    pub(crate) fn refusable(mut self) -> Interval {
+        self.sleep.timer.let_refuse();
+        self
     }
 
     /// Waits for the next tick and returns its instant.
@@ -195,31 +198,30 @@ impl Interval {
 
     /// Takes the tick that is due, and moves on to the next.
     fn take_tick(&mut self) -> Instant {
-        let mut tick = self.sleep.due();
-        let (mut now, instant) = self.sleep.shard().now_and_instant();
-        if now.partial_cmp(&tick).is_none() {
-            // A driver has started or ended since, so only moments of wheel time can be compared.
-            self.sleep.timer.settle();
-            now = self.sleep.shard().settled(now);
-            tick = self.sleep.due();
-        }
+        let timer = &self.sleep.timer;
+        let (tick, now) = (timer.deadline(), timer.now());
         let late = now.since(tick);
-        let punctual = PUNCTUAL.max(self.sleep.shard().tick());
-        // While ticks are late for the slack of an earlier one that had longer to wait, they are not missed either.
-        let is_missed = late > punctual && late.saturating_sub(self.sleep.slack()) > punctual;
-        let next = match is_missed {
-            true => self.after_missed(tick, now, late),
-            false => tick.after(Nanos::passed(self.period)),
+        let punctual = PUNCTUAL.max(Nanos::of(timer.shared().settings.tick_duration));
+        // By how much it was rounded up to a tick or for its slack is not missed. That holds for the ticks after it, too, until they are on time.
+        let is_missed = late > punctual && late.saturating_sub(timer.rounding()) > PUNCTUAL;
+        let period = Nanos::of(self.period);
+        let next = if is_missed {
+            self.after_missed(tick, now, late)
+        } else {
+            tick.after(period)
         };
-        // A tick that is already due must not wait for the driver.
+        self.counts_from = Some(next.before(period));
+        self.move_to(next, now);
+        tick.instant()
+    }
+
+    /// Moves the next tick. One that is already due must not wait for the driver.
+    fn move_to(&mut self, next: Moment, now: Moment) {
         if next <= now {
             self.sleep.reset_immediately(next);
         } else {
-            self.sleep.reset_to(next);
+            self.sleep.reset_ahead(next);
         }
-        // Since the tick came, wheel time may have gone back by less than a millisecond, for ticks to begin with the milliseconds
-        // of another driver's runtime. The tick is then not late, and its instant is this one.
-        instant - late.to_duration()
     }
 
     /// Resets the interval to tick one period from now.
@@ -237,10 +239,12 @@ impl Interval {
     /// # }
     /// ```
     pub fn reset(&mut self) {
-        self.reset_after(self.period);
+        let now = self.sleep.timer.now();
+        self.move_to(now.after(Nanos::of(self.period)), now);
+        self.counts_from = Some(now);
     }
 
-    /// Resets the interval to tick at once.
+    /// Resets the interval to tick at once, as a zero duration of [`Wheel::sleep`] completes.
     ///
     /// # Examples
     ///
@@ -274,6 +278,7 @@ impl Interval {
     /// ```
     pub fn reset_after(&mut self, after: Duration) {
         self.sleep.reset_after(after);
+        self.counts_from = None;
     }
 
     /// Resets the interval to tick at `deadline`, and then every period.
@@ -294,6 +299,7 @@ impl Interval {
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
+        self.counts_from = None;
     }
 
     /// Returns the period of the interval.
@@ -307,6 +313,39 @@ impl Interval {
     /// ```
     pub fn period(&self) -> Duration {
         self.period
+    }
+
+    /// Changes the period. The next tick comes one new period after the last one or, if there was a [`reset`](Interval::reset) since, after that.
+    ///
+    /// If there was no tick yet, or the next one was given an instant by [`reset_at`](Interval::reset_at), [`reset_after`](Interval::reset_after) or
+    /// [`reset_immediately`](Interval::reset_immediately), that one comes as it would have, and the new period counts from it. A task that awaits a tick is
+    /// woken at the new instant.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `period` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut interval = tickwheel::Wheel::new().interval(Duration::from_secs(60));
+    /// let first = interval.tick().await;
+    /// interval.set_period(Duration::from_secs(10));
+    /// assert_eq!(interval.tick().await - first, Duration::from_secs(10));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn set_period(&mut self, period: Duration) {
+        assert!(period > Duration::ZERO, "`period` must be non-zero.");
+        self.period = period;
+        if let Some(from) = self.counts_from {
+            let now = self.sleep.timer.now();
+            self.move_to(from.after(Nanos::of(period)), now);
+        }
     }
 
     /// Returns the behaviour for the ticks after a missed one.
@@ -343,7 +382,7 @@ impl Interval {
 
     /// Returns when the tick after `missed` is due, given that `missed` is taken only at `now`.
     fn after_missed(&self, missed: Moment, now: Moment, late: Nanos) -> Moment {
-        let period = Nanos::passed(self.period);
+        let period = Nanos::of(self.period);
         match self.missed_tick_behavior {
             MissedTickBehavior::Burst => missed.after(period),
             MissedTickBehavior::Delay => now.after(period),
@@ -356,11 +395,6 @@ impl Stream for Interval {
     type Item = Instant;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
-        let interval = self.get_mut();
-        let tick = interval.poll_tick(cx);
-        match interval.sleep.shard().was_shut_down() {
-            true => Poll::Ready(None),
-            false => tick.map(Some),
-        }
+        self.get_mut().poll_tick(cx).map(Some)
     }
 }

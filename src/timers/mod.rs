@@ -3,7 +3,6 @@
 pub(crate) mod budget;
 pub(crate) mod console;
 pub mod delay_queue;
-pub(crate) mod fallback;
 pub(crate) mod idle;
 pub(crate) mod interval;
 pub(crate) mod periodic;

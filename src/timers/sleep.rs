@@ -12,11 +12,13 @@ use tokio::time::Instant;
 
 use crate::{
     engine::{
-        clock::{Moment, Nanos},
-        shard::{ShardRef, Timer},
+        moment::{Moment, Nanos},
+        shard::Home,
+        shared::Refusal,
+        timer::{Polled, Timer},
     },
     error::SleepError,
-    timers::{console::Resource, fallback::FallbackTimer},
+    timers::{budget, console::Resource},
     wheel::Wheel,
 };
 
@@ -25,22 +27,23 @@ impl Wheel {
     ///
     /// The sleep completes at the first tick that begins at or after its deadline, so it is never early, and less than one tick
     /// late plus the runtime's own delay. Ticks begin on the same millisecond boundaries as Tokio's, so with the default tick of 1
-    /// ms it is as precise as Tokio's sleep. A zero duration completes at the first poll. A duration that overflows the clock is
-    /// taken as 30 years.
+    /// ms it is as precise as Tokio's sleep. A sleep of more than two seconds may in addition be late by a thousandth of its duration, up to 100 ms,
+    /// unless [`Builder::slack`](crate::Builder::slack) says otherwise. A duration that overflows the clock is taken as 30 years.
     ///
-    /// A sleep cannot fail. If the wheel is full, has been shut down, or is shut down during the sleep, the sleep waits for the
-    /// same instant on Tokio's own timer, to the millisecond. There is no such timer in another executor or in a Tokio runtime
-    /// built without timers. There, a sleep that the wheel refuses completes at its second poll, for which its task is woken at
-    /// once. Use [`try_sleep`](Wheel::try_sleep) to hear of a refusal.
+    /// A zero duration completes at the first poll. On a clock that a test has paused between two milliseconds it completes at the end of that
+    /// millisecond, as Tokio's does, unless the wheel has a longer tick.
+    ///
+    /// A sleep is never refused: neither [`max_pending`](crate::Builder::max_pending) nor a [`shutdown`](Wheel::shutdown) concerns it. It waits on the
+    /// runtime that first polls it, and if that ends, goes on for the same instant on the next one that polls it.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the timer that a thread cancelled last
+    /// Dropping the future cancels the sleep at once. As with a [`timeout`](Wheel::timeout), the entry that a thread cancelled last
     /// may stay in the wheel, uncounted, for the next timer of its task.
     ///
     /// # Panics
     ///
-    /// The first poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
+    /// The first poll panics outside a Tokio runtime and in one without timers, with Tokio's message, unless the wheel was given a
     /// [`handle`](crate::Builder::handle). Creating the future needs no runtime.
     ///
     /// # Examples
@@ -57,14 +60,14 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::after(self.shard(), self.shard().now(), duration)
+        Sleep::after(self.home(), self.shared().now(), duration)
     }
 
     /// Waits until `deadline`, as `tokio::time::sleep_until` does.
     ///
     /// The sleep completes at the first tick that begins at or after `deadline`, so it is never early, and less than one tick late
-    /// plus the runtime's own delay. If `deadline` is in the past, it completes at the first poll or at the next tick. Like
-    /// [`sleep`](Wheel::sleep), it waits on Tokio's timer if the wheel refuses it.
+    /// plus its slack and the runtime's own delay. If `deadline` is in the past, it completes at the first poll. Like [`sleep`](Wheel::sleep), it is
+    /// never refused.
     ///
     /// # Cancellation
     ///
@@ -90,7 +93,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::until(
-            self.shard(),
+            self.home(),
             deadline,
             Resource::new("Sleep", "Wheel::sleep_until"),
         )
@@ -127,41 +130,41 @@ impl Wheel {
 /// ```
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Sleep {
-    pub(crate) timer: FallbackTimer,
+    pub(crate) timer: Timer,
     resource: Resource,
 }
 
 impl Sleep {
-    #[inline]
-    pub(crate) fn new(timer: Timer, resource: Resource) -> Sleep {
-        Sleep {
-            timer: FallbackTimer::Wheel(timer),
-            resource,
-        }
-    }
-
-    /// Creates a sleep that is due `duration` after `start`. If the duration is zero, the sleep completes at the first poll.
+    /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at the first poll.
     #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn after(shard: impl Into<ShardRef>, start: Moment, duration: Duration) -> Sleep {
+    #[inline]
+    pub(crate) fn after(home: Home, now: Moment, duration: Duration) -> Sleep {
         let resource = Resource::new("Sleep", "Wheel::sleep");
         resource.lasts(|| duration);
-        Sleep::new(Timer::after(shard, start, duration), resource)
+        let timer = Timer::after(home, now, duration);
+        Sleep { timer, resource }
     }
 
     /// Creates a sleep that is due at `deadline`.
     #[inline]
-    pub(crate) fn until(shard: impl Into<ShardRef>, deadline: Instant, resource: Resource) -> Sleep {
-        let shard = shard.into();
+    pub(crate) fn until(home: Home, deadline: Instant, resource: Resource) -> Sleep {
         resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        let deadline = shard.moment_of(deadline);
-        Sleep::new(Timer::at(shard, deadline), resource)
+        let timer = Timer::at(home, Moment::of(deadline));
+        Sleep { timer, resource }
     }
 
     /// Creates a sleep that is due `delay` after its first poll.
     #[inline]
-    pub(crate) fn counting(shard: impl Into<ShardRef>, delay: Duration, resource: Resource) -> Sleep {
+    pub(crate) fn counting(home: Home, delay: Duration, resource: Resource) -> Sleep {
         resource.lasts(|| delay);
-        Sleep::new(Timer::counting(shard, delay), resource)
+        let timer = Timer::counting(home, delay);
+        Sleep { timer, resource }
+    }
+
+    /// Lets the wheel refuse the sleep, which [`Sleep::try_poll_after`] reports.
+    pub(crate) fn refusable(mut self) -> Sleep {
+        self.timer.let_refuse();
+        self
     }
 
     /// Returns the instant at which the sleep is due.
@@ -176,13 +179,13 @@ impl Sleep {
     /// assert_eq!(Wheel::new().sleep_until(deadline).deadline(), deadline);
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.timer.ask(Timer::deadline)
+        self.timer.deadline().instant()
     }
 
     /// Returns `true` if the deadline has passed.
     ///
-    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. After a shutdown of the
-    /// wheel, a sleep that was pending elapses only in a poll.
+    /// As with Tokio's `Sleep`, a sleep that has not been polled has not elapsed. If the runtime on which it waited has ended, it elapses only in
+    /// a poll.
     ///
     /// # Examples
     ///
@@ -204,10 +207,9 @@ impl Sleep {
 
     /// Moves the sleep to another deadline, whether or not it has been polled or has completed.
     ///
-    /// A later deadline costs one store: the timer stays in its bucket, and is re-armed when its old deadline comes. An earlier
+    /// A later deadline costs one store: the timer stays in its bucket, and is started anew when its old deadline comes. An earlier
     /// deadline moves the timer at once. The task that last polled the sleep is woken at the new deadline, or within this call if
-    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline. A sleep that waits on
-    /// Tokio's timer stays there until it has completed, and then asks the wheel again.
+    /// that has passed. A sleep that had completed must be polled again to wait for the new deadline; if that has passed, the next poll completes it.
     ///
     /// # Examples
     ///
@@ -224,59 +226,68 @@ impl Sleep {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        self.timer.reset_at(deadline);
-        self.restart();
+        let woken = self.timer.reset(Moment::of(deadline));
+        self.restart(woken);
     }
 
-    /// Moves the sleep to a deadline that is already a moment of the shard's clock.
-    #[inline]
-    pub(crate) fn reset_to(&mut self, deadline: Moment) {
-        self.timer.reset(deadline);
-        self.restart();
-    }
-
-    /// Moves the sleep to `duration` from now.
-    pub(crate) fn reset_after(&mut self, duration: Duration) {
-        let deadline = self.shard().now().after(Nanos::passed(duration));
+    /// Moves the sleep to `duration` from now, as [`reset`](Sleep::reset) does. A zero duration completes at the next poll, as that of
+    /// [`Wheel::sleep`] does at the first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().sleep(Duration::from_secs(3600));
+    /// sleep.reset_after(Duration::from_millis(10));
+    /// sleep.await;
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, duration: Duration) {
+        let deadline = self.timer.now().after(Nanos::of(duration));
         if duration.is_zero() {
             self.reset_immediately(deadline);
         } else {
-            self.reset_to(deadline);
+            self.reset_ahead(deadline);
         }
     }
 
-    /// Moves the sleep to `deadline`, which has already passed, so that the next poll completes it.
+    /// Moves the sleep to a deadline that has not passed.
+    pub(crate) fn reset_ahead(&mut self, deadline: Moment) {
+        let woken = self.timer.reset_ahead(deadline);
+        self.restart(woken);
+    }
+
+    /// Moves the sleep to a deadline that has passed, so that the next poll completes it.
     pub(crate) fn reset_immediately(&mut self, deadline: Moment) {
-        self.timer.reset_immediately(deadline);
-        self.restart();
+        let woken = self.timer.reset_immediately(deadline);
+        self.restart(woken);
     }
 
-    /// Reports that the sleep has been reset.
+    /// Wakes the task that waits, if the new deadline has passed, and reports that the sleep has been reset.
     #[inline]
-    fn restart(&mut self) {
+    fn restart(&mut self, woken: Option<Waker>) {
         let Sleep { timer, resource } = self;
-        let until = || {
+        resource.restart("Sleep::reset", || {
             timer
-                .ask(Timer::deadline)
+                .deadline()
+                .instant()
                 .saturating_duration_since(Instant::now())
-        };
-        resource.restart("Sleep::reset", until);
+        });
+        woken.into_iter().for_each(Waker::wake);
     }
-
-    /// Begins a poll of the future that the sleep limits, which a sleep without a label does not count.
-    #[inline(always)]
-    pub(crate) fn begin_poll(&mut self, _: &Context<'_>) {}
 
     /// Polls the sleep after the future that it limits, which may have used up the budget that there was before.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_after_inlined(had_budget, cx)
-    }
-
-    #[inline(always)]
-    pub(crate) fn poll_after_inlined(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let Sleep { timer, resource } = self;
-        resource.poll(|| timer.poll_after(had_budget, cx))
+        if self.timer.waits(cx.waker()) && !self.resource.is_tracked() {
+            Poll::Pending
+        } else {
+            self.poll_further(had_budget, cx).map(drop)
+        }
     }
 
     /// Polls the sleep as [`poll_after`](Sleep::poll_after) does, but fails if the wheel refuses it.
@@ -286,49 +297,29 @@ impl Sleep {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        let Sleep { timer, resource } = self;
-        resource.poll(|| timer.try_poll_after(had_budget, cx))
+        self.poll_further(had_budget, cx)
     }
 
-    /// See [`FallbackTimer::poll_for`].
+    fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+        let Sleep { timer, resource } = self;
+        let poll = || budget::poll(had_budget, cx, |waker| poll(timer, waker));
+        resource.poll(poll)
+    }
+
+    /// Polls the sleep on the task's budget, but has `waker` woken.
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        resource.poll(|| timer.poll_for(waker, cx))
+        let poll = || budget::poll(false, cx, |_| poll(timer, waker));
+        resource.poll(poll).map(drop)
     }
 
-    /// Ends the sleep, and keeps its timer for the next timer of the task if possible.
+    /// Begins a poll of the future that the sleep limits, which a sleep without a label does not count.
     #[inline]
-    pub(crate) fn cancel(&mut self) {
-        self.timer.cancel();
-    }
+    pub(crate) fn begin_poll(&mut self) {}
 
-    /// See [`Timer::slack`].
-    pub(crate) fn slack(&self) -> Nanos {
-        self.timer.ask(Timer::slack)
-    }
-
-    /// Binds an unbound sleep, as its first poll would.
+    /// Ends a poll of the future that the sleep limits, which was ready. The timer is given up with the timeout.
     #[inline]
-    pub(crate) fn bind(&mut self, waker: &Waker) {
-        self.timer.bind(waker);
-    }
-
-    /// See [`Timer::left`].
-    #[inline(never)]
-    pub(crate) fn left(&self) -> Nanos {
-        self.timer.ask(Timer::left)
-    }
-
-    #[inline]
-    pub(crate) fn shard(&self) -> &ShardRef {
-        self.timer.shard()
-    }
-
-    /// Returns the deadline.
-    #[inline]
-    pub(crate) fn due(&self) -> Moment {
-        self.timer.ask(Timer::due)
-    }
+    pub(crate) fn complete(&mut self) {}
 
     /// Reports that the sleep is counted under a label.
     #[inline]
@@ -337,13 +328,24 @@ impl Sleep {
     }
 }
 
+fn poll(timer: &mut Timer, waker: &Waker) -> Poll<Result<(), SleepError>> {
+    match timer.poll(waker) {
+        Polled::Pending => Poll::Pending,
+        Polled::Elapsed => Poll::Ready(Ok(())),
+        Polled::Refused(Refusal::Shutdown) => Poll::Ready(Err(SleepError::Shutdown)),
+        Polled::Refused(Refusal::AtCapacity) => {
+            let limit = timer.shared().settings.max_pending.unwrap_or(usize::MAX);
+            Poll::Ready(Err(SleepError::AtCapacity { limit }))
+        }
+    }
+}
+
 impl Future for Sleep {
     type Output = ();
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Sleep { timer, resource } = &mut *self;
-        resource.poll(|| timer.poll(cx))
+        self.poll_after(false, cx)
     }
 }
 

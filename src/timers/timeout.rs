@@ -20,21 +20,17 @@ impl Wheel {
     ///
     /// The future is polled first. If it is ready at once, the timeout succeeds whatever the duration, and costs neither a lock
     /// nor a clock reading. The duration counts from the first pending poll. The timeout is never early, and less than one tick
-    /// late plus the runtime's own delay; a shard that is busy with timeouts adds up to 10 ms (or a tick if that is longer) to
-    /// durations of 100 times as much. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
-    ///
-    /// The wheel cannot refuse a timeout. If it is full or has been shut down, the timeout waits for the same instant on Tokio's
-    /// own timer, as a [`sleep`](Wheel::sleep) does. Use [`try_timeout`](Wheel::try_timeout) to hear of a refusal.
+    /// late plus the runtime's own delay and, as for a [`sleep`](Wheel::sleep), its slack. A zero duration elapses at the first pending poll. A duration that
+    /// overflows the clock is taken as 30 years. Like a [`sleep`](Wheel::sleep), a timeout is never refused; [`try_timeout`](Wheel::try_timeout) may be.
     ///
     /// # Cancellation
     ///
-    /// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in
-    /// the wheel for the next timer of its task, for half a second at most, or a tick if that is longer. While it stays, it keeps
-    /// a clone of the task's waker, and no metric counts it.
+    /// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread cancelled last may stay in
+    /// the wheel for the next timer of its task, for a minute at most. While it stays, it keeps a clone of the task's waker, and no metric counts it.
     ///
     /// # Panics
     ///
-    /// The first pending poll panics outside a Tokio runtime, unless the wheel is already driven or was given a
+    /// The first pending poll panics outside a Tokio runtime and in one without timers, with Tokio's message, unless the wheel was given a
     /// [`handle`](crate::Builder::handle). Creating the timeout needs no runtime.
     ///
     /// # Errors
@@ -136,7 +132,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        TryTimeout::new(self.limit(duration, "Wheel::try_timeout"), future)
+        TryTimeout::new(self.limit(duration, "Wheel::try_timeout").refusable(), future)
     }
 
     /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
@@ -172,7 +168,10 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        TryTimeout::new(self.limit_at(deadline, "Wheel::try_timeout_at"), future)
+        TryTimeout::new(
+            self.limit_at(deadline, "Wheel::try_timeout_at").refusable(),
+            future,
+        )
     }
 
     /// Creates the timer of a timeout, for the function `source`. The future is wrapped by that function, because a large future
@@ -180,14 +179,14 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn limit(&self, duration: Duration, source: &'static str) -> Sleep {
-        Sleep::counting(self.shard(), duration, Resource::new("Timeout", source))
+        Sleep::counting(self.home(), duration, Resource::new("Timeout", source))
     }
 
     /// Creates the timer of a timeout that has a deadline, for the function `source`.
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn limit_at(&self, deadline: Instant, source: &'static str) -> Sleep {
-        Sleep::until(self.shard(), deadline, Resource::new("Timeout", source))
+        Sleep::until(self.home(), deadline, Resource::new("Timeout", source))
     }
 }
 
@@ -209,13 +208,13 @@ macro_rules! wraps_a_future {
         impl<F: Future> Future for $timeout<F> {
             type Output = Result<F::Output, $Error>;
 
-            #[inline(always)]
+            #[inline]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.project();
                 let had_budget = coop::has_budget_remaining();
-                this.$timer.begin_poll(cx);
+                this.$timer.begin_poll();
                 if let Poll::Ready(output) = this.future.poll(cx) {
-                    this.$timer.cancel();
+                    this.$timer.complete();
                     return Poll::Ready(Ok(output));
                 }
                 let polled = this.$timer.$poll(had_budget, cx);

@@ -45,7 +45,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep(&self, duration: Duration) -> TrySleep {
-        TrySleep(self.sleep(duration))
+        TrySleep(self.sleep(duration).refusable())
     }
 
     /// Waits until `deadline`, or fails if the wheel refuses to wait.
@@ -78,7 +78,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_sleep_until(&self, deadline: Instant) -> TrySleep {
-        TrySleep(self.sleep_until(deadline))
+        TrySleep(self.sleep_until(deadline).refusable())
     }
 }
 
@@ -150,6 +150,25 @@ impl TrySleep {
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
         self.0.reset(deadline);
+    }
+
+    /// Moves the sleep to `duration` from now, as [`Sleep::reset_after`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// sleep.reset_after(Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, duration: Duration) {
+        self.0.reset_after(duration);
     }
 }
 

@@ -1,34 +1,39 @@
 //! `Wheel`: a cloneable handle to a timing wheel.
 
 pub(crate) mod builder;
-pub(crate) mod current;
+pub(crate) mod global;
 pub(crate) mod roster;
 pub(crate) mod shutdown;
 
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread::available_parallelism,
     time::Duration,
 };
 
+use tokio::{runtime::Handle, time::Instant};
+
 use crate::{
     engine::{
-        driver, events,
-        shard::{Shard, Wakers, shard_number},
-        sync::Mutex,
+        engines, events, number,
+        shard::{Home, Shard},
+        shared::{Settings, Shared, WheelId},
+        thread,
     },
     wheel::roster::Roster,
 };
 
 /// A handle to a hashed timing wheel for Tokio, on which timers are started.
 ///
-/// Cloning a handle is cheap, and every clone refers to the same wheel. One wheel serves a whole process. A wheel starts no task
-/// and does not tick until its first timer is polled.
+/// Cloning a handle is cheap, and every clone refers to the same wheel. One wheel serves a whole process: each runtime in which one of its timers
+/// is polled turns a part of its own, so that no runtime has to wait for another. A wheel starts no task and has no tick until then.
 ///
-/// Timers are precise to one tick, which is [`Builder::tick_duration`](crate::Builder::tick_duration) long.
+/// Timers are precise to one tick, which is [`Builder::tick_duration`](crate::Builder::tick_duration) long, and to their
+/// [slack](crate::Builder::slack).
 ///
 /// # Examples
 ///
@@ -44,85 +49,112 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Wheel {
-    pub(crate) parts: Arc<Parts>,
-}
+pub struct Wheel(Arc<Handles>);
 
-/// The number of wheels alive, not counting current wheels.
+/// A handle to a [`Wheel`] that does not keep it alive, for exporters of metrics.
+///
+/// # Examples
+///
+/// ```
+/// let wheel = tickwheel::Wheel::new();
+/// let weak = wheel.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(wheel);
+/// assert!(weak.upgrade().is_none());
+/// ```
+#[derive(Clone)]
+pub struct WeakWheel(Weak<Handles>);
+
+/// The number of wheels alive, not counting the global one.
 static WHEELS: AtomicUsize = AtomicUsize::new(0);
 /// Above this number of wheels, a warning is logged once, as in Netty.
 const MANY_WHEELS: usize = 64;
 static WARNED: AtomicBool = AtomicBool::new(false);
 
-/// What all handles of a wheel share.
-pub(crate) struct Parts {
-    pub(crate) shards: Box<[Arc<Shard>]>,
-    /// One for each shard.
-    pub(crate) rosters: Box<[Arc<Roster>]>,
+/// What all handles of a wheel share, dropped with the last of them.
+struct Handles {
+    shared: Arc<Shared>,
+    /// A shard of no engine, which stands for the wheel in a timer that is not bound yet. The global wheel needs none.
+    unbound: Home,
+    /// The scheduled tasks, by the thread that scheduled them.
+    rosters: Box<[Arc<Roster>]>,
     /// Held during a shutdown, so that a concurrent second one waits and then finds nothing left to do.
-    pub(crate) closing: Mutex<()>,
-    pub(crate) driver: Arc<driver::Shared>,
-    pub(crate) settings: Settings,
+    closing: Mutex<()>,
 }
 
-impl Drop for Parts {
+impl Drop for Handles {
     fn drop(&mut self) {
-        self.driver.release_handles();
-        if self.settings.counted {
-            WHEELS.fetch_sub(1, Ordering::Relaxed);
+        self.shared.forget_handles();
+        for engine in engines::of_wheel(self.shared.wheel) {
+            engine.may_be_idle();
         }
-    }
-}
-
-/// The settings that a wheel is built with.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) tick_duration: Duration,
-    pub(crate) slack: Duration,
-    pub(crate) ticks_per_wheel: usize,
-    pub(crate) levels: usize,
-    pub(crate) max_pending: Option<usize>,
-    /// Whether this wheel counts towards [`WHEELS`].
-    pub(crate) counted: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            tick_duration: Duration::from_millis(1),
-            slack: Duration::ZERO,
-            ticks_per_wheel: 512,
-            levels: 4,
-            max_pending: None,
-            counted: true,
-        }
+        WHEELS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Wheel {
-    pub(crate) fn assemble(
-        shards: Box<[Arc<Shard>]>,
-        driver: Arc<driver::Shared>,
-        settings: Settings,
-    ) -> Wheel {
-        debug_assert!(shards.len().is_power_of_two());
-        driver.connect(shards.iter().map(Arc::downgrade));
-        if settings.counted {
+    fn assemble(shared: Arc<Shared>) -> Wheel {
+        let is_global = shared.wheel == WheelId::GLOBAL;
+        if !is_global {
             let wheels = WHEELS.fetch_add(1, Ordering::Relaxed) + 1;
             if wheels > MANY_WHEELS && !WARNED.swap(true, Ordering::Relaxed) {
                 events::too_many_wheels(wheels);
             }
         }
-        let rosters = shards.iter().map(|_| Arc::new(Roster::new())).collect();
-        Wheel {
-            parts: Arc::new(Parts {
-                shards,
-                rosters,
-                closing: Mutex::new(()),
-                driver,
-                settings,
-            }),
-        }
+        let cores = available_parallelism().map_or(1, |cores| cores.get());
+        let rosters = (0..cores.next_power_of_two()).map(|_| Arc::new(Roster::new()));
+        Wheel(Arc::new(Handles {
+            unbound: (!is_global).then(|| Arc::new(Shard::unbound(shared.clone()))),
+            rosters: rosters.collect(),
+            closing: Mutex::new(()),
+            shared,
+        }))
+    }
+
+    /// Returns the name of the wheel, if [`Builder::name`](crate::Builder::name) gave it one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let wheel = tickwheel::Wheel::builder().name("requests").build()?;
+    /// assert_eq!(wheel.name(), Some("requests"));
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn name(&self) -> Option<&str> {
+        self.settings().name.as_deref()
+    }
+
+    /// Returns the instant from which this wheel's timers would count here: that of the caller's runtime or, if the wheel was given a
+    /// [`handle`](crate::Builder::handle), of that runtime. It differs from the machine's clock only where a test has paused Tokio's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant, advance};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// let start = wheel.now();
+    /// advance(Duration::from_secs(5)).await;
+    /// assert_eq!(wheel.now() - start, Duration::from_secs(5));
+    /// # }
+    /// ```
+    pub fn now(&self) -> Instant {
+        self.shared().now().instant()
+    }
+
+    /// Creates a handle that does not keep the wheel alive.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let weak = tickwheel::Wheel::global().downgrade();
+    /// assert!(weak.upgrade().is_some(), "the global wheel lives as long as the process");
+    /// ```
+    pub fn downgrade(&self) -> WeakWheel {
+        WeakWheel(Arc::downgrade(&self.0))
     }
 
     /// Returns the duration of a tick.
@@ -134,19 +166,20 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().tick_duration(), Duration::from_millis(1));
     /// ```
     pub fn tick_duration(&self) -> Duration {
-        self.parts.settings.tick_duration
+        self.settings().tick_duration
     }
 
-    /// Returns how late a timer may be, beyond its tick, to fire in company.
+    /// Returns how late a timer may be at most, beyond its tick, so that it fires in company: 100 ms unless
+    /// [`Builder::slack`](crate::Builder::slack) says otherwise.
     ///
     /// # Examples
     ///
     /// ```
     /// # use std::time::Duration;
-    /// assert_eq!(tickwheel::Wheel::new().slack(), Duration::ZERO);
+    /// assert_eq!(tickwheel::Wheel::new().slack(), Duration::from_millis(100));
     /// ```
     pub fn slack(&self) -> Duration {
-        self.parts.settings.slack
+        self.settings().slack().most().to_duration()
     }
 
     /// Returns the number of buckets in one level, a power of two. If it is 2 and there is more than one level, each has 4.
@@ -159,7 +192,7 @@ impl Wheel {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn ticks_per_wheel(&self) -> usize {
-        self.parts.settings.ticks_per_wheel
+        self.settings().ticks_per_wheel.max(2).next_power_of_two()
     }
 
     /// Returns the number of levels.
@@ -170,10 +203,11 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().levels(), 4);
     /// ```
     pub fn levels(&self) -> usize {
-        self.parts.settings.levels
+        self.settings().levels
     }
 
-    /// Returns the number of shards, a power of two.
+    /// Returns the number of shards in each runtime, a power of two: as many as the machine has cores unless
+    /// [`Builder::shards`](crate::Builder::shards) says otherwise. A runtime with fewer or more workers has as many as it has workers.
     ///
     /// # Examples
     ///
@@ -183,7 +217,8 @@ impl Wheel {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn shards(&self) -> usize {
-        self.parts.shards.len()
+        let cores = || available_parallelism().map_or(1, |cores| cores.get());
+        self.settings().shards.unwrap_or_else(cores).next_power_of_two()
     }
 
     /// Returns the limit on pending timers, if there is one.
@@ -194,7 +229,7 @@ impl Wheel {
     /// assert_eq!(tickwheel::Wheel::new().max_pending(), None);
     /// ```
     pub fn max_pending(&self) -> Option<usize> {
-        self.parts.settings.max_pending
+        self.settings().max_pending
     }
 
     /// Returns the number of pending timers.
@@ -223,7 +258,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn pending(&self) -> usize {
-        self.parts.shards.iter().map(|shard| shard.pending()).sum()
+        engines::usage(self.shared()).counts.pending
     }
 
     /// Returns `true` if the wheel has been shut down.
@@ -237,50 +272,70 @@ impl Wheel {
     /// assert!(wheel.is_shutdown());
     /// ```
     pub fn is_shutdown(&self) -> bool {
-        self.parts.shards.iter().all(|shard| shard.is_shutdown())
+        self.shared().limit.is_shutdown()
     }
 
-    /// Returns whether the wheel has a driver now.
-    pub(crate) fn is_driven(&self) -> bool {
-        self.parts.shards.iter().any(|shard| shard.is_driven())
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
     }
 
-    /// Ends every timer if this is the only handle, so that nobody can start another one. Futures then go on with Tokio's timer of the
-    /// runtimes that poll them, and scheduled tasks have no runtime to start on.
-    pub(crate) fn end_without_handle(&self) {
-        if Arc::strong_count(&self.parts) == 1 {
-            let mut wakers = Wakers::default();
-            for shard in &self.parts.shards {
-                shard.shutdown(&mut wakers);
-            }
-            // Unlike the tasks that a shutdown hands back, these are dropped where a panic is caught.
-            self.parts.driver.wake(&mut wakers);
-        }
+    fn settings(&self) -> &Settings {
+        &self.0.shared.settings
     }
 
-    /// Releases the wheel from its runtime, which has gone for good. From now on any runtime may drive the wheel, as long as it
-    /// has timers.
-    pub(crate) fn runtime_has_gone(&self) {
-        self.parts.driver.forget_handle();
-        self.parts.driver.release_handles();
-    }
-
-    /// Returns the shard of the current thread.
+    /// Returns what stands for this wheel in a new timer: the shard that this thread used last, which is probably where it will wait.
     #[inline]
-    pub(crate) fn shard(&self) -> &Arc<Shard> {
-        let shards = &self.parts.shards;
-        &shards[shard_number() & (shards.len() - 1)]
+    pub(crate) fn home(&self) -> Home {
+        let last = thread::with(|thread| thread.take_shard(self.0.shared.wheel)).flatten();
+        last.or_else(|| self.0.unbound.clone())
     }
 
+    /// Returns what stands for this wheel in a timer, wherever it will wait.
+    pub(crate) fn unbound(&self) -> Home {
+        self.0.unbound.clone()
+    }
+
+    /// Returns the runtime on which tasks of this wheel are spawned: that given to the builder, or the caller's.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
+    #[track_caller]
+    pub(crate) fn runtime(&self) -> Handle {
+        let pinned = self.shared().pinned_handle();
+        pinned.unwrap_or_else(Handle::current)
+    }
+
+    /// Returns the roster for the tasks that this thread schedules.
     pub(crate) fn roster(&self) -> &Arc<Roster> {
-        &self.parts.rosters[shard_number() & (self.parts.rosters.len() - 1)]
+        &self.0.rosters[number::get() & (self.0.rosters.len() - 1)]
+    }
+}
+
+impl WeakWheel {
+    /// Returns a handle to the wheel, or `None` once all of its handles have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let weak = tickwheel::Wheel::new().downgrade();
+    /// assert!(weak.upgrade().is_none());
+    /// ```
+    pub fn upgrade(&self) -> Option<Wheel> {
+        self.0.upgrade().map(Wheel)
+    }
+}
+
+impl fmt::Debug for WeakWheel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakWheel").field(&self.upgrade()).finish()
     }
 }
 
 impl fmt::Debug for Wheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wheel")
-            .field("name", &self.parts.driver.stats.name)
+            .field("name", &self.name())
             .field("tick_duration", &self.tick_duration())
             .field("slack", &self.slack())
             .field("ticks_per_wheel", &self.ticks_per_wheel())
@@ -289,7 +344,6 @@ impl fmt::Debug for Wheel {
             .field("max_pending", &self.max_pending())
             .field("pending", &self.pending())
             .field("shutdown", &self.is_shutdown())
-            .field("driven", &self.is_driven())
             .finish()
     }
 }

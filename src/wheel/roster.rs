@@ -6,23 +6,21 @@ use std::{
     mem,
     pin::Pin,
     sync::Arc,
+    task::Waker,
 };
 
 use slab::Slab;
 use tokio::time::Instant;
 
-use crate::engine::{
-    shard::Wakers,
-    sync::{Mutex, lock},
-};
+use crate::engine::sync::{Mutex, lock};
 
 /// A scheduled task that a shutdown handed back before it started.
 ///
 /// Awaiting it runs the task, and dropping it drops the task.
 ///
 /// The task's result is dropped, because its handle has already resolved to `Shutdown`. A panic of the task propagates to the
-/// code that awaits it. The timers that the task starts on the wheel that was shut down wait on Tokio's timer, except those
-/// that report a refusal, such as `try_timeout` and `schedule`, which need another wheel.
+/// code that awaits it. Timers that the task starts on the wheel that was shut down work as before, except for those that report a refusal,
+/// such as `try_timeout` and `schedule`, which need another wheel.
 ///
 /// A `ScheduledTask` is not itself a future. Its [`into_future`](IntoFuture::into_future) returns one, which can be spawned.
 ///
@@ -116,7 +114,7 @@ impl fmt::Debug for ScheduledTask {
 /// The number of places that a roster keeps once it is empty.
 const RETAINED: usize = 1024;
 
-/// The scheduled tasks of one shard that have not started.
+/// Some of the scheduled tasks of a wheel that have not started.
 pub(crate) struct Roster(Mutex<Option<Slab<Arc<dyn Unstarted>>>>);
 
 impl Roster {
@@ -147,6 +145,6 @@ impl Roster {
 
 /// The operations of a shutdown on a task, independent of the type of the task's future.
 pub(crate) trait Unstarted: Send + Sync {
-    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes the collected `wakers`.
-    fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask>;
+    /// Takes the task out of the wheel, unless it has started or been cancelled. The caller wakes the `joiners`, who wait for its result.
+    fn hand_back(&self, joiners: &mut Vec<Waker>) -> Option<ScheduledTask>;
 }

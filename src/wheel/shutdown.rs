@@ -1,19 +1,18 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
+use std::task::Waker;
+
 use crate::{
-    engine::{
-        shard::{Drive, Wakers},
-        sync::lock,
-    },
+    engine::{engines, sync::lock},
     wheel::{Wheel, roster::ScheduledTask},
 };
 
 impl Wheel {
-    /// Stops the wheel for good, and hands back the tasks that have not started.
+    /// Ends, once and for all, the timers that may be refused, in all runtimes, and hands back the tasks that have not started.
     ///
-    /// Pending futures of `try_sleep` and `try_timeout` resolve to `Shutdown` at once, and later ones as soon as they need a timer. Every
-    /// other sleep, timeout and interval waits for the same instant on Tokio's timer. Tasks that have started keep running. The returned
-    /// tasks and timers count as cancelled. A second call returns nothing.
+    /// Pending futures of `try_sleep` and `try_timeout` and series of `periodic` resolve to `Shutdown` at once, and later ones at their first poll, zero
+    /// durations included. A timeout whose future is ready still succeeds. Every other sleep, timeout and interval waits on, and tasks that have
+    /// started keep running. The returned tasks and timers count as cancelled. A second call returns nothing.
     ///
     /// A returned task runs only if the caller awaits or spawns it, so a bare `wheel.shutdown();` silently drops every task that
     /// has not started.
@@ -37,23 +36,25 @@ impl Wheel {
     /// ```
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
-        let mut wakers = Wakers::default();
+        let mut joiners = Vec::new();
         // Dropped when no lock is held, because dropping a task that finished meanwhile drops its result too.
         let added: Vec<_>;
         {
-            let _closing = lock(&self.parts.closing);
-            let rosters = &self.parts.rosters;
-            added = rosters.iter().flat_map(|roster| roster.close()).collect();
-            // The rosters are emptied before the shards, so that no shard counts a task as a pending timer.
-            for task in &added {
-                unprocessed.tasks.extend(task.hand_back(&mut wakers));
+            let _closing = lock(&self.0.closing);
+            if !self.shared().limit.shut_down() {
+                return unprocessed;
             }
-            for shard in &self.parts.shards {
-                unprocessed.timers += shard.shutdown(&mut wakers);
+            let rosters = &self.0.rosters;
+            added = rosters.iter().flat_map(|roster| roster.close()).collect();
+            // The rosters are emptied before the shards, so that no task counts as a pending timer.
+            for task in &added {
+                unprocessed.tasks.extend(task.hand_back(&mut joiners));
+            }
+            for engine in engines::of_wheel(self.shared().wheel) {
+                unprocessed.timers += engine.shut_down();
             }
         }
-        self.parts.driver.wake(&mut wakers);
-        self.parts.driver.wake_task();
+        joiners.into_iter().for_each(Waker::wake);
         unprocessed
     }
 }
@@ -70,7 +71,7 @@ impl Wheel {
 /// ```
 #[derive(Debug, Default)]
 pub struct Unprocessed {
-    /// The number of sleeps, timeouts, intervals, idle timers and periodic series that were pending.
+    /// The number of pending timers that were ended: those of `try_sleep`, `try_timeout` and `periodic`.
     pub timers: usize,
     /// The scheduled tasks that had not started.
     pub tasks: Vec<ScheduledTask>,

@@ -1,175 +1,305 @@
-//! `Alarm`: which thread runs the driver, and when the driver runs next.
+//! `Alarm`: when the driver of an engine runs next, and what moves that.
 //!
-//! The alarm's [`Plan`] owns the idle driver. To run it, Tokio's timer (when it fires) or the driver's task takes it out. Rules:
+//! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would wake the task of one of its own
+//! sleeps. On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other
+//! tasks that are due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
-//! 1. Only the caller that has taken the driver may run it, with no lock held, and gives it back afterwards. A caller that finds the driver
-//!    taken has nothing to do, because `at` keeps the earliest registration made meanwhile, and is read when the driver is given back.
-//! 2. While the plan owns the driver, Tokio's timer is set to `at` or earlier, so that no deadline of an idle driver is missed.
-//! 3. A driver that has ended leaves no plan. A late call for it carries its number, and so finds another plan or none.
+//! The alarm's seat owns the idle driver:
 //!
-//! The lock of the plan is the last in the crate's order, and only Tokio's own locks are taken under it. `loom/` checks these rules with a
-//! stand-in for Tokio's timer.
+//! 1. Who takes the driver runs it with no lock held, and gives it back. Who finds it taken has nothing to do, because `at` keeps the earliest
+//!    registration made meanwhile, and is read when the driver is given back.
+//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. It is set again and again until it is, because a thread that
+//!    does not run for a millisecond would otherwise set it to a moment that has come, which wakes nobody.
+//! 3. An engine that has ended has no seat.
+//! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the far future if to nothing else. Tokio
+//!    fires it when the runtime's timers end, before its moment, and that ends the engine. So does a timer that cannot be set any more.
+//! 5. What is called under a shard's lock does not end the engine, but returns the waker that does.
+//!
+//! The lock of the seat is the last in order; only Tokio's own are taken under it.
 
-use crate::engine::sync::{Mutex, lock, planted};
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::Waker,
+};
 
-/// The timer on which a driver waits, and its task.
-pub(super) trait WaitsOn {
-    type Instant: Copy + Ord;
+use tokio::{runtime::Handle, sync::Notify};
 
-    /// Sets the timer. Returns `true` if the instant has already come, in which case the timer does not fire. The timer will probably be
-    /// set to `ahead` afterwards.
-    fn set(&mut self, at: Self::Instant, ahead: Option<Self::Instant>) -> bool;
+use super::tokio_timer::{self, TokioTimer};
+use crate::engine::{
+    clock::Clock,
+    moment::{Moment, Nanos},
+    sync::{AtomicBool, Mutex, Ordering, lock},
+};
 
-    /// Sets the timer to an instant before which other tasks run, and returns that instant.
-    fn set_soon(&mut self) -> Self::Instant;
+/// For how long a driver that has more to do lets other tasks run.
+const PAUSE: Nanos = Nanos::MILLISECOND;
 
-    /// Makes the task run, even if it does not wait yet.
-    fn wake_task(&self);
+pub(crate) struct Alarm {
+    pub(crate) clock: Clock,
+    seat: Mutex<Option<Seat>>,
+    /// Whether the runtime has dropped the keeper. Stored before the seat is locked by [`Alarm::close`], and read under that lock.
+    is_closing: AtomicBool,
+    /// Whether the runtime's timers have ended.
+    timers_ended: AtomicBool,
+    /// Tells the keeper that a turn is due on a test's clock, that the driver has more to do, or that the engine may not be needed any more.
+    pub(crate) keeper: Notify,
+    /// The runtime, if its clock is one that a test controls and thus has to be read there.
+    runtime: Mutex<Option<Handle>>,
 }
 
-pub(super) struct Alarm<D, T: WaitsOn>(Mutex<Option<Plan<D, T>>>);
-
-/// When a driver runs next.
-pub(super) struct Plan<D, T: WaitsOn> {
-    /// The number of the driver.
-    number: u64,
-    timer: T,
-    /// The driver, unless it is running.
-    driver: Option<Box<D>>,
-    /// When the driver runs next, or `None` while no timer needs it.
-    at: Option<T::Instant>,
+struct Seat {
+    /// Set to the next turn.
+    timer: TokioTimer,
+    /// Set to the turn after that, with a waker that does nothing, or a timer that is set in a turn would make Tokio's next `epoll_wait`
+    /// return for nothing.
+    ahead: TokioTimer,
+    /// Makes a turn, or ends the engine.
+    waker: Waker,
+    /// `None` while it is running.
+    driver: Option<Driver>,
+    /// When the driver runs next, or never.
+    at: Moment,
 }
 
-/// When a driver that has run is to run again.
+/// The right to make a turn, and the buffer for it.
+#[derive(Default)]
+pub(crate) struct Driver {
+    pub(crate) wakers: Vec<Waker>,
+    /// The shard with which the next turn begins, so that a turn which is cut short favours none.
+    pub(crate) first: usize,
+}
+
+/// What a turn has left to do, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextWake<I> {
-    /// Once other tasks have run, because it has more to do.
-    Soon,
-    /// At an instant. `ahead` is probably the instant of the turn after that.
-    At { at: I, ahead: Option<I> },
-    /// When a timer is registered.
-    Never,
+pub(crate) enum Next {
+    /// At the first moment, and probably at the second after that.
+    At(Moment, Moment),
+    /// Once other tasks have run.
+    More,
 }
 
-impl<D, T: WaitsOn> Default for Alarm<D, T> {
-    fn default() -> Alarm<D, T> {
-        Alarm(Mutex::new(None))
-    }
+/// What the caller of [`Alarm::give_back`] has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// Nothing: the driver waits.
+    Waits,
+    /// Nothing, and no shard has a timer.
+    Idle,
+    /// Take the driver again.
+    HasCome,
+    /// End the engine.
+    Ended,
 }
 
-impl<D, T: WaitsOn> Alarm<D, T> {
-    /// Creates the plan of a driver that is about to start. Returns the plan of the previous driver, to be dropped with no lock
-    /// held.
-    pub(super) fn set_up(&self, number: u64, driver: D, timer: T) -> Option<Plan<D, T>> {
-        lock(&self.0).replace(Plan {
-            number,
-            timer,
-            driver: Some(Box::new(driver)),
-            at: None,
-        })
-    }
+/// What came of an attempt to set Tokio's timer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Waits,
+    HasCome,
+    /// The engine is closing, and the runtime's timers have ended.
+    Ended,
+}
 
-    /// Removes the plan of a driver that has ended, so that its timer is not used while its runtime may be shutting down. Returns
-    /// the plan, to be dropped with no lock held.
-    pub(super) fn take_down(&self, number: u64) -> Option<Plan<D, T>> {
-        lock(&self.0).take_if(|plan| plan.number == number)
-    }
-
-    /// Ends a driver that has panicked or that has nothing left to do. The driver's task finds no plan, and so ends too.
-    pub(super) fn end(&self, number: u64) {
-        let plan = self.take_down(number);
-        if let Some(plan) = plan.filter(|_| !planted("end")) {
-            plan.timer.wake_task();
+impl Alarm {
+    /// Creates an alarm without a seat.
+    pub(crate) fn new(clock: Clock) -> Alarm {
+        Alarm {
+            clock,
+            seat: Mutex::new(None),
+            is_closing: AtomicBool::new(false),
+            timers_ended: AtomicBool::new(false),
+            keeper: Notify::new(),
+            runtime: Mutex::new(None),
         }
     }
 
-    /// Returns whether the driver has a plan.
-    pub(super) fn is_set_up(&self, number: u64) -> bool {
-        lock(&self.0).as_ref().is_some_and(|plan| plan.number == number)
-    }
-
-    /// Makes the driver run at `at` or earlier. It does not run on the calling thread. Returns `true` if the instant has already
-    /// come, as far as is known.
-    pub(super) fn wake_by(&self, at: T::Instant) -> bool {
-        let mut guard = lock(&self.0);
-        let Some(plan) = guard.as_mut() else { return false };
-        if plan.at.is_some_and(|planned| planned <= at) {
-            return false;
-        }
-        plan.at = Some(at);
-        let has_come = plan.driver.is_some() && plan.timer.set(at, None);
-        if has_come {
-            plan.pause();
-            plan.timer.wake_task();
-        }
-        has_come
-    }
-
-    /// Wakes the driver's task, so that it checks whether it is still needed.
-    pub(super) fn wake_task(&self) {
-        if let Some(plan) = &*lock(&self.0) {
-            plan.timer.wake_task();
+    /// Sets the alarm up in the current runtime. `waker` makes the turns.
+    pub(crate) fn set_up(&self, runtime: &Handle, waker: Waker) {
+        *lock(&self.seat) = Some(Seat {
+            timer: TokioTimer::new(),
+            ahead: TokioTimer::new(),
+            waker,
+            driver: Some(Driver::default()),
+            at: Moment::NEVER,
+        });
+        if self.clock.is_of_test() {
+            *lock(&self.runtime) = Some(runtime.clone());
         }
     }
 
-    /// Takes the driver to run it, with the instant it was planned for. Returns `None` while another caller has it.
-    #[inline(always)]
-    pub(super) fn take(&self, number: u64) -> Option<(Box<D>, Option<T::Instant>)> {
-        let mut guard = lock(&self.0);
-        let plan = guard.as_mut().filter(|plan| plan.number == number)?;
-        let driver = plan.driver.take()?;
-        Some((driver, plan.at.take()))
+    /// Removes the seat, because the engine ends. Returns `false` if it has ended before.
+    pub(crate) fn take_down(&self) -> bool {
+        let seat = lock(&self.seat).take();
+        drop(lock(&self.runtime).take());
+        seat.is_some()
     }
 
-    /// Gives the driver back. Returns its next instant if Tokio's timer has already elapsed for that one, so that the caller takes
-    /// the driver again.
-    #[inline(always)]
-    pub(super) fn give_back(
-        &self,
-        number: u64,
-        driver: Box<D>,
-        next: NextWake<T::Instant>,
-    ) -> Option<T::Instant> {
-        let mut guard = lock(&self.0);
-        let Some(plan) = guard
-            .as_mut()
-            .filter(|plan| plan.number == number || planted("replaced"))
-        else {
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        if self.clock.is_of_test() {
+            self.in_runtime(|| self.clock.now())
+        } else {
+            self.clock.now()
+        }
+    }
+
+    /// Returns whether a timer for `when` may complete. `now` is the last reading, if there was one. On a test's clock, Tokio's timer decides.
+    #[inline]
+    pub(crate) fn has_come(&self, when: Moment, now: Option<Moment>) -> bool {
+        if self.clock.is_of_test() {
+            self.in_runtime(|| tokio_timer::has_come(when))
+        } else {
+            when <= now.unwrap_or_else(|| self.clock.now())
+        }
+    }
+
+    /// Calls `act` in the runtime whose clock a test controls, unless it has ended or this thread's locals have been destroyed.
+    #[cold]
+    fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> R {
+        let here = Handle::try_current();
+        let may_enter = here.as_ref().err().is_none_or(|error| error.is_missing_context());
+        let runtime = lock(&self.runtime).clone().filter(|_| may_enter);
+        let elsewhere =
+            runtime.filter(|runtime| here.is_err() || here.is_ok_and(|here| here.id() != runtime.id()));
+        let _entered = elsewhere.as_ref().map(Handle::enter);
+        act()
+    }
+
+    /// Returns whether the keeper makes the turns.
+    pub(crate) fn keeper_turns(&self) -> bool {
+        self.clock.is_of_test() && !self.is_closing()
+    }
+
+    /// Returns whether the runtime has dropped the keeper.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn timers_ended(&self) -> bool {
+        self.timers_ended.load(Ordering::Relaxed)
+    }
+
+    /// Takes the driver, and when it was to run.
+    pub(crate) fn take(&self) -> Option<(Driver, Moment)> {
+        let mut guard = lock(&self.seat);
+        let seat = guard.as_mut()?;
+        let driver = seat.driver.take()?;
+        Some((driver, mem::replace(&mut seat.at, Moment::NEVER)))
+    }
+
+    /// Gives the driver back after a turn at `now`.
+    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Given {
+        let mut guard = lock(&self.seat);
+        let Some(seat) = guard.as_mut() else {
             drop(guard);
-            // Dropped with no lock held, because shards may be dropped with it.
             drop(driver);
-            return None;
+            return Given::Waits;
         };
-        plan.driver = Some(driver);
-        let (next, ahead) = match next {
-            NextWake::Soon => {
-                plan.pause();
-                return None;
+        seat.driver = Some(driver);
+        let (next, after) = match next {
+            Next::At(next, after) => (next, after),
+            Next::More => {
+                self.keeper.notify_one();
+                (self.now().after(PAUSE), Moment::NEVER)
             }
-            NextWake::At { at, ahead } => (Some(at), ahead),
-            NextWake::Never => (None, None),
         };
-        if planted("given_back") {
-            plan.at = None;
-        }
-        plan.at = plan.at.into_iter().chain(next).min();
-        plan.at.filter(|at| plan.timer.set(*at, ahead))
-    }
-
-    /// Lets other tasks run before a driver that has more to do. The driver continues when its task is polled or, if many other
-    /// tasks are ahead of that task, when the timer fires.
-    pub(super) fn pause(&self, number: u64) {
-        if let Some(plan) = lock(&self.0).as_mut().filter(|plan| plan.number == number) {
-            plan.pause();
+        seat.at = seat.at.min(next);
+        let is_idle = seat.at == Moment::NEVER;
+        let at = seat.at;
+        match self.set(seat, after) {
+            Set::Ended => Given::Ended,
+            Set::Waits if is_idle => Given::Idle,
+            Set::Waits => Given::Waits,
+            // Only a runtime that shuts down fires a timer early.
+            Set::HasCome if at > now && at > self.now() => Given::Waits,
+            Set::HasCome => Given::HasCome,
         }
     }
-}
 
-impl<D, T: WaitsOn> Plan<D, T> {
-    fn pause(&mut self) {
-        let soon = self.timer.set_soon();
-        if !planted("pause") {
-            self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
+    /// Makes the driver run at `at` or earlier, but not on this thread. Returns a waker that the caller wakes with no lock held.
+    #[must_use]
+    pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
+        self.move_to(at, |seat| at < seat.at)
+    }
+
+    /// Makes the driver run at `at` and not before, because a test's clock would move there for nothing. If the runtime's timers have ended, its
+    /// waker has been called, or is about to be, and ends the engine.
+    pub(crate) fn put_off(&self, at: Moment) {
+        drop(self.move_to(at, |seat| at != seat.at));
+    }
+
+    /// Records that the runtime is shutting down. Returns a waker as [`Alarm::wake_by`] does.
+    #[must_use]
+    pub(crate) fn close(&self) -> Option<Waker> {
+        self.is_closing.store(true, Ordering::Relaxed);
+        let mut guard = lock(&self.seat);
+        self.set_soon(guard.as_mut()?)
+    }
+
+    fn move_to(&self, at: Moment, is_to_move: impl Fn(&Seat) -> bool) -> Option<Waker> {
+        let mut guard = lock(&self.seat);
+        let seat = guard.as_mut().filter(|seat| is_to_move(seat))?;
+        seat.at = at;
+        self.set_soon(seat)
+    }
+
+    /// Sets Tokio's timer to `at`, unless the driver is running. If that has come in between, the driver runs a little later.
+    fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
+        if seat.driver.is_none() {
+            return None;
+        }
+        loop {
+            match self.set(seat, Moment::NEVER) {
+                Set::Waits => return None,
+                Set::Ended => {
+                    self.timers_ended.store(true, Ordering::Relaxed);
+                    return Some(seat.waker.clone());
+                }
+                Set::HasCome if self.keeper_turns() => {
+                    self.keeper.notify_one();
+                    return None;
+                }
+                Set::HasCome => seat.at = self.now().after(PAUSE),
+            }
+        }
+    }
+
+    /// Sets Tokio's timer to `at`, and the other one to `after`.
+    fn set(&self, seat: &mut Seat, after: Moment) -> Set {
+        let is_closing = self.is_closing();
+        let at = if is_closing {
+            seat.at.min(self.clock.far_future())
+        } else {
+            seat.at
+        };
+        if at != Moment::NEVER && seat.ahead.is_set_to(at) {
+            mem::swap(&mut seat.timer, &mut seat.ahead);
+        }
+        // A runtime whose timers have ended panics.
+        let set = || {
+            if at == Moment::NEVER {
+                if self.clock.is_of_test() {
+                    seat.timer.unset(self.clock.past());
+                }
+                return false;
+            }
+            let has_come = seat.timer.set(at, &seat.waker);
+            if after != Moment::NEVER {
+                seat.ahead.set(after, Waker::noop());
+            }
+            has_come
+        };
+        let has_come = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
+        let has_failed = has_come.is_err();
+        let has_come = has_come.unwrap_or(false);
+        if is_closing && (has_failed || has_come && at > self.now()) {
+            Set::Ended
+        } else if has_come {
+            Set::HasCome
+        } else {
+            Set::Waits
         }
     }
 }

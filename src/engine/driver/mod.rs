@@ -1,21 +1,15 @@
-//! The driver turns a wheel: it visits the shards and wakes the tasks whose timers are due.
-//!
-//! - [`stats`]: counts its work.
-//! - [`waking`]: wakes many tasks.
-//! - [`alarm`]: decides which thread runs the driver, and when it runs next.
-//! - [`timer`]: Tokio's timer, on which the driver waits.
-//! - [`turn`]: a turn of the driver.
-//! - [`shared`]: the state that it shares with the shards, and its end.
-//! - [`task`]: runs the driver, from Tokio's timer or from its task.
-//! - [`start`]: starts and replaces the driver.
+//! When the driver runs, and what wakes it: [`alarm`] has the rules, and [`tokio_timer`] all that rests on Tokio's undocumented behaviour.
 
-mod alarm;
-mod shared;
-mod start;
-mod stats;
-mod task;
-mod timer;
-mod turn;
-mod waking;
+pub(crate) mod alarm;
+#[cfg(tokio_unstable)]
+mod alternative;
+pub(crate) mod tokio_timer;
 
-pub(crate) use {shared::Shared, task::spawn};
+/// Returns whether the current runtime has Tokio's alternative timer, which takes `tokio_unstable`.
+#[cfg(tokio_unstable)]
+pub(crate) use alternative::is_alternative;
+
+#[cfg(not(tokio_unstable))]
+pub(crate) fn is_alternative() -> bool {
+    false
+}

@@ -1,21 +1,22 @@
 //! How the wheel advances from bucket to bucket, in the order of their ticks.
 
-use std::{collections::BinaryHeap, hint};
+use std::collections::BinaryHeap;
 
 use super::{
-    TimingWheel,
+    Tick, TimingWheel,
     bucket::{NIL, Place},
-    tick::Tick,
 };
 
 /// The outcome of one call of [`TimingWheel::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Advanced {
-    pub(in crate::engine) expired: usize,
-    pub(in crate::engine) cascaded: usize,
+pub(crate) struct Advanced {
+    pub(crate) expired: usize,
+    /// How many of the expired timers were marked.
+    pub(crate) marked: usize,
+    pub(crate) cascaded: usize,
     /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this tick. Repeating the
     /// call continues.
-    pub(in crate::engine) more: bool,
+    pub(crate) more: bool,
 }
 
 impl<T> TimingWheel<T> {
@@ -25,20 +26,12 @@ impl<T> TimingWheel<T> {
     /// This looks at no more than `limit` timers, unless it has to sort due timers in a jump over a whole round of the last
     /// level. While it returns `more`, due timers may be left. The wheel never goes back: if `now` has passed, only overdue
     /// timers expire.
-    pub(in crate::engine) fn advance(
-        &mut self,
-        now: Tick,
-        mut limit: usize,
-        expired: &mut Vec<T>,
-    ) -> Advanced {
+    pub(crate) fn advance(&mut self, now: Tick, mut limit: usize, expired: &mut Vec<T>) -> Advanced {
         let mut done = Advanced::default();
         let now = now.max(self.now);
-        while self.len > 0 {
+        while !self.entries.is_empty() {
             let due = self.next_due();
-            let next = match due {
-                NIL => self.next_bucket(now),
-                _ => None,
-            };
+            let next = if due == NIL { self.next_bucket(now) } else { None };
             if due == NIL && next.is_none() {
                 break;
             }
@@ -53,8 +46,9 @@ impl<T> TimingWheel<T> {
                 None => {
                     limit -= 1;
                     let entry = &self.entries[due as usize];
-                    if entry.due() <= self.now {
-                        self.expire(due, expired);
+                    if entry.due <= self.now {
+                        done.marked += usize::from(entry.marked);
+                        expired.push(self.take(due));
                         done.expired += 1;
                     } else {
                         // With one level, this entry is of a later round.
@@ -66,9 +60,10 @@ impl<T> TimingWheel<T> {
                 Some((begin, level)) => {
                     // A coarse bucket must be empty when it begins.
                     self.move_to(self.now.max(Tick(begin.0 - 1)));
-                    limit -= match self.is_whole(level, self.levels[level].number(begin)) {
-                        true => self.expire_bucket(level, begin, limit, expired, &mut done),
-                        false => self.spread(level, limit, &mut done),
+                    limit -= if self.is_whole(level, self.levels[level].number(begin)) {
+                        self.expire_bucket(level, begin, limit, expired, &mut done)
+                    } else {
+                        self.spread(level, limit, &mut done)
                     };
                 }
             }
@@ -90,26 +85,13 @@ impl<T> TimingWheel<T> {
         let level = &mut self.levels[level];
         let at = level.index(level.number(begin));
         let (mut next, mut taken) = (level.buckets[at].head, 0);
-        let mut ahead = level.buckets[at].tail;
-        while taken < limit {
-            let Some(entry) = self.entries.get_mut(next as usize) else {
-                break;
-            };
-            entry.place = Place::EXPIRED;
-            if let Some(value) = entry.value.take() {
-                expired.push(value);
-            }
+        while taken < limit && next != NIL {
+            let entry = self.entries.remove(next as usize);
+            done.marked += usize::from(entry.marked);
+            expired.push(entry.value);
             next = entry.next;
             taken += 1;
-            // The next cell can be fetched only once this one has been, usually from outside the cache. A cell from the other end of the
-            // list can be fetched at the same time, and is in the cache when the list gets there.
-            if next != NIL {
-                ahead = self.entries.get(ahead as usize).map_or(NIL, |entry| entry.prev);
-            }
         }
-        // Otherwise the compiler would leave out these reads.
-        hint::black_box(ahead);
-        self.len -= taken;
         done.expired += taken;
         match self.entries.get_mut(next as usize) {
             None => level.clear(at),
@@ -129,14 +111,11 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the next tick at which `advance` has something to do. It is no later than the earliest deadline, and earlier if a
-    /// bucket has to be spread before, or the timers of a later round have to be looked at. Incoming timers do not count.
+    /// bucket has to be spread before, or the timers of a later round have to be looked at.
     ///
     /// Any visit while the hand is in the bucket before a coarse one spreads that coarse bucket, but a visit is requested only
     /// from the middle of the bucket before it. By then a visit may have come for another reason.
-    pub(in crate::engine) fn next_deadline(&self) -> Option<Tick> {
-        if self.len == 0 {
-            return None;
-        }
+    pub(crate) fn next_deadline(&self) -> Option<Tick> {
         if self.next_due() != NIL {
             return Some(self.now);
         }
@@ -144,9 +123,10 @@ impl<T> TimingWheel<T> {
         let levels = self.levels.iter().enumerate();
         let mut visits = levels.filter_map(|(level, ring)| {
             let number = self.next_used(level)?;
-            let ahead = match self.is_whole(level, number) {
-                true => 0,
-                false => (1 << ring.shift) / 2,
+            let ahead = if self.is_whole(level, number) {
+                0
+            } else {
+                (1 << ring.shift) / 2
             };
             Some(Tick(ring.begin(number).0 - ahead).max(soonest))
         });
@@ -158,9 +138,9 @@ impl<T> TimingWheel<T> {
     }
 
     /// Returns the first deadline after `tick` of a timer on the finest level. With one level, that timer may be of a later round.
-    pub(in crate::engine) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
+    pub(crate) fn deadline_after(&self, tick: Tick) -> Option<Tick> {
         let level = &self.levels[0];
-        let end = self.now.0.saturating_add(level.buckets.len() as u64);
+        let end = self.now.0.saturating_add(level.len as u64);
         if tick.0 >= end {
             return None;
         }
@@ -171,9 +151,10 @@ impl<T> TimingWheel<T> {
     /// later round.
     #[inline]
     pub(super) fn next_due(&self) -> u32 {
-        let next = match self.levels.len() {
-            1 => self.cursor,
-            _ => self.levels[0].bucket(self.now.0).head,
+        let next = if self.levels.len() == 1 {
+            self.cursor
+        } else {
+            self.levels[0].bucket(self.now.0).head
         };
         if next == NIL { self.overdue.head } else { next }
     }
@@ -249,7 +230,7 @@ impl<T> TimingWheel<T> {
     fn is_rounds_away(&self, now: Tick) -> bool {
         self.levels.last().is_some_and(|top| {
             let passes = top.number(now) - top.number(self.now);
-            passes > top.buckets.len() as u64 && !top.used.is_empty()
+            passes > top.len as u64 && !top.used.is_empty()
         })
     }
 
@@ -267,8 +248,8 @@ impl<T> TimingWheel<T> {
             for bucket in &level.buckets {
                 let mut index = bucket.head;
                 while let Some(entry) = self.entries.get(index as usize) {
-                    if entry.due() <= end {
-                        due.push((entry.due(), due.len(), index));
+                    if entry.due <= end {
+                        due.push((entry.due, due.len(), index));
                     }
                     index = entry.next;
                 }

@@ -3,15 +3,18 @@
 use slab::Slab;
 
 use super::{
+    Tick,
     bucket::{Bucket, Entry, Place},
-    tick::Tick,
 };
 
 /// A ring of buckets, each of which spans `1 << shift` ticks. Buckets are numbered from tick zero, and bucket number `n` is in
 /// the ring at `n` modulo its length. The bitmap records which buckets are in use, so that empty ones need not be looked at.
-pub(in crate::engine) struct Level {
+pub(super) struct Level {
+    /// Allocated with the first timer of the level, because most shards use only the finer levels.
     pub(super) buckets: Box<[Bucket]>,
-    pub(in crate::engine) used: Bitmap,
+    /// The number of buckets, a power of two.
+    pub(super) len: usize,
+    pub(super) used: Bitmap,
     /// The buckets that have to be spread, because a timer in them is due after the bucket begins.
     pub(super) mixed: Bitmap,
     pub(super) shift: u32,
@@ -25,7 +28,8 @@ impl Level {
     /// Creates level `level` of a wheel whose rings have `len` buckets, a power of two.
     pub(super) fn new(level: usize, len: usize, shift: u32) -> Level {
         Level {
-            buckets: vec![Bucket::EMPTY; len].into_boxed_slice(),
+            buckets: Box::default(),
+            len,
             used: Bitmap::new(len),
             mixed: Bitmap::new(len),
             shift,
@@ -48,12 +52,13 @@ impl Level {
 
     #[inline]
     pub(super) fn index(&self, number: u64) -> usize {
-        number as usize & (self.buckets.len() - 1)
+        number as usize & (self.len - 1)
     }
 
     #[inline]
     pub(super) fn bucket(&self, number: u64) -> Bucket {
-        self.buckets[self.index(number)]
+        let bucket = self.buckets.get(self.index(number));
+        bucket.copied().unwrap_or(Bucket::EMPTY)
     }
 
     /// Returns whether a bucket is whole: every timer in it is due when the bucket begins, so that it can expire from there.
@@ -82,16 +87,30 @@ impl Level {
     /// Returns the bucket of a tick, and its place, for an entry that the caller puts there.
     #[inline]
     fn bucket_for(&mut self, due: Tick) -> (&mut Bucket, Place) {
-        let number = self.number(due);
-        let (place, at) = (self.place(due), self.index(number));
-        if due != self.begin(number) {
-            self.mixed.insert(at);
+        let (place, at) = (self.place(due), self.index(self.number(due)));
+        self.note(due);
+        if self.buckets.is_empty() {
+            self.allocate();
         }
         let bucket = &mut self.buckets[at];
         if bucket.is_empty() {
             self.used.insert(at);
         }
         (bucket, place)
+    }
+
+    #[cold]
+    fn allocate(&mut self) {
+        self.buckets = vec![Bucket::EMPTY; self.len].into_boxed_slice();
+    }
+
+    /// Notes whether the bucket of a tick has to be spread for the sake of an entry that is due then.
+    #[inline]
+    pub(super) fn note(&mut self, due: Tick) {
+        let number = self.number(due);
+        if due != self.begin(number) {
+            self.mixed.insert(self.index(number));
+        }
     }
 
     /// Unlinks an entry from the bucket at `at`.
@@ -120,13 +139,13 @@ impl Level {
         }
         let first = self.index(after.wrapping_add(1));
         let used = self.used.next(first).or_else(|| self.used.next(0))?;
-        let distance = used.wrapping_sub(first) & (self.buckets.len() - 1);
+        let distance = used.wrapping_sub(first) & (self.len - 1);
         Some(after.wrapping_add(1 + distance as u64))
     }
 }
 
 /// A set of small integers in two layers: a bit for each member, and above it a bit for each word that is not empty.
-pub(in crate::engine) struct Bitmap {
+pub(super) struct Bitmap {
     words: Box<[u64]>,
     summary: Box<[u64]>,
 }

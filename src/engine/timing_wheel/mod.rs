@@ -33,9 +33,8 @@
 //! If the clock jumps from 6 to a million, the wheel makes the same steps and no others, because the bitmap of each level tells where the
 //! next used bucket is. A timer that is cancelled before its bucket is spread is never moved.
 //!
-//! **Slack.** A [`Deadline`] may be rounded up, to a multiple of a power of two ticks, so that timers expire in company. A timer is *due* at
-//! that tick, which decides where it hangs and when it expires. Timers due at one tick expire in the order in which they were inserted. A
-//! coarse bucket is *whole* if all its timers are due as it begins. It is not spread, but expires as it is when it begins.
+//! **Whole buckets.** The owner may round deadlines up to a multiple of a power of two ticks, so that timers expire in company. A coarse
+//! bucket is *whole* if all its timers are due as it begins. It is not spread, but expires as it is when it begins.
 //!
 //! **Invariants.** `assert_consistent` checks each of them after every step of the model test, except number 8, which `check_order` checks.
 //!
@@ -44,17 +43,15 @@
 //! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's horizon: the end of the bucket after the
 //!    hand's on the next coarser level. The coarsest level has no horizon. Entries of later rounds share its buckets.
 //! 4. Entries on a level are due after now, except those in the current bucket on level 0, which are due now. Entries that were due when
-//!    their deadline was set, or became due many rounds ago in one jump, are in `overdue`. Entries whose deadline is not known yet are in
-//!    `incoming`.
+//!    they were inserted, or became due many rounds ago in one jump, are in `overdue`.
 //! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
 //! 6. In a bucket with later rounds, the cursor separates the entries that have been looked at from those that have not. Entries that have
 //!    been looked at stay.
-//! 7. An entry without a value is in no list, and its cell stays until its key is returned. `len` counts the other entries.
+//! 7. Every entry is in one list. When it expires or is removed, its cell is free and its key is void.
 //! 8. Of two entries due at one tick, the older is on the coarser level or, in one list, nearer to the head.
-//! 9. The mark is at an incoming entry, the last one to be transferred, or nowhere.
-//! 10. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one begins that has to be spread.
+//! 9. `next_deadline` is the first tick at which a timer is due, or half a bucket before a coarse one begins that has to be spread.
 //!
-//! **Costs.** `insert`, `reinsert` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
+//! **Costs.** `insert`, `reinsert`, `bring_forward` and `remove` are O(1). `advance` is O(expired + cascaded + used buckets passed), whatever the distance.
 //! A timer cascades at most once per level. *Rounds* cost a look at each timer beyond the reach of the top level once per round, by a visit
 //! for each of its buckets; a jump of more than a round sorts the due timers instead. The top level reaches `n` times `(n / 2)` to the
 //! power of the levels below it, in ticks. Each entry takes a cell, and each bucket 8 bytes.
@@ -62,7 +59,6 @@
 mod advance;
 mod bucket;
 mod census;
-mod incoming;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 mod invariants;
 mod level;
@@ -72,30 +68,33 @@ pub(crate) mod model;
 mod spread;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod tick;
 
 use std::mem;
 
 use slab::Slab;
 
-pub(in crate::engine) use bucket::{Bucket, Entry, Key, NIL, Place};
-pub(crate) use census::Site;
-pub(in crate::engine) use level::Level;
-pub(in crate::engine) use tick::Deadline;
-pub(crate) use tick::{Nanos, Tick, TickDuration};
+use bucket::{Bucket, Entry, NIL, Place};
+use level::Level;
 
-/// Values of type `T`, each with a deadline. The wheel has no clock: its owner tells it the current tick.
+pub(crate) use advance::Advanced;
+pub(crate) use bucket::Key;
+pub(crate) use census::Site;
+
+/// One tick. The owner of the wheel knows when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tick(pub(crate) u64);
+
+impl Tick {
+    pub(crate) const ZERO: Tick = Tick(0);
+    pub(crate) const MAX: Tick = Tick(u64::MAX);
+}
+
+/// Values of type `T`, each with a tick at which it is due. The wheel has no clock: its owner tells it the current tick.
 pub(crate) struct TimingWheel<T> {
     /// The current tick. Entries due before it have expired or are in `overdue`, and those of this tick are due.
     now: Tick,
     /// The arena. A key is an index into it.
     entries: Slab<Entry<T>>,
-    /// The number of entries that have a value.
-    len: usize,
-    /// Entries whose deadline is not known yet.
-    incoming: Bucket,
-    /// The last incoming entry to be transferred, or [`NIL`] if there is none.
-    marked: u32,
     /// Entries that are due.
     overdue: Bucket,
     /// The levels, the finest first.
@@ -117,16 +116,15 @@ impl<T> TimingWheel<T> {
     /// Creates a wheel at tick 0. `ticks_per_wheel` is rounded up to a power of two, and to at least 2, or 4 with several levels. Levels
     /// that no 64-bit deadline could reach are left out.
     pub(crate) fn new(ticks_per_wheel: usize, levels: usize) -> TimingWheel<T> {
-        let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
+        let least = if levels > 1 { 4 } else { 2 };
+        let len = ticks_per_wheel.max(least).next_power_of_two();
         let ring_bits = len.trailing_zeros();
+        let reachable = (u64::BITS - 1).div_ceil(ring_bits.max(2) - 1);
         let mut wheel = TimingWheel {
             now: Tick::ZERO,
             entries: Slab::new(),
-            len: 0,
-            incoming: Bucket::EMPTY,
-            marked: NIL,
             overdue: Bucket::EMPTY,
-            levels: (0..levels)
+            levels: (0..levels.clamp(1, reachable as usize))
                 .map(|level| Level::new(level, len, level as u32 * (ring_bits - 1)))
                 .collect(),
             ring_bits,
@@ -140,181 +138,128 @@ impl<T> TimingWheel<T> {
         wheel
     }
 
-    /// Returns the number of buckets of a ring, and the number of levels.
-    fn shape(ticks_per_wheel: usize, levels: usize) -> (usize, usize) {
-        let least = if levels > 1 { 4 } else { 2 };
-        let len = ticks_per_wheel.max(least).next_power_of_two();
-        let reachable = (u64::BITS - 1).div_ceil(len.trailing_zeros().max(2) - 1);
-        (len, levels.clamp(1, reachable as usize))
-    }
-
-    /// Returns the size in bytes of such a wheel with memory for `capacity` entries.
-    pub(crate) fn bytes(ticks_per_wheel: usize, levels: usize, capacity: usize) -> usize {
-        let (len, levels) = TimingWheel::<T>::shape(ticks_per_wheel, levels);
-        let cells = capacity.saturating_mul(mem::size_of::<Entry<T>>());
-        cells.saturating_add(levels * len * mem::size_of::<Bucket>())
-    }
-
-    /// Returns the tick that the hand is at. Timers that are due by then have expired, or expire in the next `advance`.
+    /// Returns the number of entries.
     #[inline]
-    pub(in crate::engine) fn now(&self) -> Tick {
-        self.now
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
-    /// Returns the number of entries that have neither expired nor been removed.
-    #[inline]
-    pub(in crate::engine) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether there is no entry, not even an expired one.
-    #[inline]
-    pub(in crate::engine) fn is_vacant(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Reserves memory for `additional` more entries.
-    pub(crate) fn reserve(&mut self, additional: usize) {
-        self.entries.reserve(additional);
-    }
-
-    /// Returns the size of the arena in bytes, used or not.
-    pub(in crate::engine) fn arena_bytes(&self) -> usize {
-        // A cell is slab's enum around an entry, which has a niche for the tag.
-        self.entries.capacity() * mem::size_of::<Entry<T>>()
+    /// Returns the first tick at which a timer is due. This looks at every entry, and [`TimingWheel::next_deadline`] at none.
+    pub(crate) fn earliest(&self) -> Option<Tick> {
+        self.entries.iter().map(|(_, entry)| entry.due).min()
     }
 
     /// Starts a timer. If it is not due after now, it expires in the next `advance`.
     #[inline]
-    pub(in crate::engine) fn insert(&mut self, deadline: impl Into<Deadline>, value: T) -> Key {
-        let (key, _) = self.occupy(value);
-        self.link(key.index(), deadline);
+    pub(crate) fn insert(&mut self, due: Tick, value: T) -> Key {
+        // This comes first, because it panics if there are too many entries.
+        let key = Key::new(self.entries.vacant_key());
+        self.entries.insert(Entry {
+            due,
+            value,
+            prev: NIL,
+            next: NIL,
+            place: Place::OVERDUE,
+            marked: false,
+        });
+        self.link(key.index(), due);
         key
     }
 
+    /// Marks a timer. [`TimingWheel::advance`] counts marked timers as they expire, and [`TimingWheel::take_marked`] ends them.
+    pub(crate) fn mark(&mut self, key: &Key) {
+        self.entries[key.index() as usize].marked = true;
+    }
+
+    /// Gives a timer another value. Returns the former one.
     #[inline]
-    fn occupy(&mut self, value: T) -> (Key, &mut Entry<T>) {
-        // This comes first, because it panics if there are too many entries.
-        let key = Key::new(self.entries.vacant_key());
-        self.len += 1;
-        // The entry is filled in place, because it would be copied if it were passed to the slab by value.
-        let index = self.entries.insert(Entry::BLANK);
-        let entry = &mut self.entries[index];
-        entry.value = Some(value);
-        (key, entry)
+    pub(crate) fn replace(&mut self, key: &Key, value: T) -> T {
+        mem::replace(&mut self.entries[key.index() as usize].value, value)
     }
 
-    /// Returns the value of a pending timer, or `None` once it has expired.
+    /// Returns the value of a timer.
+    pub(crate) fn value(&self, key: &Key) -> &T {
+        &self.entries[key.index() as usize].value
+    }
+
+    /// Moves a timer to another tick and gives it another value, as if it were new. Returns the former value.
+    ///
+    /// The last entry of a bucket stays where it is if it is to be the last one of that again.
     #[inline]
-    pub(in crate::engine) fn get_mut(&mut self, key: &Key) -> Option<&mut T> {
-        self.entries[key.index() as usize].value.as_mut()
-    }
-
-    /// Returns whether [`TimingWheel::cancel_all`] ended a timer before its deadline.
-    pub(in crate::engine) fn is_cancelled(&self, key: &Key) -> bool {
-        self.entries[key.index() as usize].place == Place::CANCELLED
-    }
-
-    /// Returns the deadline of a timer, pending, expired or cancelled. It is [`Tick::MAX`] if the timer was cancelled while
-    /// incoming, without a deadline.
-    #[inline]
-    pub(in crate::engine) fn deadline(&self, key: &Key) -> Tick {
-        self.entries[key.index() as usize].deadline()
-    }
-
-    /// Returns the tick at which a timer that has a deadline expires, or has expired: its deadline, rounded up by its slack.
-    #[inline]
-    pub(in crate::engine) fn due(&self, key: &Key) -> Tick {
-        self.entries[key.index() as usize].due()
-    }
-
-    /// Returns the power to which the deadline of a timer is rounded.
-    #[inline]
-    pub(in crate::engine) fn power(&self, key: &Key) -> u8 {
-        self.entries[key.index() as usize].power
-    }
-
-    /// Moves a timer, pending or expired, to another deadline and gives it a new value. Returns the former value.
-    pub(in crate::engine) fn reinsert(
-        &mut self,
-        key: &Key,
-        deadline: impl Into<Deadline>,
-        value: T,
-    ) -> Option<T> {
+    pub(crate) fn reinsert(&mut self, key: &Key, due: Tick, value: T) -> T {
         let index = key.index();
-        let old = self.entries[index as usize].value.replace(value);
-        match old {
-            Some(_) => self.unlink(index),
-            None => self.len += 1,
+        let entry = &mut self.entries[index as usize];
+        let former = mem::replace(&mut entry.value, value);
+        let (place, is_last) = (entry.place, entry.next == NIL);
+        if is_last && due > self.now {
+            let level = self.level_of(due);
+            if self.levels[level].place(due) == place {
+                self.entries[index as usize].due = due;
+                self.levels[level].note(due);
+                return former;
+            }
         }
-        self.link(index, deadline);
-        old
+        self.unlink(index);
+        self.link(index, due);
+        former
     }
 
-    /// Moves a timer to a deadline at which it is due earlier. Returns `false` if it has expired, or is due no later as it is.
+    /// Moves a timer to an earlier tick.
     ///
     /// If the bucket stays the same, so does the timer's place in the list, because unlinking it would touch four other entries
     /// anywhere in memory.
-    pub(in crate::engine) fn bring_forward(&mut self, key: &Key, deadline: impl Into<Deadline>) -> bool {
+    pub(crate) fn bring_forward(&mut self, key: &Key, due: Tick) {
         let index = key.index();
-        let entry = &self.entries[index as usize];
-        let deadline = deadline.into();
-        let due = deadline.due();
-        if entry.value.is_none() || entry.due() <= due {
-            return false;
-        }
-        let place = entry.place;
+        let place = self.entries[index as usize].place;
         if due > self.now && place == self.levels[self.level_of(due)].place(due) {
-            self.entries[index as usize].set_deadline(deadline);
-            return true;
+            self.entries[index as usize].due = due;
+            return;
         }
         self.unlink(index);
-        self.link(index, deadline);
-        true
+        self.link(index, due);
     }
 
-    /// Ends a timer and frees its cell. Returns `None` if it had expired.
+    /// Ends a timer and returns its value.
     #[inline]
-    pub(in crate::engine) fn remove(&mut self, key: Key) -> Option<T> {
-        let index = key.index();
-        if self.entries[index as usize].value.is_some() {
-            self.unlink(index);
-            self.len -= 1;
-        }
-        self.entries.remove(index as usize).value
+    pub(crate) fn remove(&mut self, key: Key) -> T {
+        self.take(key.index())
     }
 
-    /// Returns every pending value, in no particular order.
-    pub(in crate::engine) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries
-            .iter_mut()
-            .filter_map(|(_, entry)| entry.value.as_mut())
+    /// Ends every marked timer and returns its value, in no particular order.
+    pub(crate) fn take_marked(&mut self) -> Vec<T> {
+        let entries = self.entries.iter();
+        let marked: Vec<_> = entries
+            .filter_map(|(index, entry)| entry.marked.then_some(index as u32))
+            .collect();
+        marked.into_iter().map(|index| self.take(index)).collect()
     }
 
-    /// Ends every pending timer and takes its value, in no particular order. The entries stay.
-    ///
-    /// This walks the lists and not the arena, most of whose cells may be vacant.
-    pub(in crate::engine) fn cancel_all(&mut self, cancelled: &mut Vec<T>) {
-        cancelled.reserve(self.len);
-        while let Some(index) = self.any_pending() {
-            if self.entries[index as usize].place == Place::INCOMING {
-                self.entries[index as usize].set_deadline(Tick::MAX);
-            }
-            self.expire(index, cancelled);
-            self.entries[index as usize].place = Place::CANCELLED;
-        }
+    /// Returns the number of marked timers. This looks at every entry.
+    pub(crate) fn marked(&self) -> usize {
+        self.entries.iter().filter(|(_, entry)| entry.marked).count()
     }
 
-    fn any_pending(&self) -> Option<u32> {
-        let used = |level: &Level| level.used.next(0).map(|at| level.buckets[at].head);
-        let listed = [self.incoming.head, self.overdue.head];
-        let mut heads = listed.into_iter().filter(|head| *head != NIL);
-        heads.next().or_else(|| self.levels.iter().find_map(used))
+    /// Ends every timer and returns its value, in no particular order.
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.entries.into_iter().map(|(_, entry)| entry.value)
     }
+
+    /// Reserves memory for `capacity` timers in all.
+    pub(crate) fn reserve(&mut self, capacity: usize) {
+        self.entries.reserve(capacity.saturating_sub(self.entries.len()));
+    }
+
+    /// Returns the size of the arena in bytes, used or not.
+    pub(crate) fn arena_bytes(&self) -> usize {
+        self.entries.capacity() * Self::CELL
+    }
+
+    /// The size of a cell of the arena: an entry, and slab's tag where the entry has no niche for it.
+    pub(crate) const CELL: usize = mem::size_of::<Option<Entry<T>>>();
 
     /// Takes out an empty arena of more than `retain` cells. The caller drops it where no thread waits for that.
     #[inline]
-    pub(in crate::engine) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
+    pub(crate) fn release_arena(&mut self, retain: usize) -> Option<Slab<Entry<T>>> {
         let release = self.entries.is_empty() && self.entries.capacity() > retain;
         release.then(|| mem::replace(&mut self.entries, Slab::with_capacity(retain)))
     }

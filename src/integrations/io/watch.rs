@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    engine::clock::{Moment, Nanos},
+    engine::moment::after,
     error::TimeoutError,
     timers::{sleep::Sleep, waiter::Waiter},
     wheel::Wheel,
@@ -28,7 +28,7 @@ use crate::{
 pub(super) struct Watch {
     wheel: Wheel,
     /// The moment since which each operation has been waiting, indexed by [`Operation`]. It is known only while a timeout is on.
-    waits: [Option<Moment>; 4],
+    waits: [Option<Instant>; 4],
     /// Indexed by [`Limit`].
     timeouts: [Timeout; 3],
     /// Reading and writing, indexed by [`Limit`].
@@ -63,7 +63,7 @@ struct Direction {
 struct Timeout {
     duration: Option<Duration>,
     /// Time before this moment does not count. It is `None` from when the timeout is switched on until an operation first waits.
-    from: Option<Moment>,
+    from: Option<Instant>,
 }
 
 impl Operation {
@@ -133,7 +133,7 @@ impl Watch {
         }
         // The clock is read only if the idle timeout is on.
         if let Some(from) = &mut self.timeouts[Limit::Idle as usize].from {
-            *from = self.wheel.shard().now();
+            *from = self.wheel.now();
         }
         Poll::Ready(outcome)
     }
@@ -146,9 +146,9 @@ impl Watch {
 
         let wait = &mut self.waits[operation as usize];
         let mut reading = None;
-        let mut now = || *reading.get_or_insert_with(|| wheel.shard().now());
+        let mut now = || *reading.get_or_insert_with(|| wheel.now());
         let deadlines =
-            [limit, Limit::Idle].map(|limit| self.timeouts[limit as usize].deadline(wheel, wait, &mut now));
+            [limit, Limit::Idle].map(|limit| self.timeouts[limit as usize].deadline(wait, &mut now));
         let sooner = |one, other| if other < one { other } else { one };
         let Some(deadline) = deadlines.into_iter().flatten().reduce(sooner) else {
             direction.sleep = None;
@@ -158,7 +158,7 @@ impl Watch {
         let sleep = direction
             .sleep
             .get_or_insert_with(|| wheel.sleep_until(Instant::now()));
-        sleep.reset_to(deadline);
+        sleep.reset(deadline);
         // This poll takes part in the task's budget, because a stream that is pending only for lack of budget must not time out.
         sleep.poll_after(false, cx).map(|()| TimeoutError::Elapsed.into())
     }
@@ -166,21 +166,10 @@ impl Watch {
 
 impl Timeout {
     /// Returns the deadline of an operation that has been waiting since `wait`, or that waits from now on.
-    fn deadline(
-        &mut self,
-        wheel: &Wheel,
-        wait: &mut Option<Moment>,
-        mut now: impl FnMut() -> Moment,
-    ) -> Option<Moment> {
+    fn deadline(&mut self, wait: &mut Option<Instant>, mut now: impl FnMut() -> Instant) -> Option<Instant> {
         let duration = self.duration?;
-        // The moments may have been read under two clocks, and only moments of wheel time can be compared.
-        let mut settled = |moment: &mut Option<Moment>| {
-            let moment = moment.get_or_insert_with(&mut now);
-            *moment = wheel.shard().settled(*moment);
-            *moment
-        };
-        let (since, from) = (settled(wait), settled(&mut self.from));
-        let last = if since < from { from } else { since };
-        Some(last.after(Nanos::passed(duration)))
+        let since = *wait.get_or_insert_with(&mut now);
+        let from = *self.from.get_or_insert_with(&mut now);
+        Some(after(since.max(from), duration))
     }
 }

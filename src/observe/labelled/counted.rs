@@ -1,115 +1,89 @@
-//! `Counted`: counts a limit under a label, after its first poll and once it ends. A limit that was never polled does not count.
+//! `Counted`: counts a limit under a label, at its first poll and once it ends. A limit that was never polled does not count.
+
+use std::{fmt, sync::Arc};
 
 use crate::engine::{
-    clock::Nanos,
-    labels::{Count, Label},
-    shard::Shard,
+    labels::{LabelId, Outcome},
+    moment::{Moment, Nanos},
+    shared::Shared,
 };
 
-/// The count of one limit, whose owner passes a shard of the wheel to count in, and [cancels](Counted::end) it when dropped.
+/// The count of one limit, which counts as cancelled if it is dropped before it has ended.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    label: Label,
+    label: LabelId,
     progress: Progress,
-    /// The time that the limit has, or zero if that is what is left at its first poll.
-    total: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
-    New,
+    /// The limit has this time, if it is known before its first poll.
+    New(Option<Nanos>),
+    /// The beginning is counted, and the future has not been pending.
+    Begun(Option<Nanos>),
+    /// The limit has this time, and ends at this moment.
+    Waiting(Nanos, Moment),
     /// The outcome is counted.
     Ended,
-    /// Nothing is counted, and the first poll has not ended, or has panicked.
-    Polled,
-    /// The beginning is counted.
-    Pending,
 }
 
 impl Counted {
-    #[inline]
-    pub(crate) fn new(label: Label, total: Nanos) -> Counted {
+    /// Creates the count of a limit that has this time or, if that is `None`, the time from its first poll to its deadline.
+    pub(crate) fn new(label: LabelId, total: Option<Nanos>) -> Counted {
         Counted {
             label,
-            progress: Progress::New,
-            total,
+            progress: Progress::New(total),
         }
     }
 
-    #[inline]
-    pub(crate) fn is_new(&self) -> bool {
-        matches!(self.progress, Progress::New)
-    }
-
-    /// Records that the first poll begins.
-    #[inline]
-    pub(crate) fn begin_poll(&mut self) {
-        self.progress = Progress::Polled;
-    }
-
-    #[inline]
-    fn count_beginning(&mut self, shard: &Shard) {
-        shard.labels().count(self.label, Count::BEGUN);
-    }
-
-    /// Counts the beginning when the first poll is pending. `left` returns the time that is left.
-    #[inline]
-    pub(crate) fn wait(&mut self, shard: &Shard, left: impl FnOnce() -> Nanos) {
-        if let Progress::Polled = self.progress {
-            self.count_beginning(shard);
-            self.progress = Progress::Pending;
-            if self.total == Nanos::ZERO {
-                self.total = left().max(Nanos(1));
-            }
+    /// Counts the beginning at the first poll.
+    pub(crate) fn begin_poll(&mut self, shared: &Shared) {
+        if let Progress::New(total) = self.progress {
+            self.progress = Progress::Begun(total);
+            shared.labels.count_start(self.label);
         }
     }
 
-    /// Counts a completion by the time that is left, of which nothing is after a shutdown.
-    #[inline(always)]
-    pub(crate) fn complete(&mut self, shard: &Shard, left: impl FnOnce() -> Nanos) {
-        let Progress::Pending = self.progress else {
-            return self.complete_at_once(shard);
+    /// Records the limit's deadline when its first poll is pending.
+    pub(crate) fn wait(&mut self, deadline: Moment, now: impl FnOnce() -> Moment) {
+        if let Progress::Begun(total) = self.progress {
+            let total = total.unwrap_or_else(|| deadline.since(now()));
+            self.progress = Progress::Waiting(total, deadline);
+        }
+    }
+
+    /// Counts a completion by the time that is left, which takes a reading of the clock. All is left of a limit that was ready at its first poll.
+    pub(crate) fn complete(&mut self, shared: &Shared, now: impl FnOnce() -> Moment) {
+        let outcome = match self.progress {
+            Progress::Waiting(total, deadline) => Outcome::completed(deadline.since(now()).0, total.0),
+            _ => Outcome::completed(1, 1),
         };
-        let (left, total) = (left().0, self.total.0);
-        // This is how most limits end, and it takes no division.
-        match left + total / 16 >= total {
-            true => self.count_outcome(shard, Count::ALL_LEFT),
-            false => self.end(shard, Count::completed(left, total)),
+        self.end(shared, outcome);
+    }
+
+    /// Counts an outcome, unless one has been counted or the limit was never polled.
+    pub(crate) fn end(&mut self, shared: &Shared, outcome: Outcome) {
+        if let Progress::Begun(_) | Progress::Waiting(..) = self.progress {
+            self.progress = Progress::Ended;
+            shared.labels.count(self.label, outcome);
         }
     }
+}
 
-    #[inline(never)]
-    fn complete_at_once(&mut self, shard: &Shard) {
-        if let Progress::Polled = self.progress {
-            self.count_beginning(shard);
-            self.count_outcome(shard, Count::ALL_LEFT);
-        }
+/// A count beside what it is counted in, for a limit that has no timer to ask.
+pub(crate) struct CountedOn {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) counted: Counted,
+}
+
+impl fmt::Debug for CountedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counted.fmt(f)
     }
+}
 
-    #[inline]
-    fn count_outcome(&mut self, shard: &Shard, outcome: Count) {
-        self.progress = Progress::Ended;
-        shard.labels().count(self.label, outcome);
-    }
-
-    /// Returns whether the limit has been polled and has not ended, so that its owner cancels it when dropped.
-    #[inline]
-    pub(crate) fn is_unfinished(&self) -> bool {
-        matches!(self.progress, Progress::Polled | Progress::Pending)
-    }
-
-    /// Counts an end, which after a shutdown is a refusal.
-    #[inline(never)]
-    pub(crate) fn end(&mut self, shard: &Shard, outcome: Count) {
-        if self.is_unfinished() {
-            if let Progress::Polled = self.progress {
-                self.count_beginning(shard);
-            }
-            let outcome = match shard.is_shutdown() {
-                true => Count::REFUSED,
-                false => outcome,
-            };
-            self.count_outcome(shard, outcome);
-        }
+impl Drop for CountedOn {
+    fn drop(&mut self) {
+        self.counted.end(&self.shared, Outcome::Cancelled);
     }
 }

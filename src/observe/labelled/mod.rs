@@ -15,12 +15,12 @@ use std::{
 use tokio::{task::coop, time::Instant};
 
 use crate::{
-    engine::{clock::Nanos, labels::Label},
+    engine::labels::LabelId,
     error::{Elapsed, TimeoutError},
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
-use counted::Counted;
+use counted::{Counted, CountedOn};
 use timer::LabelledTimer;
 
 impl Wheel {
@@ -49,7 +49,7 @@ impl Wheel {
     /// # }
     /// ```
     pub fn labelled(&self, name: impl Into<Arc<str>>) -> Labelled {
-        let (label, name) = self.shard().labels().find(name.into());
+        let (label, name) = self.shared().labels.find(name.into());
         Labelled {
             wheel: self.clone(),
             label,
@@ -80,7 +80,7 @@ impl Wheel {
 #[derive(Clone)]
 pub struct Labelled {
     wheel: Wheel,
-    label: Label,
+    label: LabelId,
     name: Arc<str>,
 }
 
@@ -98,9 +98,7 @@ impl Labelled {
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::timeout`] does, and counts the outcome.
     ///
-    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact with respect to the deadline at which the
-    /// timeout would elapse. In a shard that is busy with timeouts, a timeout of 1 s or more gets its deadline only at the
-    /// driver's next full visit, and all of its time is left until then.
+    /// It is as precise as [`Wheel::timeout`]. The time left at completion is exact, which takes one more reading of the clock.
     ///
     /// # Cancellation
     ///
@@ -131,7 +129,7 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let timer = self.label(self.wheel.limit(duration, "Labelled::timeout"), duration);
+        let timer = self.label(self.wheel.limit(duration, "Labelled::timeout"), Some(duration));
         LabelledTimeout::new(timer, future)
     }
 
@@ -169,7 +167,7 @@ impl Labelled {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
         let sleep = self.wheel.limit_at(deadline, "Labelled::timeout_at");
-        LabelledTimeout::new(self.label(sleep, Duration::ZERO), future)
+        LabelledTimeout::new(self.label(sleep, None), future)
     }
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
@@ -211,7 +209,10 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let timer = self.label(self.wheel.limit(duration, "Labelled::try_timeout"), duration);
+        let timer = self.label(
+            self.wheel.limit(duration, "Labelled::try_timeout").refusable(),
+            Some(duration),
+        );
         TryLabelledTimeout::new(timer, future)
     }
 
@@ -252,20 +253,23 @@ impl Labelled {
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
         let sleep = self.wheel.limit_at(deadline, "Labelled::try_timeout_at");
-        TryLabelledTimeout::new(self.label(sleep, Duration::ZERO), future)
+        TryLabelledTimeout::new(self.label(sleep.refusable(), None), future)
     }
 
     pub(crate) fn wheel(&self) -> &Wheel {
         &self.wheel
     }
 
-    /// Returns the count of a limit that lasts until a deadline, from its first poll on.
-    pub(crate) fn counted(&self) -> Counted {
-        Counted::new(self.label, Nanos::ZERO)
+    /// Returns the count of a limit that is not a timeout.
+    pub(crate) fn counted(&self) -> CountedOn {
+        CountedOn {
+            shared: self.wheel.shared().clone(),
+            counted: Counted::new(self.label, None),
+        }
     }
 
     #[inline]
-    fn label(&self, sleep: Sleep, total: Duration) -> LabelledTimer {
+    fn label(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
         sleep.has_label(&self.name);
         LabelledTimer::new(sleep, self.label, total)
     }

@@ -3,7 +3,7 @@
 use super::DelayQueue;
 
 impl<T> DelayQueue<T> {
-    /// Creates an empty queue on the [current wheel](crate::Wheel::current), with room for `capacity` values.
+    /// Creates an empty queue on the [global wheel](crate::Wheel::global), with room for `capacity` values.
     ///
     /// # Panics
     ///

@@ -14,7 +14,7 @@ use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{engine::clock::saturating_add, timers::waiter::Waiter, wheel::Wheel};
+use crate::{engine::moment::after, timers::waiter::Waiter, wheel::Wheel};
 
 pub use expired::Expired;
 pub use key::Key;
@@ -30,8 +30,7 @@ use timer::QueueTimer;
 /// sessions and schedulers.
 ///
 /// Every operation is O(log n), amortized. None takes a lock. The queue allocates only as it grows and, with more than a thousand values,
-/// as it sorts. However many values it holds, it has one timer on a [`Wheel`]. If the wheel is full or has been shut down, the queue
-/// continues on Tokio's own timer.
+/// as it sorts. However many values it holds, it has one timer on a [`Wheel`], which is never refused.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
 /// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
@@ -102,15 +101,14 @@ pub struct DelayQueue<T> {
     /// The latest instant that the clock is known to have reached. Entries that are due by then are returned without reading the
     /// clock.
     reached: Instant,
-    /// `None` until the queue is first used in a runtime, when it takes the current wheel.
-    wheel: Option<Wheel>,
+    wheel: Wheel,
     /// While a task waits, the timer is set for the first entry, or for an earlier deadline.
     timer: QueueTimer,
     waiter: Waiter,
 }
 
 impl<T> DelayQueue<T> {
-    /// Creates an empty queue on the [current wheel](Wheel::current) of the runtime in which the queue is first used.
+    /// Creates an empty queue on the [global wheel](Wheel::global).
     ///
     /// # Examples
     ///
@@ -119,15 +117,7 @@ impl<T> DelayQueue<T> {
     /// assert!(queue.is_empty());
     /// ```
     pub fn new() -> DelayQueue<T> {
-        let now = Instant::now();
-        DelayQueue {
-            entries: Entries::new(),
-            created: now,
-            reached: now,
-            wheel: None,
-            timer: QueueTimer::default(),
-            waiter: Waiter::default(),
-        }
+        DelayQueue::on(&Wheel::global())
     }
 
     /// Creates an empty queue on the given wheel.
@@ -152,9 +142,14 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn on(wheel: &Wheel) -> DelayQueue<T> {
+        let now = Instant::now();
         DelayQueue {
-            wheel: Some(wheel.clone()),
-            ..DelayQueue::new()
+            entries: Entries::new(),
+            created: now,
+            reached: now,
+            wheel: wheel.clone(),
+            timer: QueueTimer::default(),
+            waiter: Waiter::default(),
         }
     }
 
@@ -178,7 +173,7 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
-        self.insert_at(value, saturating_add(Instant::now(), timeout))
+        self.insert_at(value, after(Instant::now(), timeout))
     }
 
     /// Inserts a value that is due at `when`.
@@ -201,9 +196,6 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
-        if self.wheel.is_none() {
-            self.wheel = Wheel::try_current().ok();
-        }
         let first = self.entries.first_turn();
         let key = self.entries.insert(value, when);
         if self.entries.first_turn() != first {

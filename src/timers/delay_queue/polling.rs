@@ -10,7 +10,7 @@ use futures_core::Stream;
 use tokio::{task::coop, time::Instant};
 
 use super::{DelayQueue, Expired};
-use crate::{engine::clock, wheel::Wheel};
+use crate::engine::clock::may_be_paused;
 
 impl<T> DelayQueue<T> {
     /// Polls for the next value that is due, and returns `None` if the queue is empty.
@@ -70,21 +70,20 @@ impl<T> DelayQueue<T> {
 
     /// Sets the timer for the first entry's deadline. Returns `false` if there is nothing to wait for, because that entry is due.
     fn set_timer(&mut self, first: Instant) -> bool {
-        let mut now = self.reached;
-        let is_real = clock::is_real(|| {
-            now = Instant::now();
-            now
-        });
-        if is_real && first <= now {
-            self.reached = now;
-            return false;
+        let is_of_test = may_be_paused();
+        if !is_of_test {
+            let now = Instant::now();
+            if first <= now {
+                self.reached = now;
+                return false;
+            }
         }
-        let until = match is_real {
-            true => first,
-            false => self.whole_milliseconds(first),
+        let until = if is_of_test {
+            self.whole_milliseconds(first)
+        } else {
+            first
         };
-        let wheel = self.wheel.get_or_insert_with(Wheel::current);
-        self.timer.set(wheel, first, until, is_real);
+        self.timer.set(&self.wheel, first, until);
         true
     }
 
@@ -122,9 +121,9 @@ impl<T> DelayQueue<T> {
     pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
         self.reached = self.reached.max(Instant::now());
         let before = expired.len();
-        let due = std::iter::from_fn(|| match self.entries.first()? <= self.reached {
-            true => self.entries.take_first(),
-            false => None,
+        let due = std::iter::from_fn(|| {
+            self.entries.first().filter(|first| *first <= self.reached)?;
+            self.entries.take_first()
         });
         expired.extend(due.take(limit));
         let count = expired.len() - before;

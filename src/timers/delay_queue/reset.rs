@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{DelayQueue, Key, invalid};
-use crate::engine::clock::saturating_add;
+use crate::engine::moment::after;
 
 impl<T> DelayQueue<T> {
     /// Sets another deadline for a key's value, which is then due once `timeout` has elapsed from now.
@@ -80,7 +80,7 @@ impl<T> DelayQueue<T> {
     /// # }
     /// ```
     pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> bool {
-        self.try_reset_at(key, saturating_add(Instant::now(), timeout))
+        self.try_reset_at(key, after(Instant::now(), timeout))
     }
 
     /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no value in this queue.

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::IdleTimer;
 use crate::{
     engine::{
-        clock::Moment,
-        shard::Shard,
+        moment::Moment,
+        shard::{Home, shared_of},
         sync::{AtomicU64, Ordering},
     },
     timers::sleep::Sleep,
@@ -29,37 +29,21 @@ pub struct IdleHandle {
 
 /// The last touch, which is shared by the timers that wait for the same silence and by their handles.
 pub(super) struct Activity {
-    shard: Arc<Shard>,
+    wheel: Home,
     /// The [`Moment`] of the last touch or, before the first touch, of the timer's creation.
     touched: AtomicU64,
 }
 
 impl Activity {
-    pub(super) fn new(shard: Arc<Shard>, start: Moment) -> Activity {
+    pub(super) fn new(wheel: Home, start: Moment) -> Activity {
         Activity {
-            shard,
-            touched: AtomicU64::new(start.word()),
+            wheel,
+            touched: AtomicU64::new(start.0),
         }
     }
 
     pub(super) fn last_touch(&self) -> Moment {
-        Moment::from_word(self.touched.load(Ordering::Relaxed))
-    }
-
-    /// Returns the last touch, on the axis on which moments are compared. Starts a driver to convert it if there is none.
-    pub(super) fn settled_touch(&self) -> Moment {
-        let last_touch = self.last_touch();
-        let touched = self.shard.settled(last_touch);
-        if touched != last_touch {
-            // The next driver may have another clock, on which the touch would mean another time.
-            let _ = self.touched.compare_exchange(
-                last_touch.word(),
-                touched.word(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-        touched
+        Moment(self.touched.load(Ordering::Relaxed))
     }
 }
 
@@ -97,13 +81,13 @@ impl IdleHandle {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timer(&self, duration: Duration) -> IdleTimer {
         let activity = self.activity.clone();
-        let sleep = Sleep::after(&activity.shard, activity.last_touch(), duration);
+        let sleep = Sleep::after(activity.wheel.clone(), activity.last_touch(), duration);
         IdleTimer::new(sleep, duration, activity)
     }
 
     /// Restarts the duration of the handle's timers from now.
     ///
-    /// A touch costs one clock reading and one atomic maximum. It takes no lock while the wheel uses the real clock.
+    /// A touch costs one clock reading and one atomic maximum. It takes no lock.
     ///
     /// # Examples
     ///
@@ -117,24 +101,16 @@ impl IdleHandle {
     /// # }
     /// ```
     pub fn touch(&self) {
-        let now = self.activity.shard.glance();
-        // Two threads may get here in either order, and the later touch counts. A touch from a time without a driver cannot be
-        // compared with `now`: either it was made before there was a driver, or the driver has ended since.
-        let later = |touched| {
-            let known = Moment::from_word(touched) >= now;
-            (!known).then_some(now.word())
-        };
-        let _ = self
-            .activity
-            .touched
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        // Two threads may get here in either order, and the later touch counts.
+        let now = shared_of(&self.activity.wheel).now();
+        self.activity.touched.fetch_max(now.0, Ordering::Relaxed);
     }
 }
 
 impl fmt::Debug for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Activity")
-            .field("last_touch", &self.shard.instant_of(self.last_touch()))
+            .field("last_touch", &self.last_touch().instant())
             .finish()
     }
 }

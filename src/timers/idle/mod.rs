@@ -17,7 +17,7 @@ use std::{
 
 use crate::{
     engine::{
-        clock::{Moment, Nanos},
+        moment::{Moment, Nanos},
         sync::{Mutex, lock},
     },
     timers::sleep::Sleep,
@@ -31,9 +31,8 @@ impl Wheel {
     /// Waits until the timer has not been touched for `duration`, as Netty's `IdleStateHandler` does.
     ///
     /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
-    /// than one tick late plus the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is re-armed
-    /// only when its old deadline comes, however many touches there were. Like [`sleep`](Wheel::sleep), it waits on Tokio's timer
-    /// if the wheel refuses it.
+    /// than one tick late plus its slack and the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is started anew
+    /// only when its old deadline comes, however many touches there were. Like a [`sleep`](Wheel::sleep), it is never refused.
     ///
     /// # Cancellation
     ///
@@ -59,10 +58,9 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn idle_timer(&self, duration: Duration) -> IdleTimer {
-        let shard = self.shard();
-        let start = shard.now();
-        let sleep = Sleep::after(shard, start, duration);
-        let activity = Activity::new(shard.clone(), start);
+        let start = self.shared().now();
+        let sleep = Sleep::after(self.home(), start, duration);
+        let activity = Activity::new(self.unbound(), start);
         IdleTimer::new(sleep, duration, Arc::new(activity))
     }
 }
@@ -147,7 +145,7 @@ impl IdleTimer {
 impl Watch {
     /// Returns the deadline that counts from a touch.
     fn deadline(&self, touched: Moment) -> Moment {
-        touched.after(Nanos::passed(self.duration))
+        touched.after(Nanos::of(self.duration))
     }
 }
 
@@ -165,7 +163,7 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// The timer's entry has expired, or its driver has ended.
+/// The timer's entry has expired, or its engine has ended.
 impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         let mut waiting = lock(&self.waiting);
@@ -173,9 +171,8 @@ impl Wake for Watch {
             waiting.woken = true;
             return;
         };
-        let touched = self.activity.last_touch();
-        let deadline = self.deadline(touched);
-        if deadline > sleep.due() && sleep.timer.rearm(deadline, touched, &Waker::from(self.clone())) {
+        let deadline = self.deadline(self.activity.last_touch());
+        if deadline > sleep.timer.deadline() && sleep.timer.start_anew(deadline, &Waker::from(self.clone())) {
             return;
         }
         let task = waiting.task.take();
@@ -201,12 +198,9 @@ impl Future for IdleTimer {
             unreachable!("only a poll takes the sleep, and puts it back");
         };
         let mut task = (!is_known).then(|| cx.waker().clone());
-        sleep.timer.settle();
-        let touched = watch.activity.settled_touch();
-        let deadline = watch.deadline(touched);
-        if deadline > sleep.due() {
-            sleep.reset_to(deadline);
-            sleep.timer.count_from(touched);
+        let deadline = watch.deadline(watch.activity.last_touch());
+        if deadline > sleep.timer.deadline() {
+            sleep.reset_ahead(deadline);
         }
         let polled = sleep.poll_for(&Waker::from(watch.clone()), cx);
         if polled.is_ready() {
@@ -234,8 +228,8 @@ impl Drop for IdleTimer {
             let mut waiting = lock(&self.watch.waiting);
             (waiting.sleep.take(), waiting.task.take())
         };
-        // It is not kept for the task's next timer, which this one's waker would not wake.
-        sleep.into_iter().for_each(|mut sleep| sleep.timer.remove());
+        // With no lock held, because its entry has this timer as its waker.
+        drop(sleep);
         drop(task);
     }
 }

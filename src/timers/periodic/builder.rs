@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Periodic, series::Series};
 use crate::{
-    engine::clock::{self, Nanos},
+    engine::moment::{Nanos, after},
     timers::interval::Interval,
     wheel::Wheel,
 };
@@ -218,11 +218,11 @@ impl PeriodicBuilder {
 
     /// Returns when the series first runs, jitter included.
     fn first(&self) -> Instant {
-        let first = clock::saturating_add(self.wheel.shard().read_clock(), self.first_after);
         // The standard library has no other source of randomness, and for jitter it is good enough.
         let random = RandomState::new().build_hasher().finish();
-        let jitter = Nanos::from_duration(self.jitter).0;
-        clock::saturating_add(
+        let jitter = Nanos::of(self.jitter).0;
+        let first = after(self.wheel.now(), self.first_after);
+        after(
             first,
             Duration::from_nanos(random.checked_rem(jitter).unwrap_or(0)),
         )
@@ -234,9 +234,9 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let mut interval = self.wheel.interval_at(self.first(), self.period);
+        let mut interval = self.wheel.interval_at(self.first(), self.period).refusable();
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
-        let runtime = self.wheel.parts.driver.runtime();
+        let runtime = self.wheel.runtime();
         let series = Arc::new(Series::default());
         let shared = series.clone();
         let task = runtime.spawn(async move {

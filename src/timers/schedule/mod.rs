@@ -13,15 +13,15 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{engine::clock::Nanos, error::ScheduleError, wheel::Wheel};
+use crate::{engine::moment::after, error::ScheduleError, wheel::Wheel};
 use task::{Outcome, Stage, Task};
 
 impl Wheel {
     /// Runs `task` after `delay`, as Netty's `newTimeout` and the JDK's `schedule` do.
     ///
     /// A scheduled task costs one allocation, and no Tokio task until it is due. It is then spawned on the runtime given to
-    /// the builder or, if none was given, on the runtime that `schedule` was called on. To [`Wheel::current`], its own
-    /// runtime was given. It is never early, and less than one tick late plus the runtime's own delay.
+    /// the builder or, if none was given, on the runtime that `schedule` was called on. It is never early, and less than one tick late plus its slack
+    /// and the runtime's own delay. If that runtime ends first, the task is dropped, and its handle resolves to `Cancelled` at once.
     ///
     /// # Cancellation
     ///
@@ -30,7 +30,7 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle) or is a current wheel.
+    /// Panics outside a Tokio runtime, unless the wheel was given a [`handle`](crate::Builder::handle), and in one without timers.
     ///
     /// # Errors
     ///
@@ -56,11 +56,7 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let deadline = self.shard().now_anywhere().after(Nanos::passed(delay));
-        Scheduled {
-            task: Task::register(self, deadline, task),
-            abort_on_drop: false,
-        }
+        self.schedule_at(after(self.now(), delay), task)
     }
 
     /// Runs `task` at `deadline`, and otherwise behaves as [`schedule`](Wheel::schedule) does.
@@ -99,7 +95,7 @@ impl Wheel {
         F::Output: Send + 'static,
     {
         Scheduled {
-            task: Task::register(self, self.shard().moment_of(deadline), task),
+            task: Task::register(self, deadline, task),
             abort_on_drop: false,
         }
     }

@@ -24,9 +24,10 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use crate::{
     engine::{
-        clock::{self, Moment},
-        shard::{Timer, Wakers},
+        moment::Moment,
+        shared::Refusal,
         sync::{Mutex, MutexGuard, lock},
+        timer::{Polled, Timer},
     },
     error::ScheduleError,
     timers::budget,
@@ -38,7 +39,6 @@ use crate::{
 
 /// A scheduled task in its one allocation, which is also the waker that the wheel wakes when the task is due.
 pub(super) struct Task<F: Future> {
-    runtime: Handle,
     roster: Arc<Roster>,
     state: Mutex<State<F>>,
 }
@@ -51,10 +51,12 @@ struct State<F: Future> {
 }
 
 enum Progress<F: Future> {
-    /// In the wheel, and on the roster at `place`.
+    /// In the wheel, once there is a `timer`, and on the roster at `place`.
     Waiting {
         future: F,
-        timer: Timer,
+        /// Not kept any longer, because it keeps the descriptors of a runtime that has ended.
+        runtime: Handle,
+        timer: Option<Timer>,
         place: Option<usize>,
     },
     /// Due, and about to be spawned.
@@ -85,62 +87,99 @@ pub(super) trait Outcome<T>: Send + Sync {
 impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     /// Puts a new task on the roster, then into the wheel.
     #[track_caller]
-    pub(super) fn register(wheel: &Wheel, deadline: Moment, future: F) -> Arc<Task<F>> {
-        let shard = wheel.shard();
+    pub(super) fn register(wheel: &Wheel, deadline: Instant, future: F) -> Arc<Task<F>> {
         let task = Arc::new(Task {
-            runtime: wheel.parts.driver.runtime(),
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
-                deadline: shard.instant_of(deadline),
+                deadline,
                 progress: Progress::Waiting {
                     future,
-                    timer: Timer::at(shard, deadline),
+                    runtime: wheel.runtime(),
+                    timer: None,
                     place: None,
                 },
                 join_waker: None,
             }),
         });
-        let place = task.roster.add(task.clone());
-        let added = place.is_some();
+        let added = task.roster.add(task.clone());
         // A shutdown may have handed the task back since it was added to the roster.
-        if let Progress::Waiting { place: kept, .. } = &mut lock(&task.state).progress {
-            *kept = place;
+        if let Progress::Waiting { place, .. } = &mut lock(&task.state).progress {
+            *place = added;
         }
-        if added {
-            task.clone().wake();
-        } else {
+        if added.is_none() {
             drop(task.give_up(ScheduleError::Shutdown));
+            return task;
+        }
+        let mut timer = Timer::at(wheel.home(), Moment::of(deadline));
+        timer.let_refuse();
+        // With no lock held, because this may begin an engine or end one.
+        let waker = Waker::from(task.clone());
+        let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&waker)));
+        match polled {
+            Ok(Polled::Refused(Refusal::AtCapacity)) => {
+                let limit = wheel.max_pending().unwrap_or(usize::MAX);
+                drop(task.give_up(ScheduleError::AtCapacity { limit }));
+            }
+            // The shutdown is about to hand the task back.
+            Ok(Polled::Refused(Refusal::Shutdown)) => {}
+            Ok(Polled::Pending | Polled::Elapsed) => task.clone().wait_on(timer),
+            // The runtime has no timers. The task must not stay on the roster.
+            Err(panic) => {
+                drop(task.give_up(ScheduleError::Cancelled));
+                resume_unwind(panic)
+            }
         }
         task
     }
 
+    fn wait_on(self: Arc<Self>, new: Timer) {
+        let mut state = lock(&self.state);
+        match &mut state.progress {
+            Progress::Waiting { timer, .. } => *timer = Some(new),
+            _ => {
+                drop(state);
+                return drop(new);
+            }
+        }
+        drop(state);
+        // It may have been due since.
+        self.wake();
+    }
+
     /// Ends the wait: takes the task out of the wheel and off the roster. Returns `None` if the wait had already ended.
-    fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<F> {
+    fn end_wait(&self, mut state: MutexGuard<'_, State<F>>, next: Progress<F>) -> Option<(F, Handle)> {
         // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. Cancelling drops the
         // timer's waker, which is a reference to this task, but not the last one.
         match &mut state.progress {
-            Progress::Waiting { timer, .. } => timer.cancel(),
+            Progress::Waiting { timer, .. } => drop(timer.as_mut().map(Timer::remove)),
             _ => return None,
         }
-        let Progress::Waiting { future, place, .. } = mem::replace(&mut state.progress, next) else {
+        let Progress::Waiting {
+            future,
+            runtime,
+            timer,
+            place,
+        } = mem::replace(&mut state.progress, next)
+        else {
             return None;
         };
         drop(state);
+        drop(timer);
         if let Some(place) = place {
             self.roster.remove(place);
         }
-        Some(future)
+        Some((future, runtime))
     }
 
     /// Ends the wait of a task that will not start, and wakes the task that awaits the handle.
-    fn give_up(&self, error: ScheduleError) -> Option<F> {
-        let future = self.end_wait(lock(&self.state), Progress::Never(error))?;
+    fn give_up(&self, error: ScheduleError) -> Option<(F, Handle)> {
+        let task = self.end_wait(lock(&self.state), Progress::Never(error))?;
         self.wake_joiner();
-        Some(future)
+        Some(task)
     }
 
-    fn start(&self, future: F) {
-        let started = self.runtime.spawn(future);
+    fn start(&self, future: F, runtime: &Handle) {
+        let started = runtime.spawn(future);
         let mut state = lock(&self.state);
         if let Progress::Starting = state.progress {
             state.progress = Progress::Started(started);
@@ -160,45 +199,39 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
+    /// The task is due, its deadline was moved, or the engine in which it waits has ended, and with it the task.
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
-        let Progress::Waiting { timer, .. } = &mut state.progress else {
+        let Progress::Waiting {
+            timer: Some(timer), ..
+        } = &mut state.progress
+        else {
             return;
         };
-        let poll = || {
-            // If the driver's runtime has ended, the task's own runtime can drive the wheel.
-            let _entered = clock::enter(&self.runtime);
-            timer.poll(&waker)
-        };
-        match catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(Poll::Pending) => {}
-            Ok(Poll::Ready(Err(refusal))) => {
-                drop(state);
-                drop(self.give_up(refusal.into()));
-            }
-            // The state stays locked, because a task that is due must no longer be reset.
-            Ok(Poll::Ready(Ok(()))) => {
-                if let Some(future) = self.end_wait(state, Progress::Starting) {
-                    self.start(future);
+        if timer.has_lost_engine() {
+            drop(state);
+            return drop(self.give_up(ScheduleError::Cancelled));
+        }
+        // The state stays locked, because a task that is due must no longer be reset.
+        match timer.poll(&waker) {
+            // A shutdown is about to hand the task back. The wheel's limit does not concern a task that was admitted before.
+            Polled::Pending | Polled::Refused(_) => {}
+            Polled::Elapsed => {
+                if let Some((future, runtime)) = self.end_wait(state, Progress::Starting) {
+                    self.start(future, &runtime);
                 }
-            }
-            // A runtime without timers cannot drive a wheel, and Tokio panics there. The task must not be lost.
-            Err(panic) => {
-                drop(state);
-                drop(self.give_up(ScheduleError::Shutdown));
-                resume_unwind(panic)
             }
         }
     }
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Unstarted for Task<F> {
-    fn hand_back(&self, wakers: &mut Wakers) -> Option<ScheduledTask> {
+    fn hand_back(&self, joiners: &mut Vec<Waker>) -> Option<ScheduledTask> {
         let state = lock(&self.state);
         let deadline = state.deadline;
-        let future = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
-        wakers.due.extend(lock(&self.state).join_waker.take());
+        let (future, _) = self.end_wait(state, Progress::Never(ScheduleError::Shutdown))?;
+        joiners.extend(lock(&self.state).join_waker.take());
         Some(ScheduledTask::new(deadline, future))
     }
 }
@@ -227,10 +260,10 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
         let Progress::Waiting { timer, .. } = &mut state.progress else {
             return false;
         };
-        let waker = timer.reset_without_waking(timer.shard().moment_of(deadline));
+        let waker = timer.as_mut().and_then(|timer| timer.reset(Moment::of(deadline)));
         state.deadline = deadline;
         drop(state);
-        // This waker is the task's own, and waking it locks the state.
+        // Waking the task locks the state.
         waker.into_iter().for_each(Waker::wake);
         true
     }

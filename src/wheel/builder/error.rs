@@ -58,12 +58,6 @@ pub enum BuildError {
         /// The value given.
         given: usize,
     },
-    /// There is not enough memory, although every setting is within its limits: the capacity, or the product of shards, levels
-    /// and ticks per wheel, is too large for the machine.
-    Memory {
-        /// The given capacity or, if the memory for the buckets does not suffice, the size of the buckets in bytes.
-        given: usize,
-    },
 }
 
 impl fmt::Display for BuildError {
@@ -83,20 +77,6 @@ impl fmt::Display for BuildError {
             }
             BuildError::Capacity { given } => {
                 write!(f, "a capacity of {given} timers is not within {TIMERS:?}")
-            }
-            BuildError::Memory { given } if !TIMERS.contains(given) => {
-                write!(
-                    f,
-                    "{given} bytes of buckets, 8 for each bucket of every level of every shard: there is not enough memory for \
-                     them"
-                )
-            }
-            BuildError::Memory { given } => {
-                write!(
-                    f,
-                    "there is not enough memory for a capacity of {given} timers, of the {TIMERS:?} allowed, or for {given} bytes of \
-                     buckets"
-                )
             }
         }
     }

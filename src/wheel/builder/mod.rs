@@ -1,13 +1,16 @@
-//! The settings of a wheel. [`build`] checks them by the limits in [`error`], and builds the wheel.
+//! `Builder`: the settings of a wheel. The limits of each are in [`error`].
 
-mod build;
 mod error;
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
-use crate::wheel::{Settings, Wheel};
+use crate::{
+    engine::shared::{Settings, Shared, WheelId},
+    wheel::Wheel,
+};
+use error::{LEVELS, SHARDS, SLACK, TICK_DURATION, TICKS_PER_WHEEL, TIMERS};
 
 pub use error::BuildError;
 
@@ -71,10 +74,9 @@ impl Default for Wheel {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     settings: Settings,
-    shards: Option<usize>,
+    /// `None` for no memory to be reserved.
     capacity: Option<usize>,
-    pub(super) handle: Option<Handle>,
-    name: String,
+    handle: Option<Handle>,
 }
 
 impl Builder {
@@ -102,21 +104,25 @@ impl Builder {
     /// due in that time, and a timeout of 1 s up to 8 ms late. The deadline is rounded up to a multiple of a power of two ticks,
     /// so a slack of less than two ticks changes nothing, and neither does any for a timer of less than 200 ticks.
     ///
-    /// Every kind of timer on the wheel has slack. Intervals do not drift by it, and on a clock that a test has paused there is
-    /// none. Timers that share an instant also do their work at the same instant, and jitter narrower than the slack is undone.
+    /// Every kind of timer on the wheel has slack. Intervals do not drift by it. Timers that share an instant also do their work at the same
+    /// instant, and jitter narrower than the slack is undone.
     ///
-    /// The slack can be up to 1 h, and there is none by default.
+    /// The slack can be up to 1 h, and [`Duration::ZERO`] stands for none. By default a timer may be late by a thousandth of `d`, and by 100 ms at
+    /// most, as `epoll` itself allows: a timer of less than 2 s is exact to its tick, and one of 30 s is up to 16 ms late. A clock that a test
+    /// controls has no slack unless it is asked for here.
     ///
     /// # Examples
     ///
     /// ```
     /// # use std::time::Duration;
-    /// let wheel = tickwheel::Wheel::builder().slack(Duration::from_millis(300)).build()?;
-    /// assert_eq!(wheel.slack(), Duration::from_millis(300));
+    /// let keepalives = tickwheel::Wheel::builder().slack(Duration::from_millis(300)).build()?;
+    /// assert_eq!(keepalives.slack(), Duration::from_millis(300));
+    ///
+    /// let exact = tickwheel::Wheel::builder().slack(Duration::ZERO).build()?;
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn slack(mut self, slack: Duration) -> Builder {
-        self.settings.slack = slack;
+        self.settings.slack = Some(slack);
         self
     }
 
@@ -155,11 +161,11 @@ impl Builder {
         self
     }
 
-    /// Sets the number of shards, rounded up to a power of two.
+    /// Sets the number of shards in each runtime, rounded up to a power of two.
     ///
     /// As many threads as there are shards can start timers without waiting for each other's locks.
     ///
-    /// The number can be from 1 to 1024, and the default is the number of cores of the machine.
+    /// The number can be from 1 to 1024, and by default a runtime has as many shards as it has workers.
     ///
     /// # Examples
     ///
@@ -169,33 +175,40 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn shards(mut self, shards: usize) -> Builder {
-        self.shards = Some(shards);
+        self.settings.shards = Some(shards);
         self
     }
 
-    /// Reserves memory for `capacity` timers when the wheel is built, divided evenly among the shards.
+    /// Reserves memory for `capacity` timers in each runtime, divided evenly among its shards, each of which reserves its part with its first timer.
     ///
     /// The capacity can be from 1 to `u32::MAX`. By default no memory is reserved, and the arenas grow as they are used.
     ///
     /// # Examples
     ///
     /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tickwheel::BuildError> {
     /// let wheel = tickwheel::Wheel::builder().capacity(10_000).build()?;
+    /// wheel.sleep(Duration::from_millis(10)).await;
     /// assert!(wheel.metrics().arena_bytes >= 10_000 * 40);
-    /// # Ok::<(), tickwheel::BuildError>(())
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn capacity(mut self, capacity: usize) -> Builder {
         self.capacity = Some(capacity);
         self
     }
 
-    /// Limits the number of pending timers.
+    /// Limits the number of pending timers that may be refused, in all runtimes together.
     ///
-    /// Further timers are refused with `AtCapacity`. A timer that has been accepted once is not refused when it is reset or
-    /// re-armed after it has completed, so timers may exceed the limit that way.
+    /// What the limit counts and refuses with `AtCapacity` are `try_sleep`, `try_timeout`, [`schedule`](Wheel::schedule) and
+    /// [`periodic`](Wheel::periodic). All others, such as [`sleep`](Wheel::sleep) and [`timeout`](Wheel::timeout), are neither counted nor refused. A
+    /// timer that has expired has left the wheel, polled or not. A timer that has been admitted once is not refused when it is reset, so timers may
+    /// exceed the limit that way.
     ///
-    /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by all shards, so a
-    /// limit makes timers slower when several workers use them.
+    /// The limit can be from 1 to `u32::MAX`, and there is none by default. The count is exact and shared by all workers, so a limit makes these
+    /// timers slower when several workers use them.
     ///
     /// # Examples
     ///
@@ -209,14 +222,12 @@ impl Builder {
         self
     }
 
-    /// Sets the runtime that drives the wheel, whose timers can then be awaited from any executor.
+    /// Has all timers of the wheel wait on one runtime, so that they can be awaited from any executor.
     ///
-    /// By default, the runtime that polls the first timer drives the wheel. When that runtime has ended, the next runtime that
-    /// polls a timer takes over. The same happens when the runtime given here has been shut down.
+    /// By default, a timer waits on the runtime that first polls it. Once the runtime given here has ended, the wheel goes by the runtime that polls,
+    /// too.
     ///
-    /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s, stops the wheel that it
-    /// drives. So does a runtime that was ended by `shutdown_background` while all its workers were blocked: no other runtime
-    /// takes the wheel over until one of those workers is free.
+    /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s, fires no timers.
     ///
     /// # Examples
     ///
@@ -234,7 +245,7 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the wheel, which appears in its `Debug` output and its `tracing` events.
+    /// Sets the name of the wheel, which appears in its `Debug` output, its `tracing` events and the metrics of exporters.
     ///
     /// # Examples
     ///
@@ -244,7 +255,66 @@ impl Builder {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn name(mut self, name: impl Into<String>) -> Builder {
-        self.name = name.into();
+        self.settings.name = Some(name.into());
         self
+    }
+
+    /// Builds the wheel.
+    ///
+    /// This starts no task and reserves no memory, because both come with the first timer in a runtime.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`BuildError`] that names the first setting outside its limits, the value given and the values allowed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let error = tickwheel::Wheel::builder().levels(9).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "9 levels are not within 1..=8");
+    /// ```
+    pub fn build(self) -> Result<Wheel, BuildError> {
+        let settings = self.checked()?;
+        let shared = Shared::new(WheelId::next(), settings, self.handle);
+        Ok(Wheel::assemble(Arc::new(shared)))
+    }
+
+    pub(super) fn has_handle(&self) -> bool {
+        self.handle.is_some()
+    }
+
+    /// Returns the settings, or an error for the first one outside its limits.
+    pub(super) fn checked(&self) -> Result<Settings, BuildError> {
+        let settings = &self.settings;
+        within(&TICK_DURATION, Some(settings.tick_duration), |given| {
+            BuildError::TickDuration { given }
+        })?;
+        within(&SLACK, settings.slack, |given| BuildError::Slack { given })?;
+        within(&TICKS_PER_WHEEL, Some(settings.ticks_per_wheel), |given| {
+            BuildError::TicksPerWheel { given }
+        })?;
+        within(&LEVELS, Some(settings.levels), |given| BuildError::Levels {
+            given,
+        })?;
+        within(&SHARDS, settings.shards, |given| BuildError::Shards { given })?;
+        within(&TIMERS, settings.max_pending, |given| BuildError::MaxPending {
+            given,
+        })?;
+        within(&TIMERS, self.capacity, |given| BuildError::Capacity { given })?;
+        let mut settings = settings.clone();
+        settings.capacity = self.capacity.unwrap_or(0);
+        Ok(settings)
+    }
+}
+
+/// Returns the error for a setting that was given and is not within what is allowed.
+fn within<T: PartialOrd>(
+    allowed: &RangeInclusive<T>,
+    given: Option<T>,
+    error: impl FnOnce(T) -> BuildError,
+) -> Result<(), BuildError> {
+    match given.filter(|given| !allowed.contains(given)) {
+        Some(given) => Err(error(given)),
+        None => Ok(()),
     }
 }

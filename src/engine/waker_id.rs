@@ -2,14 +2,14 @@
 
 use std::{
     ptr,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicPtr, AtomicUsize, Ordering},
     task::{RawWakerVTable, Waker},
 };
 
 /// Identifies the task that a waker wakes, while that task exists: the address in the waker and, in its lowest three bits, the index
 /// of its vtable in [`VTABLES`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine::shard) struct WakerId(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WakerId(u64);
 
 /// The vtables of wakers that this process has seen, which are those of Tokio's tasks, of `block_on`, and hardly any others. The
 /// first element stays null and stands for an unknown waker. A timer with a waker of an eighth vtable takes the lock at each
@@ -19,32 +19,48 @@ static VTABLES: [AtomicPtr<RawWakerVTable>; KINDS as usize] =
 
 const KINDS: u64 = 8;
 
+/// The index of the vtable of Tokio's tasks, or zero if it is not known.
+static TASK: AtomicUsize = AtomicUsize::new(0);
+
 impl WakerId {
-    pub(in crate::engine::shard) const UNKNOWN: WakerId = WakerId(0);
+    pub(crate) const UNKNOWN: WakerId = WakerId(0);
 
     /// Clones a waker, and identifies the clone as the task will poll with it: where the compiler has made two copies of one vtable, as
     /// for `block_on` in release builds, a clone has the other one.
-    pub(in crate::engine::shard) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
+    pub(crate) fn of_clone(waker: &Waker) -> (Waker, WakerId) {
         let clone = waker.clone();
         // The clone keeps alive only what its own address points to.
-        let id = match clone.data() == waker.data() {
-            true => WakerId::of(waker),
-            false => WakerId::of(&clone),
+        let id = if clone.data() == waker.data() {
+            WakerId::of(waker)
+        } else {
+            WakerId::of(&clone)
         };
         (clone, id)
     }
 
-    fn of(waker: &Waker) -> WakerId {
+    pub(crate) fn of(waker: &Waker) -> WakerId {
         let address = waker.data().addr() as u64;
         match kind(waker) {
-            Some(kind) if address % KINDS == 0 => WakerId(address | kind as u64),
+            Some(kind) if address.is_multiple_of(KINDS) => WakerId(address | kind as u64),
             _ => WakerId::UNKNOWN,
         }
     }
 
+    /// Takes a waker for that of one of Tokio's tasks.
+    pub(crate) fn learn_task(waker: &Waker) {
+        TASK.store(kind(waker).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Returns whether the waker is that of one of Tokio's tasks, which keeps nothing but memory alive once the task is done. Others may own
+    /// their future.
+    #[inline]
+    pub(crate) fn is_task(self) -> bool {
+        self.0 != 0 && (self.0 % KINDS) as usize == TASK.load(Ordering::Relaxed)
+    }
+
     /// Returns the same as [`Waker::will_wake`] for a known waker, and `false` for any other.
     #[inline]
-    pub(in crate::engine::shard) fn is(self, waker: &Waker) -> bool {
+    pub(crate) fn is(self, waker: &Waker) -> bool {
         let kind = &VTABLES[(self.0 % KINDS) as usize];
         self.0 - self.0 % KINDS == waker.data().addr() as u64
             && ptr::eq(kind.load(Ordering::Relaxed), waker.vtable())
@@ -63,28 +79,4 @@ fn kind(waker: &Waker) -> Option<usize> {
         }
         met == vtable
     })
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::{sync::Arc, task::Wake};
-
-    use super::*;
-
-    struct Task;
-
-    impl Wake for Task {
-        fn wake(self: Arc<Self>) {}
-    }
-
-    #[test]
-    fn it_is_that_of_a_clone_and_of_no_other_waker() {
-        let (one, other) = (Waker::from(Arc::new(Task)), Waker::from(Arc::new(Task)));
-        let id = WakerId::of(&one);
-        assert!(id.is(&one) && id.is(&one.clone()));
-        assert!(!id.is(&other));
-        assert!(!id.is(Waker::noop()));
-        assert!(WakerId::of(&other).is(&other));
-        assert!(!WakerId::UNKNOWN.is(&one) && !WakerId::UNKNOWN.is(Waker::noop()));
-    }
 }

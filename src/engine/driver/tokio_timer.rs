@@ -1,0 +1,163 @@
+//! Tokio's timer, on which the driver waits: an interval that is moved from deadline to deadline.
+//!
+//! # What this requires of Tokio
+//!
+//! The driver relies on how Tokio calls the wakers of its timers, which Tokio's documentation does not promise. The places named here are
+//! those of Tokio 1.54, in `runtime/time/mod.rs` unless another file is named. `tests/tokio/undocumented.rs` has a test for each.
+//!
+//! 1. *A waker is called with no lock of the timers held*, so it may register and reset timers. `Handle::process_at_time` collects wakers under
+//!    the lock and calls them after it has released it, also when the runtime shuts down (`Driver::shutdown`).
+//! 2. *A waker may take its time.* But while it runs on a multi-thread runtime, its worker keeps the `try_lock` on Tokio's driver (`Inner::park`
+//!    in `runtime/scheduler/multi_thread/park.rs`), so no other worker polls I/O or timers. A turn therefore lets other tasks run after a slice.
+//! 3. *A timer that is set to an instant that has come calls its waker at once*, on the thread that sets it: `Handle::reregister` fires the entry,
+//!    releases its lock and calls the waker before it returns. That thread holds the alarm's lock here, hence [`is_setting`].
+//! 4. *A sleep elapses as it is reset to a millisecond that has been processed*, in `Handle::reregister` too, which tells where Tokio's
+//!    milliseconds begin ([`begin_of_millisecond`]) and whether one has come ([`has_come`]). If it did not, deadlines would be rounded up twice.
+//! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one is set to an earlier instant:
+//!    `Handle::process_at_time` notes the earliest instant that is left before it calls the wakers, and `Handle::reregister` writes to the
+//!    runtime's eventfd if the new one is before that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
+//! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is set afterwards panics. So an engine
+//!    goes on while its runtime's tasks are dropped, and ends with the timers.
+//! 7. *A timer without budget is not registered*, so this ignores the budget of the calling task.
+
+use std::{
+    cell::Cell,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    task,
+    time::{self, Instant, Interval, MissedTickBehavior, Sleep},
+};
+
+use crate::engine::moment::Moment;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of all is a millisecond late.
+const PRECISION: Duration = Duration::from_nanos(1_000_000 / 64);
+
+pub(super) struct TokioTimer {
+    interval: Interval,
+    /// The moment to which the interval is set, or [`Moment::NEVER`] if it is not.
+    at: Moment,
+}
+
+impl TokioTimer {
+    /// Creates a timer of the current runtime.
+    pub(super) fn new() -> TokioTimer {
+        // It is moved before it could go on by its period.
+        let mut interval = time::interval(MILLISECOND);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        TokioTimer {
+            interval,
+            at: Moment::NEVER,
+        }
+    }
+
+    pub(super) fn is_set_to(&self, at: Moment) -> bool {
+        self.at == at
+    }
+
+    /// Sets the timer to `at`, when it wakes `waker`. Returns whether that has come, in which case the waker may be woken at once.
+    pub(super) fn set(&mut self, at: Moment, waker: &Waker) -> bool {
+        if self.at != at {
+            self.interval.reset_at(at.instant());
+            self.at = at;
+        }
+        let tick = pin!(task::unconstrained(poll_fn(|cx| self.interval.poll_tick(cx))));
+        let has_come = tick.poll(&mut Context::from_waker(waker)).is_ready();
+        if has_come {
+            // The interval has moved on by itself.
+            self.at = Moment::NEVER;
+        }
+        has_come
+    }
+
+    /// Takes the timer out of Tokio's, because a paused clock would move on to it. A timer that is reset to a `past` moment fires at once.
+    pub(super) fn unset(&mut self, past: Moment) {
+        if self.at != Moment::NEVER {
+            self.interval.reset_at(past.instant());
+            self.at = Moment::NEVER;
+        }
+    }
+}
+
+thread_local! {
+    static SETTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `set`, during which this thread's timers wake nobody.
+pub(super) fn while_setting<R>(set: impl FnOnce() -> R) -> R {
+    SETTING.set(true);
+    let outcome = set();
+    SETTING.set(false);
+    outcome
+}
+
+/// Returns whether this thread is setting a timer, under an alarm's lock, and so learns by other means that the instant has come.
+pub(crate) fn is_setting() -> bool {
+    SETTING.get()
+}
+
+/// Panics, in Tokio's words, if the timers of the current runtime are disabled or have ended.
+#[track_caller]
+pub(crate) fn panic_if_ended() {
+    let sleep = pin!(task::unconstrained(time::sleep(MILLISECOND)));
+    let _ = sleep.poll(&mut Context::from_waker(Waker::noop()));
+}
+
+/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `when` fires. Outside runtimes, nobody
+/// knows.
+pub(crate) fn has_come(when: Moment) -> bool {
+    if Handle::try_current().is_err() {
+        return false;
+    }
+    let when = when.instant();
+    let sleep = pin!(time::sleep_until(when));
+    reset_and_look(sleep, when)
+}
+
+/// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.
+pub(super) fn reset_and_look(mut sleep: Pin<&mut Sleep>, at: Instant) -> bool {
+    sleep.as_mut().reset(at);
+    sleep.is_elapsed()
+}
+
+/// Returns the beginning of the last millisecond that the current runtime has processed, which is found by bisection.
+///
+/// Tokio rounds every deadline up to a millisecond that it counts from a private start. If ticks began elsewhere, deadlines would be
+/// rounded up twice. On a clock that a test controls the result is exact, so that timers end at the very instants at which Tokio's do.
+pub(crate) fn begin_of_millisecond(is_exact: bool) -> Moment {
+    let mut sleep = pin!(time::sleep(MILLISECOND));
+    let now = Instant::now();
+    let precision = if is_exact {
+        Duration::from_nanos(1)
+    } else {
+        PRECISION
+    };
+    // The runtime may process its timers meanwhile, in which case this is tried again.
+    let begin = (0..3).find_map(|_| processed_last(sleep.as_mut(), now, precision));
+    Moment::of(begin.unwrap_or(now))
+}
+
+/// Returns the beginning of the millisecond that was processed last, or a moment up to `precision` before it.
+fn processed_last(mut sleep: Pin<&mut Sleep>, now: Instant, precision: Duration) -> Option<Instant> {
+    let mut has_come = |at| reset_and_look(sleep.as_mut(), at);
+    let mut spans = (0..40).map(|doublings| Duration::from_millis(1 << doublings));
+    let mut come = spans.find_map(|span| now.checked_sub(span).filter(|at| has_come(*at)))?;
+    let mut to_come = now + MILLISECOND;
+    while to_come - come > precision {
+        let between = come + (to_come - come) / 2;
+        if has_come(between) {
+            come = between;
+        } else {
+            to_come = between;
+        }
+    }
+    (!has_come(to_come)).then_some(come)
+}

@@ -1,0 +1,320 @@
+//! `Engine`: one runtime's part of a wheel, bound to that runtime for life. Which engines there are, how each begins and how it ends.
+//!
+//! **How an engine ends.** A runtime that shuts down drops its tasks one by one, in any order, while others are still polled, and destructors start
+//! timers, which have to work as Tokio's do. So the drop of the keeper's task does not end the engine. It only marks it as closing, and sees that
+//! Tokio's timer is set. Once the tasks are gone, Tokio fires all of its timers, also those whose moment has not come, and that ends the engine:
+//! it leaves the table and wakes all that is pending. To end by mistake would do no harm, because the next poll begins another engine, which is
+//! closing from the start. After that, a poll panics in Tokio's words.
+
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    sync::LazyLock,
+    task::{Poll, Wake, Waker},
+};
+
+use tokio::runtime::{Handle, Id};
+
+use super::{
+    clock::{Clock, may_be_paused},
+    counts::Counts,
+    driver::{
+        alarm::{Alarm, Given},
+        is_alternative,
+        tokio_timer::{begin_of_millisecond, is_setting, panic_if_ended},
+    },
+    events,
+    shard::Shard,
+    shared::{Shared, WheelId},
+    sync::Arc,
+    turn::{panics, turn, wake_all},
+    waker_id::WakerId,
+    words,
+};
+
+/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
+static ENGINES: LazyLock<std::sync::Mutex<HashMap<(WheelId, Id), Arc<Engine>>>> =
+    LazyLock::new(std::sync::Mutex::default);
+
+fn engines() -> std::sync::MutexGuard<'static, HashMap<(WheelId, Id), Arc<Engine>>> {
+    ENGINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+pub(crate) struct Engine {
+    runtime: Id,
+    shared: Arc<Shared>,
+    alarm: Arc<Alarm>,
+    pub(crate) shards: Box<[Arc<Shard>]>,
+    /// Whether Tokio's timers end before the runtime's tasks.
+    has_alternative_timer: bool,
+}
+
+/// Returns the engines of a wheel.
+pub(crate) fn of_wheel(wheel: WheelId) -> Vec<Arc<Engine>> {
+    let engines = engines();
+    let of_wheel = engines.iter().filter(|((of, _), _)| *of == wheel);
+    of_wheel.map(|(_, engine)| engine.clone()).collect()
+}
+
+/// Returns the engine of a wheel for a timer that is polled in the runtime `here`, and begins one if there is none.
+///
+/// # Panics
+///
+/// Panics as Tokio's timers do if the runtime has none, or they have ended.
+#[track_caller]
+pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> {
+    if let Some(pinned) = shared.pinned() {
+        let engine = find(shared, pinned).or_else(|| begin_pinned(shared, pinned));
+        if let Some(engine) = engine {
+            return engine;
+        }
+    }
+    let found = here.and_then(|here| find(shared, here));
+    found.unwrap_or_else(|| {
+        let handle = Handle::current();
+        find(shared, handle.id()).unwrap_or_else(|| begin(shared, &handle))
+    })
+}
+
+/// Returns whether the global wheel has due timers in the current runtime whose tasks have not been woken.
+#[cfg(feature = "test-util")]
+pub(crate) fn global_is_behind() -> bool {
+    let engine = find(Shared::global(), Handle::current().id());
+    engine.is_some_and(|engine| {
+        let clock = &engine.alarm.clock;
+        let begin = clock.start_of(clock.tick_at(engine.alarm.now()));
+        engine.shards.iter().any(|shard| shard.wake_at() <= begin)
+    })
+}
+
+/// What a wheel holds, in all runtimes.
+#[derive(Debug, Default)]
+pub(crate) struct WheelUsage {
+    pub(crate) counts: Counts,
+    pub(crate) engines: usize,
+    pub(crate) arena_bytes: usize,
+}
+
+/// Adds up what the engines of a wheel hold, what those that have ended have counted, and what threads say.
+pub(crate) fn usage(shared: &Shared) -> WheelUsage {
+    let engines = of_wheel(shared.wheel);
+    let mut tally = shared.ended();
+    let (mut entries, mut arena_bytes) = (0, 0);
+    for shard in engines.iter().flat_map(|engine| &engine.shards) {
+        let usage = shard.usage();
+        tally.add(usage.tally);
+        entries += usage.entries;
+        arena_bytes += usage.arena_bytes;
+    }
+    let said = words::said(|shard| shard.wheel == shared.wheel);
+    tally.add(said.tally);
+    WheelUsage {
+        counts: Counts::new(tally, entries.saturating_sub(said.kept.len())),
+        engines: engines.len(),
+        arena_bytes,
+    }
+}
+
+fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
+    engines().get(&(shared.wheel, runtime)).cloned()
+}
+
+/// Begins the engine of the runtime that was given to the builder. If that has ended, the wheel goes by the runtime that polls.
+#[cold]
+#[track_caller]
+fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
+    let handle = shared.pinned_handle()?;
+    // A task that is spawned on a runtime that has ended is dropped at once. To set one of its timers would panic.
+    let probe = handle.spawn(std::future::pending::<()>());
+    let has_ended = probe.is_finished();
+    probe.abort();
+    if has_ended {
+        shared.unpin(runtime);
+        return None;
+    }
+    let _entered = handle.enter();
+    Some(begin(shared, &handle))
+}
+
+/// Begins an engine in the current runtime.
+#[cold]
+#[track_caller]
+fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
+    panic_if_ended();
+    let engine = Engine::new(shared, runtime);
+    engine.alarm.set_up(runtime, Waker::from(engine.clone()));
+    // No lock is held here, because a runtime that is shutting down drops the task at once.
+    runtime.spawn(Keeper(engine.clone()).run());
+    let mut engines = engines();
+    let key = (shared.wheel, runtime.id());
+    if let Some(found) = engines.get(&key).cloned() {
+        drop(engines);
+        engine.end();
+        return found;
+    }
+    if engine.shards[0].has_ended() {
+        drop(engines);
+        panic_if_ended();
+        panic!("A Tokio 1.x context was found, but it is being shutdown.");
+    }
+    engines.insert(key, engine.clone());
+    drop(engines);
+    panics(|| events::engine_changed(shared.name(), "started"));
+    engine
+}
+
+impl Engine {
+    fn new(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
+        let settings = &shared.settings;
+        let origin = begin_of_millisecond(may_be_paused());
+        let alarm = Arc::new(Alarm::new(Clock::new(
+            origin,
+            settings.tick_duration,
+            settings.slack(),
+        )));
+        let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
+        let shards = shards.next_power_of_two();
+        let id = Some(runtime.id());
+        let shard = |index| Arc::new(Shard::new(shared.clone(), alarm.clone(), id, index, shards));
+        Arc::new(Engine {
+            runtime: runtime.id(),
+            shared: shared.clone(),
+            shards: (0..shards).map(shard).collect(),
+            alarm,
+            has_alternative_timer: is_alternative(),
+        })
+    }
+
+    /// Returns the shard of worker or thread `number`.
+    pub(crate) fn shard(&self, number: usize) -> Arc<Shard> {
+        self.shards[number & (self.shards.len() - 1)].clone()
+    }
+
+    /// Makes turns until the driver waits, unless another thread does so.
+    fn work(&self) {
+        while let Some((mut driver, at)) = self.alarm.take() {
+            let now = self.alarm.now();
+            if self.alarm.is_closing() && at > now {
+                // All of the runtime's timers fire.
+                return self.end();
+            }
+            if at <= now {
+                let tick = self.alarm.clock.tick();
+                let record = || {
+                    self.shared
+                        .stats
+                        .record_turn(self.shared.name(), tick, now.since(at))
+                };
+                panics(record);
+            }
+            let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
+            match self.alarm.give_back(driver, now, next) {
+                Given::HasCome => {}
+                Given::Ended => return self.end(),
+                Given::Waits => return,
+                Given::Idle => return self.may_be_idle(),
+            }
+        }
+    }
+
+    /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
+    pub(crate) fn may_be_idle(&self) {
+        if self.shared.has_no_handle() {
+            self.alarm.keeper.notify_one();
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        let is_empty = |shard: &Arc<Shard>| shard.usage().entries == 0;
+        self.shared.has_no_handle() && self.shards.iter().all(is_empty)
+    }
+
+    /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were.
+    pub(crate) fn shut_down(&self) -> usize {
+        let mut wakers = Vec::new();
+        let taken = self.shards.iter().map(|shard| shard.shut_down(&mut wakers)).sum();
+        wake_all(&mut wakers, &self.shared);
+        self.may_be_idle();
+        taken
+    }
+
+    /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.
+    fn end(&self) {
+        if !self.alarm.take_down() {
+            return;
+        }
+        let mut wakers = Vec::new();
+        {
+            let mut engines = engines();
+            let key = (self.shared.wheel, self.runtime);
+            let is_this = |engine: &Arc<Engine>| std::ptr::eq(&**engine, self);
+            let removed = if engines.get(&key).is_some_and(is_this) {
+                engines.remove(&key)
+            } else {
+                None
+            };
+            // Under the lock, so that who is about to add the engine sees that it has ended.
+            self.shards.iter().for_each(|shard| shard.end(&mut wakers));
+            drop(engines);
+            drop(removed);
+        }
+        self.alarm.keeper.notify_one();
+        wake_all(&mut wakers, &self.shared);
+        panics(|| events::engine_changed(self.shared.name(), "ended"));
+    }
+}
+
+/// The waker of Tokio's timer.
+impl Wake for Engine {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+        if is_setting() {
+            return;
+        }
+        if self.alarm.timers_ended() {
+            self.end();
+        } else if self.alarm.keeper_turns() {
+            self.alarm.keeper.notify_one();
+        } else {
+            self.work();
+        }
+    }
+}
+
+/// Owned by a task of the engine's runtime, which lives as long as the engine or the runtime.
+struct Keeper(Arc<Engine>);
+
+impl Keeper {
+    async fn run(self) {
+        poll_fn(|cx| {
+            WakerId::learn_task(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let Keeper(engine) = &self;
+        loop {
+            engine.alarm.keeper.notified().await;
+            if engine.shards[0].has_ended() {
+                return;
+            }
+            if engine.is_unused() {
+                return engine.end();
+            }
+            engine.work();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let Keeper(engine) = self;
+        if engine.has_alternative_timer {
+            return engine.end();
+        }
+        let ended = engine.alarm.close();
+        ended.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,270 @@
+//! The labels of a wheel, and the outcomes of the limits under each.
+//!
+//! A label has a stripe of counters for each core. A limit counts in the stripe of the thread that polls it, so workers do not contend. A
+//! snapshot adds up the stripes.
+
+use std::{
+    array,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::available_parallelism,
+};
+
+use super::number;
+
+/// The number of names that a wheel keeps apart.
+const NAMES: usize = 1_000;
+/// The label of all further names.
+const OTHER: &str = "other";
+/// A label has no more stripes than this.
+const STRIPES: usize = 64;
+
+/// The outcomes of the timeouts of one label.
+///
+/// A timeout counts from its first poll. `started` is the sum of `completed`, `elapsed`, `refused`, `cancelled` and `pending`.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::Wheel;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let wheel = Wheel::new();
+/// let database = wheel.labelled("database");
+/// database.timeout(Duration::from_secs(1), async { 7 }).await.unwrap();
+/// database.timeout(Duration::from_secs(1), std::future::pending::<()>()).await.unwrap_err();
+///
+/// let stats = &wheel.snapshot().labels[0];
+/// assert_eq!(&*stats.name, "database");
+/// assert_eq!((stats.started, stats.completed, stats.elapsed), (2, 1, 1));
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LabelStats {
+    /// The name of the label.
+    pub name: Arc<str>,
+    /// The number of timeouts that were polled.
+    pub started: u64,
+    /// The number of timeouts whose future completed in time.
+    pub completed: u64,
+    /// The number of timeouts whose time ran out.
+    pub elapsed: u64,
+    /// The number of timeouts that the wheel refused, because it was full or had been shut down, which only a `try_timeout` can be.
+    pub refused: u64,
+    /// The number of timeouts that were dropped before they ended in any of the ways above.
+    pub cancelled: u64,
+    /// The number of timeouts that are pending.
+    pub pending: u64,
+    /// The number of timeouts that completed with 0, 1, .. or 9 tenths of their time left, rounded down. Timeouts with all of
+    /// their time left are in the last element. The time left is that until the deadline at which the timeout would elapse.
+    ///
+    /// If many timeouts are in the first element, the timeout is too tight. If all are in the last, it protects from nothing.
+    pub headroom: [u64; 10],
+}
+
+/// What happened to a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its future completed with this many tenths of the time left.
+    Completed {
+        tenths: u8,
+    },
+    Elapsed,
+    Refused,
+    Cancelled,
+}
+
+impl Outcome {
+    /// The limit completed with `left` of its `total` time, of which all counts as nine tenths.
+    pub(crate) fn completed(left: u64, total: u64) -> Outcome {
+        let tenths = (u128::from(left) * 10).checked_div(total.into());
+        Outcome::Completed {
+            tenths: tenths.map_or(0, |tenths| tenths.min(9)) as u8,
+        }
+    }
+}
+
+/// The counters of one label that a share of the threads count in.
+#[repr(align(128))]
+#[derive(Default)]
+struct Stripe {
+    started: AtomicU64,
+    headroom: [AtomicU64; 10],
+    elapsed: AtomicU64,
+    refused: AtomicU64,
+    cancelled: AtomicU64,
+}
+
+/// A name, and the outcomes of the limits under it.
+struct Label {
+    name: Arc<str>,
+    /// A power of two of them.
+    stripes: Box<[Stripe]>,
+}
+
+impl Label {
+    fn new(name: Arc<str>) -> Label {
+        let cores = available_parallelism().map_or(1, |cores| cores.get());
+        let stripes = cores.next_power_of_two().min(STRIPES);
+        Label {
+            name,
+            stripes: (0..stripes).map(|_| Stripe::default()).collect(),
+        }
+    }
+
+    fn stripe(&self) -> &Stripe {
+        &self.stripes[number::get() & (self.stripes.len() - 1)]
+    }
+
+    /// Adds up the stripes. Beginnings are read last, so that no end is counted without its beginning.
+    fn stats(&self) -> LabelStats {
+        let sum = |counter: &dyn Fn(&Stripe) -> &AtomicU64| {
+            let stripes = self.stripes.iter();
+            stripes
+                .map(|stripe| counter(stripe).load(Ordering::Acquire))
+                .sum::<u64>()
+        };
+        let headroom = array::from_fn(|tenths| sum(&|stripe| &stripe.headroom[tenths]));
+        let completed = headroom.iter().sum();
+        let elapsed = sum(&|stripe| &stripe.elapsed);
+        let refused = sum(&|stripe| &stripe.refused);
+        let cancelled = sum(&|stripe| &stripe.cancelled);
+        let started = sum(&|stripe| &stripe.started);
+        LabelStats {
+            name: self.name.clone(),
+            started,
+            completed,
+            elapsed,
+            refused,
+            cancelled,
+            pending: started.saturating_sub(completed + elapsed + refused + cancelled),
+            headroom,
+        }
+    }
+}
+
+/// The place of a label among those of its wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LabelId(u32);
+
+impl LabelId {
+    pub(crate) fn of_number(number: u32) -> LabelId {
+        LabelId(number)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The labels of a wheel, in the order in which they were first used.
+#[derive(Default)]
+pub(crate) struct Labels {
+    /// One place for each label, [`OTHER`]'s included, so that one is found without a lock or a search.
+    places: OnceLock<Box<[OnceLock<Label>]>>,
+    ids: Mutex<HashMap<Arc<str>, LabelId>>,
+}
+
+impl Labels {
+    /// Finds or creates the label with this name. Returns its name, which is [`OTHER`] once there are [`NAMES`] others.
+    pub(crate) fn find(&self, name: Arc<str>) -> (LabelId, Arc<str>) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = ids.get(&name) {
+            return (*id, name);
+        }
+        if ids.len() >= NAMES && *name != *OTHER {
+            drop(ids);
+            return self.find(OTHER.into());
+        }
+        let id = LabelId(ids.len() as u32);
+        self.place(id).get_or_init(|| Label::new(name.clone()));
+        ids.insert(name.clone(), id);
+        (id, name)
+    }
+
+    fn place(&self, id: LabelId) -> &OnceLock<Label> {
+        let places = || (0..=NAMES).map(|_| OnceLock::new()).collect();
+        &self.places.get_or_init(places)[id.0 as usize % (NAMES + 1)]
+    }
+
+    /// Counts the first poll of a limit.
+    pub(crate) fn count_start(&self, id: LabelId) {
+        if let Some(label) = self.place(id).get() {
+            label.stripe().started.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn count(&self, id: LabelId, outcome: Outcome) {
+        let Some(label) = self.place(id).get() else { return };
+        let stripe = label.stripe();
+        let counter = match outcome {
+            Outcome::Completed { tenths } => &stripe.headroom[usize::from(tenths) % 10],
+            Outcome::Elapsed => &stripe.elapsed,
+            Outcome::Refused => &stripe.refused,
+            Outcome::Cancelled => &stripe.cancelled,
+        };
+        // A reader that sees the end of a limit also sees its beginning.
+        counter.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the outcomes of each label.
+    pub(crate) fn stats(&self) -> Vec<LabelStats> {
+        let places = self.places.get().into_iter().flatten();
+        places.map_while(OnceLock::get).map(Label::stats).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenths_of_any_time() {
+        let tenths = |left, total| match Outcome::completed(left, total) {
+            Outcome::Completed { tenths } => tenths,
+            other => unreachable!("{other:?}"),
+        };
+        for (left, total, expected) in [(0, 0, 0), (1, 10, 1), (99, 100, 9), (100, 100, 9), (9, 100, 0)] {
+            assert_eq!(tenths(left, total), expected);
+        }
+        assert_eq!(tenths(u64::MAX / 2, u64::MAX), 4, "a little less than half");
+        assert_eq!(tenths(u64::MAX / 2 + 1, u64::MAX), 5);
+    }
+
+    #[test]
+    fn what_several_threads_count_adds_up() {
+        let labels = Labels::default();
+        let (label, _) = labels.find("some".into());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    labels.count_start(label);
+                    labels.count(label, Outcome::completed(3, 10));
+                });
+            }
+        });
+        labels.count_start(label);
+        let stats = &labels.stats()[0];
+        assert_eq!((stats.started, stats.completed, stats.pending), (5, 4, 1));
+        assert_eq!(stats.headroom[3], 4);
+    }
+
+    #[test]
+    fn further_names_share_a_label() {
+        let labels = Labels::default();
+        for number in 0..NAMES + 5 {
+            labels.count_start(labels.find(number.to_string().into()).0);
+        }
+        let stats = labels.stats();
+        assert_eq!(stats.len(), NAMES + 1);
+        assert_eq!((&*stats[NAMES].name, stats[NAMES].started), (OTHER, 5));
+        assert_eq!(labels.find("7".into()), labels.find("7".into()));
+    }
+}

@@ -1,0 +1,54 @@
+//! The number of a thread, which chooses its shard where it is no worker, and its stripe of counters.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+/// A thread that has met others at a shard's lock this often takes another number.
+const MEETINGS: u32 = 16;
+
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    static MEETINGS_LEFT: Cell<u32> = const { Cell::new(MEETINGS) };
+}
+
+/// Returns the number of this thread.
+#[inline]
+pub(crate) fn get() -> usize {
+    let number = NUMBER.get();
+    if number == usize::MAX { take() } else { number }
+}
+
+#[cold]
+fn take() -> usize {
+    let number = NEXT.fetch_add(1, Relaxed);
+    NUMBER.set(number);
+    number
+}
+
+/// Records that another thread held the lock of this thread's shard.
+#[cold]
+pub(crate) fn met_another() {
+    let left = MEETINGS_LEFT.get() - 1;
+    if left == 0 {
+        take();
+    }
+    MEETINGS_LEFT.set(if left == 0 { MEETINGS } else { left });
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_keeps_meeting_others_takes_another_number() {
+        let first = get();
+        (1..MEETINGS).for_each(|_| met_another());
+        assert_eq!(get(), first);
+        met_another();
+        assert_ne!(get(), first);
+    }
+}

@@ -1,0 +1,505 @@
+//! `Shard`: one lock and the timing wheel behind it.
+//!
+//! # The rules of the horizon
+//!
+//! 1. The horizon is stored under the lock, before the entries that are due by then expire. An entry that is due *after* the horizon is in the
+//!    wheel, has the waker that it was given, and belongs to its timer or spare, whose key is valid. An entry that is due *by* the
+//!    horizon belongs to the driver, which wakes and frees it, and its key is void.
+//! 2. Without the lock the horizon may be read late. Who reads it late and waits is woken, because the driver wakes after it has stored, and then
+//!    reads it again.
+//! 3. The horizon of an engine that has ended is never, so all keys are void.
+//! 4. An entry that may be refused is also void once the wheel has been shut down, which is stored under the lock as well. Its timer therefore
+//!    takes the lock at each poll.
+//! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long to free is freed after.
+
+use std::{fmt, mem, task::Waker};
+
+use tokio::runtime::Id;
+
+use super::{
+    clock::Clock,
+    counts::Tally,
+    driver::alarm::Alarm,
+    moment::Moment,
+    shared::{Refusal, Shared, WheelId},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock},
+    timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
+};
+
+/// An empty arena keeps this many cells.
+const RETAINED: usize = 1024;
+
+/// A walk looks at this many cells under one lock.
+const WALK: usize = 256;
+
+#[repr(align(128))]
+pub(crate) struct Shard {
+    state: Mutex<State>,
+    /// The tick up to which entries have expired, as a [`Moment`].
+    horizon: AtomicU64,
+    /// When the driver visits next, or never.
+    wake_at: AtomicU64,
+    /// When it probably visits after that.
+    wake_after: AtomicU64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) wheel: WheelId,
+    /// Whether a runtime was given to the builder.
+    is_pinned: bool,
+    /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
+    runtime: Option<Id>,
+    /// The index among the shards of the engine, and their number less one.
+    index: usize,
+    mask: usize,
+}
+
+/// The wheel of a timer: any of its shards, or `None` for the global one.
+pub(crate) type Home = Option<Arc<Shard>>;
+
+/// Returns what the engines of a timer's wheel share.
+pub(crate) fn shared_of(home: &Home) -> &Arc<Shared> {
+    match home {
+        Some(shard) => &shard.shared,
+        None => Shared::global(),
+    }
+}
+
+/// What the lock protects.
+pub(crate) struct State {
+    /// From the first timer on, until the engine ends.
+    wheel: Option<TimingWheel<Waker>>,
+    /// The horizon as the engine ended.
+    ended_at: Option<Moment>,
+    /// Whether the entries that may be refused have been taken out, because the wheel was shut down.
+    is_shutdown: bool,
+    tally: Tally,
+}
+
+/// What tells whether an entry is still there, so that its key is valid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    /// When the entry is due.
+    pub(crate) until: Moment,
+    /// Whether the wheel may refuse the timer.
+    pub(crate) may_be_refused: bool,
+}
+
+/// What became of an attempt to start a timer.
+pub(crate) enum Started {
+    Waits(Key),
+    /// It is due already.
+    HasCome,
+    Refused(Refusal),
+    /// The engine has ended.
+    Ended(Waker),
+}
+
+/// What a thread has in hand as it starts a timer: an entry in the same shard, which may have expired.
+pub(crate) struct Place {
+    pub(crate) key: Key,
+    pub(crate) until: Moment,
+}
+
+impl Shard {
+    /// Creates a shard of no engine, which stands for its wheel.
+    pub(crate) fn unbound(shared: Arc<Shared>) -> Shard {
+        let settings = &shared.settings;
+        let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
+        let shard = Shard::new(shared, Arc::new(Alarm::new(clock)), None, 0, 1);
+        shard.end(&mut Vec::new());
+        shard
+    }
+
+    /// Creates shard `index` of an engine whose shards number a power of two.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        alarm: Arc<Alarm>,
+        runtime: Option<Id>,
+        index: usize,
+        shards: usize,
+    ) -> Shard {
+        Shard {
+            state: Mutex::new(State {
+                wheel: None,
+                ended_at: None,
+                is_shutdown: false,
+                tally: Tally::default(),
+            }),
+            horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
+            wake_at: AtomicU64::new(Moment::NEVER.0),
+            wake_after: AtomicU64::new(Moment::NEVER.0),
+            wheel: shared.wheel,
+            is_pinned: shared.pinned().is_some(),
+            shared,
+            alarm,
+            runtime,
+            index,
+            mask: shards - 1,
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> Option<Id> {
+        self.runtime
+    }
+
+    /// Returns the runtime that was given to the builder, unless it has ended.
+    #[inline]
+    pub(crate) fn pinned(&self) -> Option<Id> {
+        if self.is_pinned {
+            self.shared.pinned()
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, which has not ended.
+    #[inline]
+    pub(crate) fn serves(&self, runtime: Id, number: usize) -> bool {
+        self.runtime == Some(runtime) && self.index == number & self.mask && !self.has_ended()
+    }
+
+    #[inline]
+    pub(crate) fn horizon(&self) -> Moment {
+        Moment(self.horizon.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn wake_at(&self) -> Moment {
+        Moment(self.wake_at.load(Relaxed))
+    }
+
+    /// Returns when the driver probably visits after `next`.
+    pub(crate) fn wake_after(&self, next: Moment) -> Moment {
+        let at = self.wake_at();
+        if at > next {
+            at
+        } else {
+            Moment(self.wake_after.load(Relaxed))
+        }
+    }
+
+    /// Returns whether the engine has ended, as far as this thread knows.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.horizon() == Moment::NEVER
+    }
+
+    /// Returns whether an entry has expired that was due at `until`. Otherwise it is there, or was as the engine ended.
+    pub(crate) fn has_expired(&self, until: Moment) -> bool {
+        let horizon = self.horizon();
+        if horizon != Moment::NEVER {
+            return until <= horizon;
+        }
+        let ended_at = lock(&self.state).ended_at;
+        ended_at.is_some_and(|horizon| until <= horizon)
+    }
+
+    /// Starts a timer for `when`, whose entry is due at tick `due`. A `place` in this shard gives up its cell, or is reused.
+    ///
+    /// `has_come` says whether the timer may complete at once; `was_admitted` that the wheel must not refuse it any more, if it may at all.
+    #[inline]
+    pub(crate) fn start(
+        &self,
+        waker: Waker,
+        due: Tick,
+        place: Option<Place>,
+        admission: Option<Admission>,
+        has_come: impl FnOnce() -> bool,
+    ) -> Started {
+        let until = self.alarm.clock.start_of(due);
+        let mut guard = self.lock_noticing();
+        let state = &mut *guard;
+        let horizon = self.horizon();
+        if state.ended_at.is_some() {
+            drop(guard);
+            place.into_iter().for_each(|place| self.count_spare(place.until));
+            return Started::Ended(waker);
+        }
+        let wheel = state.wheel.get_or_insert_with(|| {
+            let settings = &self.shared.settings;
+            let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
+            wheel.reserve(self.capacity());
+            wheel
+        });
+        state.tally.cancelled += u64::from(place.is_some());
+        let place = place.filter(|place| place.until > horizon);
+        let outcome = if until <= horizon || has_come() {
+            Err(Started::HasCome)
+        } else if let Some(Err(refusal)) = admission.map(|admission| self.admit(admission, state.is_shutdown))
+        {
+            Err(Started::Refused(refusal))
+        } else {
+            Ok(())
+        };
+        if let Err(outcome) = outcome {
+            let spent = place.map(|place| wheel.remove(place.key));
+            drop(guard);
+            drop((spent, waker));
+            return outcome;
+        }
+        state.tally.registered += 1;
+        let (key, spent) = match place {
+            Some(Place { key, .. }) => {
+                let spent = wheel.reinsert(&key, due, waker);
+                (key, Some(spent))
+            }
+            None => (wheel.insert(due, waker), None),
+        };
+        if admission.is_some() {
+            wheel.mark(&key);
+        }
+        let ended = self.unlock_and_wake_by(guard, until);
+        drop(spent);
+        ended.into_iter().for_each(Waker::wake);
+        Started::Waits(key)
+    }
+
+    /// Returns the number of timers for which memory was asked.
+    fn capacity(&self) -> usize {
+        self.shared.settings.capacity.div_ceil(self.mask + 1)
+    }
+
+    fn admit(&self, admission: Admission, is_shutdown: bool) -> Result<(), Refusal> {
+        if is_shutdown {
+            return Err(Refusal::Shutdown);
+        }
+        self.shared.limit.admit(admission == Admission::Again)
+    }
+
+    /// Locks the shard. A thread that meets another one here, time and again, uses another shard.
+    #[inline]
+    fn lock_noticing(&self) -> MutexGuard<'_, State> {
+        try_lock(&self.state).unwrap_or_else(|| {
+            super::number::met_another();
+            lock(&self.state)
+        })
+    }
+
+    /// Unlocks, and has the driver come by `until`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
+    #[must_use]
+    #[inline]
+    fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
+        if until >= self.wake_at() {
+            return None;
+        }
+        self.wake_at.store(until.0, Relaxed);
+        drop(state);
+        self.alarm.wake_by(until)
+    }
+
+    /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
+    #[inline]
+    fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
+        let is_void = term.until <= self.horizon() || term.may_be_refused && state.is_shutdown;
+        state.wheel.as_mut().filter(|_| !is_void)
+    }
+
+    /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
+    pub(crate) fn wakes(&self, key: &Key, term: Term, waker: &Waker) -> Option<bool> {
+        let mut state = lock(&self.state);
+        let wheel = self.wheel_of(&mut state, term)?;
+        Some(wheel.value(key).will_wake(waker))
+    }
+
+    /// Has an entry wake another task. Returns `false` if it is not there any more.
+    pub(crate) fn replace(&self, key: &Key, term: Term, waker: Waker) -> bool {
+        let mut state = lock(&self.state);
+        let Some(wheel) = self.wheel_of(&mut state, term) else {
+            return false;
+        };
+        let former = wheel.replace(key, waker);
+        drop(state);
+        drop(former);
+        true
+    }
+
+    /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the caller wakes with no lock held.
+    pub(crate) fn bring_forward(&self, key: &Key, term: Term, due: Tick) -> (bool, Option<Waker>) {
+        let mut state = lock(&self.state);
+        let Some(wheel) = self.wheel_of(&mut state, term) else {
+            return (false, None);
+        };
+        wheel.bring_forward(key, due);
+        (
+            true,
+            self.unlock_and_wake_by(state, self.alarm.clock.start_of(due)),
+        )
+    }
+
+    /// Removes an entry, unless it is not there any more. Returns its waker.
+    pub(crate) fn remove(&self, key: Key, term: Term) -> Option<Waker> {
+        let mut guard = lock(&self.state);
+        let wheel = self.wheel_of(&mut guard, term)?;
+        let waker = wheel.remove(key);
+        let arena = wheel.release_arena(RETAINED.max(self.capacity()));
+        let is_empty = wheel.len() == 0;
+        self.put_off(wheel);
+        guard.tally.cancelled += 1;
+        drop(guard);
+        drop(arena);
+        if term.may_be_refused {
+            self.shared.limit.release(1);
+        }
+        if is_empty && self.shared.has_no_handle() {
+            self.alarm.keeper.notify_one();
+        }
+        Some(waker)
+    }
+
+    /// Has a driver on a test's clock come only for what is left, because a paused clock would move to where nothing is due.
+    fn put_off(&self, wheel: &TimingWheel<Waker>) {
+        if self.alarm.clock.is_of_test() {
+            let next = self.start_of(wheel.earliest());
+            self.wake_at.store(next.0, Relaxed);
+            self.alarm.put_off(next);
+        }
+    }
+
+    fn start_of(&self, tick: Option<Tick>) -> Moment {
+        tick.map_or(Moment::NEVER, |tick| self.alarm.clock.start_of(tick))
+    }
+
+    /// Removes the entry of a spare, whose timer has been cancelled.
+    pub(crate) fn remove_spare(&self, key: Key, until: Moment) {
+        let term = Term {
+            until,
+            may_be_refused: false,
+        };
+        if self.remove(key, term).is_none() {
+            self.count_spare(until);
+        }
+    }
+
+    /// Counts the timer of a spare that is not there any more as cancelled, unless the engine has done that as it ended.
+    pub(crate) fn count_spare(&self, until: Moment) {
+        if self.has_expired(until) {
+            self.add(Tally {
+                registered: 0,
+                cancelled: 1,
+            });
+        }
+    }
+
+    /// Adds what a thread has counted.
+    pub(crate) fn add(&self, tally: Tally) {
+        let mut state = lock(&self.state);
+        if state.ended_at.is_some() {
+            self.shared.add_ended(tally);
+        } else {
+            state.tally.add(tally);
+        }
+    }
+
+    /// Returns what has been counted here, the number of entries and the size of the arena in bytes.
+    pub(crate) fn usage(&self) -> Usage {
+        let state = lock(&self.state);
+        let wheel = state.wheel.as_ref();
+        Usage {
+            tally: state.tally,
+            entries: wheel.map_or(0, TimingWheel::len),
+            arena_bytes: wheel.map_or(0, TimingWheel::arena_bytes),
+        }
+    }
+
+    /// Calls `see` for each entry, with bounded work under each lock.
+    pub(crate) fn walk(&self, mut see: impl FnMut(Site)) {
+        let mut from = 0;
+        loop {
+            let state = lock(&self.state);
+            let Some(wheel) = state.wheel.as_ref().filter(|wheel| from < wheel.cells()) else {
+                return;
+            };
+            let sites: Vec<_> = wheel.sites(from..from + WALK).collect();
+            drop(state);
+            sites.into_iter().for_each(&mut see);
+            from += WALK;
+        }
+    }
+
+    /// Takes the wakers of timers that are due at `tick`, which begins at `now`: `batch` at most.
+    pub(crate) fn visit(&self, tick: Tick, now: Moment, batch: usize, due: &mut Vec<Waker>) -> Advanced {
+        let mut state = lock(&self.state);
+        let Some(wheel) = &mut state.wheel else {
+            return Advanced::default();
+        };
+        if now > self.horizon() {
+            self.horizon.store(now.0, Relaxed);
+        }
+        let advanced = wheel.advance(tick, batch, due);
+        self.shared.limit.release(advanced.marked);
+        if advanced.more {
+            return advanced;
+        }
+        let (next, after) = if self.alarm.clock.is_of_test() {
+            // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set ahead.
+            (wheel.earliest(), None)
+        } else {
+            let next = wheel.next_deadline();
+            (next, next.and_then(|next| wheel.deadline_after(next)))
+        };
+        self.wake_at.store(self.start_of(next).0, Relaxed);
+        self.wake_after.store(self.start_of(after).0, Relaxed);
+        let arena = wheel.release_arena(RETAINED.max(self.capacity()));
+        drop(state);
+        drop(arena);
+        advanced
+    }
+
+    /// Takes out the entries that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
+    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
+        let mut state = lock(&self.state);
+        state.is_shutdown = true;
+        let Some(wheel) = &mut state.wheel else { return 0 };
+        let marked = wheel.take_marked();
+        let taken = marked.len();
+        self.put_off(wheel);
+        self.shared.limit.release(taken);
+        state.tally.cancelled += taken as u64;
+        wakers.extend(marked);
+        taken
+    }
+
+    /// Ends the engine's part here. The caller wakes every pending future, so that it goes on elsewhere.
+    pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
+        let mut state = lock(&self.state);
+        let horizon = self.horizon();
+        self.horizon.store(Moment::NEVER.0, Relaxed);
+        self.wake_at.store(Moment::NEVER.0, Relaxed);
+        state.ended_at = Some(horizon);
+        let wheel = state.wheel.take();
+        if let Some(wheel) = &wheel {
+            state.tally.cancelled += wheel.len() as u64;
+            if self.shared.settings.max_pending.is_some() {
+                self.shared.limit.release(wheel.marked());
+            }
+        }
+        self.shared.add_ended(mem::take(&mut state.tally));
+        drop(state);
+        wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
+    }
+}
+
+/// Whether a timer that may be refused was admitted before, in which case the limit concerns it no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    First,
+    Again,
+}
+
+/// What a shard holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) tally: Tally,
+    pub(crate) entries: usize,
+    pub(crate) arena_bytes: usize,
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard")
+            .field("wheel", &self.wheel)
+            .field("runtime", &self.runtime)
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}

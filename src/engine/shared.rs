@@ -1,0 +1,282 @@
+//! `Shared`: what a wheel's engines share: its settings, the limit on timers that may be refused, labels and counters.
+
+use std::{sync::OnceLock, time::Duration};
+
+use tokio::runtime::{Handle, Id};
+
+use super::{
+    clock::{Slack, may_be_paused_in},
+    counts::Tally,
+    events,
+    labels::Labels,
+    lag::{LagHistogram, LagRecorder},
+    moment::{Moment, Nanos},
+    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+};
+
+/// The settings that a wheel is built with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) name: Option<String>,
+    pub(crate) tick_duration: Duration,
+    /// `None` for the default slack.
+    pub(crate) slack: Option<Duration>,
+    pub(crate) ticks_per_wheel: usize,
+    pub(crate) levels: usize,
+    /// `None` for as many shards as the runtime has workers.
+    pub(crate) shards: Option<usize>,
+    /// The number of timers for which the first shard of an engine reserves memory.
+    pub(crate) capacity: usize,
+    pub(crate) max_pending: Option<usize>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            name: None,
+            tick_duration: Duration::from_millis(1),
+            slack: None,
+            ticks_per_wheel: 512,
+            levels: 4,
+            shards: None,
+            capacity: 0,
+            max_pending: None,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn slack(&self) -> Slack {
+        self.slack.map_or(Slack::DEFAULT, Slack::up_to)
+    }
+}
+
+/// Identifies a wheel in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WheelId(u32);
+
+impl WheelId {
+    /// The wheel of `tickwheel::time`.
+    pub(crate) const GLOBAL: WheelId = WheelId(0);
+
+    /// Returns an identity that no other wheel has. It wraps after four billion wheels.
+    pub(crate) fn next() -> WheelId {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+        WheelId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).max(1))
+    }
+
+    /// Returns the place of the wheel in a small table of `len` places.
+    pub(crate) fn place(self, len: usize) -> usize {
+        self.0 as usize % len
+    }
+}
+
+/// What the engines of a wheel share.
+pub(crate) struct Shared {
+    pub(crate) wheel: WheelId,
+    pub(crate) settings: Settings,
+    pub(crate) limit: Limit,
+    pub(crate) labels: Labels,
+    pub(crate) stats: Stats,
+    pinned: Option<Pinned>,
+    /// What engines that have ended have counted.
+    ended: Mutex<Tally>,
+    /// Whether every handle of the wheel has been dropped, so that an engine without timers ends.
+    has_no_handle: AtomicBool,
+}
+
+/// The runtime given to the builder, on which all timers of the wheel wait until it ends.
+struct Pinned {
+    runtime: Id,
+    /// Whether a test controls its clock, which then has to be read there.
+    is_of_test: bool,
+    has_ended: AtomicBool,
+    /// Dropped when the runtime has ended, because it keeps the runtime's descriptors open.
+    handle: Mutex<Option<Handle>>,
+}
+
+/// The global wheel, from its first use on.
+static GLOBAL: OnceLock<Arc<Shared>> = OnceLock::new();
+
+impl Shared {
+    /// Returns what the engines of the global wheel share.
+    pub(crate) fn global() -> &'static Arc<Shared> {
+        GLOBAL.get_or_init(|| Arc::new(Shared::new(WheelId::GLOBAL, Settings::default(), None)))
+    }
+
+    /// Gives the global wheel its settings. Returns `false` if it has some already.
+    pub(crate) fn set_global(settings: Settings) -> bool {
+        let shared = Shared::new(WheelId::GLOBAL, settings, None);
+        GLOBAL.set(Arc::new(shared)).is_ok()
+    }
+
+    pub(crate) fn new(wheel: WheelId, settings: Settings, pinned: Option<Handle>) -> Shared {
+        Shared {
+            wheel,
+            limit: Limit::new(settings.max_pending),
+            settings,
+            labels: Labels::default(),
+            stats: Stats::default(),
+            pinned: pinned.map(|handle| Pinned {
+                runtime: handle.id(),
+                is_of_test: may_be_paused_in(&handle),
+                has_ended: AtomicBool::new(false),
+                handle: Mutex::new(Some(handle)),
+            }),
+            ended: Mutex::default(),
+            has_no_handle: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the runtime on which all timers of the wheel wait, if one was given to the builder and has not ended.
+    #[inline]
+    pub(crate) fn pinned(&self) -> Option<Id> {
+        let pinned = self.pinned.as_ref()?;
+        (!pinned.has_ended.load(Ordering::Relaxed)).then_some(pinned.runtime)
+    }
+
+    /// Reads the clock from which a timer of this wheel would count here.
+    pub(crate) fn now(&self) -> Moment {
+        match &self.pinned {
+            Some(pinned) if !pinned.has_ended.load(Ordering::Relaxed) => {
+                if pinned.is_of_test {
+                    let handle = self.pinned_handle();
+                    let _entered = handle.as_ref().map(Handle::enter);
+                    Moment::now()
+                } else {
+                    Moment::of_machine()
+                }
+            }
+            _ => Moment::now(),
+        }
+    }
+
+    pub(crate) fn pinned_handle(&self) -> Option<Handle> {
+        lock(&self.pinned.as_ref()?.handle).clone()
+    }
+
+    /// From now on, the wheel goes by the runtime that polls a timer.
+    pub(crate) fn unpin(&self, runtime: Id) {
+        if let Some(pinned) = self.pinned.as_ref().filter(|pinned| pinned.runtime == runtime) {
+            pinned.has_ended.store(true, Ordering::Relaxed);
+            drop(lock(&pinned.handle).take());
+        }
+    }
+
+    /// Adds what an engine that has ended has counted.
+    pub(in crate::engine) fn add_ended(&self, tally: Tally) {
+        lock(&self.ended).add(tally);
+    }
+
+    pub(in crate::engine) fn ended(&self) -> Tally {
+        *lock(&self.ended)
+    }
+
+    /// Records that every handle of the wheel has been dropped.
+    pub(crate) fn forget_handles(&self) {
+        self.has_no_handle.store(true, Ordering::Relaxed);
+    }
+
+    pub(in crate::engine) fn has_no_handle(&self) -> bool {
+        self.has_no_handle.load(Ordering::Relaxed)
+    }
+
+    /// The name of the wheel, for events.
+    pub(in crate::engine) fn name(&self) -> &str {
+        self.settings.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// Why a wheel refuses a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    AtCapacity,
+    Shutdown,
+}
+
+/// Counts the pending timers that may be refused, if a limit was given, and knows whether the wheel was shut down.
+pub(crate) struct Limit {
+    most: Option<usize>,
+    pending: AtomicUsize,
+    rejected: AtomicU64,
+    is_shutdown: AtomicBool,
+}
+
+impl Limit {
+    fn new(most: Option<usize>) -> Limit {
+        Limit {
+            most,
+            pending: AtomicUsize::new(0),
+            rejected: AtomicU64::new(0),
+            is_shutdown: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes a place for a timer. One that was admitted before is admitted again, even beyond the limit.
+    pub(in crate::engine) fn admit(&self, was_admitted: bool) -> Result<(), Refusal> {
+        if self.is_shutdown() {
+            return Err(Refusal::Shutdown);
+        }
+        let Some(most) = self.most else { return Ok(()) };
+        let more = |pending: usize| (was_admitted || pending < most).then_some(pending + 1);
+        let admitted = self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        admitted.map(drop).map_err(|_| {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            Refusal::AtCapacity
+        })
+    }
+
+    /// Gives up the places of timers that have left the wheel.
+    pub(in crate::engine) fn release(&self, timers: usize) {
+        if self.most.is_some() && timers > 0 {
+            self.pending.fetch_sub(timers, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on nothing is admitted. Returns `false` if that was so already.
+    pub(crate) fn shut_down(&self) -> bool {
+        !self.is_shutdown.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_shutdown(&self) -> bool {
+        self.is_shutdown.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+}
+
+/// What drivers count, which no timer's path touches.
+#[derive(Default)]
+pub(crate) struct Stats {
+    pub(crate) turns: AtomicU64,
+    pub(crate) cascaded: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) last_lag: AtomicU64,
+    pub(crate) max_lag: AtomicU64,
+    pub(in crate::engine) lags: LagRecorder,
+}
+
+/// A turn that is later than this and than four ticks is reported to `tracing`.
+const LATE: Nanos = Nanos(40_000_000);
+
+impl Stats {
+    pub(crate) fn lag(&self) -> LagHistogram {
+        let max = self.max_lag.load(Ordering::Relaxed);
+        self.lags.histogram(Duration::from_nanos(max))
+    }
+
+    /// Records a turn that came `lag` after its time.
+    pub(in crate::engine) fn record_turn(&self, wheel: &str, tick: Nanos, lag: Nanos) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.last_lag.store(lag.0, Ordering::Relaxed);
+        self.max_lag.fetch_max(lag.0, Ordering::Relaxed);
+        self.lags.record(lag.0);
+        if lag > LATE.max(Nanos(tick.0.saturating_mul(4))) {
+            events::driver_late(wheel, lag.to_duration());
+        }
+    }
+}

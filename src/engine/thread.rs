@@ -1,0 +1,352 @@
+//! What a thread keeps: the spare, its shards, and the runtime whose worker it is.
+//!
+//! **The spare** is the entry of the timer that the thread cancelled last. The next timer of the same task takes it over, without a lock and without
+//! a clone of the waker, which is what most timeouts of a busy task do. What a spare must not do:
+//!
+//! - *Own anything but a task's memory.* So it is kept only if one of Tokio's tasks waited, which this thread bound and no other task polled since, and if
+//!   it was begun for about a minute at most. Other executors' wakers may own their futures, and a task of another runtime keeps that runtime's
+//!   descriptors open. What Tokio does not tell cannot be helped: a task that starts timers within the `enter` of another runtime.
+//! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
+//!   unclaimed, the next [`WARY`] timers of its task are not kept.
+//!
+//! **Which runtime.** To ask Tokio changes a reference count that all workers share, and a worker's index is no identity: a current-thread runtime has
+//! worker 0 wherever it is nested, `enter` and a nested `block_on` do not change the index, and threads change their roles after `block_in_place`. But
+//! the threads of a multi-thread runtime work for no other. So a thread that a task of our own, which nothing else polls, has seen as worker n
+//! of a runtime, n > 0, is that runtime's whenever one of Tokio's tasks is polled there as worker n. All others ask.
+
+use std::{
+    cell::{Cell, OnceCell},
+    future::poll_fn,
+    ptr,
+    sync::Weak,
+    task::Poll,
+};
+
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+use super::{
+    engines::{Engine, engine_for},
+    moment::Moment,
+    number,
+    shard::{Home, Place, Shard, shared_of},
+    shared::WheelId,
+    sync::Arc,
+    timing_wheel::Key,
+    waker_id::WakerId,
+    words::Words,
+};
+
+/// The number of timers of a task that are not kept once a spare of it has expired unclaimed. It is more than a task starts in one poll, and no more
+/// than that, so that a task which once was idle for long is soon fast again.
+const WARY: u32 = 64;
+
+/// For so many wheels a thread knows its shard. Those of further wheels are looked up.
+const SHARDS: usize = 4;
+
+/// The entry of a cancelled timer, with the task that its waker wakes.
+pub(crate) struct Spare {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) key: Key,
+    pub(crate) until: Moment,
+    pub(crate) task: WakerId,
+}
+
+impl Spare {
+    /// Removes the entry, which thus counts as cancelled.
+    pub(crate) fn free(self) -> Arc<Shard> {
+        self.shard.remove_spare(self.key, self.until);
+        self.shard
+    }
+}
+
+/// What a timer is given to be started.
+pub(crate) struct Bound {
+    pub(crate) shard: Arc<Shard>,
+    /// A spare in that shard.
+    pub(crate) place: Option<Place>,
+    /// Whether this thread has just cancelled a timer of the same task.
+    pub(crate) again: bool,
+}
+
+pub(crate) struct Thread {
+    /// The worker that this thread is whenever it has that index: the runtime and the index, which is not 0.
+    worker: Cell<Option<(Id, usize)>>,
+    /// Held by the probe that is under way for this thread.
+    probe: Cell<Weak<()>>,
+    /// The shards that this thread used last, by wheel.
+    shards: [Cell<Option<Arc<Shard>>>; SHARDS],
+    spare: Cell<Option<Spare>>,
+    /// What this thread says of its spares, and the shard that it says that of.
+    words: OnceCell<Arc<Words>>,
+    about: Cell<*const Shard>,
+    /// The task whose spare expired unclaimed, and how many of its timers are therefore not kept.
+    wary: Cell<(WakerId, u32)>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            worker: Cell::new(None),
+            probe: Cell::new(Weak::new()),
+            shards: [const { Cell::new(None) }; SHARDS],
+            spare: Cell::new(None),
+            words: OnceCell::new(),
+            about: Cell::new(ptr::null()),
+            wary: Cell::new((WakerId::UNKNOWN, 0)),
+        }
+    };
+}
+
+/// Calls `with`, unless the thread's locals have been destroyed.
+#[inline]
+pub(crate) fn with<R>(with: impl FnOnce(&Thread) -> R) -> Option<R> {
+    THREAD.try_with(with).ok()
+}
+
+/// Returns the index of this worker, where Tokio tells it: from 1.54 on, of which the glob import then finds the function.
+#[inline]
+#[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
+fn worker_index() -> Option<usize> {
+    mod otherwise {
+        pub(super) fn worker_index() -> Option<usize> {
+            None
+        }
+    }
+    use otherwise::*;
+    {
+        use tokio::runtime::*;
+        worker_index()
+    }
+}
+
+/// Returns the shard for a timer whose thread's locals have been destroyed, as in the destructor of another one.
+///
+/// # Panics
+///
+/// Panics as [`Thread::bind`] does.
+#[cold]
+#[track_caller]
+pub(crate) fn bind_without_locals(home: &Home) -> Bound {
+    Bound {
+        shard: engine_of(home, None).shard(0),
+        place: None,
+        again: false,
+    }
+}
+
+#[track_caller]
+fn engine_of(home: &Home, here: Option<Id>) -> Arc<Engine> {
+    engine_for(shared_of(home), here)
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.spare.take().map(Spare::free);
+        if let Some(words) = self.words.get() {
+            words.retire();
+        }
+    }
+}
+
+impl Thread {
+    /// Returns the runtime that the caller is in, if any, and the index of the worker if this thread is one. `task` is what is being polled.
+    #[inline]
+    fn runtime(&self, task: WakerId) -> Option<(Id, Option<usize>)> {
+        let index = worker_index();
+        match self.worker.get() {
+            Some((runtime, known)) if index == Some(known) && task.is_task() => Some((runtime, index)),
+            _ => Some((self.ask(task, index)?, index)),
+        }
+    }
+
+    fn ask(&self, task: WakerId, index: Option<usize>) -> Option<Id> {
+        let handle = Handle::try_current().ok()?;
+        let id = handle.id();
+        // Of no use to whatever is not a task, nor to worker 0.
+        let is_usable = index.is_some_and(|index| index > 0 && self.worker.get() != Some((id, index)));
+        if is_usable && task.is_task() {
+            self.probe(&handle);
+        }
+        Some(id)
+    }
+
+    /// Has a worker of the runtime, preferably this thread, learn that it is one. There is at most one probe under way for a thread.
+    #[cold]
+    fn probe(&self, handle: &Handle) {
+        let id = handle.id();
+        let former = self.probe.take();
+        if former.strong_count() > 0 || handle.runtime_flavor() != RuntimeFlavor::MultiThread {
+            return self.probe.set(former);
+        }
+        let under_way = std::sync::Arc::new(());
+        self.probe.set(std::sync::Arc::downgrade(&under_way));
+        handle.spawn(async move {
+            poll_fn(|cx| {
+                WakerId::learn_task(cx.waker());
+                Poll::Ready(())
+            })
+            .await;
+            if let Some(index) = worker_index().filter(|index| *index > 0) {
+                with(|thread| thread.worker.set(Some((id, index))));
+            }
+            drop(under_way);
+        });
+    }
+
+    /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen.
+    #[inline]
+    fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
+        let (runtime, index) = match (pinned, self.runtime(task)) {
+            (None, here) => here?,
+            (Some(pinned), Some((here, index))) if here == pinned => (here, index),
+            (Some(pinned), _) => (pinned, None),
+        };
+        Some((runtime, index.unwrap_or_else(number::get)))
+    }
+
+    /// Returns this thread's shard of a wheel, that of `home` or the global one, in the runtime that the caller is in.
+    ///
+    /// A spare in that shard is handed over, so that one lock serves two timers.
+    ///
+    /// # Panics
+    ///
+    /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
+    #[track_caller]
+    pub(crate) fn bind(&self, home: &mut Home, task: WakerId) -> Bound {
+        let pinned = home.as_ref().and_then(|shard| shard.pinned());
+        let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
+        let whereabouts = self.whereabouts(pinned, task);
+        let serves = |shard: &Arc<Shard>| {
+            let serves = |(runtime, number)| shard.wheel == wheel && shard.serves(runtime, number);
+            whereabouts.is_some_and(serves)
+        };
+        let last = &self.shards[wheel.place(SHARDS)];
+        let spare = self.spare.take();
+        let again = spare.as_ref().is_some_and(|spare| spare.task == task);
+        if let Some(spare) = spare {
+            if serves(&spare.shard) {
+                self.notice(&spare);
+                self.say_kept_until(Moment::ZERO);
+                last.set(last.take().or_else(|| home.take()));
+                let place = Place {
+                    key: spare.key,
+                    until: spare.until,
+                };
+                return Bound {
+                    shard: spare.shard,
+                    place: Some(place),
+                    again,
+                };
+            }
+            self.spare.set(Some(spare));
+        }
+        let kept = last.take();
+        let shard = if home.as_ref().is_some_and(serves) {
+            last.set(kept);
+            home.take().expect("it serves")
+        } else if let Some(kept) = kept.filter(serves) {
+            kept
+        } else {
+            let number = whereabouts.map_or(0, |(_, number)| number);
+            engine_of(home, whereabouts.map(|(runtime, _)| runtime)).shard(number)
+        };
+        let kept = last.take().or_else(|| Some(shard.clone()));
+        last.set(kept);
+        Bound {
+            shard,
+            place: None,
+            again,
+        }
+    }
+
+    /// Takes out the spare, if it is this task's.
+    #[inline]
+    pub(crate) fn take_spare_of(&self, task: &std::task::Waker) -> Option<Spare> {
+        let spare = self.spare.take()?;
+        if spare.task.is(task) {
+            return Some(spare);
+        }
+        self.spare.set(Some(spare));
+        None
+    }
+
+    /// Returns whether a timer with `home` may be in the shard of a spare: both are of one wheel, and in the caller's runtime.
+    #[inline]
+    pub(crate) fn is_at_home(&self, spare: &Spare, home: &Home) -> bool {
+        let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
+        let shard = &spare.shard;
+        wheel == shard.wheel
+            && self
+                .whereabouts(shard.pinned(), spare.task)
+                .is_some_and(|(runtime, _)| shard.runtime() == Some(runtime))
+    }
+
+    pub(crate) fn put_back(&self, spare: Spare) {
+        self.spare.set(Some(spare));
+    }
+
+    /// Says that the spare has been taken over.
+    #[inline]
+    pub(crate) fn say_taken_over(&self) {
+        if let Some(words) = self.words.get() {
+            words.say_taken_over();
+        }
+    }
+
+    /// Takes out the shard of a wheel that this thread used last.
+    #[inline]
+    pub(crate) fn take_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
+        let last = &self.shards[wheel.place(SHARDS)];
+        let shard = last.take();
+        if shard.as_ref().is_some_and(|shard| shard.wheel == wheel) {
+            return shard;
+        }
+        last.set(shard);
+        None
+    }
+
+    /// Remembers the shard of a timer that is gone.
+    #[inline]
+    pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
+        let last = &self.shards[shard.wheel.place(SHARDS)];
+        drop(last.replace(Some(shard)));
+    }
+
+    /// Keeps the entry of a timer that is cancelled, in place of another one.
+    #[inline]
+    pub(crate) fn keep(&self, spare: Spare) {
+        let (task, left) = self.wary.get();
+        if task == spare.task && left > 0 {
+            self.wary.set((task, left - 1));
+            return self.return_shard(spare.free());
+        }
+        if self.about.get() != Arc::as_ptr(&spare.shard) {
+            self.speak_of(&spare.shard);
+        }
+        self.say_kept_until(spare.until);
+        if let Some(former) = self.spare.replace(Some(spare)) {
+            self.notice(&former);
+            self.return_shard(former.free());
+        }
+    }
+
+    #[cold]
+    fn speak_of(&self, shard: &Arc<Shard>) {
+        self.about.set(Arc::as_ptr(shard));
+        self.words.get_or_init(Words::new).speak_of(Some(shard.clone()));
+    }
+
+    #[inline]
+    fn say_kept_until(&self, until: Moment) {
+        if let Some(words) = self.words.get() {
+            words.say_kept_until(until);
+        }
+    }
+
+    /// Notices whether a spare has expired unclaimed.
+    fn notice(&self, spare: &Spare) {
+        if spare.until <= spare.shard.horizon() && !spare.shard.has_ended() {
+            self.wary.set((spare.task, WARY));
+        }
+    }
+}

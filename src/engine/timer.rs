@@ -1,0 +1,507 @@
+//! `Timer`: a future's own part. It is started by its first pending poll, polled again, moved and cancelled.
+
+use std::{mem, task::Waker, time::Duration};
+
+use super::{
+    clock::may_be_paused,
+    moment::{Moment, Nanos},
+    shard::{Admission, Home, Shard, Started, Term, shared_of},
+    shared::{Refusal, Shared},
+    sync::Arc,
+    thread::{self, Spare, Thread},
+    timing_wheel::Key,
+    waker_id::WakerId,
+};
+
+/// A timer that is started less than this before it is due may leave a spare entry, which is thus gone after a minute.
+const BRIEF: Nanos = Nanos(1 << 36);
+
+/// An entry is not taken over by a timer that would soon have to be started anew: before this part of its time has passed.
+const LEAST_PART: u64 = 8;
+
+/// One timer.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    /// `None` for a timer of the global wheel that has not been bound. A shard of no engine, or of one that has ended, stands for its wheel.
+    shard: Home,
+    /// The deadline as a [`Moment`] or, while the timer is [`State::Counting`], the delay in nanoseconds.
+    when: u64,
+    /// When the entry is due. The timer has an entry while it is [`State::Waiting`], and this is after the horizon of its shard.
+    until: Moment,
+    /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
+    task: WakerId,
+    key: Option<Key>,
+    state: State,
+    /// Whether the entry may become a spare.
+    is_brief: bool,
+    /// Whether the wheel may refuse the timer.
+    may_be_refused: bool,
+    /// Whether the wheel has admitted the timer, so that its limit concerns it no more.
+    was_admitted: bool,
+}
+
+const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The delay counts from the first poll that finds the future pending.
+    Counting,
+    /// Elapses at the next poll.
+    Immediate,
+    /// Waits for a deadline that was not known to have passed as it was set.
+    Ahead,
+    /// Waits for a deadline that may have passed.
+    New,
+    Waiting,
+    Elapsed,
+}
+
+/// What came of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Polled {
+    Pending,
+    Elapsed,
+    /// Only of a timer that may be refused.
+    Refused(Refusal),
+}
+
+impl Timer {
+    fn new(home: Home, when: u64, state: State) -> Timer {
+        Timer {
+            shard: home,
+            when,
+            until: Moment::ZERO,
+            task: WakerId::UNKNOWN,
+            key: None,
+            state,
+            is_brief: false,
+            may_be_refused: false,
+            was_admitted: false,
+        }
+    }
+
+    /// Creates a timer that is due `delay` after its first poll.
+    #[inline]
+    pub(crate) fn counting(home: Home, delay: Duration) -> Timer {
+        Timer::new(home, Nanos::of(delay).0, State::Counting)
+    }
+
+    #[inline]
+    pub(crate) fn at(home: Home, when: Moment) -> Timer {
+        Timer::new(home, when.0, State::New)
+    }
+
+    /// Creates a timer that is due `duration` after `now`. If that is zero, it is due at the first poll.
+    #[inline]
+    pub(crate) fn after(home: Home, now: Moment, duration: Duration) -> Timer {
+        let state = if duration.is_zero() {
+            State::Immediate
+        } else {
+            State::Ahead
+        };
+        Timer::new(home, now.after(Nanos::of(duration)).0, state)
+    }
+
+    /// Lets the wheel refuse the timer.
+    pub(crate) fn let_refuse(&mut self) {
+        self.may_be_refused = true;
+    }
+
+    /// Returns what the engines of this timer's wheel share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        shared_of(&self.shard)
+    }
+
+    /// Reads the clock by which the timer waits or, before its first poll, from which it would count here.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        match &self.shard {
+            Some(shard) if self.state == State::Waiting && !shard.has_ended() => shard.alarm.now(),
+            Some(shard) if shard.pinned().is_some() => shard.shared.now(),
+            _ => Moment::now(),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        if self.state == State::Counting {
+            self.now().after(Nanos(self.when))
+        } else {
+            Moment(self.when)
+        }
+    }
+
+    pub(crate) fn is_elapsed(&self) -> bool {
+        match self.state {
+            State::Counting | State::Immediate | State::Ahead | State::New => false,
+            State::Waiting => !self.has_lost_engine() && self.horizon() >= Moment(self.when),
+            State::Elapsed => true,
+        }
+    }
+
+    /// Returns by how much the deadline of a timer that has elapsed was rounded up.
+    pub(crate) fn rounding(&self) -> Nanos {
+        self.until.since(Moment(self.when))
+    }
+
+    /// Returns whether the timer waits in an engine that has ended.
+    pub(crate) fn has_lost_engine(&self) -> bool {
+        self.state == State::Waiting && self.horizon() == Moment::NEVER
+    }
+
+    #[inline]
+    fn horizon(&self) -> Moment {
+        self.shard.as_ref().map_or(Moment::ZERO, |shard| shard.horizon())
+    }
+
+    /// Returns what tells whether the entry is still there.
+    fn term(&self) -> Term {
+        Term {
+            until: self.until,
+            may_be_refused: self.may_be_refused,
+        }
+    }
+
+    /// Polls the timer. Returns as soon as it is known to wait, and to wake this task.
+    #[inline]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Polled {
+        if self.waits(waker) {
+            Polled::Pending
+        } else {
+            self.poll_further(waker)
+        }
+    }
+
+    /// Returns whether the timer waits, and wakes this task.
+    #[inline]
+    pub(crate) fn waits(&self, waker: &Waker) -> bool {
+        let shard = self.shard.as_ref();
+        shard.is_some_and(|shard| self.until > shard.horizon()) && self.task.is(waker)
+    }
+
+    pub(crate) fn poll_further(&mut self, waker: &Waker) -> Polled {
+        if self.state == State::Elapsed {
+            return Polled::Elapsed;
+        }
+        if self.may_be_refused && self.shared().limit.is_shutdown() {
+            self.remove();
+            return Polled::Refused(Refusal::Shutdown);
+        }
+        if self.state != State::Waiting {
+            return self.first_poll(waker);
+        }
+        let when = Moment(self.when);
+        let horizon = self.horizon();
+        if self.until <= horizon {
+            if horizon >= when && horizon != Moment::NEVER {
+                return self.elapse();
+            }
+        } else if self.has_come_in_test() {
+            self.remove();
+            return self.elapse();
+        } else if self.wakes_by_now(waker) {
+            return Polled::Pending;
+        }
+        self.start(waker, when, None)
+    }
+
+    /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows.
+    fn has_come_in_test(&self) -> bool {
+        let alarm = self.shard.as_ref().map(|shard| &shard.alarm);
+        alarm.is_some_and(|alarm| alarm.clock.is_of_test() && alarm.has_come(Moment(self.when), None))
+    }
+
+    /// Has the entry wake this task, if it is still there.
+    fn wakes_by_now(&mut self, waker: &Waker) -> bool {
+        let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
+            return false;
+        };
+        let task = match shard.wakes(key, self.term(), waker) {
+            None => return false,
+            Some(true) => WakerId::of(waker),
+            Some(false) => {
+                let (waker, task) = WakerId::of_clone(waker);
+                if !shard.replace(key, self.term(), waker) {
+                    return false;
+                }
+                // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
+                self.is_brief = false;
+                task
+            }
+        };
+        self.task = self.known(task);
+        true
+    }
+
+    fn first_poll(&mut self, waker: &Waker) -> Polled {
+        let (mut when, mut now) = (Moment(self.when), None);
+        let is_zero = self.state == State::Immediate || self.state == State::Counting && self.when == 0;
+        if is_zero && self.zero_is_at_once() {
+            return self.elapse();
+        }
+        if self.state == State::Counting {
+            let read = self.now();
+            when = read.after(Nanos(self.when));
+            now = Some(read);
+        }
+        if thread::with(|thread| self.take_over(thread, waker, when, now)) == Some(true) {
+            return Polled::Pending;
+        }
+        self.start(waker, when, now)
+    }
+
+    /// Returns whether a zero duration has passed at the first poll. On a test's clock it waits for the end of the millisecond, because Tokio's
+    /// does, but not for the end of a longer tick.
+    fn zero_is_at_once(&self) -> bool {
+        !may_be_paused() || self.shared().settings.tick_duration > Nanos::MILLISECOND.to_duration()
+    }
+
+    fn elapse(&mut self) -> Polled {
+        self.state = State::Elapsed;
+        self.key = None;
+        Polled::Elapsed
+    }
+
+    /// Takes over the entry of the timer that this thread cancelled last, if it is of this task, and due in time.
+    #[inline]
+    fn take_over(&mut self, thread: &Thread, waker: &Waker, when: Moment, now: Option<Moment>) -> bool {
+        if self.may_be_refused {
+            return false;
+        }
+        let Some(spare) = thread.take_spare_of(waker) else {
+            return false;
+        };
+        let horizon = spare.shard.horizon();
+        let until = spare.until;
+        // The horizon was now, some time ago.
+        let now = now.unwrap_or(horizon);
+        let fits = until > horizon
+            && spare.shard.alarm.clock.is_due_by(until, when)
+            && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(BRIEF.0) / LEAST_PART
+            && thread.is_at_home(&spare, &self.shard);
+        if !fits {
+            thread.put_back(spare);
+            return false;
+        }
+        (self.when, self.until, self.task) = (when.0, until, spare.task);
+        (self.key, self.state, self.is_brief) = (Some(spare.key), State::Waiting, true);
+        thread.say_taken_over();
+        if let Some(shard) = self.shard.replace(spare.shard) {
+            thread.return_shard(shard);
+        }
+        true
+    }
+
+    /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
+    /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
+    fn known(&self, task: WakerId) -> WakerId {
+        let is_of_test = self
+            .shard
+            .as_ref()
+            .is_some_and(|shard| shard.alarm.clock.is_of_test());
+        if is_of_test || self.may_be_refused {
+            WakerId::UNKNOWN
+        } else {
+            task
+        }
+    }
+
+    /// Starts the timer, in the shard of this thread unless it is bound to an engine that lives.
+    ///
+    /// # Panics
+    ///
+    /// Panics where there is no runtime with timers. The timer is then as it was.
+    fn start(&mut self, waker: &Waker, when: Moment, mut now: Option<Moment>) -> Polled {
+        let (waker, task) = WakerId::of_clone(waker);
+        let is_bound = self.state == State::Waiting && !self.has_lost_engine();
+        let (mut place, mut again) = (None, false);
+        if !is_bound {
+            let bound = thread::with(|thread| thread.bind(&mut self.shard, task))
+                .unwrap_or_else(|| thread::bind_without_locals(&self.shard));
+            (place, again) = (bound.place, bound.again);
+            self.shard = Some(bound.shard);
+            self.when = when.0;
+            if self.state != State::Ahead {
+                self.state = State::New;
+            }
+        }
+        let task = self.known(task);
+        let Some(shard) = &self.shard else {
+            unreachable!("it has been bound")
+        };
+        let clock = &shard.alarm.clock;
+        if self.state == State::New && !clock.is_of_test() {
+            now.get_or_insert_with(|| clock.now());
+        }
+        let delay = delay(shard, when, &mut now);
+        let again = again && task != WakerId::UNKNOWN;
+        let is_brief = delay < BRIEF || again;
+        let due = if is_brief && delay >= BRIEF {
+            // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
+            clock.due(when.before(Nanos(delay.0 - BRIEF.0 / 2)), 1)
+        } else {
+            clock.due(when, clock.resolution(delay))
+        };
+        let admission = self.may_be_refused.then_some(if self.was_admitted {
+            Admission::Again
+        } else {
+            Admission::First
+        });
+        let has_come = || {
+            // Tokio's timer cannot be set to a moment that has passed.
+            let is_to_ask = clock.is_of_test() || now.is_some() || clock.start_of(due) < shard.wake_at();
+            is_to_ask && shard.alarm.has_come(when, now)
+        };
+        match shard.start(waker, due, place, admission, has_come) {
+            Started::Waits(key) => {
+                (self.key, self.until) = (Some(key), clock.start_of(due));
+                (self.task, self.state) = (task, State::Waiting);
+                self.is_brief = is_brief && !is_bound && task != WakerId::UNKNOWN;
+                self.was_admitted |= self.may_be_refused;
+                Polled::Pending
+            }
+            Started::HasCome => {
+                if shard.shared.has_no_handle() {
+                    shard.alarm.keeper.notify_one();
+                }
+                self.elapse()
+            }
+            Started::Refused(refusal) => {
+                self.state = State::New;
+                Polled::Refused(refusal)
+            }
+            Started::Ended(waker) => self.start(&waker, when, now),
+        }
+    }
+
+    /// Moves the timer to another deadline. Returns a waker that the caller wakes with no lock held, such as that of the task that waits if the
+    /// deadline has passed.
+    #[must_use]
+    #[inline]
+    pub(crate) fn reset(&mut self, when: Moment) -> Option<Waker> {
+        self.move_to(when, State::New)
+    }
+
+    /// Moves the timer to a deadline that has not passed.
+    #[must_use]
+    pub(crate) fn reset_ahead(&mut self, when: Moment) -> Option<Waker> {
+        self.move_to(when, State::Ahead)
+    }
+
+    /// Moves the timer to a deadline that has passed, so that it elapses at the next poll, as a zero duration does.
+    #[must_use]
+    pub(crate) fn reset_immediately(&mut self, when: Moment) -> Option<Waker> {
+        self.move_to(when, State::Immediate)
+    }
+
+    #[inline]
+    fn move_to(&mut self, when: Moment, state: State) -> Option<Waker> {
+        let former = mem::replace(&mut self.when, when.0);
+        if self.state != State::Waiting {
+            self.state = state;
+            return None;
+        }
+        // An entry that is due too early is started anew then.
+        if when < self.until && when.0 < former {
+            self.bring_forward(when)
+        } else {
+            None
+        }
+    }
+
+    fn bring_forward(&mut self, when: Moment) -> Option<Waker> {
+        let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
+            return None;
+        };
+        let clock = &shard.alarm.clock;
+        let mut now = (!clock.is_of_test()).then(|| clock.now());
+        if shard.has_ended() || self.until <= shard.horizon() {
+            // The task is woken in any case.
+            return None;
+        }
+        if shard.alarm.has_come(when, now) {
+            let waker = self.remove();
+            self.state = State::Elapsed;
+            return waker;
+        }
+        let delay = delay(shard, when, &mut now);
+        let due = clock.due(when, clock.resolution(delay));
+        let until = clock.start_of(due);
+        if until >= self.until {
+            return None;
+        }
+        let (is_there, ended) = shard.bring_forward(key, self.term(), due);
+        if is_there {
+            self.until = until;
+        }
+        ended
+    }
+
+    /// Starts a timer anew whose entry has expired, for a later deadline, where `waker` is called by the driver. Returns `false` if that is not
+    /// possible, so that its task has to poll.
+    pub(crate) fn start_anew(&mut self, when: Moment, waker: &Waker) -> bool {
+        if self.state != State::Waiting || self.has_lost_engine() {
+            return false;
+        }
+        self.when = when.0;
+        self.poll_further(waker) == Polled::Pending
+    }
+
+    /// Removes the entry, and returns its waker.
+    pub(crate) fn remove(&mut self) -> Option<Waker> {
+        if self.state != State::Waiting {
+            return None;
+        }
+        self.state = State::New;
+        let key = self.key.take()?;
+        let shard = self.shard.as_ref()?;
+        let waker = shard.remove(key, self.term());
+        self.until = Moment::ZERO;
+        waker
+    }
+
+    /// Gives up the entry, to this thread or under the lock.
+    fn give_up(&mut self, key: Key) {
+        let Some(shard) = self.shard.take() else { return };
+        if self.is_brief && self.task.is_task() {
+            let (until, task) = (self.until, self.task);
+            let spare = Spare {
+                shard,
+                key,
+                until,
+                task,
+            };
+            let mut spare = Some(spare);
+            thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
+            spare.map(Spare::free);
+        } else {
+            shard.remove(key, self.term());
+            thread::with(|thread| thread.return_shard(shard));
+        }
+    }
+}
+
+/// Returns the time that is left until `when`, and reads the clock for that if `now` is not known. If the timer is brief, and not rounded by more
+/// than a tick, the time may be too long.
+fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
+    // The horizon was now, some time ago.
+    let most = when.since(now.unwrap_or_else(|| shard.horizon()));
+    if now.is_some() || most < BRIEF && shard.alarm.clock.resolution(most) == 1 {
+        return most;
+    }
+    when.since(*now.insert(shard.alarm.now()))
+}
+
+impl Drop for Timer {
+    #[inline]
+    fn drop(&mut self) {
+        let is_there = self.state == State::Waiting && self.until > self.horizon();
+        match self.key.take() {
+            Some(key) if is_there => self.give_up(key),
+            _ => {
+                if let Some(shard) = self.shard.take() {
+                    thread::with(|thread| thread.return_shard(shard));
+                }
+            }
+        }
+    }
+}

@@ -48,6 +48,8 @@
 
 mod carry;
 mod scope;
+#[cfg(feature = "tower")]
+mod scoped;
 mod shield;
 mod timeout;
 mod within;
@@ -59,4 +61,7 @@ pub use timeout::{LimitError, Limited, timeout};
 pub use within::{Within, until, within};
 
 #[cfg(feature = "tower")]
-pub(crate) use within::within_from_now;
+pub(crate) use {
+    scoped::{Output, Scoped},
+    within::within_from_now,
+};

@@ -6,6 +6,7 @@
 //! next service, with the scopes of [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for both.
 
 mod answer;
+mod body;
 mod deadline;
 mod header;
 mod layer;
@@ -16,6 +17,10 @@ mod timeout;
 use std::{error::Error, time::Duration};
 
 pub use answer::{Answered, Fail, RespondWith};
+pub use body::{
+    Bodies, BodyElapsed, DeadlineBody, HeadOnly, LimitedResponse, RequestBodyTimeout, RequestBodyTimeoutLayer,
+    ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
+};
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};
 pub use header::DeadlineHeader;
 pub use layer::{RespondLayer, TimeoutLayer};

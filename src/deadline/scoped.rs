@@ -59,8 +59,8 @@ impl<T> Scoped<T> {
 
     /// Polls the value with `poll`, which says whether its output was the last one.
     ///
-    /// The error is the deadline that has elapsed. An output that is not the last one does not count past the deadline: otherwise a value
-    /// that is always ready, such as a file that is sent to a slow client, would never elapse.
+    /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the deadline
+    /// only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would never elapse.
     ///
     /// # Panics
     ///
@@ -83,7 +83,7 @@ impl<T> Scoped<T> {
                 return Poll::Ready(Ok(output));
             }
             Poll::Ready(Output::More(output)) => {
-                if deadline > Instant::now() || Shields::are_pending(this.shields, cx.waker()) {
+                if Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
                     return Poll::Ready(Ok(output));
                 }
             }

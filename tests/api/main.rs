@@ -45,4 +45,6 @@ mod stream;
 #[cfg(feature = "tower")]
 mod tower;
 #[cfg(feature = "tower")]
+mod tower_bodies;
+#[cfg(feature = "tower")]
 mod tower_deadline;

@@ -226,7 +226,7 @@ impl<S> Layer<S> for RequestBodyTimeoutLayer {
 /// A service whose requests have a [`TimeoutBody`].
 ///
 /// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the request fails with the error
-/// of the HTTP library, which has a [`BodyElapsed`] among its sources.
+/// of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by HTTP/1, and says by HTTP/2 only that the stream was reset.
 ///
 /// # Examples
 ///

@@ -11,6 +11,7 @@ mod current;
 mod deadline;
 mod delay_queue;
 mod driver;
+mod errors;
 mod fallback_sleep;
 mod idle;
 mod interval;

@@ -71,7 +71,7 @@
 //! | feature | |
 //! | --- | --- |
 //! | `hyper` | `hyper::rt::Timer` for [`Wheel`] |
-//! | `tower` | timeouts and deadlines as layers and services |
+//! | `tower` | timeouts and deadlines as layers and services, and for bodies |
 //! | `io` | read, write and idle timeouts for any `AsyncRead` and `AsyncWrite` |
 //! | `hyper-util` | hyper-util's `Connection` for [`io::TimeoutStream`], so that a client's connections can be wrapped |
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |

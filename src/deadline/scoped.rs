@@ -71,7 +71,11 @@ impl<T> Scoped<T> {
         poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<Output<R>>,
     ) -> Poll<Result<R, Instant>> {
         let mut this = self.project();
-        let value = this.value.as_mut().as_pin_mut().expect("polled after the scope has elapsed");
+        let value = this
+            .value
+            .as_mut()
+            .as_pin_mut()
+            .expect("polled after the scope has elapsed");
         let Some(deadline) = *this.deadline else {
             return poll(value, cx).map(|output| Ok(output.into_inner()));
         };

@@ -421,7 +421,10 @@ async fn a_timeout_that_is_taken_away_frees_its_timer_at_once() {
         assert_ne!(wheel.pending(), 0);
         set(&mut stream, None);
         assert_eq!(wheel.pending(), 0);
-        assert!(wheel.try_sleep(SECOND).now_or_never().is_none(), "it is not refused");
+        assert!(
+            wheel.try_sleep(SECOND).now_or_never().is_none(),
+            "it is not refused"
+        );
 
         // While operations wait.
         set(&mut stream, Some(SECOND));

@@ -34,6 +34,8 @@ mod backon;
 mod hyper;
 #[cfg(feature = "io")]
 mod io;
+#[cfg(all(feature = "hyper", feature = "io", feature = "tower"))]
+mod io_under_hyper;
 #[cfg(feature = "metrics")]
 mod metrics_reporter;
 // Its list of metrics is compared with that of the other.

@@ -333,7 +333,11 @@ async fn a_stream_that_has_ended_frees_its_timer_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_is_taken_frees_its_timer_and_the_next_has_one_of_its_own() {
     let wheel = Wheel::new();
-    let mut chunks = pin!(items(&[0, 200]).chain(stream::pending()).chunks_timeout(&wheel, 3, ms(100)));
+    let mut chunks = pin!(
+        items(&[0, 200])
+            .chain(stream::pending())
+            .chunks_timeout(&wheel, 3, ms(100))
+    );
     tokio::task::yield_now().await;
     assert!(chunks.next().now_or_never().is_none());
     assert_eq!(wheel.pending(), 1);

@@ -33,8 +33,8 @@ use tickwheel::{
     Wheel,
     deadline::{self, LimitError},
     tower::{
-        BodyElapsed, DeadlineBody, DeadlineHeader, DeadlineLayer, PropagateLayer, RequestBodyTimeout, RequestBodyTimeoutLayer,
-        ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
+        BodyElapsed, DeadlineBody, DeadlineHeader, DeadlineLayer, PropagateLayer, RequestBodyTimeout,
+        RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
     },
 };
 use tokio::{
@@ -122,13 +122,21 @@ async fn time_in_which_nobody_asks_does_not_count() {
         sleep(60 * SECOND).await;
     }
     let start = Instant::now();
-    assert_elapsed(&*body.frame().await.unwrap().unwrap_err(), LimitError::Timeout, SECOND);
+    assert_elapsed(
+        &*body.frame().await.unwrap().unwrap_err(),
+        LimitError::Timeout,
+        SECOND,
+    );
     assert_due(start, SECOND);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_frame_that_came_while_nobody_asked_counts() {
-    let mut body = TimeoutBody::new(&Wheel::new(), SECOND, StreamBody::new(Box::pin(trickle(1, ms(500)))));
+    let mut body = TimeoutBody::new(
+        &Wheel::new(),
+        SECOND,
+        StreamBody::new(Box::pin(trickle(1, ms(500)))),
+    );
     assert!(futures::poll!(pin!(body.frame())).is_pending());
     sleep(60 * SECOND).await;
     assert!(body.frame().await.unwrap().is_ok());
@@ -138,16 +146,26 @@ async fn a_frame_that_came_while_nobody_asked_counts() {
 #[tokio::test(start_paused = true)]
 async fn frames_that_are_ready_cost_no_timer_and_a_body_that_ends_frees_its_timer() {
     let wheel = Wheel::new();
-    let ready = StreamBody::new(stream::iter((0..100).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from("x"))))));
+    let ready = StreamBody::new(stream::iter(
+        (0..100).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from("x")))),
+    ));
     TimeoutBody::new(&wheel, SECOND, ready).collect().await.unwrap();
     assert_eq!(wheel.metrics().registered, 0);
 
     // Pushed back, not registered anew.
-    let mut body = pin!(TimeoutBody::new(&wheel, 60 * SECOND, StreamBody::new(trickle(30, SECOND))));
+    let mut body = pin!(TimeoutBody::new(
+        &wheel,
+        60 * SECOND,
+        StreamBody::new(trickle(30, SECOND))
+    ));
     while let Some(frame) = body.frame().await {
         frame.unwrap();
     }
-    assert_eq!((wheel.pending(), wheel.metrics().registered), (0, 1), "the ended body is still there");
+    assert_eq!(
+        (wheel.pending(), wheel.metrics().registered),
+        (0, 1),
+        "the ended body is still there"
+    );
 
     let mut failing = pin!(TimeoutBody::new(
         &wheel,
@@ -166,7 +184,10 @@ async fn a_full_or_shut_down_wheel_refuses_no_body() {
     for wheel in [full, ended] {
         let start = Instant::now();
         let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let error = TimeoutBody::new(&wheel, SECOND, silent).collect().await.unwrap_err();
+        let error = TimeoutBody::new(&wheel, SECOND, silent)
+            .collect()
+            .await
+            .unwrap_err();
         assert_elapsed(&*error, LimitError::Timeout, SECOND);
         assert_due(start, SECOND);
     }
@@ -179,7 +200,10 @@ impl Body for Hinted {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         if self.1 == 0 {
             return Poll::Ready(None);
@@ -207,7 +231,12 @@ async fn in_time<B>(left: Duration, body: B) -> DeadlineBody<B> {
     let mut body = Some(body);
     let service = service_fn(|_: Request<_>| answer(body.take().unwrap()));
     let layer = DeadlineLayer::from_request(|_: &Request<()>| Some(left)).bodies(true);
-    layer.layer(service).oneshot(Request::new(())).await.unwrap().into_body()
+    layer
+        .layer(service)
+        .oneshot(Request::new(()))
+        .await
+        .unwrap()
+        .into_body()
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +277,10 @@ async fn a_body_is_inside_the_scope_of_its_request() {
     let body = StreamBody::new(trickle(10, SECOND).inspect(move |_| tells.tell()));
     let error = in_time(ms(2_500), body).await.collect().await.unwrap_err();
     assert_elapsed(&*error, LimitError::Deadline, ms(2_500));
-    assert_eq!(*told.lock().unwrap(), [Some(ms(1_500)), Some(ms(500)), Some(Duration::ZERO)]);
+    assert_eq!(
+        *told.lock().unwrap(),
+        [Some(ms(1_500)), Some(ms(500)), Some(Duration::ZERO)]
+    );
     assert_eq!(deadline::current(), None);
 }
 
@@ -257,13 +289,20 @@ async fn a_body_keeps_the_sooner_of_two_deadlines() {
     let start = Instant::now();
     let endless = || in_time(20 * SECOND, StreamBody::new(trickle(1_000, SECOND)));
     let body = deadline::within(5 * SECOND, endless()).await.unwrap();
-    assert_elapsed(&*body.collect().await.unwrap_err(), LimitError::Deadline, 5 * SECOND);
+    assert_elapsed(
+        &*body.collect().await.unwrap_err(),
+        LimitError::Deadline,
+        5 * SECOND,
+    );
     assert_due(start, 5 * SECOND);
 
     // One around the poll of the body, which hears of it first.
     let start = Instant::now();
     let body = endless().await;
-    let error = deadline::within(2 * SECOND, body.collect()).await.unwrap().unwrap_err();
+    let error = deadline::within(2 * SECOND, body.collect())
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_elapsed(&*error, LimitError::Deadline, 2 * SECOND);
     assert_due(start, 2 * SECOND);
 }
@@ -298,9 +337,16 @@ async fn past_the_deadline_only_a_last_frame_counts() {
         body.frame().await.unwrap().unwrap();
         sleep(ms(100)).await;
     }
-    assert!(body.frame().await.unwrap().is_ok(), "it speaks first at the same instant");
+    assert!(
+        body.frame().await.unwrap().is_ok(),
+        "it speaks first at the same instant"
+    );
     sleep(ms(1)).await;
-    assert_elapsed(&*body.frame().await.unwrap().unwrap_err(), LimitError::Deadline, SECOND);
+    assert_elapsed(
+        &*body.frame().await.unwrap().unwrap_err(),
+        LimitError::Deadline,
+        SECOND,
+    );
     assert!(body.frame().await.is_none());
 }
 
@@ -308,16 +354,29 @@ async fn past_the_deadline_only_a_last_frame_counts() {
 async fn without_bodies_or_a_deadline_nothing_is_limited() {
     let ten_seconds = || StreamBody::new(trickle(10, SECOND));
     let heads = DeadlineLayer::from_request(|_: &Request<()>| Some(ms(2_500)));
-    let service = heads.clone().layer(service_fn(|_: Request<()>| answer(ten_seconds())));
+    let service = heads
+        .clone()
+        .layer(service_fn(|_: Request<()>| answer(ten_seconds())));
     let body = service.oneshot(Request::new(())).await.unwrap().into_body();
     assert_eq!(BodyExt::collect(body).await.unwrap().to_bytes().len(), 10);
 
     let service = service_fn(|_: Request<DeadlineBody<()>>| answer(ten_seconds()));
-    let body = heads.bodies(false).layer(service).oneshot(Request::new(())).await.unwrap().into_body();
+    let body = heads
+        .bodies(false)
+        .layer(service)
+        .oneshot(Request::new(()))
+        .await
+        .unwrap()
+        .into_body();
     assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
 
     let never = DeadlineLayer::from_request(|_: &Request<()>| None).bodies(true);
-    let body = never.layer(service).oneshot(Request::new(())).await.unwrap().into_body();
+    let body = never
+        .layer(service)
+        .oneshot(Request::new(()))
+        .await
+        .unwrap()
+        .into_body();
     assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
     assert_eq!(Wheel::current().pending(), 0);
 }
@@ -337,7 +396,10 @@ async fn a_body_that_ends_in_time_frees_the_timer_of_its_deadline() {
 fn the_error_says_which_limit_it_was_and_how_long() {
     support::paused_runtime().block_on(async {
         let silent = || StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let error = TimeoutBody::new(&Wheel::new(), ms(1_500), silent()).collect().await.unwrap_err();
+        let error = TimeoutBody::new(&Wheel::new(), ms(1_500), silent())
+            .collect()
+            .await
+            .unwrap_err();
         crate::errors::assert_shows(&*error, "timeout has elapsed: no frame of the body came for 1.5s");
         let error = *error.downcast::<BodyElapsed>().unwrap();
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
@@ -357,7 +419,10 @@ const VERSIONS: [Version; 2] = [Version::Http1, Version::Http2];
 /// Serves one connection, and returns the client's end of it, as a service, and how the connection of the server ended.
 async fn connect<S, B, C>(version: Version, service: S) -> (Client<C>, JoinHandle<hyper::Result<()>>)
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>> + Clone + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
+        + Clone
+        + Send
+        + 'static,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     C: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
@@ -372,7 +437,8 @@ where
             (Client::Http1(sender), server)
         }
         Version::Http2 => {
-            let server = tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(far, service));
+            let server =
+                tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(far, service));
             let (sender, connection) = client2::handshake(TokioExecutor::new(), near).await.unwrap();
             tokio::spawn(connection);
             (Client::Http2(sender), server)
@@ -406,11 +472,16 @@ impl<C: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Service<Reques
 }
 
 fn post<B>(body: B) -> Request<B> {
-    Request::post("http://localhost/").header("te", "trailers").body(body).unwrap()
+    Request::post("http://localhost/")
+        .header("te", "trailers")
+        .body(body)
+        .unwrap()
 }
 
 /// Reads the body of a response, and returns how many bytes came until it ended.
-async fn read(body: &mut (impl Body<Data = Bytes, Error: std::fmt::Debug> + Unpin)) -> (usize, Result<Option<HeaderMap>, String>) {
+async fn read(
+    body: &mut (impl Body<Data = Bytes, Error: std::fmt::Debug> + Unpin),
+) -> (usize, Result<Option<HeaderMap>, String>) {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         match frame {
@@ -455,8 +526,11 @@ async fn a_download_does_not_pass_the_deadline_and_gives_its_permit_back() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_slowly_does_not_stretch_the_deadline() {
     for version in VERSIONS {
-        let always_ready =
-            || StreamBody::new(stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![0; 4096])))));
+        let always_ready = || {
+            StreamBody::new(stream::repeat_with(|| {
+                Ok::<_, Infallible>(Frame::data(Bytes::from(vec![0; 4096])))
+            }))
+        };
         let downloads = service_fn(move |_: Request<_>| answer(always_ready()));
         let layer = DeadlineLayer::from_request(|_: &Request<Incoming>| Some(ms(2_500))).bodies(true);
         let (mut client, _server) = connect(version, layer.layer(downloads)).await;
@@ -469,7 +543,11 @@ async fn a_client_that_reads_slowly_does_not_stretch_the_deadline() {
         }
         assert!(frames > 10, "{version:?}: {frames}");
         // What was on its way by then still comes.
-        assert!((ms(2_500)..60 * SECOND).contains(&start.elapsed()), "{version:?}: {:?}", start.elapsed());
+        assert!(
+            (ms(2_500)..60 * SECOND).contains(&start.elapsed()),
+            "{version:?}: {:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -501,7 +579,9 @@ async fn an_upload_does_not_pass_the_deadline() {
 }
 
 /// A handler that answers with what became of the upload.
-async fn report<B: Body<Error: Into<BoxError>>>(request: Request<B>) -> Result<Response<Full<Bytes>>, BoxError> {
+async fn report<B: Body<Error: Into<BoxError>>>(
+    request: Request<B>,
+) -> Result<Response<Full<Bytes>>, BoxError> {
     let report = match request.into_body().collect().await {
         Ok(collected) => {
             let trailers = collected.trailers().map_or(0, HeaderMap::len);
@@ -515,7 +595,10 @@ async fn report<B: Body<Error: Into<BoxError>>>(request: Request<B>) -> Result<R
 /// Sends an upload, and returns what the handler says of it.
 async fn upload<S, A, B>(version: Version, service: S, body: B) -> String
 where
-    S: Service<Request<Incoming>, Response = Response<A>, Future: Send, Error: Into<BoxError>> + Clone + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<A>, Future: Send, Error: Into<BoxError>>
+        + Clone
+        + Send
+        + 'static,
     A: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
@@ -535,7 +618,12 @@ async fn the_handler_of_an_upload_hears_of_the_deadline_or_of_the_timeout() {
         );
 
         let layer = |timeout| RequestBodyTimeoutLayer::new(&Wheel::new(), timeout);
-        let told = upload(version, layer(2 * SECOND).layer(service_fn(report)), ten_seconds()).await;
+        let told = upload(
+            version,
+            layer(2 * SECOND).layer(service_fn(report)),
+            ten_seconds(),
+        )
+        .await;
         assert_eq!(told, "10 bytes, 0 trailers", "no gap is too long");
         let stalled = StreamBody::new(Box::pin(trickle(3, SECOND).chain(stream::pending())));
         let start = Instant::now();
@@ -620,9 +708,15 @@ async fn a_client_carries_its_scope_into_the_bodies() {
         });
         let (client, _server) = connect(version, endless).await;
         let start = Instant::now();
-        let call = deadline::within(5 * SECOND, layer.layer(client).oneshot(post(Empty::<Bytes>::new())));
+        let call = deadline::within(
+            5 * SECOND,
+            layer.layer(client).oneshot(post(Empty::<Bytes>::new())),
+        );
         let response = call.await.unwrap().unwrap();
-        let error = tokio::spawn(response.into_body().collect()).await.unwrap().unwrap_err();
+        let error = tokio::spawn(response.into_body().collect())
+            .await
+            .unwrap()
+            .unwrap_err();
         assert_elapsed(&*error, LimitError::Deadline, 5 * SECOND);
         assert_due(start, 5 * SECOND);
 
@@ -631,11 +725,19 @@ async fn a_client_carries_its_scope_into_the_bodies() {
         let start = Instant::now();
         let remaining = Arc::new(std::sync::Mutex::new(Vec::new()));
         let told = remaining.clone();
-        let endless = trickle(1_000, SECOND).inspect(move |_| told.lock().unwrap().push(deadline::remaining()));
+        let endless =
+            trickle(1_000, SECOND).inspect(move |_| told.lock().unwrap().push(deadline::remaining()));
         let mut client = PropagateLayer::new(header.writer()).bodies(true).layer(client);
         let body = StreamBody::new(Box::pin(endless));
-        let call = deadline::within(5 * SECOND, async { client.call(post(body)) }).await.unwrap();
-        assert_sent(version, &call.await.unwrap_err(), LimitError::Deadline, 5 * SECOND);
+        let call = deadline::within(5 * SECOND, futures::future::lazy(|_| client.call(post(body))))
+            .await
+            .unwrap();
+        assert_sent(
+            version,
+            &call.await.unwrap_err(),
+            LimitError::Deadline,
+            5 * SECOND,
+        );
         assert_due(start, 5 * SECOND);
         let left: Vec<_> = (1..5).rev().map(|seconds| Some(seconds * SECOND)).collect();
         assert_eq!(remaining.lock().unwrap()[..4], left);
@@ -655,19 +757,30 @@ async fn trailers_and_lengths_are_kept() {
             .layer(DeadlineLayer::from_request(|_: &Request<Incoming>| Some(60 * SECOND)).bodies(true))
             .layer(RequestBodyTimeoutLayer::new(&wheel, 2 * SECOND))
             .layer(ResponseBodyTimeoutLayer::new(&wheel, 2 * SECOND));
-        let told = upload(version, limits.clone().service(service_fn(report)), with_trailers()).await;
+        let told = upload(
+            version,
+            limits.clone().service(service_fn(report)),
+            with_trailers(),
+        )
+        .await;
         // hyper's client sends trailers by HTTP/1 only if the header `trailer` announces them.
         let trailers = usize::from(version == Version::Http2);
         assert_eq!(told, format!("3 bytes, {trailers} trailers"));
 
         let downloads = service_fn(move |_: Request<_>| {
-            let response = Response::builder().header("trailer", "x-sum").body(with_trailers());
+            let response = Response::builder()
+                .header("trailer", "x-sum")
+                .body(with_trailers());
             std::future::ready(Ok::<_, BoxError>(response.unwrap()))
         });
         let (mut client, _server) = connect(version, limits.clone().service(downloads)).await;
         let mut response = client.call(post(Empty::<Bytes>::new())).await.unwrap();
         let (bytes, trailers) = read(response.body_mut()).await;
-        assert_eq!((bytes, &trailers.unwrap().unwrap()["x-sum"]), (3, &"7".parse().unwrap()), "{version:?}");
+        assert_eq!(
+            (bytes, &trailers.unwrap().unwrap()["x-sum"]),
+            (3, &"7".parse().unwrap()),
+            "{version:?}"
+        );
 
         let full = service_fn(|_: Request<_>| answer(Full::new(Bytes::from("hello"))));
         let (mut client, _server) = connect(version, limits.service(full)).await;
@@ -708,7 +821,10 @@ async fn they_are_layers_of_an_axum_router() {
             .layer(ResponseBodyTimeoutLayer::new(&wheel, 10 * SECOND));
         let ask = async |path: &str, seconds: u64, body| {
             let start = Instant::now();
-            let request = Request::post(path).header("x-seconds", seconds).body(body).unwrap();
+            let request = Request::post(path)
+                .header("x-seconds", seconds)
+                .body(body)
+                .unwrap();
             let response = app.clone().oneshot(request).await.unwrap();
             let status = response.status().as_u16();
             let outcome = response.into_body().collect().await;
@@ -720,7 +836,10 @@ async fn they_are_layers_of_an_axum_router() {
         };
         let empty = axum::body::Body::empty;
         let slow = || axum::body::Body::new(StreamBody::new(trickle(3, SECOND)));
-        assert_eq!(ask("/endless", 5, empty()).await, (200, Err(5 * SECOND), 5 * SECOND));
+        assert_eq!(
+            ask("/endless", 5, empty()).await,
+            (200, Err(5 * SECOND), 5 * SECOND)
+        );
         assert_eq!(ask("/echo", 5, slow()).await, (200, Ok(3), 3 * SECOND));
         assert_eq!(ask("/echo", 2, slow()).await, (200, Err(2 * SECOND), 2 * SECOND));
         assert_eq!(ask("/late", 5, empty()).await, (504, Ok(3), 8 * SECOND));
@@ -731,9 +850,7 @@ async fn they_are_layers_of_an_axum_router() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_real_clock_a_body_ends_in_time_and_not_before() {
     for version in VERSIONS {
-        let downloads = service_fn(|_: Request<_>| {
-            answer(StreamBody::new(trickle(1_000, ms(10))))
-        });
+        let downloads = service_fn(|_: Request<_>| answer(StreamBody::new(trickle(1_000, ms(10)))));
         let layer = DeadlineLayer::from_request(|_: &Request<Incoming>| Some(ms(100))).bodies(true);
         let (mut client, _server) = connect(version, layer.layer(downloads)).await;
         let start = Instant::now();

@@ -117,8 +117,9 @@ impl<D, A, B> DeadlineLayer<D, A, B> {
     /// a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no limit, so that a setting can
     /// decide at run time.
     ///
-    /// HTTP servers ask a body for no further frame while the client does not read, so a client that stops reading keeps its
-    /// response until the connection ends. [`io::TimeoutStream`](crate::io::TimeoutStream) has a write timeout for that case.
+    /// A body elapses when it is polled. An HTTP server does not poll it while the client does not read, so a client that stops reading keeps
+    /// its response, with all that the response holds, until its connection ends: over HTTP/1 limit that by the
+    /// [write timeout](crate::io::TimeoutStream::set_write_timeout) of the stream.
     ///
     /// # Examples
     ///

@@ -154,7 +154,9 @@ where
             Ok(next) => next.map(|frame| frame.map_err(Into::into)),
             Err(deadline) => {
                 let had = deadline.saturating_duration_since(*this.start);
-                Some(Err(BodyElapsed::new(LimitError::Deadline, had, *this.subject).into()))
+                Some(Err(
+                    BodyElapsed::new(LimitError::Deadline, had, *this.subject).into()
+                ))
             }
         })
     }

@@ -93,7 +93,9 @@ impl fmt::Display for BodyElapsed {
         };
         f.pad(&match limit {
             LimitError::Timeout => format!("{limit}: no frame of the {body} came for {duration:?}"),
-            LimitError::Deadline => format!("{limit}: the {body} did not end within the {duration:?} of its request"),
+            LimitError::Deadline => {
+                format!("{limit}: the {body} did not end within the {duration:?} of its request")
+            }
         })
     }
 }

@@ -26,7 +26,9 @@ use hyper::{
     server::conn::{http1, http2},
 };
 use hyper_util::{
+    client::legacy::Client,
     rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
     service::TowerToHyperService,
 };
 use tickwheel::{
@@ -39,6 +41,7 @@ use tickwheel::{
 };
 use tokio::{
     io::duplex,
+    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinHandle,
     time::{Instant, sleep},
@@ -417,7 +420,7 @@ enum Version {
 const VERSIONS: [Version; 2] = [Version::Http1, Version::Http2];
 
 /// Serves one connection, and returns the client's end of it, as a service, and how the connection of the server ended.
-async fn connect<S, B, C>(version: Version, service: S) -> (Client<C>, JoinHandle<hyper::Result<()>>)
+async fn connect<S, B, C>(version: Version, service: S) -> (Connection<C>, JoinHandle<hyper::Result<()>>)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
         + Clone
@@ -434,39 +437,39 @@ where
             let server = tokio::spawn(http1::Builder::new().serve_connection(far, service));
             let (sender, connection) = client1::handshake(near).await.unwrap();
             tokio::spawn(connection);
-            (Client::Http1(sender), server)
+            (Connection::Http1(sender), server)
         }
         Version::Http2 => {
             let server =
                 tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(far, service));
             let (sender, connection) = client2::handshake(TokioExecutor::new(), near).await.unwrap();
             tokio::spawn(connection);
-            (Client::Http2(sender), server)
+            (Connection::Http2(sender), server)
         }
     }
 }
 
-enum Client<C> {
+enum Connection<C> {
     Http1(client1::SendRequest<C>),
     Http2(client2::SendRequest<C>),
 }
 
-impl<C: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Service<Request<C>> for Client<C> {
+impl<C: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Service<Request<C>> for Connection<C> {
     type Response = Response<Incoming>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         match self {
-            Client::Http1(sender) => sender.poll_ready(cx),
-            Client::Http2(sender) => sender.poll_ready(cx),
+            Connection::Http1(sender) => sender.poll_ready(cx),
+            Connection::Http2(sender) => sender.poll_ready(cx),
         }
     }
 
     fn call(&mut self, request: Request<C>) -> Self::Future {
         match self {
-            Client::Http1(sender) => Box::pin(sender.send_request(request)),
-            Client::Http2(sender) => Box::pin(sender.send_request(request)),
+            Connection::Http1(sender) => Box::pin(sender.send_request(request)),
+            Connection::Http2(sender) => Box::pin(sender.send_request(request)),
         }
     }
 }
@@ -847,16 +850,121 @@ async fn they_are_layers_of_an_axum_router() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_real_clock_a_body_ends_in_time_and_not_before() {
+#[tokio::test(start_paused = true)]
+async fn an_axum_server_cuts_off_downloads_and_hears_of_uploads() {
+    let report = async |body: axum::body::Body| match body.collect().await {
+        Ok(body) => format!("{} bytes", body.to_bytes().len()),
+        Err(error) => elapsed(&error).unwrap().to_string(),
+    };
+    let download = async || axum::body::Body::new(StreamBody::new(trickle(10, SECOND)));
+    let deadline = DeadlineLayer::from_request(|_: &AxumRequest| Some(ms(2_500)))
+        .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
+        .bodies(true);
+    let wheel = Wheel::new();
+    let app = Router::new()
+        .route("/download", any(download))
+        .route("/upload", any(report))
+        .layer(deadline)
+        .route(
+            "/gaps",
+            any(report).layer(RequestBodyTimeoutLayer::new(&wheel, 2 * SECOND)),
+        )
+        .route(
+            "/silent",
+            any(async || axum::body::Body::new(StreamBody::new(trickle(2, 3 * SECOND)))),
+        )
+        .layer(ResponseBodyTimeoutLayer::new(&wheel, 2 * SECOND));
     for version in VERSIONS {
-        let downloads = service_fn(|_: Request<_>| answer(StreamBody::new(trickle(1_000, ms(10)))));
-        let layer = DeadlineLayer::from_request(|_: &Request<Incoming>| Some(ms(100))).bodies(true);
-        let (mut client, _server) = connect(version, layer.layer(downloads)).await;
-        let start = Instant::now();
-        let mut response = client.call(post(Empty::<Bytes>::new())).await.unwrap();
-        let (bytes, outcome) = read(response.body_mut()).await;
-        outcome.unwrap_err();
-        assert!(start.elapsed() >= ms(100) && bytes <= 10, "{version:?}: {bytes}");
+        let ask = async |path: &str, frames: u32, pause: Duration| {
+            let (mut client, _server) = connect(version, app.clone()).await;
+            let start = Instant::now();
+            let mut request = post(StreamBody::new(Box::pin(trickle(frames, pause))));
+            *request.uri_mut() = format!("http://localhost{path}").parse().unwrap();
+            let mut response = client.call(request).await.unwrap();
+            let mut text = String::new();
+            let whole = loop {
+                match response.body_mut().frame().await {
+                    Some(Ok(frame)) => text += &String::from_utf8_lossy(frame.data_ref().unwrap()),
+                    Some(Err(_)) => break false,
+                    None => break true,
+                }
+            };
+            (text, whole, start.elapsed())
+        };
+        let cut = ("\0\u{1}".to_owned(), false, ms(2_500));
+        assert_eq!(ask("/download", 0, SECOND).await, cut, "{version:?}");
+        let late = "deadline has elapsed: the request body did not end within the 2.5s of its request";
+        assert_eq!(ask("/upload", 10, SECOND).await, (late.into(), true, ms(2_500)));
+        assert_eq!(
+            ask("/upload", 2, SECOND).await,
+            ("2 bytes".into(), true, 2 * SECOND)
+        );
+        assert_eq!(
+            ask("/gaps", 9, SECOND).await,
+            ("9 bytes".into(), true, 9 * SECOND)
+        );
+        let stalled = "timeout has elapsed: no frame of the request body came for 2s";
+        assert_eq!(
+            ask("/gaps", 9, 3 * SECOND).await,
+            (stalled.into(), true, 2 * SECOND)
+        );
+        assert_eq!(
+            ask("/silent", 0, SECOND).await,
+            (String::new(), false, 2 * SECOND),
+            "{version:?}"
+        );
+    }
+}
+
+/// By TCP and on the real clock, many at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_real_clock_downloads_end_at_their_deadline_and_not_before() {
+    const DOWNLOADS: usize = 50;
+    let permits = Arc::new(Semaphore::new(DOWNLOADS));
+    let given = permits.clone();
+    let download = async move || {
+        let permit = given.clone().try_acquire_owned().unwrap();
+        axum::body::Body::new(holding(permit, 1_000, ms(10)))
+    };
+    let layer = DeadlineLayer::from_request(|_: &AxumRequest| Some(ms(100)))
+        .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
+        .bodies(true);
+    let service = TowerToHyperService::new(Router::new().route("/", any(download)).layer(layer));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let http = auto::Builder::new(TokioExecutor::new());
+            let service = service.clone();
+            tokio::spawn(async move {
+                http.serve_connection(TokioIo::new(stream), service)
+                    .await
+                    .unwrap_or(())
+            });
+        }
+    });
+    for version in VERSIONS {
+        let mut client = Client::builder(TokioExecutor::new());
+        let client = client.http2_only(version == Version::Http2).build_http();
+        let downloads = (0..DOWNLOADS).map(|_| {
+            let request = Request::get(format!("http://{address}/")).body(Empty::<Bytes>::new());
+            let response = client.request(request.unwrap());
+            async {
+                let start = Instant::now();
+                let mut response = response.await.unwrap();
+                let (bytes, outcome) = read(response.body_mut()).await;
+                outcome.unwrap_err();
+                // The time counts from the arrival of the request.
+                assert!(start.elapsed() >= ms(100) && bytes <= 10, "{version:?}: {bytes}");
+            }
+        });
+        futures::future::join_all(downloads).await;
+        let all = permits.acquire_many(DOWNLOADS as u32);
+        drop(
+            tokio::time::timeout(60 * SECOND, all)
+                .await
+                .expect("a permit is kept")
+                .unwrap(),
+        );
     }
 }

@@ -194,15 +194,15 @@ impl Labelled {
     }
 }
 
-/// Creates a scope that ends `left` from now, for the future that `make` creates inside it, given the instant from which the time
+/// Creates a scope that ends `left` from now, for the future that `make` creates inside it, given the instant from which `left`
 /// counts. With nothing left, no future is created, and the scope has elapsed.
 #[cfg(feature = "tower")]
 pub(crate) fn within_from_now<F: Future>(
     left: Option<Duration>,
-    make: impl FnOnce(Instant) -> F,
+    make: impl FnOnce(Option<Instant>) -> F,
 ) -> Within<F> {
-    let start = Instant::now();
-    let deadline = left.map(|left| saturating_add(start, left));
+    let start = left.map(|_| Instant::now());
+    let deadline = start.zip(left).map(|(start, left)| saturating_add(start, left));
     let make = || inside(sooner(deadline, current()), &mut Weak::new(), || make(start));
     let future = (left != Some(Duration::ZERO)).then(make);
     Within::new(End::At(deadline), future)

@@ -7,7 +7,6 @@ use std::{
 };
 
 use http::{Request, Response};
-use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -190,7 +189,7 @@ where
         if let Some(remaining) = remaining() {
             (self.layer.write)(&mut request, remaining);
         }
-        let limit = self.layer.bodies.limit_from(Instant::now());
+        let limit = self.layer.bodies.limit_from(None);
         let request = request.map(|body| limit.request_body(body));
         LimitedResponse::new(self.inner.call(request), limit)
     }

@@ -27,21 +27,25 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// Returns the limit for the bodies of a request whose time counts from `start`, by the current scope.
-    pub(in crate::integrations::tower) fn limit_from(self, start: Instant) -> Limit {
-        Limit {
-            start,
-            deadline: current().filter(|_| self.limited),
-        }
+    /// Returns the limit that the current scope is for the bodies of a request whose time counts from `start`, or else from now.
+    pub(in crate::integrations::tower) fn limit_from(self, start: Option<Instant>) -> Limit {
+        let deadline = current().filter(|_| self.limited);
+        Limit(deadline.map(|deadline| Budget {
+            start: start.unwrap_or_else(Instant::now),
+            deadline,
+        }))
     }
 }
 
-/// The deadline of a request, for its bodies.
+/// The time that the bodies of a request have, if there is a limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit {
-    /// When the request began, for the error.
+pub struct Limit(Option<Budget>);
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// For the error, which says how long the request had.
     start: Instant,
-    deadline: Option<Instant>,
+    deadline: Instant,
 }
 
 impl Limit {
@@ -69,12 +73,8 @@ where
     type Error = A::Error;
 
     fn late(&self, late: Late) -> Result<Response<DeadlineBody<B>>, A::Error> {
-        let none = Limit {
-            start: Instant::now(),
-            deadline: None,
-        };
         let response = self.0.late(late)?;
-        Ok(response.map(|body| none.limit(body)))
+        Ok(response.map(|body| Limit(None).limit(body)))
     }
 
     fn pass(error: E) -> A::Error {
@@ -110,7 +110,7 @@ pin_project! {
     pub struct DeadlineBody<B> {
         #[pin]
         body: Scoped<B>,
-        start: Instant,
+        limit: Limit,
         subject: Subject,
     }
 }
@@ -118,8 +118,8 @@ pin_project! {
 impl<B> DeadlineBody<B> {
     fn new(body: B, limit: Limit, subject: Subject) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(body, limit.deadline),
-            start: limit.start,
+            body: Scoped::new(body, limit.0.map(|budget| budget.deadline)),
+            limit,
             subject,
         }
     }
@@ -153,7 +153,8 @@ where
         this.body.poll_with(cx, poll).map(|next| match next {
             Ok(next) => next.map(|frame| frame.map_err(Into::into)),
             Err(deadline) => {
-                let had = deadline.saturating_duration_since(*this.start);
+                let start = this.limit.0.map_or(deadline, |budget| budget.start);
+                let had = deadline.saturating_duration_since(start);
                 Some(Err(
                     BodyElapsed::new(LimitError::Deadline, had, *this.subject).into()
                 ))

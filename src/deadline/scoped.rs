@@ -59,8 +59,9 @@ impl<T> Scoped<T> {
 
     /// Polls the value with `poll`, which says whether its output was the last one.
     ///
-    /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the deadline
-    /// only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would never elapse.
+    /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the
+    /// deadline only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would
+    /// never elapse.
     ///
     /// # Panics
     ///

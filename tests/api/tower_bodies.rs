@@ -17,7 +17,7 @@ use std::{
 };
 
 use axum::{Router, extract::Request as AxumRequest, response::IntoResponse, routing::any};
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::{
     HeaderMap, Request, Response, StatusCode,
@@ -43,9 +43,10 @@ use tokio::{
     io::duplex,
     net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore},
-    task::JoinHandle,
+    task::{JoinHandle, coop::consume_budget},
     time::{Instant, sleep},
 };
+use tokio_stream::wrappers::ReceiverStream;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use support::{SECOND, assert_due, ms, settle};
@@ -194,6 +195,43 @@ async fn a_full_or_shut_down_wheel_refuses_no_body() {
         assert_elapsed(&*error, LimitError::Timeout, SECOND);
         assert_due(start, SECOND);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_waits_for_the_tasks_budget_alone_is_not_late() {
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
+    let frames = ReceiverStream::new(receiver).map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
+    let mut body = TimeoutBody::new(&Wheel::new(), SECOND, StreamBody::new(frames));
+    assert!(body.frame().now_or_never().is_none());
+    sleep(2 * SECOND).await;
+    sender.try_send(Bytes::from("x")).unwrap();
+    let mut waits = true;
+    let frame = std::future::poll_fn(|cx| {
+        while waits && pin!(consume_budget()).poll(cx).is_ready() {}
+        waits = false;
+        Pin::new(&mut body).poll_frame(cx)
+    });
+    assert_eq!(frame.await.unwrap().unwrap().into_data().unwrap(), "x");
+}
+
+#[tokio::test]
+async fn a_body_that_uses_up_the_budget_without_a_frame_is_late_all_the_same() {
+    let greedy = || {
+        StreamBody::new(stream::poll_fn(|cx| {
+            while pin!(consume_budget()).poll(cx).is_ready() {}
+            Poll::<Option<Result<Frame<Bytes>, Infallible>>>::Pending
+        }))
+    };
+    let timed = TimeoutBody::new(&Wheel::new(), ms(20), greedy()).collect();
+    let timed = tokio::time::timeout(60 * SECOND, timed)
+        .await
+        .expect("it goes on");
+    assert_elapsed(&*timed.unwrap_err(), LimitError::Timeout, ms(20));
+    let limited = in_time(ms(20), greedy()).await.collect();
+    let limited = tokio::time::timeout(60 * SECOND, limited)
+        .await
+        .expect("it goes on");
+    assert_elapsed(&*limited.unwrap_err(), LimitError::Deadline, ms(20));
 }
 
 /// Counts its polls, and has hints of its own.

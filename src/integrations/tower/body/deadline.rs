@@ -86,7 +86,8 @@ pin_project! {
     /// A body that has until the deadline of its request, created by [`DeadlineLayer::bodies`] and [`PropagateLayer::bodies`].
     ///
     /// The body is polled and dropped inside the scope of its request, so code that produces frames may ask for
-    /// [`deadline::remaining`](crate::deadline::remaining). Frames, trailers and size hints pass through unchanged, and nothing is buffered.
+    /// [`deadline::remaining`](crate::deadline::remaining). Frames, trailers and size hints pass through unchanged, and nothing is
+    /// buffered.
     ///
     /// A frame that comes after the deadline counts only if it is the last one, so a body that is always ready elapses too. Otherwise
     /// the inner body is dropped, with all that it holds, after the pending [`shield`](crate::deadline::shield())s inside have
@@ -106,6 +107,25 @@ pin_project! {
     /// # Errors
     ///
     /// The error is boxed, and is either that of the inner body or a [`BodyElapsed`].
+    ///
+    /// # Examples
+    ///
+    /// A handler that names the type of its request:
+    ///
+    /// ```
+    /// use http_body_util::{BodyExt, Full};
+    /// use hyper::{Request, Response, body::{Bytes, Incoming}};
+    /// use tickwheel::tower::{DeadlineBody, DeadlineHeader, DeadlineLayer};
+    /// use tower::{BoxError, Layer, service_fn};
+    ///
+    /// async fn count(request: Request<DeadlineBody<Incoming>>) -> Result<Response<Full<Bytes>>, BoxError> {
+    ///     let body = request.into_body().collect().await?;
+    ///     Ok(Response::new(Full::from(format!("{} bytes", body.to_bytes().len()))))
+    /// }
+    ///
+    /// let header = DeadlineHeader::grpc_timeout();
+    /// let service = DeadlineLayer::from_request(header.reader::<Incoming>()).bodies(true).layer(service_fn(count));
+    /// ```
     #[derive(Debug)]
     pub struct DeadlineBody<B> {
         #[pin]

@@ -29,9 +29,9 @@ use crate::{
 pin_project! {
     /// A body that ends with an error if its next frame takes too long.
     ///
-    /// This corresponds to tower-http's `TimeoutBody`. The inner body is polled first, and the time counts from its first pending poll after
-    /// a frame, so neither a slow reader nor a slow handler uses it up, and a frame that is ready costs neither a lock nor a clock
-    /// reading. Frames, trailers and size hints pass through unchanged, and nothing is buffered. The timeout is as precise as
+    /// This corresponds to tower-http's `TimeoutBody`. The inner body is polled first, and the time counts from its first pending poll
+    /// after a frame, so neither a slow reader nor a slow handler uses it up, and a frame that is ready costs neither a lock nor a
+    /// clock reading. Frames, trailers and size hints pass through unchanged, and nothing is buffered. The timeout is as precise as
     /// [`Wheel::sleep`], and is never refused.
     ///
     /// A body that yields a frame often enough may last forever. To limit the whole body, use [`DeadlineLayer::bodies`].

@@ -1,6 +1,6 @@
 //! What the timeouts of a stream do under hyper, over pipes in paused time, and what is used instead of a read timeout.
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{convert::Infallible, future::ready, io, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -14,14 +14,15 @@ use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tickwheel::{
     Wheel,
     io::TimeoutStream,
-    tower::{BodyElapsed, RequestBodyTimeout, TimeoutBody},
+    tower::{BodyElapsed, DeadlineLayer, RequestBodyTimeout, TimeoutBody},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    sync::Semaphore,
     task::JoinHandle,
     time::{Instant, sleep},
 };
-use tower::service_fn;
+use tower::{BoxError, Layer, service_fn};
 
 use crate::support::{SECOND, assert_due};
 
@@ -172,4 +173,35 @@ async fn a_header_timeout_a_write_timeout_and_a_body_timeout_cut_off_silent_clie
     // It does not read the answer.
     assert!(is_timed_out(&server.await.unwrap().unwrap_err()));
     assert_due(start, 62 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_timeout_gives_back_what_a_download_holds_that_nobody_reads() {
+    let permits = Arc::new(Semaphore::new(1));
+    let given = permits.clone();
+    let endless = service_fn(move |_: Request<_>| {
+        let permit = given.clone().try_acquire_owned().unwrap();
+        let frames = stream::repeat_with(move || {
+            let _held = &permit;
+            Ok::<_, Infallible>(Frame::data(Bytes::from(vec![0; 4_096])))
+        });
+        ready(Ok::<_, BoxError>(Response::new(StreamBody::new(frames))))
+    });
+    let (mut client, stream) = duplex(1024);
+    let mut stream = TimeoutStream::new(&Wheel::new(), stream);
+    stream.set_write_timeout(Some(5 * SECOND));
+    let layer = DeadlineLayer::from_request(|_: &Request<Incoming>| Some(2 * SECOND)).bodies(true);
+    let service = TowerToHyperService::new(layer.layer(endless));
+    let server = tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    let start = Instant::now();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    // hyper does not ask the body for a frame while it cannot write, not even at the deadline.
+    sleep(3 * SECOND).await;
+    assert_eq!(permits.available_permits(), 0);
+    assert!(is_timed_out(&server.await.unwrap().unwrap_err()));
+    assert_due(start, 5 * SECOND);
+    assert_eq!(permits.available_permits(), 1);
 }

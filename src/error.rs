@@ -167,7 +167,7 @@ fn message(panic: Box<dyn Any + Send>) -> String {
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("deadline has elapsed")
+        f.pad("deadline has elapsed")
     }
 }
 
@@ -175,9 +175,9 @@ impl fmt::Display for SleepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             SleepError::AtCapacity { limit } => {
-                write!(f, "the wheel is at its capacity of {limit} pending timers")
+                f.pad(&format!("the wheel is at its capacity of {limit} pending timers"))
             }
-            SleepError::Shutdown => f.write_str("the wheel has been shut down"),
+            SleepError::Shutdown => f.pad("the wheel has been shut down"),
         }
     }
 }
@@ -197,8 +197,8 @@ impl fmt::Display for ScheduleError {
         match self {
             ScheduleError::AtCapacity { limit } => SleepError::AtCapacity { limit: *limit }.fmt(f),
             ScheduleError::Shutdown => SleepError::Shutdown.fmt(f),
-            ScheduleError::Cancelled => f.write_str("the task was cancelled, or its runtime has ended"),
-            ScheduleError::Panicked(message) => write!(f, "the task panicked: {message}"),
+            ScheduleError::Cancelled => f.pad("the task was cancelled, or its runtime has ended"),
+            ScheduleError::Panicked(message) => f.pad(&format!("the task panicked: {message}")),
         }
     }
 }

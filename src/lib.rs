@@ -2,13 +2,12 @@
 //!
 //! A server has a timer for nearly everything it waits for: a timeout around each request, an idle deadline on each connection, a heartbeat
 //! to each peer. Almost all of them are cancelled or pushed back, and few ever fire. A [`Wheel`] is built for that load. Time is divided into
-//! ticks, of 1 ms by default, each timer is stored in the bucket of its tick, and one driver wakes the timers that are due. Starting and
-//! cancelling a timer is O(1) and touches a single shard, and a busy wheel does not even read the clock for a [`timeout`](Wheel::timeout).
+//! ticks, of 1 ms by default, each timer is stored in the bucket of its tick, and one driver in each runtime wakes the timers that are due. Starting and
+//! cancelling a timer is O(1) and touches nothing that another worker touches.
 //!
-//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement that gives each runtime a wheel of its own:
-//! change `use tokio::time` to `use tickwheel::time`. A wheel that you create yourself has the same functions as methods, with the same
-//! outputs. None of them can fail: a timer that the wheel refuses, because it is full (only with [`max_pending`](Builder::max_pending)) or has
-//! been [shut down](Wheel::shutdown), waits on Tokio's own timer.
+//! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement on one global wheel: change `use tokio::time` to
+//! `use tickwheel::time`. A wheel that you create yourself has the same functions as methods, with the same outputs. None of them can fail:
+//! [`max_pending`](Builder::max_pending) and [`shutdown`](Wheel::shutdown) concern only `try_sleep`, `try_timeout`, `schedule` and `periodic`, which can say so.
 //!
 //! ```
 //! use tickwheel::Wheel;
@@ -33,7 +32,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`time`] | all of [`tokio::time`], on the [current wheel](Wheel::current) |
+//! | [`time`] | all of [`tokio::time`], on the [global wheel](Wheel::global) |
 //! | [`sleep`](Wheel::sleep), [`sleep_until`](Wheel::sleep_until) | waits; a [`reset`](Sleep::reset) to a later instant costs one store |
 //! | [`timeout`](Wheel::timeout), [`timeout_at`](Wheel::timeout_at) | limits the time of a future; a future that is ready immediately costs no timer |
 //! | [`try_sleep`](Wheel::try_sleep), [`try_timeout`](Wheel::try_timeout), .. | the same, but they fail when the wheel is full or shut down |
@@ -43,22 +42,25 @@
 //! | [`periodic`](Wheel::periodic) | runs again and again, at a fixed rate or with a fixed delay, with jitter |
 //! | [`deadline`] | a time budget for a whole request, which the calls inside can query and pass on |
 //! | [`DelayQueue`] | values that one task waits for, each with its own deadline, as in tokio-util |
-//! | [`shutdown`](Wheel::shutdown) | stops the wheel, and hands back the tasks that never ran |
+//! | [`shutdown`](Wheel::shutdown) | ends the timers that may be refused, and hands back the tasks that never ran |
 //! | [`metrics`](Wheel::metrics), [`pending`](Wheel::pending) | counters of the wheel's work, and the number of pending timers |
 //! | [`snapshot`](Wheel::snapshot) | pending timers by deadline and bucket, and a histogram of the driver's lag |
 //! | [`labelled`](Wheel::labelled) | timeouts counted under a label, with the time they had left |
 //!
 //! # Precision
 //!
-//! No timer is ever early, and every timer is less than one tick late, plus the runtime's own delay: the time that it takes
-//! to fire its own timer and to poll the woken task. The exception is a `timeout` of about a second or more (of 100 ticks, if
-//! a tick is longer than 5 ms) that elapses in a shard busy with timeouts, which is up to 10 ms later (or up to one tick, if
-//! that is longer): a hundredth of its duration.
+//! No timer is ever early, and every timer is less than one tick late, plus its slack and the runtime's own delay: the time that it takes to fire its
+//! own timer and to poll the woken task. The slack is a thousandth of a timer's duration, up to 100 ms, so that timers fire in company: nothing for
+//! timers of less than two seconds, 16 ms for 30 s. [`Builder::slack`] sets it, to zero if you wish.
 //!
 //! On a clock that a test pauses and moves, every timer with the default tick ends at the instant at which Tokio's would, and auto-advance
-//! jumps straight to the next deadline. As with Tokio's timer, a deadline between two of Tokio's milliseconds waits for the next one there,
-//! a zero duration included. If the test moves the clock and polls a timer before the runtime has come round, the timer may be ready one
-//! poll earlier or later than Tokio's. The guide describes the one exception, long timeouts started on a busy wheel around a `pause`.
+//! jumps straight to the next deadline. There is no slack on such a clock unless it was asked for.
+//!
+//! # Runtimes
+//!
+//! A wheel may be used from any number of runtimes, such as one for each thread or test. Each turns a part of its own, its engine, so what one blocks,
+//! ends or pauses is not felt by another. A future waits on the runtime that first polls it. When that ends, the future is woken, and goes on for
+//! the same instant on the one that polls it next.
 //!
 //! # When not to use it
 //!
@@ -71,19 +73,15 @@
 //! | feature | |
 //! | --- | --- |
 //! | `hyper` | `hyper::rt::Timer` for [`Wheel`] |
-//! | `tower` | timeouts and deadlines as layers and services |
+//! | `tower` | timeouts and deadlines as layers and services, and for bodies |
 //! | `io` | read, write and idle timeouts for any `AsyncRead` and `AsyncWrite` |
 //! | `hyper-util` | hyper-util's `Connection` for [`io::TimeoutStream`], so that a client's connections can be wrapped |
 //! | `stream` | timeout, throttle and timed chunks for any `Stream` |
-//! | `backon` | `backon::Sleeper` for [`Wheel`] |
 //! | `aws` | the AWS SDK's `AsyncSleep` for [`Wheel`] |
-//! | `quinn` | a `quinn::Runtime` whose timers are on a wheel |
 //! | `console` | sleeps and timeouts show as resources in tokio-console |
-//! | `metrics` | [`MetricsReporter`]: gauges, counters and histograms for the `metrics` facade |
-//! | `prometheus-client` | [`prometheus::WheelCollector`]: the same metrics for the Prometheus client library |
 //! | `serde` | [`Snapshot`] and [`Metrics`] serialize |
 //! | `test-util` | `pause`, `resume` and `advance` in [`time`], for tests; not part of `full` |
-//! | `tracing` | events about the driver; none about single timers |
+//! | `tracing` | events about engines and late turns; none about single timers |
 //!
 //! With `console`, each sleep and timeout is 8 bytes larger. If a subscriber enables the level `TRACE`, each also creates
 //! three spans, and two more when it is reset, and each poll of its timer an event, so use it for debugging rather than in

@@ -18,7 +18,8 @@
 //! `select!`, the tasks of a `LocalSet` that the future drives, a nested `block_on`, and the destructors that run when the scope elapses.
 //! In those destructors [`remaining`] is zero, just as a deferred function in Go still sees its expired context. A spawned task is polled
 //! by the runtime and is in no scope, unless it was wrapped in [`carry`]. The same holds for a request that a `tower::buffer` or an actor's
-//! channel hands to another task.
+//! channel hands to another task, and for bodies, which the HTTP library polls after the response has been returned, unless a layer of
+//! [`tower`](crate::tower#bodies) keeps them in the scope.
 //!
 //! A scope adds nothing to the timers inside it. It has one timer of its own, and swaps a thread-local at each poll. A scope can be created
 //! anywhere, and needs a runtime with timers only at its first pending poll.
@@ -48,6 +49,8 @@
 
 mod carry;
 mod scope;
+#[cfg(feature = "tower")]
+mod scoped;
 mod shield;
 mod timeout;
 mod within;
@@ -59,4 +62,7 @@ pub use timeout::{LimitError, Limited, timeout};
 pub use within::{Within, until, within};
 
 #[cfg(feature = "tower")]
-pub(crate) use within::within_from_now;
+pub(crate) use {
+    scoped::{Output, Scoped},
+    within::within_from_now,
+};

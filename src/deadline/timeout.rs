@@ -117,7 +117,7 @@ pub enum LimitError {
 
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             LimitError::Timeout => "timeout has elapsed",
             LimitError::Deadline => "deadline has elapsed",
         })

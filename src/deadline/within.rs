@@ -194,12 +194,16 @@ impl Labelled {
     }
 }
 
-/// Creates a scope that ends `left` from now, for the future that `make` creates inside it. With nothing left, no future is created,
-/// and the scope has elapsed.
+/// Creates a scope that ends `left` from now, for the future that `make` creates inside it, given the instant from which `left`
+/// counts. With nothing left, no future is created, and the scope has elapsed.
 #[cfg(feature = "tower")]
-pub(crate) fn within_from_now<F: Future>(left: Option<Duration>, make: impl FnOnce() -> F) -> Within<F> {
-    let deadline = left.map(|left| after(Instant::now(), left));
-    let make = || inside(sooner(deadline, current()), &mut Weak::new(), make);
+pub(crate) fn within_from_now<F: Future>(
+    left: Option<Duration>,
+    make: impl FnOnce(Option<Instant>) -> F,
+) -> Within<F> {
+    let start = left.map(|_| Instant::now());
+    let deadline = start.zip(left).map(|(start, left)| after(start, left));
+    let make = || inside(sooner(deadline, current()), &mut Weak::new(), || make(start));
     let future = (left != Some(Duration::ZERO)).then(make);
     Within::new(End::At(deadline), future)
 }
@@ -329,7 +333,7 @@ impl<F: Future> Future for Within<F> {
 }
 
 /// Waits until `deadline`. Being independent of the future's type, it is compiled once.
-fn poll_timer(
+pub(super) fn poll_timer(
     deadline: Instant,
     armed: &mut Option<Instant>,
     timer: &mut Option<Sleep>,

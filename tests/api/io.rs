@@ -400,6 +400,64 @@ async fn dropping_and_unwrapping_cancel_the_timers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_timeout_that_is_taken_away_frees_its_timer_at_once() {
+    type Set = fn(&mut TimeoutStream<DuplexStream>, Option<Duration>);
+    let sets: [Set; 3] = [
+        TimeoutStream::set_read_timeout,
+        TimeoutStream::set_write_timeout,
+        TimeoutStream::set_idle_timeout,
+    ];
+    for set in sets {
+        let wheel = Wheel::builder().max_pending(1).build().unwrap();
+        let (mut peer, mut stream) = pipe(&wheel);
+        set(&mut stream, Some(SECOND));
+        // No operation waits any longer, but the timer is in place for the next one.
+        assert!(stream.read_u8().now_or_never().is_none());
+        peer.write_u8(7).await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), 7);
+        assert!(stream.write_all(&[0; 17]).now_or_never().is_none());
+        peer.read_exact(&mut [0; 16]).await.unwrap();
+        stream.write_u8(7).await.unwrap();
+        assert_ne!(wheel.pending(), 0);
+        set(&mut stream, None);
+        assert_eq!(wheel.pending(), 0);
+        assert!(
+            wheel.try_sleep(SECOND).now_or_never().is_none(),
+            "it is not refused"
+        );
+
+        // While operations wait.
+        set(&mut stream, Some(SECOND));
+        assert!(stream.read_u8().now_or_never().is_none());
+        assert!(stream.write_all(&[0; 17]).now_or_never().is_none());
+        assert_ne!(wheel.pending(), 0);
+        set(&mut stream, None);
+        assert_eq!(wheel.pending(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timeout_that_is_left_holds_when_another_is_taken_away() {
+    let wheel = Wheel::new();
+    let (_peer, mut stream) = pipe(&wheel);
+    stream.set_read_timeout(Some(SECOND));
+    stream.set_idle_timeout(Some(3 * SECOND));
+    let mut read = tokio_test::task::spawn(stream);
+    let poll = |read: &mut tokio_test::task::Spawn<TimeoutStream<DuplexStream>>| {
+        read.enter(|cx, stream| stream.poll_read(cx, &mut ReadBuf::new(&mut [0; 8])))
+    };
+    assert!(poll(&mut read).is_pending());
+    read.set_read_timeout(None);
+    assert!(read.is_woken());
+    assert!(poll(&mut read).is_pending());
+    advance(3 * SECOND - TICK).await;
+    assert!(!read.is_woken());
+    advance(TICK).await;
+    assert!(read.is_woken());
+    assert_timed_out(tokio_test::assert_ready!(poll(&mut read)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pinned_stream_that_cannot_be_moved_has_its_timeouts_changed() {
     struct Silent(std::marker::PhantomPinned);
     impl AsyncRead for Silent {

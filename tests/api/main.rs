@@ -11,6 +11,7 @@ mod current;
 mod deadline;
 mod delay_queue;
 mod driver;
+mod errors;
 mod fallback_sleep;
 mod idle;
 mod interval;
@@ -33,6 +34,8 @@ mod backon;
 mod hyper;
 #[cfg(feature = "io")]
 mod io;
+#[cfg(all(feature = "hyper", feature = "io", feature = "tower"))]
+mod io_under_hyper;
 #[cfg(feature = "metrics")]
 mod metrics_reporter;
 // Its list of metrics is compared with that of the other.
@@ -44,5 +47,7 @@ mod serde;
 mod stream;
 #[cfg(feature = "tower")]
 mod tower;
+#[cfg(feature = "tower")]
+mod tower_bodies;
 #[cfg(feature = "tower")]
 mod tower_deadline;

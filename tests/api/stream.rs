@@ -310,6 +310,45 @@ async fn size_hints_count_what_was_collected_and_know_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_has_ended_frees_its_timer_at_once() {
+    let wheel = Wheel::new();
+    let mut timed = items(&[10]).timeout(&wheel, ms(100));
+    assert!(timed.next().await.unwrap().is_ok());
+    assert_eq!(wheel.pending(), 1, "the next item may take as long");
+    assert!(timed.next().await.is_none());
+    assert_eq!(wheel.pending(), 0);
+    assert!(timed.next().await.is_none());
+
+    let mut repeating = items(&[10]).timeout_repeating(wheel.interval_at(Instant::now() + ms(100), ms(100)));
+    while repeating.next().await.is_some() {}
+    assert_eq!(wheel.pending(), 0);
+    assert!(repeating.next().await.is_none());
+
+    let mut chunks = items(&[10, 10]).chunks_timeout(&wheel, 3, ms(100));
+    assert_eq!(chunks.next().await, Some(vec![0, 1]));
+    assert_eq!(wheel.pending(), 0);
+    assert_eq!(chunks.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_taken_frees_its_timer_and_the_next_has_one_of_its_own() {
+    let wheel = Wheel::new();
+    let mut chunks = pin!(
+        items(&[0, 200])
+            .chain(stream::pending())
+            .chunks_timeout(&wheel, 3, ms(100))
+    );
+    tokio::task::yield_now().await;
+    assert!(chunks.next().now_or_never().is_none());
+    assert_eq!(wheel.pending(), 1);
+    assert_eq!(chunks.as_mut().into_remainder(), [0]);
+    assert_eq!(wheel.pending(), 0);
+    let start = Instant::now();
+    assert_eq!(chunks.next().await, Some(vec![1]));
+    assert_due(start, ms(300));
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_a_stream_cancels_its_timer_and_ending_drops_what_is_inside() {
     let wheel = Wheel::new();
     let mut silent = stream::pending::<()>().timeout(&wheel, ms(100));

@@ -1,5 +1,70 @@
 //! Read, write and idle timeouts for any [`AsyncRead`](tokio::io::AsyncRead) and [`AsyncWrite`](tokio::io::AsyncWrite), on a
 //! wheel.
+//!
+//! # Under hyper
+//!
+//! hyper reads while it has nothing to read: its HTTP/1 server waits for the client to hang up while a handler works, its client waits
+//! for the response while it still uploads, and its HTTP/2 connections always read. So under hyper
+//!
+//! - a **read timeout** cuts off a server whose handler is slower than the timeout, and a client that uploads for longer;
+//! - an **idle timeout** cuts off a server and its client while the handler is silent for longer;
+//! - a **write timeout** does what it says, because hyper writes only when it has something to write.
+//!
+//! Set a write timeout, and let hyper and the layers of [`tower`](crate::tower) limit the rest, because they know for whom they wait:
+//!
+//! | a server waits for | limit |
+//! | --- | --- |
+//! | the head of a request, also between two requests | hyper's `header_read_timeout`, with the wheel as its timer |
+//! | the body of a request | [`RequestBodyTimeoutLayer`](crate::tower::RequestBodyTimeoutLayer) |
+//! | its handler | [`TimeoutLayer`](crate::tower::TimeoutLayer), [`DeadlineLayer`](crate::tower::DeadlineLayer) |
+//! | a client that does not read | [`set_write_timeout`](TimeoutStream::set_write_timeout) |
+//! | an HTTP/2 client that has vanished | hyper's `keep_alive_interval`, with the wheel as its timer |
+//!
+//! A client uses a `TimeoutLayer` for the head of the response and a
+//! [`ResponseBodyTimeoutLayer`](crate::tower::ResponseBodyTimeoutLayer) for its body.
+//!
+//! ```
+//! use http_body_util::{BodyExt, Full};
+//! use hyper::{Request, Response, StatusCode, body::{Bytes, Incoming}, server::conn::http1};
+//! use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+//! use std::{convert::Infallible, time::Duration};
+//! use tickwheel::{Wheel, io::TimeoutStream, tower::{RequestBodyTimeout, TimeoutBody}};
+//! use tokio::net::{TcpListener, TcpStream};
+//! use tower::service_fn;
+//!
+//! const TEN_SECONDS: Duration = Duration::from_secs(10);
+//!
+//! async fn upload(request: Request<TimeoutBody<Incoming>>) -> Result<Response<Full<Bytes>>, Infallible> {
+//!     let mut response = Response::default();
+//!     if request.into_body().collect().await.is_err() {
+//!         *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
+//!     }
+//!     Ok(response)
+//! }
+//!
+//! async fn serve(wheel: Wheel, stream: TcpStream) -> hyper::Result<()> {
+//!     let mut stream = TimeoutStream::new(&wheel, stream);
+//!     stream.set_write_timeout(Some(TEN_SECONDS));
+//!     let service = RequestBodyTimeout::new(&wheel, TEN_SECONDS, service_fn(upload));
+//!     http1::Builder::new()
+//!         .timer(wheel)
+//!         .header_read_timeout(TEN_SECONDS)
+//!         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+//!         .await
+//! }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! # let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! # let mut client = TcpStream::connect(listener.local_addr()?).await?;
+//! # tokio::spawn(serve(Wheel::new(), listener.accept().await?.0));
+//! # client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello").await?;
+//! # let mut answer = String::new();
+//! # client.read_to_string(&mut answer).await?;
+//! # assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+//! # Ok(())
+//! # }
+//! ```
 
 mod operations;
 mod watch;
@@ -27,14 +92,15 @@ pin_project! {
     /// wait, as with [`TcpStream::set_read_timeout`](std::net::TcpStream::set_read_timeout).
     ///
     /// A timeout can be changed while an operation waits. It still counts from the same moment as before, and the waiting task is
-    /// woken to use the new timeout. A timeout that was off counts from the first poll after it is switched on.
+    /// woken to use the new timeout. A timeout that was off counts from the first poll after it is switched on, and one that is switched
+    /// off frees its timers at once.
     ///
     /// Timeouts are never early, except where a wheel that refuses them finds no timer of Tokio's, and less than one tick
     /// late plus the runtime's own delay. A byte costs one store and at most one clock reading, because the timers stay in
     /// place in the wheel, and are re-armed only when their old deadline comes.
     ///
     /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those layers move inside
-    /// one flush.
+    /// one flush. Under hyper, use only the write timeout: [the others cut off slow handlers and uploads](crate::io#under-hyper).
     ///
     /// # Cancel safety
     ///
@@ -115,7 +181,8 @@ impl<S> TimeoutStream<S> {
 
     /// Sets how long a read may wait for a byte, or switches the read timeout off.
     ///
-    /// The new timeout also applies to a read that is already waiting.
+    /// The new timeout also applies to a read that is already waiting. hyper reads while a handler works and while it uploads, so
+    /// [a read timeout under hyper](crate::io#under-hyper) cuts those off.
     ///
     /// # Examples
     ///
@@ -204,7 +271,8 @@ impl<S> TimeoutStream<S> {
 
     /// Sets how long an operation may wait while no byte moves in either direction, or switches the idle timeout off.
     ///
-    /// The new timeout also applies to an operation that is already waiting.
+    /// The new timeout also applies to an operation that is already waiting. hyper reads while a handler works, so
+    /// [an idle timeout under hyper](crate::io#under-hyper) cuts off a handler that is silent for longer.
     ///
     /// # Examples
     ///

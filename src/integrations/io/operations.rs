@@ -75,24 +75,34 @@ impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
 ///
 /// # Examples
 ///
-/// A client that gives up on a server that has sent nothing for ten seconds:
+/// A client that gives up on a server that reads nothing for ten seconds, or has not begun to answer after ten seconds, or is silent for as
+/// long in the middle of its answer. A read timeout would [cut off long uploads](crate::io#under-hyper):
 ///
 /// ```
+/// use http_body_util::BodyExt;
 /// use hyper::{Request, Response, Uri, server::conn::http1, service::service_fn};
 /// use hyper_util::{client::legacy::{Client, connect::HttpConnector}, rt::{TokioExecutor, TokioIo}};
-/// use std::{convert::Infallible, error::Error, time::Duration};
-/// use tickwheel::{Wheel, io::TimeoutStream};
-/// use tower::{Service, ServiceExt};
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{Wheel, io::TimeoutStream, tower::{ResponseBodyTimeoutLayer, TimeoutLayer}};
+/// use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+///
+/// const TEN_SECONDS: Duration = Duration::from_secs(10);
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn Error>> {
+/// # async fn main() -> Result<(), BoxError> {
 /// let wheel = Wheel::new();
-/// let connector = HttpConnector::new().map_response(move |connection| {
-///     let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
-///     stream.set_read_timeout(Some(Duration::from_secs(10)));
-///     TokioIo::new(stream)
+/// let connector = HttpConnector::new().map_response({
+///     let wheel = wheel.clone();
+///     move |connection| {
+///         let mut stream = TimeoutStream::new(&wheel, connection.into_inner());
+///         stream.set_write_timeout(Some(TEN_SECONDS));
+///         TokioIo::new(stream)
+///     }
 /// });
-/// let client = Client::builder(TokioExecutor::new()).build(connector);
+/// let mut client = ServiceBuilder::new()
+///     .layer(TimeoutLayer::new(&wheel, TEN_SECONDS))
+///     .layer(ResponseBodyTimeoutLayer::new(&wheel, TEN_SECONDS))
+///     .service(Client::builder(TokioExecutor::new()).build(connector));
 /// #
 /// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 /// # let uri: Uri = format!("http://{}", listener.local_addr()?).parse()?;
@@ -101,8 +111,8 @@ impl<S: AsyncSeek> AsyncSeek for TimeoutStream<S> {
 /// #     let hello = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("hello"))));
 /// #     http1::Builder::new().serve_connection(stream, hello).await
 /// # });
-/// let response = client.request(Request::get(uri).body(String::new())?).await?;
-/// assert!(response.status().is_success());
+/// let response = client.call(Request::get(uri).body(String::new())?).await?;
+/// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
 /// # Ok(())
 /// # }
 /// ```

@@ -90,7 +90,7 @@ impl Watch {
         self.timeouts[limit as usize].duration
     }
 
-    /// Changes a timeout, and wakes the waiting tasks that it concerns.
+    /// Changes a timeout, and wakes the waiting tasks that it concerns. One that is switched off frees its timers at once.
     pub(super) fn set_timeout(&mut self, limit: Limit, duration: Option<Duration>) {
         let timeout = &mut self.timeouts[limit as usize];
         timeout.duration = duration;
@@ -98,10 +98,14 @@ impl Watch {
             timeout.from = None;
         }
         let concerned = match limit {
-            Limit::Read | Limit::Write => &self.directions[limit as usize..=limit as usize],
-            Limit::Idle => &self.directions,
+            Limit::Read | Limit::Write => &mut self.directions[limit as usize..=limit as usize],
+            Limit::Idle => &mut self.directions,
         };
         for direction in concerned {
+            if duration.is_none() {
+                // If another timeout holds, the next poll of the operation starts a timer for that.
+                direction.sleep = None;
+            }
             direction.waiter.wake_by_ref();
         }
     }

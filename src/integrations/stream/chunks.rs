@@ -35,7 +35,9 @@ pin_project! {
     pub struct ChunksTimeout<S: Stream> {
         #[pin]
         stream: Fuse<S>,
-        sleep: Sleep,
+        wheel: Wheel,
+        // `None` once the chunk that it limited has been taken, or the stream has ended. A full chunk leaves it to the next.
+        sleep: Option<Sleep>,
         duration: Duration,
         items: Vec<S::Item>,
         max_size: usize,
@@ -48,7 +50,8 @@ impl<S: Stream> ChunksTimeout<S> {
         assert!(max_size > 0, "`max_size` must be non-zero.");
         ChunksTimeout {
             stream: StreamExt::fuse(stream),
-            sleep: wheel.sleep(duration),
+            wheel: wheel.clone(),
+            sleep: Some(wheel.sleep(duration)),
             duration,
             items: Vec::new(),
             max_size,
@@ -72,7 +75,9 @@ impl<S: Stream> ChunksTimeout<S> {
     /// # }
     /// ```
     pub fn into_remainder(self: Pin<&mut Self>) -> Vec<S::Item> {
-        mem::take(self.project().items)
+        let this = self.project();
+        *this.sleep = None;
+        mem::take(this.items)
     }
 }
 
@@ -83,21 +88,25 @@ impl<S: Stream> Stream for ChunksTimeout<S> {
         let mut this = self.project();
         while let Poll::Ready(next) = this.stream.as_mut().poll_next(cx) {
             let Some(item) = next else {
+                *this.sleep = None;
                 let last = mem::take(this.items);
                 return Poll::Ready((!last.is_empty()).then_some(last));
             };
             if this.items.is_empty() {
-                this.sleep.reset_after(*this.duration);
+                match this.sleep {
+                    Some(sleep) => sleep.reset_after(*this.duration),
+                    None => *this.sleep = Some(this.wheel.sleep(*this.duration)),
+                }
             }
             this.items.push(item);
             if this.items.len() == *this.max_size {
                 return Poll::Ready(Some(mem::take(this.items)));
             }
         }
-        if this.items.is_empty() {
+        let Some(sleep) = this.sleep.as_mut().filter(|_| !this.items.is_empty()) else {
             return Poll::Pending;
-        }
-        ready!(Pin::new(this.sleep).poll(cx));
+        };
+        ready!(Pin::new(sleep).poll(cx));
         Poll::Ready(Some(mem::take(this.items)))
     }
 

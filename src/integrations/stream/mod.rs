@@ -43,7 +43,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at once.
+    /// Waiting for the next item is cancel safe: no item is lost. The timer is freed at once when the stream ends or is dropped.
     ///
     /// # Panics
     ///
@@ -83,7 +83,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next item is cancel safe: no item is lost. Dropping the stream cancels the timer at once.
+    /// Waiting for the next item is cancel safe: no item is lost. The timer is freed at once when the stream ends or is dropped.
     ///
     /// # Panics
     ///
@@ -160,8 +160,8 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Cancel safety
     ///
-    /// Waiting for the next chunk is cancel safe: no item is lost. Dropping the stream cancels the timer at once, and drops the
-    /// items collected so far, unless [`into_remainder`](ChunksTimeout::into_remainder) has returned them.
+    /// Waiting for the next chunk is cancel safe: no item is lost. The timer is freed at once when the stream ends or is dropped. Dropping it
+    /// also drops the items collected so far, unless [`into_remainder`](ChunksTimeout::into_remainder) has returned them.
     ///
     /// # Panics
     ///

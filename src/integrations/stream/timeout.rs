@@ -38,7 +38,8 @@ pin_project! {
     pub struct Timeout<S> {
         #[pin]
         stream: Fuse<S>,
-        sleep: Sleep,
+        // `None` once the stream has ended.
+        sleep: Option<Sleep>,
         duration: Duration,
         // An error has been yielded since the last item.
         reported: bool,
@@ -50,7 +51,7 @@ impl<S: Stream> Timeout<S> {
     pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Timeout<S> {
         Timeout {
             stream: StreamExt::fuse(stream),
-            sleep: wheel.sleep(duration),
+            sleep: Some(wheel.sleep(duration)),
             duration,
             reported: false,
         }
@@ -63,16 +64,17 @@ impl<S: Stream> Stream for Timeout<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
         if let Poll::Ready(item) = this.stream.poll_next(cx) {
-            if item.is_some() {
-                this.sleep.reset_after(*this.duration);
-                *this.reported = false;
+            match this.sleep {
+                Some(sleep) if item.is_some() => sleep.reset_after(*this.duration),
+                _ => *this.sleep = None,
             }
+            *this.reported = false;
             return Poll::Ready(item.map(Ok));
         }
-        if *this.reported {
+        let Some(sleep) = this.sleep.as_mut().filter(|_| !*this.reported) else {
             return Poll::Pending;
-        }
-        ready!(Pin::new(this.sleep).poll(cx));
+        };
+        ready!(Pin::new(sleep).poll(cx));
         *this.reported = true;
         Poll::Ready(Some(Err(Elapsed(()))))
     }
@@ -108,7 +110,8 @@ pin_project! {
     pub struct TimeoutRepeating<S> {
         #[pin]
         stream: Fuse<S>,
-        interval: Interval,
+        // `None` once the stream has ended.
+        interval: Option<Interval>,
     }
 }
 
@@ -116,7 +119,7 @@ impl<S: Stream> TimeoutRepeating<S> {
     pub(super) fn new(stream: S, interval: Interval) -> TimeoutRepeating<S> {
         TimeoutRepeating {
             stream: StreamExt::fuse(stream),
-            interval,
+            interval: Some(interval),
         }
     }
 }
@@ -127,12 +130,16 @@ impl<S: Stream> Stream for TimeoutRepeating<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
         if let Poll::Ready(item) = this.stream.poll_next(cx) {
-            if item.is_some() {
-                this.interval.reset();
+            match this.interval {
+                Some(interval) if item.is_some() => interval.reset(),
+                _ => *this.interval = None,
             }
             return Poll::Ready(item.map(Ok));
         }
-        this.interval.poll_tick(cx).map(|_| Some(Err(Elapsed(()))))
+        let Some(interval) = this.interval else {
+            return Poll::Pending;
+        };
+        interval.poll_tick(cx).map(|_| Some(Err(Elapsed(()))))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
+use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
     answer::{Answer, Answered, Fail, RespondWith},
+    body::{Bodies, DeadlineBody, HeadOnly, Limit, LimitedResponse, Unlimited},
     layered::Layered,
 };
 use crate::{
@@ -52,9 +54,10 @@ use crate::{
 /// });
 /// ```
 #[derive(Clone)]
-pub struct DeadlineLayer<D, A = Fail> {
+pub struct DeadlineLayer<D, A = Fail, B = HeadOnly> {
     left: D,
     answer: A,
+    bodies: B,
 }
 
 impl<D> DeadlineLayer<D> {
@@ -74,9 +77,15 @@ impl<D> DeadlineLayer<D> {
     where
         D: Fn(&Request) -> Option<Duration> + Clone,
     {
-        DeadlineLayer { left, answer: Fail }
+        DeadlineLayer {
+            left,
+            answer: Fail,
+            bodies: HeadOnly,
+        }
     }
+}
 
+impl<D, B> DeadlineLayer<D, Fail, B> {
     /// Returns a layer whose services answer a late request with what `respond` returns for the [`Elapsed`].
     ///
     /// The only errors of these services are those of the inner service.
@@ -88,27 +97,76 @@ impl<D> DeadlineLayer<D> {
     ///
     /// let layer = DeadlineLayer::from_request(|_: &String| None).respond_with(|_| "too late");
     /// ```
-    pub fn respond_with<F, Response>(self, respond: F) -> DeadlineLayer<D, RespondWith<F>>
+    pub fn respond_with<F, Response>(self, respond: F) -> DeadlineLayer<D, RespondWith<F>, B>
     where
         F: Fn(Elapsed) -> Response + Clone,
     {
         DeadlineLayer {
             left: self.left,
             answer: RespondWith(respond),
+            bodies: self.bodies,
         }
     }
 }
 
-impl<S, D: Clone, A: Clone> Layer<S> for DeadlineLayer<D, A> {
-    type Service = Deadline<S, D, A>;
+impl<D, A, B> DeadlineLayer<D, A, B> {
+    /// Sets whether the deadline of a request holds for its bodies too.
+    ///
+    /// Without this call, it holds until the head of the response. With it, the layer wraps services of `http` requests and responses,
+    /// and gives both bodies the type [`DeadlineBody`]: each is inside the scope of its request wherever and whenever it is polled, and ends with
+    /// a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no limit, so that a setting can
+    /// decide at run time.
+    ///
+    /// A body elapses when it is polled. An HTTP server does not poll it while the client does not read, so a client that stops reading keeps
+    /// its response, with all that the response holds, until its connection ends: over HTTP/1 limit that by the
+    /// [write timeout](crate::io::TimeoutStream::set_write_timeout) of the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, body::{Body, Bytes}, extract::Request, http::StatusCode, response::IntoResponse, routing::get};
+    /// use futures::stream;
+    /// use http_body_util::BodyExt;
+    /// use std::{convert::Infallible, time::Duration};
+    /// use tickwheel::tower::DeadlineLayer;
+    /// use tower::ServiceExt;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Infallible> {
+    /// let layer = DeadlineLayer::from_request(|_: &Request| Some(Duration::from_millis(2_500)))
+    ///     .respond_with(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
+    ///     .bodies(true);
+    /// let endless = async || Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+    /// let app: Router = Router::new().route("/", get(endless)).layer(layer);
+    ///
+    /// let response = app.oneshot(Request::new(Body::empty())).await?;
+    /// let error = response.into_body().collect().await.unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "deadline has elapsed: the response body did not end within the 2.5s of its request",
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bodies(self, limited: bool) -> DeadlineLayer<D, A, Bodies> {
+        DeadlineLayer {
+            left: self.left,
+            answer: self.answer,
+            bodies: Bodies { limited },
+        }
+    }
+}
 
-    fn layer(&self, inner: S) -> Deadline<S, D, A> {
+impl<S, D: Clone, A: Clone, B: Clone> Layer<S> for DeadlineLayer<D, A, B> {
+    type Service = Deadline<S, D, A, B>;
+
+    fn layer(&self, inner: S) -> Deadline<S, D, A, B> {
         let layer = self.clone();
         Layered { inner, layer }
     }
 }
 
-impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
+impl<D, A, B> fmt::Debug for DeadlineLayer<D, A, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadlineLayer").finish_non_exhaustive()
     }
@@ -117,8 +175,8 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 /// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a [`DeadlineLayer`].
 ///
 /// The time counts from the call. Both the call of the inner service and its response future are in the scope, so a client inside
-/// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It includes neither the time
-/// until the service is ready nor the body of the response.
+/// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It does not include the time
+/// until the service is ready, and includes the bodies only if [`bodies`](DeadlineLayer::bodies) says so.
 ///
 /// A request that arrives with no time left is refused without calling the inner service. What the inner service reserved in
 /// `poll_ready`, such as the permit of a concurrency limit, stays reserved for the next call of this service, or until it is dropped.
@@ -154,12 +212,12 @@ impl<D, A> fmt::Debug for DeadlineLayer<D, A> {
 /// # Ok(())
 /// # }
 /// ```
-pub type Deadline<S, D, A = Fail> = Layered<S, DeadlineLayer<D, A>>;
+pub type Deadline<S, D, A = Fail, B = HeadOnly> = Layered<S, DeadlineLayer<D, A, B>>;
 
-impl<S, D, A, Request> Service<Request> for Layered<S, DeadlineLayer<D, A>>
+impl<S, D, A, Sent> Service<Sent> for Layered<S, DeadlineLayer<D, A>>
 where
-    S: Service<Request>,
-    D: Fn(&Request) -> Option<Duration>,
+    S: Service<Sent>,
+    D: Fn(&Sent) -> Option<Duration>,
     A: Answer<Elapsed, S::Response, S::Error> + Clone,
 {
     type Response = S::Response;
@@ -170,11 +228,39 @@ where
         self.inner.poll_ready(cx).map_err(A::pass)
     }
 
-    fn call(&mut self, request: Request) -> DeadlineFuture<S::Future, A> {
+    fn call(&mut self, request: Sent) -> DeadlineFuture<S::Future, A> {
         let left = (self.layer.left)(&request);
         Answered {
-            response: within_from_now(left, || self.inner.call(request)),
+            response: within_from_now(left, |_| self.inner.call(request)),
             answer: self.layer.answer.clone(),
+        }
+    }
+}
+
+impl<S, D, A, Sent, Received> Service<Request<Sent>> for Layered<S, DeadlineLayer<D, A, Bodies>>
+where
+    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Received>>,
+    D: Fn(&Request<Sent>) -> Option<Duration>,
+    A: Answer<Elapsed, Response<Received>, S::Error> + Clone,
+{
+    type Response = Response<DeadlineBody<Received>>;
+    type Error = A::Error;
+    type Future = DeadlineFuture<LimitedResponse<S::Future, Limit>, Unlimited<A>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        self.inner.poll_ready(cx).map_err(A::pass)
+    }
+
+    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+        let left = (self.layer.left)(&request);
+        let response = within_from_now(left, |start| {
+            let limit = self.layer.bodies.limit_from(start);
+            let request = request.map(|body| limit.request_body(body));
+            LimitedResponse::new(self.inner.call(request), limit)
+        });
+        Answered {
+            response,
+            answer: Unlimited(self.layer.answer.clone()),
         }
     }
 }

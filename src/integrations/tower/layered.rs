@@ -1,7 +1,8 @@
 //! `Layered`: a service under one of the layers.
 
-/// A service under one of the layers of this module: a [`Timeout`](super::Timeout), a [`Deadline`](super::Deadline) or a
-/// [`Propagate`](super::Propagate).
+/// A service under one of the layers of this module: a [`Timeout`](super::Timeout), a [`Deadline`](super::Deadline), a
+/// [`Propagate`](super::Propagate), a [`RequestBodyTimeout`](super::RequestBodyTimeout) or a
+/// [`ResponseBodyTimeout`](super::ResponseBodyTimeout).
 ///
 /// # Examples
 ///

@@ -1,11 +1,24 @@
-//! Timeouts for tower, on a wheel.
+//! Timeouts and deadlines for tower, on a wheel.
 //!
 //! [`Timeout`] corresponds to `tower::timeout`, and [`Respond`] answers a late request with a response instead of an error.
 //!
 //! [`DeadlineLayer`] limits each request to the time that its caller has left, and [`PropagateLayer`] passes the remaining time on to the
 //! next service, with the scopes of [`deadline`](crate::deadline). [`DeadlineHeader`] has the headers for both.
+//!
+//! # Bodies
+//!
+//! A response is complete for these layers when its head is. The body of it, and that of the request, may take longer, and have limits of
+//! their own, for `http` requests and responses whose bodies implement `http_body::Body`:
+//!
+//! | limit | layer |
+//! | --- | --- |
+//! | for the gap between two frames | [`RequestBodyTimeoutLayer`], [`ResponseBodyTimeoutLayer`] |
+//! | for a whole body: the deadline of its request | [`DeadlineLayer::bodies`], [`PropagateLayer::bodies`] |
+//!
+//! The body that has run out of time drops what is inside it, and ends with a [`BodyElapsed`].
 
 mod answer;
+mod body;
 mod deadline;
 mod header;
 mod layer;
@@ -16,6 +29,10 @@ mod timeout;
 use std::{error::Error, time::Duration};
 
 pub use answer::{Answered, Fail, RespondWith};
+pub use body::{
+    Bodies, BodyElapsed, DeadlineBody, HeadOnly, LimitedResponse, RequestBodyTimeout,
+    RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
+};
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};
 pub use header::DeadlineHeader;
 pub use layer::{RespondLayer, TimeoutLayer};

@@ -6,10 +6,14 @@ use std::{
     time::Duration,
 };
 
+use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::layered::Layered;
+use super::{
+    body::{Bodies, DeadlineBody, HeadOnly, Limit, LimitedResponse},
+    layered::Layered,
+};
 use crate::deadline::remaining;
 
 /// A layer that wraps clients in a [`Propagate`], which writes the remaining time into each request.
@@ -36,8 +40,9 @@ use crate::deadline::remaining;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct PropagateLayer<W> {
+pub struct PropagateLayer<W, B = HeadOnly> {
     write: W,
+    bodies: B,
 }
 
 impl<W> PropagateLayer<W> {
@@ -66,14 +71,57 @@ impl<W> PropagateLayer<W> {
     where
         W: Fn(&mut Request, Duration) + Clone,
     {
-        PropagateLayer { write }
+        PropagateLayer {
+            write,
+            bodies: HeadOnly,
+        }
     }
 }
 
-impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
-    type Service = Propagate<S, W>;
+impl<W, B> PropagateLayer<W, B> {
+    /// Sets whether the bodies of a request keep the scope in which the request was made.
+    ///
+    /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it, the layer wraps clients of
+    /// `http` requests and responses, and gives both bodies the type [`DeadlineBody`], which carries the scope along: the HTTP library that
+    /// polls the request body in a task of its own is inside it, and so is whoever reads the response later. At the deadline, the
+    /// body ends with a [`BodyElapsed`](super::BodyElapsed). With `false`, the bodies have that type and no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{body::{Body, Bytes}, http::{Request, Response}};
+    /// use futures::stream;
+    /// use http_body_util::BodyExt;
+    /// use std::{convert::Infallible, time::Duration};
+    /// use tickwheel::{deadline, tower::{BodyElapsed, DeadlineHeader, PropagateLayer}};
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Infallible> {
+    /// let header = DeadlineHeader::grpc_timeout();
+    /// let mut client = PropagateLayer::new(header.writer()).bodies(true).layer(service_fn(async |_| {
+    ///     Ok::<_, Infallible>(Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
+    /// }));
+    /// let second = Duration::from_secs(1);
+    /// let call = deadline::within(second, async { client.call(Request::new(Body::empty())).await });
+    /// let body = call.await.unwrap()?.into_body();
+    /// let error = body.collect().await.unwrap_err(); // outside the scope
+    /// assert_eq!(error.downcast_ref::<BodyElapsed>().unwrap().duration(), second);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bodies(self, limited: bool) -> PropagateLayer<W, Bodies> {
+        PropagateLayer {
+            write: self.write,
+            bodies: Bodies { limited },
+        }
+    }
+}
 
-    fn layer(&self, inner: S) -> Propagate<S, W> {
+impl<S, W: Clone, B: Clone> Layer<S> for PropagateLayer<W, B> {
+    type Service = Propagate<S, W, B>;
+
+    fn layer(&self, inner: S) -> Propagate<S, W, B> {
         let layer = self.clone();
         Layered { inner, layer }
     }
@@ -101,12 +149,12 @@ impl<S, W: Clone> Layer<S> for PropagateLayer<W> {
 /// assert_eq!(sent.await, Ok(Ok(second)));
 /// # }
 /// ```
-pub type Propagate<S, W> = Layered<S, PropagateLayer<W>>;
+pub type Propagate<S, W, B = HeadOnly> = Layered<S, PropagateLayer<W, B>>;
 
-impl<S, W, Request> Service<Request> for Layered<S, PropagateLayer<W>>
+impl<S, W, Sent> Service<Sent> for Layered<S, PropagateLayer<W>>
 where
-    S: Service<Request>,
-    W: Fn(&mut Request, Duration),
+    S: Service<Sent>,
+    W: Fn(&mut Sent, Duration),
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -116,7 +164,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request) -> S::Future {
+    fn call(&mut self, mut request: Sent) -> S::Future {
         if let Some(remaining) = remaining() {
             (self.layer.write)(&mut request, remaining);
         }
@@ -124,7 +172,30 @@ where
     }
 }
 
-impl<W> fmt::Debug for PropagateLayer<W> {
+impl<S, W, Sent, Received> Service<Request<Sent>> for Layered<S, PropagateLayer<W, Bodies>>
+where
+    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Received>>,
+    W: Fn(&mut Request<Sent>, Duration),
+{
+    type Response = Response<DeadlineBody<Received>>;
+    type Error = S::Error;
+    type Future = LimitedResponse<S::Future, Limit>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Sent>) -> Self::Future {
+        if let Some(remaining) = remaining() {
+            (self.layer.write)(&mut request, remaining);
+        }
+        let limit = self.layer.bodies.limit_from(None);
+        let request = request.map(|body| limit.request_body(body));
+        LimitedResponse::new(self.inner.call(request), limit)
+    }
+}
+
+impl<W, B> fmt::Debug for PropagateLayer<W, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PropagateLayer").finish_non_exhaustive()
     }

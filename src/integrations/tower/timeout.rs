@@ -19,7 +19,8 @@ use crate::{error::TimeoutError, timers::timeout::TryTimeout, wheel::Wheel};
 ///
 /// The response future of the inner service is polled first, and the time counts from its first pending poll. A response that is
 /// ready at once costs neither a lock nor a clock reading. The timeout is as precise as [`Wheel::timeout`]. Neither the time
-/// until the service is ready nor the body of the response counts.
+/// until the service is ready nor the body of the response counts; for the body, use a
+/// [`ResponseBodyTimeoutLayer`](super::ResponseBodyTimeoutLayer).
 ///
 /// # Cancellation
 ///

@@ -62,23 +62,24 @@ pub enum BuildError {
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        let text = match self {
             BuildError::TickDuration { given } => {
-                write!(f, "a tick duration of {given:?} is not within {TICK_DURATION:?}")
+                format!("a tick duration of {given:?} is not within {TICK_DURATION:?}")
             }
             BuildError::TicksPerWheel { given } => {
-                write!(f, "{given} ticks per wheel are not within {TICKS_PER_WHEEL:?}")
+                format!("{given} ticks per wheel are not within {TICKS_PER_WHEEL:?}")
             }
-            BuildError::Levels { given } => write!(f, "{given} levels are not within {LEVELS:?}"),
-            BuildError::Shards { given } => write!(f, "{given} shards are not within {SHARDS:?}"),
-            BuildError::Slack { given } => write!(f, "a slack of {given:?} is not within {SLACK:?}"),
+            BuildError::Levels { given } => format!("{given} levels are not within {LEVELS:?}"),
+            BuildError::Shards { given } => format!("{given} shards are not within {SHARDS:?}"),
+            BuildError::Slack { given } => format!("a slack of {given:?} is not within {SLACK:?}"),
             BuildError::MaxPending { given } => {
-                write!(f, "a limit of {given} pending timers is not within {TIMERS:?}")
+                format!("a limit of {given} pending timers is not within {TIMERS:?}")
             }
             BuildError::Capacity { given } => {
-                write!(f, "a capacity of {given} timers is not within {TIMERS:?}")
+                format!("a capacity of {given} timers is not within {TIMERS:?}")
             }
-        }
+        };
+        f.pad(&text)
     }
 }
 

@@ -1,0 +1,192 @@
+//! `DeadlineBody`: keeps a body inside the scope of its request.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+use super::{BodyElapsed, elapsed::Subject, has_ended, response::LimitBody};
+use crate::{
+    deadline::{LimitError, Output, Scoped, current},
+    integrations::tower::{BoxError, answer::Answer},
+};
+
+/// The bodies of a layer that limits heads only: they are not touched.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadOnly;
+
+/// The bodies of a layer that was created by `bodies`: each is a [`DeadlineBody`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bodies {
+    pub(in crate::integrations::tower) limited: bool,
+}
+
+impl Bodies {
+    /// Returns the limit that the current scope is for the bodies of a request whose time counts from `start`, or else from now.
+    pub(in crate::integrations::tower) fn limit_from(self, start: Option<Instant>) -> Limit {
+        let deadline = current().filter(|_| self.limited);
+        Limit(deadline.map(|deadline| Budget {
+            start: start.unwrap_or_else(Instant::now),
+            deadline,
+        }))
+    }
+}
+
+/// The time that the bodies of a request have, if there is a limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit(Option<Budget>);
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// For the error, which says how long the request had.
+    start: Instant,
+    deadline: Instant,
+}
+
+impl Limit {
+    pub(in crate::integrations::tower) fn request_body<B>(self, body: B) -> DeadlineBody<B> {
+        DeadlineBody::new(body, self, Subject::Request)
+    }
+}
+
+impl LimitBody for Limit {
+    type Body<B> = DeadlineBody<B>;
+
+    fn limit<B>(&self, body: B) -> DeadlineBody<B> {
+        DeadlineBody::new(body, *self, Subject::Response)
+    }
+}
+
+/// Answers a late request as the inner answer does, with a body that has no limit.
+#[derive(Clone, Debug)]
+pub struct Unlimited<A>(pub(in crate::integrations::tower) A);
+
+impl<A, Late, B, E> Answer<Late, Response<DeadlineBody<B>>, E> for Unlimited<A>
+where
+    A: Answer<Late, Response<B>, E>,
+{
+    type Error = A::Error;
+
+    fn late(&self, late: Late) -> Result<Response<DeadlineBody<B>>, A::Error> {
+        let response = self.0.late(late)?;
+        Ok(response.map(|body| Limit(None).limit(body)))
+    }
+
+    fn pass(error: E) -> A::Error {
+        A::pass(error)
+    }
+}
+
+pin_project! {
+    /// A body that has until the deadline of its request, created by [`DeadlineLayer::bodies`] and [`PropagateLayer::bodies`].
+    ///
+    /// The body is polled and dropped inside the scope of its request, so code that produces frames may ask for
+    /// [`deadline::remaining`](crate::deadline::remaining). Frames, trailers and size hints pass through unchanged, and nothing is
+    /// buffered.
+    ///
+    /// A frame that comes after the deadline counts only if it is the last one, so a body that is always ready elapses too. Otherwise
+    /// the inner body is dropped, with all that it holds, after the pending [`shield`](crate::deadline::shield())s inside have
+    /// completed, and this body ends with an error.
+    ///
+    /// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
+    /// [`PropagateLayer::bodies`]: crate::tower::PropagateLayer::bodies
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the body drops the inner one inside the scope and cancels the timer at once.
+    ///
+    /// # Panics
+    ///
+    /// A poll that has to wait for the deadline panics outside a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The error is boxed, and is either that of the inner body or a [`BodyElapsed`].
+    ///
+    /// # Examples
+    ///
+    /// A handler that names the type of its request:
+    ///
+    /// ```
+    /// use http_body_util::{BodyExt, Full};
+    /// use hyper::{Request, Response, body::{Bytes, Incoming}};
+    /// use tickwheel::tower::{DeadlineBody, DeadlineHeader, DeadlineLayer};
+    /// use tower::{BoxError, Layer, service_fn};
+    ///
+    /// async fn count(request: Request<DeadlineBody<Incoming>>) -> Result<Response<Full<Bytes>>, BoxError> {
+    ///     let body = request.into_body().collect().await?;
+    ///     Ok(Response::new(Full::from(format!("{} bytes", body.to_bytes().len()))))
+    /// }
+    ///
+    /// let header = DeadlineHeader::grpc_timeout();
+    /// let service = DeadlineLayer::from_request(header.reader::<Incoming>()).bodies(true).layer(service_fn(count));
+    /// ```
+    #[derive(Debug)]
+    pub struct DeadlineBody<B> {
+        #[pin]
+        body: Scoped<B>,
+        limit: Limit,
+        subject: Subject,
+    }
+}
+
+impl<B> DeadlineBody<B> {
+    fn new(body: B, limit: Limit, subject: Subject) -> DeadlineBody<B> {
+        DeadlineBody {
+            body: Scoped::new(body, limit.0.map(|budget| budget.deadline)),
+            limit,
+            subject,
+        }
+    }
+}
+
+impl<B> Body for DeadlineBody<B>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = self.project();
+        if this.body.get().is_none() {
+            return Poll::Ready(None);
+        }
+        let poll = |mut body: Pin<&mut B>, cx: &mut Context<'_>| {
+            let next = body.as_mut().poll_frame(cx);
+            next.map(|next| {
+                if has_ended(&*body, &next) {
+                    Output::Last(next)
+                } else {
+                    Output::More(next)
+                }
+            })
+        };
+        this.body.poll_with(cx, poll).map(|next| match next {
+            Ok(next) => next.map(|frame| frame.map_err(Into::into)),
+            Err(deadline) => {
+                let start = this.limit.0.map_or(deadline, |budget| budget.start);
+                let had = deadline.saturating_duration_since(start);
+                Some(Err(
+                    BodyElapsed::new(LimitError::Deadline, had, *this.subject).into()
+                ))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.get().is_none_or(B::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.get().map_or(SizeHint::with_exact(0), B::size_hint)
+    }
+}

@@ -1,0 +1,404 @@
+//! `TimeoutBody`, and the layers that wrap the bodies of requests and responses in it.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::task::coop;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    BodyElapsed,
+    elapsed::Subject,
+    has_ended,
+    response::{LimitBody, LimitedResponse},
+};
+use crate::{
+    deadline::LimitError,
+    integrations::tower::{BoxError, layered::Layered},
+    timers::sleep::Sleep,
+    wheel::Wheel,
+};
+
+pin_project! {
+    /// A body that ends with an error if its next frame takes too long.
+    ///
+    /// This corresponds to tower-http's `TimeoutBody`. The inner body is polled first, and the time counts from its first pending poll
+    /// after a frame, so neither a slow reader nor a slow handler uses it up, and a frame that is ready costs neither a lock nor a
+    /// clock reading. Frames, trailers and size hints pass through unchanged, and nothing is buffered. The timeout is as precise as
+    /// [`Wheel::sleep`], and is never refused.
+    ///
+    /// A body that yields a frame often enough may last forever. To limit the whole body, use [`DeadlineLayer::bodies`].
+    ///
+    /// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the body cancels the timer at once, and so does the end of the body. When the timeout elapses, the inner body is dropped
+    /// before the error is returned, with all that it holds, such as a permit.
+    ///
+    /// # Panics
+    ///
+    /// The first pending poll panics outside a Tokio runtime, as that of [`Wheel::sleep`] does.
+    ///
+    /// # Errors
+    ///
+    /// The error is boxed, and is either that of the inner body or a [`BodyElapsed`].
+    ///
+    /// # Examples
+    ///
+    /// A download in which the server may be silent for at most ten seconds:
+    ///
+    /// ```
+    /// use http_body_util::{BodyExt, Full};
+    /// use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::TimeoutBody};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower::BoxError> {
+    /// # let response = axum::http::Response::new(Full::new(axum::body::Bytes::from("hello")));
+    /// let body = TimeoutBody::new(&Wheel::new(), Duration::from_secs(10), response.into_body());
+    /// assert_eq!(body.collect().await?.to_bytes(), "hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug)]
+    pub struct TimeoutBody<B> {
+        // `None` once the timeout has elapsed.
+        #[pin]
+        body: Option<B>,
+        gap: Gap,
+        subject: Subject,
+    }
+}
+
+impl<B> TimeoutBody<B> {
+    /// Creates a body that fails if a frame of `body` takes longer than `timeout`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use axum::body::Body;
+    /// use tickwheel::{Wheel, tower::TimeoutBody};
+    ///
+    /// let body = TimeoutBody::new(&Wheel::new(), Duration::from_secs(10), Body::empty());
+    /// ```
+    pub fn new(wheel: &Wheel, timeout: Duration, body: B) -> TimeoutBody<B> {
+        TimeoutBody::of(Subject::Unknown, wheel, timeout, body)
+    }
+
+    fn of(subject: Subject, wheel: &Wheel, timeout: Duration, body: B) -> TimeoutBody<B> {
+        TimeoutBody {
+            body: Some(body),
+            gap: Gap {
+                wheel: wheel.clone(),
+                timeout,
+                sleep: None,
+                is_open: false,
+            },
+            subject,
+        }
+    }
+}
+
+/// The time between two frames.
+#[derive(Debug)]
+struct Gap {
+    wheel: Wheel,
+    timeout: Duration,
+    /// Created when it is first needed. It is left in place when a frame comes, so that the next gap is a reset of it.
+    sleep: Option<Sleep>,
+    /// A poll has been pending since the last frame.
+    is_open: bool,
+}
+
+impl Gap {
+    /// Polls the timer after the body, which may have used up the budget that there was before.
+    fn poll_elapsed(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = match &mut self.sleep {
+            None => self.sleep.insert(self.wheel.sleep(self.timeout)),
+            Some(sleep) if self.is_open => sleep,
+            Some(sleep) => {
+                sleep.reset_after(self.timeout);
+                sleep
+            }
+        };
+        self.is_open = true;
+        sleep.poll_after(had_budget, cx)
+    }
+}
+
+impl<B> Body for TimeoutBody<B>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let mut this = self.project();
+        let Some(mut body) = this.body.as_mut().as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
+            this.gap.is_open = false;
+            if has_ended(&*body, &next) {
+                this.gap.sleep = None;
+            }
+            return Poll::Ready(next.map(|frame| frame.map_err(Into::into)));
+        }
+        ready!(this.gap.poll_elapsed(had_budget, cx));
+        this.gap.sleep = None;
+        this.body.set(None);
+        let elapsed = BodyElapsed::new(LimitError::Timeout, this.gap.timeout, *this.subject);
+        Poll::Ready(Some(Err(elapsed.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(B::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or(SizeHint::with_exact(0), B::size_hint)
+    }
+}
+
+/// A layer that wraps services in a [`RequestBodyTimeout`], which limits the time between two frames of each request body.
+///
+/// # Examples
+///
+/// A server that gives up on a client that sends nothing of its upload for ten seconds:
+///
+/// ```
+/// use axum::{Router, routing::post};
+/// use std::time::Duration;
+/// use tickwheel::{Wheel, tower::RequestBodyTimeoutLayer};
+///
+/// let app: Router = Router::new()
+///     .route("/upload", post(async |body: String| format!("{} bytes", body.len())))
+///     .layer(RequestBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct RequestBodyTimeoutLayer {
+    wheel: Wheel,
+    timeout: Duration,
+}
+
+impl RequestBodyTimeoutLayer {
+    /// Creates a layer that gives each frame of a request body the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::RequestBodyTimeoutLayer};
+    ///
+    /// let layer = RequestBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10));
+    /// ```
+    pub fn new(wheel: &Wheel, timeout: Duration) -> RequestBodyTimeoutLayer {
+        RequestBodyTimeoutLayer {
+            wheel: wheel.clone(),
+            timeout,
+        }
+    }
+}
+
+impl<S> Layer<S> for RequestBodyTimeoutLayer {
+    type Service = RequestBodyTimeout<S>;
+
+    fn layer(&self, inner: S) -> RequestBodyTimeout<S> {
+        let layer = self.clone();
+        Layered { inner, layer }
+    }
+}
+
+/// A service whose requests have a [`TimeoutBody`].
+///
+/// On a server, the handler that reads the body gets the error, and decides on the answer. In a client, the request fails with the error
+/// of the HTTP library. That of hyper has a [`BodyElapsed`] among its sources by HTTP/1, and says by HTTP/2 only that the stream was reset.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{body::{Body, Bytes}, http::Request};
+/// use futures::stream;
+/// use http_body_util::BodyExt;
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{Wheel, tower::{RequestBodyTimeout, TimeoutBody}};
+/// use tower::{Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let upload = service_fn(|request: Request<TimeoutBody<Body>>| request.into_body().collect());
+/// let mut service = RequestBodyTimeout::new(&Wheel::new(), Duration::from_secs(2), upload);
+/// let silent = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+/// let error = service.call(Request::new(silent)).await.unwrap_err();
+/// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the request body came for 2s");
+/// # }
+/// ```
+pub type RequestBodyTimeout<S> = Layered<S, RequestBodyTimeoutLayer>;
+
+impl<S> RequestBodyTimeout<S> {
+    /// Creates a service that gives each frame of a request body the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::RequestBodyTimeout};
+    ///
+    /// let service = RequestBodyTimeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
+    /// ```
+    pub fn new(wheel: &Wheel, timeout: Duration, inner: S) -> RequestBodyTimeout<S> {
+        RequestBodyTimeoutLayer::new(wheel, timeout).layer(inner)
+    }
+}
+
+impl<S, B> Service<Request<B>> for Layered<S, RequestBodyTimeoutLayer>
+where
+    S: Service<Request<TimeoutBody<B>>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> S::Future {
+        let RequestBodyTimeoutLayer { wheel, timeout } = &self.layer;
+        let request = request.map(|body| TimeoutBody::of(Subject::Request, wheel, *timeout, body));
+        self.inner.call(request)
+    }
+}
+
+/// A layer that wraps services in a [`ResponseBodyTimeout`], which limits the time between two frames of each response body.
+///
+/// # Examples
+///
+/// A server that ends a response whose handler produces nothing for ten seconds:
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use std::time::Duration;
+/// use tickwheel::{Wheel, tower::ResponseBodyTimeoutLayer};
+///
+/// let app: Router = Router::new()
+///     .route("/", get(async || "hello"))
+///     .layer(ResponseBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ResponseBodyTimeoutLayer {
+    wheel: Wheel,
+    timeout: Duration,
+}
+
+impl ResponseBodyTimeoutLayer {
+    /// Creates a layer that gives each frame of a response body the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::ResponseBodyTimeoutLayer};
+    ///
+    /// let layer = ResponseBodyTimeoutLayer::new(&Wheel::new(), Duration::from_secs(10));
+    /// ```
+    pub fn new(wheel: &Wheel, timeout: Duration) -> ResponseBodyTimeoutLayer {
+        ResponseBodyTimeoutLayer {
+            wheel: wheel.clone(),
+            timeout,
+        }
+    }
+}
+
+impl<S> Layer<S> for ResponseBodyTimeoutLayer {
+    type Service = ResponseBodyTimeout<S>;
+
+    fn layer(&self, inner: S) -> ResponseBodyTimeout<S> {
+        let layer = self.clone();
+        Layered { inner, layer }
+    }
+}
+
+/// A service whose responses have a [`TimeoutBody`].
+///
+/// On a server, an elapsed body cuts the response off: HTTP/1 closes the connection, and HTTP/2 resets the stream. In a client, whoever
+/// reads the body gets the error.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{body::{Body, Bytes}, http::{Request, Response}};
+/// use futures::stream;
+/// use http_body_util::BodyExt;
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{Wheel, tower::ResponseBodyTimeout};
+/// use tower::{Service, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Infallible> {
+/// let silent = service_fn(async |_: Request<Body>| {
+///     Ok::<_, Infallible>(Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
+/// });
+/// let mut service = ResponseBodyTimeout::new(&Wheel::new(), Duration::from_secs(2), silent);
+/// let response = service.call(Request::new(Body::empty())).await?;
+/// let error = response.into_body().collect().await.unwrap_err();
+/// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the response body came for 2s");
+/// # Ok(())
+/// # }
+/// ```
+pub type ResponseBodyTimeout<S> = Layered<S, ResponseBodyTimeoutLayer>;
+
+impl<S> ResponseBodyTimeout<S> {
+    /// Creates a service that gives each frame of a response body the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tickwheel::{Wheel, tower::ResponseBodyTimeout};
+    ///
+    /// let service = ResponseBodyTimeout::new(&Wheel::new(), Duration::from_secs(10), "a service");
+    /// ```
+    pub fn new(wheel: &Wheel, timeout: Duration, inner: S) -> ResponseBodyTimeout<S> {
+        ResponseBodyTimeoutLayer::new(wheel, timeout).layer(inner)
+    }
+}
+
+impl<S, Sent, B> Service<Sent> for Layered<S, ResponseBodyTimeoutLayer>
+where
+    S: Service<Sent, Response = Response<B>>,
+{
+    type Response = Response<TimeoutBody<B>>;
+    type Error = S::Error;
+    type Future = LimitedResponse<S::Future, ResponseBodyTimeoutLayer>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Sent) -> Self::Future {
+        LimitedResponse::new(self.inner.call(request), self.layer.clone())
+    }
+}
+
+impl LimitBody for ResponseBodyTimeoutLayer {
+    type Body<B> = TimeoutBody<B>;
+
+    fn limit<B>(&self, body: B) -> TimeoutBody<B> {
+        TimeoutBody::of(Subject::Response, &self.wheel, self.timeout, body)
+    }
+}

@@ -270,7 +270,7 @@ impl Alarm {
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
         let is_closing = self.is_closing();
         let at = if is_closing {
-            seat.at.min(self.clock.far_future())
+            seat.at.min(self.now().after(Nanos::FAR_FUTURE))
         } else {
             seat.at
         };

@@ -11,15 +11,20 @@ use std::{
     future::poll_fn,
     sync::LazyLock,
     task::{Poll, Wake, Waker},
+    time::Duration,
 };
 
-use tokio::runtime::{Handle, Id};
+use tokio::{
+    runtime::{Handle, Id},
+    task::{unconstrained, yield_now},
+    time::sleep,
+};
 
 use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Given},
+        alarm::{Alarm, Given, Next},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_if_ended},
     },
@@ -39,6 +44,9 @@ static ENGINES: LazyLock<std::sync::Mutex<HashMap<(WheelId, Id), Arc<Engine>>>> 
 fn engines() -> std::sync::MutexGuard<'static, HashMap<(WheelId, Id), Arc<Engine>>> {
     ENGINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+/// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
+const LINGER: Duration = Duration::from_millis(10);
 
 pub(crate) struct Engine {
     runtime: Id,
@@ -71,8 +79,23 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     }
     let found = here.and_then(|here| find(shared, here));
     found.unwrap_or_else(|| {
-        let handle = Handle::current();
+        let handle = current(shared);
         find(shared, handle.id()).unwrap_or_else(|| begin(shared, &handle))
+    })
+}
+
+/// Returns the current runtime.
+///
+/// # Panics
+///
+/// Panics in Tokio's words if there is none, and says what to do, unless the timer is of `tickwheel::time`, whose words are Tokio's.
+#[track_caller]
+fn current(shared: &Shared) -> Handle {
+    Handle::try_current().unwrap_or_else(|error| {
+        if shared.wheel == WheelId::GLOBAL {
+            panic!("{error}");
+        }
+        panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`")
     })
 }
 
@@ -190,13 +213,14 @@ impl Engine {
         self.shards[number & (self.shards.len() - 1)].clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread does so.
-    fn work(&self) {
+    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
+    fn work(&self) -> bool {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
                 // All of the runtime's timers fire.
-                return self.end();
+                self.end();
+                return false;
             }
             if at <= now {
                 let tick = self.alarm.clock.tick();
@@ -209,12 +233,14 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Given::HasCome => {}
-                Given::Ended => return self.end(),
-                Given::Waits => return,
-                Given::Idle => return self.may_be_idle(),
+                Given::HasCome => continue,
+                Given::Ended => self.end(),
+                Given::Waits => {}
+                Given::Idle => self.may_be_idle(),
             }
+            return next == Next::More;
         }
+        false
     }
 
     /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
@@ -224,16 +250,24 @@ impl Engine {
         }
     }
 
+    /// Gives the tasks that have just been woken, or have dropped a timer, the time to start the next one.
+    async fn linger(&self) {
+        if self.alarm.clock.is_of_test() {
+            // A timer would move a paused clock.
+            yield_now().await;
+        } else {
+            sleep(LINGER).await;
+        }
+    }
+
     fn is_unused(&self) -> bool {
         let is_empty = |shard: &Arc<Shard>| shard.usage().entries == 0;
         self.shared.has_no_handle() && self.shards.iter().all(is_empty)
     }
 
-    /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were.
-    pub(crate) fn shut_down(&self) -> usize {
-        let mut wakers = Vec::new();
-        let taken = self.shards.iter().map(|shard| shard.shut_down(&mut wakers)).sum();
-        wake_all(&mut wakers, &self.shared);
+    /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
+    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
+        let taken = self.shards.iter().map(|shard| shard.shut_down(wakers)).sum();
         self.may_be_idle();
         taken
     }
@@ -258,6 +292,9 @@ impl Engine {
             drop(engines);
             drop(removed);
         }
+        if self.alarm.is_closing() {
+            self.shared.unpin(self.runtime);
+        }
         self.alarm.keeper.notify_one();
         wake_all(&mut wakers, &self.shared);
         panics(|| events::engine_changed(self.shared.name(), "ended"));
@@ -279,7 +316,8 @@ impl Wake for Engine {
         } else if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
-            self.work();
+            // If there is more to do, the keeper has been told.
+            let _ = self.work();
         }
     }
 }
@@ -301,9 +339,16 @@ impl Keeper {
                 return;
             }
             if engine.is_unused() {
-                return engine.end();
+                engine.linger().await;
+                if engine.is_unused() {
+                    return engine.end();
+                }
             }
-            engine.work();
+            // Wakers that poll timers within a turn must not use up the keeper's budget.
+            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
+            if has_more {
+                yield_now().await;
+            }
         }
     }
 }

@@ -70,9 +70,17 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
         }
     }
     let found = here.and_then(|here| find(shared, here));
-    found.unwrap_or_else(|| {
-        let handle = Handle::current();
-        find(shared, handle.id()).unwrap_or_else(|| begin(shared, &handle))
+    if let Some(engine) = found {
+        return engine;
+    }
+    let handle = Handle::current();
+    if let Some(engine) = find(shared, handle.id()) {
+        return engine;
+    }
+    panic_if_ended();
+    begin(shared, &handle).unwrap_or_else(|| {
+        panic_if_ended();
+        panic!("A Tokio 1.x context was found, but it is being shutdown.")
     })
 }
 
@@ -128,19 +136,19 @@ fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
     let probe = handle.spawn(std::future::pending::<()>());
     let has_ended = probe.is_finished();
     probe.abort();
-    if has_ended {
-        shared.unpin(runtime);
-        return None;
-    }
     let _entered = handle.enter();
-    Some(begin(shared, &handle))
+    // It may also end meanwhile, which is no reason to panic where the timer is polled.
+    let engine = if has_ended { None } else { begin(shared, &handle) };
+    if engine.is_none() {
+        shared.unpin(runtime);
+    }
+    engine
 }
 
-/// Begins an engine in the current runtime.
+/// Begins an engine in the current runtime. Returns `None` if the runtime's timers have ended.
 #[cold]
 #[track_caller]
-fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
-    panic_if_ended();
+fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
     let engine = Engine::new(shared, runtime);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
@@ -150,17 +158,15 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
     if let Some(found) = engines.get(&key).cloned() {
         drop(engines);
         engine.end();
-        return found;
+        return Some(found);
     }
     if engine.shards[0].has_ended() {
-        drop(engines);
-        panic_if_ended();
-        panic!("A Tokio 1.x context was found, but it is being shutdown.");
+        return None;
     }
     engines.insert(key, engine.clone());
     drop(engines);
     panics(|| events::engine_changed(shared.name(), "started"));
-    engine
+    Some(engine)
 }
 
 impl Engine {

@@ -24,9 +24,9 @@ examples:
 bench *arguments:
     cargo bench --manifest-path benches/Cargo.toml {{ arguments }}
 
-# Model-check the shard's protocol.
-loom:
-    RUSTFLAGS="--cfg loom" cargo test --release --lib --manifest-path loom/Cargo.toml --target-dir target/loom
+# Model-check the engine.
+loom *arguments:
+    cargo test --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom {{ arguments }}
 
 # Fuzz the timing wheel for so many seconds.
 fuzz seconds="30":

@@ -9,7 +9,6 @@
 use std::{
     collections::HashMap,
     future::poll_fn,
-    sync::LazyLock,
     task::{Poll, Wake, Waker},
 };
 
@@ -26,18 +25,17 @@ use super::{
     events,
     shard::Shard,
     shared::{Shared, WheelId},
-    sync::Arc,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},
     turn::{panics, turn, wake_all},
     waker_id::WakerId,
     words,
 };
 
 /// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-static ENGINES: LazyLock<std::sync::Mutex<HashMap<(WheelId, Id), Arc<Engine>>>> =
-    LazyLock::new(std::sync::Mutex::default);
+static ENGINES: LazyLock<Mutex<HashMap<(WheelId, Id), Arc<Engine>>>> = LazyLock::new(Mutex::default);
 
-fn engines() -> std::sync::MutexGuard<'static, HashMap<(WheelId, Id), Arc<Engine>>> {
-    ENGINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn engines() -> MutexGuard<'static, HashMap<(WheelId, Id), Arc<Engine>>> {
+    lock(LazyLock::force(&ENGINES))
 }
 
 pub(crate) struct Engine {
@@ -160,7 +158,7 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
         engine.end();
         return Some(found);
     }
-    if engine.shards[0].has_ended() {
+    if engine.shards[0].has_ended() && !planted("begun_ended") {
         return None;
     }
     engines.insert(key, engine.clone());

@@ -22,7 +22,7 @@ use super::{
     driver::alarm::Alarm,
     moment::Moment,
     shared::{Refusal, Shared, WheelId},
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };
 
@@ -210,7 +210,7 @@ impl Shard {
         let mut guard = self.lock_noticing();
         let state = &mut *guard;
         let horizon = self.horizon();
-        if state.ended_at.is_some() {
+        if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
             place.into_iter().for_each(|place| self.count_spare(place.until));
             return Started::Ended(waker);
@@ -222,7 +222,7 @@ impl Shard {
             wheel
         });
         state.tally.cancelled += u64::from(place.is_some());
-        let place = place.filter(|place| place.until > horizon);
+        let place = place.filter(|place| place.until > horizon || planted("void_place"));
         let outcome = if until <= horizon || has_come() {
             Err(Started::HasCome)
         } else if let Some(Err(refusal)) = admission.map(|admission| self.admit(admission, state.is_shutdown))
@@ -279,19 +279,20 @@ impl Shard {
     #[must_use]
     #[inline]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
-        if until >= self.wake_at() {
+        if until >= self.wake_at() || planted("wake_at") {
             return None;
         }
         self.wake_at.store(until.0, Relaxed);
         drop(state);
-        self.alarm.wake_by(until)
+        self.alarm.wake_by(until).filter(|_| !planted("end_unheard"))
     }
 
     /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
     #[inline]
     fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
-        let is_void = term.until <= self.horizon() || term.may_be_refused && state.is_shutdown;
-        state.wheel.as_mut().filter(|_| !is_void)
+        let has_expired = term.until <= self.horizon() && !planted("expired_key");
+        let was_shut_down = term.may_be_refused && state.is_shutdown && !planted("shut_down_key");
+        state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
     }
 
     /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
@@ -422,7 +423,7 @@ impl Shard {
         let Some(wheel) = &mut state.wheel else {
             return Advanced::default();
         };
-        if now > self.horizon() {
+        if now > self.horizon() && !planted("late_horizon") {
             self.horizon.store(now.0, Relaxed);
         }
         let advanced = wheel.advance(tick, batch, due);
@@ -442,6 +443,7 @@ impl Shard {
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
         drop(state);
         drop(arena);
+        planted("late_horizon").then(|| self.horizon.store(now.0, Relaxed));
         advanced
     }
 
@@ -464,6 +466,7 @@ impl Shard {
         let mut state = lock(&self.state);
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
+        planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
         self.wake_at.store(Moment::NEVER.0, Relaxed);
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();

@@ -29,7 +29,7 @@ use super::tokio_timer::{self, TokioTimer};
 use crate::engine::{
     clock::Clock,
     moment::{Moment, Nanos},
-    sync::{AtomicBool, Mutex, Ordering, lock},
+    sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 
 /// For how long a driver that has more to do lets other tasks run.
@@ -200,14 +200,15 @@ impl Alarm {
         seat.driver = Some(driver);
         let (next, after) = match next {
             Next::At(next, after) => (next, after),
+            Next::More if planted("pause") => (Moment::NEVER, Moment::NEVER),
             Next::More => {
                 self.keeper.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
-        seat.at = seat.at.min(next);
-        let is_idle = seat.at == Moment::NEVER;
-        let at = seat.at;
+        let at = seat.at.min(next);
+        seat.at = if planted("at_unread") { next } else { at };
+        let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
             Set::Ended => Given::Ended,
             Set::Waits if is_idle => Given::Idle,
@@ -257,6 +258,7 @@ impl Alarm {
                     self.timers_ended.store(true, Ordering::Relaxed);
                     return Some(seat.waker.clone());
                 }
+                Set::HasCome if planted("set_once") => return None,
                 Set::HasCome if self.keeper_turns() => {
                     self.keeper.notify_one();
                     return None;
@@ -269,7 +271,7 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, and the other one to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
         let is_closing = self.is_closing();
-        let at = if is_closing {
+        let at = if is_closing && !planted("unset_as_it_closes") {
             seat.at.min(self.clock.far_future())
         } else {
             seat.at
@@ -293,7 +295,7 @@ impl Alarm {
         };
         let has_come = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
         let has_failed = has_come.is_err();
-        let has_come = has_come.unwrap_or(false);
+        let has_come = has_come.unwrap_or(false) && !planted("swallowed");
         if is_closing && (has_failed || has_come && at > self.now()) {
             Set::Ended
         } else if has_come {

@@ -217,9 +217,9 @@ impl Timer {
         };
         let task = match shard.wakes(key, self.term(), waker) {
             None => return false,
-            Some(true) => WakerId::of(waker),
+            Some(true) => WakerId::if_known(waker),
             Some(false) => {
-                let (waker, task) = WakerId::of_clone(waker);
+                let (waker, task) = self.identified(waker);
                 if !shard.replace(key, self.term(), waker) {
                     return false;
                 }
@@ -291,6 +291,14 @@ impl Timer {
         true
     }
 
+    fn identified(&self, waker: &Waker) -> (Waker, WakerId) {
+        if self.may_be_refused {
+            WakerId::of_clone_if_known(waker)
+        } else {
+            WakerId::of_clone(waker)
+        }
+    }
+
     /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
     /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
     fn known(&self, task: WakerId) -> WakerId {
@@ -311,7 +319,7 @@ impl Timer {
     ///
     /// Panics where there is no runtime with timers. The timer is then as it was.
     fn start(&mut self, waker: &Waker, when: Moment, mut now: Option<Moment>) -> Polled {
-        let (waker, task) = WakerId::of_clone(waker);
+        let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
         let (mut place, mut again) = (None, false);
         if !is_bound {

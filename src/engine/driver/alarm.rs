@@ -25,7 +25,7 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::tokio_timer::{self, TokioTimer};
+use super::tokio_timer::{self, Probe, TokioTimer};
 use crate::engine::{
     clock::Clock,
     moment::{Moment, Nanos},
@@ -54,6 +54,8 @@ struct Seat {
     /// Set to the turn after that, with a waker that does nothing, or a timer that is set in a turn would make Tokio's next `epoll_wait`
     /// return for nothing.
     ahead: TokioTimer,
+    /// Asked while the engine is closing.
+    probe: Probe,
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
@@ -119,6 +121,7 @@ impl Alarm {
         *lock(&self.seat) = Some(Seat {
             timer: TokioTimer::new(),
             ahead: TokioTimer::new(),
+            probe: Probe::new(),
             waker,
             driver: Some(Driver::default()),
             at: Moment::NEVER,
@@ -269,6 +272,9 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, and the other one to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
         let is_closing = self.is_closing();
+        if is_closing && seat.probe.timers_have_ended() {
+            return Set::Ended;
+        }
         let at = if is_closing {
             seat.at.min(self.clock.far_future())
         } else {
@@ -277,7 +283,7 @@ impl Alarm {
         if at != Moment::NEVER && seat.ahead.is_set_to(at) {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }
-        // A runtime whose timers have ended panics.
+        // Panics if the runtime's timers have ended since.
         let set = || {
             if at == Moment::NEVER {
                 if self.clock.is_of_test() {

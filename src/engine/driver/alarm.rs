@@ -143,6 +143,7 @@ impl Alarm {
     pub(crate) fn now(&self) -> Moment {
         if self.clock.is_of_test() {
             self.in_runtime(|| self.clock.now())
+                .unwrap_or_else(|| self.clock.now())
         } else {
             self.clock.now()
         }
@@ -152,22 +153,23 @@ impl Alarm {
     #[inline]
     pub(crate) fn has_come(&self, when: Moment, now: Option<Moment>) -> bool {
         if self.clock.is_of_test() {
-            self.in_runtime(|| tokio_timer::has_come(when))
+            // The clock of another runtime does not tell.
+            self.in_runtime(|| tokio_timer::has_come(when)).unwrap_or(false)
         } else {
             when <= now.unwrap_or_else(|| self.clock.now())
         }
     }
 
-    /// Calls `act` in the runtime whose clock a test controls, unless it has ended or this thread's locals have been destroyed.
+    /// Calls `act` in the runtime whose clock a test controls, unless the engine has ended or this thread's locals have been destroyed.
     #[cold]
-    fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> R {
-        let here = Handle::try_current();
-        let may_enter = here.as_ref().err().is_none_or(|error| error.is_missing_context());
-        let runtime = lock(&self.runtime).clone().filter(|_| may_enter);
-        let elsewhere =
-            runtime.filter(|runtime| here.is_err() || here.is_ok_and(|here| here.id() != runtime.id()));
-        let _entered = elsewhere.as_ref().map(Handle::enter);
-        act()
+    fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
+        let runtime = lock(&self.runtime).clone()?;
+        let _entered = match Handle::try_current() {
+            Ok(here) if here.id() == runtime.id() => None,
+            Err(error) if !error.is_missing_context() => return None,
+            _ => Some(runtime.enter()),
+        };
+        Some(act())
     }
 
     /// Returns whether the keeper makes the turns.

@@ -12,19 +12,15 @@ use std::{
 };
 
 use tickwheel::{ScheduleError, Wheel};
-use tokio::{runtime::Runtime, task, time::Instant};
+use tokio::{task, time::Instant};
 
 use crate::{
     play::{
         SECOND, assert_no_engine_is_left, assert_not_early, current, end, found, is_ready, ms, multi,
         poll_for_nobody, wait_until,
     },
-    support::{counting_waker, paused_runtime, register, register_for, within},
+    support::{counting_waker, paused_runtime, pinned_to, register, register_for, within},
 };
-
-fn pinned_to(runtime: &Runtime) -> Wheel {
-    Wheel::builder().handle(runtime.handle().clone()).build().unwrap()
-}
 
 #[test]
 fn it_is_awaited_from_any_executor() {

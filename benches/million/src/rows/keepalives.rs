@@ -1,0 +1,178 @@
+//! What do timers cost that do fire: the keepalives of very many connections, every 30 s each? On Tokio's timer, and on a wheel that may
+//! let them be late together by nothing, by its default and by 300 ms. The four run at the same time, in a process each, so that whatever
+//! disturbs one disturbs all.
+
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use tickwheel::Wheel;
+use tokio::{runtime::Runtime, time::Instant};
+
+use crate::{
+    figures::{Row, Section, Unit},
+    machine::{Used, cores},
+    options::Options,
+    peer::{Peer, answer, tell},
+    progress::Progress,
+    report::text::grouped,
+    timers::{Timers, Tokio},
+    turns::multi_thread,
+};
+
+const PERIOD: Duration = Duration::from_secs(30);
+const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_millis(1200);
+const SLACK: Duration = Duration::from_millis(300);
+/// Tokio's first, then the wheels.
+const COMPETITORS: [&str; 4] = ["tokio", "no slack", "default slack", "300 ms of slack"];
+
+pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
+    let connections = grouped(options.keepalives() as f64);
+    let round = options.lasting(ROUND);
+    progress.begin(
+        format!("{connections} keepalives that fire every 30 s, with and without slack"),
+        round * (ROUNDS + 1) as u32,
+    );
+    let count = options.keepalives().to_string();
+    let mut peers = Vec::new();
+    for competitor in COMPETITORS {
+        peers.push(Peer::start(&["keepalives", competitor, &count])?);
+    }
+    for peer in &mut peers {
+        // Says so when all its connections are there.
+        peer.numbers()?;
+    }
+    thread::sleep(round / 4);
+    let mut seen = [const { Vec::new() }; COMPETITORS.len()];
+    for number in 0..=ROUNDS {
+        for (peer, seen) in peers.iter_mut().zip(&mut seen) {
+            seen.push(Seen::from(peer.ask("so far?")?));
+        }
+        if number < ROUNDS {
+            thread::sleep(round);
+        }
+        progress.reach((number + 1) as f64 / (ROUNDS + 1) as f64);
+    }
+    let figures = |competitor: usize, figure: fn(&Seen, &Seen) -> f64| -> Vec<f64> {
+        seen[competitor]
+            .windows(2)
+            .map(|pair| figure(&pair[0], &pair[1]))
+            .collect()
+    };
+    let rows = |what: &str, unit, figure: fn(&Seen, &Seen) -> f64| {
+        [1, 2, 3].map(|wheel| {
+            let name = format!("{what}, {}", COMPETITORS[wheel]);
+            Row::new(name, unit, [figures(0, figure), figures(wheel, figure)])
+        })
+    };
+    let [cpu_without, cpu, cpu_with] = rows("CPU of a firing", Unit::Micros, Seen::cpu_until);
+    let [woken_without, woken, woken_with] =
+        rows("wake-ups of the process", Unit::PerSecond, Seen::wakeups_until);
+    Ok(Section {
+        key: "keepalives",
+        title: format!("{connections} keepalives that do fire"),
+        about: "an interval of 30 s for each connection, at a phase of its own, in a process that does nothing else; slack is how late the \
+                wheel may let a timer be so that it fires together with others"
+            .to_owned(),
+        rows: vec![
+            cpu_without,
+            cpu.gain("CPU for timers that do fire"),
+            cpu_with,
+            woken_without,
+            woken,
+            woken_with,
+        ],
+        clock_reading: None,
+        others: None,
+    })
+}
+
+/// What a process has done since it began.
+struct Seen {
+    seconds: f64,
+    cpu: f64,
+    wakeups: f64,
+    fired: f64,
+}
+
+impl From<Vec<f64>> for Seen {
+    fn from(numbers: Vec<f64>) -> Seen {
+        let number = |place: usize| numbers.get(place).copied().unwrap_or(f64::NAN);
+        Seen {
+            seconds: number(0),
+            cpu: number(1),
+            wakeups: number(2),
+            fired: number(3),
+        }
+    }
+}
+
+impl Seen {
+    /// Microseconds of CPU time for each that fired.
+    fn cpu_until(&self, later: &Seen) -> f64 {
+        1e6 * (later.cpu - self.cpu) / (later.fired - self.fired).max(1.0)
+    }
+
+    fn wakeups_until(&self, later: &Seen) -> f64 {
+        (later.wakeups - self.wakeups) / (later.seconds - self.seconds)
+    }
+}
+
+static FIRED: AtomicU64 = AtomicU64::new(0);
+
+fn fired() {
+    FIRED.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn child(timers: &str, connections: u64) -> io::Result<()> {
+    let runtime = multi_thread(cores())?;
+    let start = Instant::now();
+    let builder = match timers {
+        "tokio" => None,
+        "no slack" => Some(Wheel::builder().slack(Duration::ZERO)),
+        "default slack" => Some(Wheel::builder()),
+        _ => Some(Wheel::builder().slack(SLACK)),
+    };
+    if let Some(builder) = builder {
+        let wheel: &'static Wheel = Box::leak(Box::new(builder.build().map_err(io::Error::other)?));
+        connect(&runtime, wheel, start, connections);
+    } else {
+        connect(&runtime, Tokio, start, connections);
+    }
+    tell(&[]);
+    answer(|_| {
+        let used = Used::by_this_process()?;
+        Ok(vec![
+            start.elapsed().as_secs_f64(),
+            used.cpu().as_secs_f64(),
+            used.wakeups as f64,
+            FIRED.load(Ordering::Relaxed) as f64,
+        ])
+    })
+}
+
+fn connect<T: Timers>(runtime: &Runtime, timers: T, start: Instant, connections: u64) {
+    let mut random = Rng::with_seed(3);
+    for _ in 0..connections {
+        let phase = Duration::from_micros(random.u64(..PERIOD.as_micros() as u64));
+        runtime.spawn(timers.beat(start + phase, PERIOD, fired));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_what_happened_between_two_looks() {
+        let first = Seen::from(vec![1.0, 0.5, 100.0, 1000.0]);
+        let later = Seen::from(vec![3.0, 0.52, 700.0, 3000.0]);
+        assert!((first.cpu_until(&later) - 10.0).abs() < 1e-9);
+        assert_eq!(first.wakeups_until(&later), 300.0);
+    }
+}

@@ -1,0 +1,10 @@
+//! One experiment a file, all of them within this machine's memory: no network.
+
+pub(crate) mod blocked_worker;
+pub(crate) mod keepalives;
+pub(crate) mod lateness;
+pub(crate) mod memory;
+pub(crate) mod pending;
+pub(crate) mod push_back;
+pub(crate) mod thread_per_core;
+pub(crate) mod timeouts;

@@ -1,6 +1,6 @@
 //! What the program finds out: sections of rows, and the server.
 
-use std::io;
+use std::{io, thread, time::Duration};
 
 use crate::{
     machine,
@@ -117,7 +117,21 @@ impl Figures {
     }
 }
 
+/// Before anything is measured, so that nobody waits in vain. Whatever disturbs a row later is told with it.
+fn warn_if_busy() -> io::Result<()> {
+    let watch = Watch::start()?;
+    thread::sleep(Duration::from_millis(300));
+    if let Some(others) = watch.others()?.filter(|others| *others >= DISTURBING) {
+        let others = 100.0 * others;
+        eprintln!(
+            "Other programs use {others:.0} % of this machine. The report will say which rows they have disturbed."
+        );
+    }
+    Ok(())
+}
+
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Figures> {
+    warn_if_busy()?;
     let experiments = [
         rows::timeouts::measure,
         rows::push_back::measure,

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use crate::machine::room_for_connections;
+use crate::machine::{cores, room_for_connections};
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
@@ -27,7 +27,7 @@ Measures what timers cost, on tokio::time and on tickwheel in turns, in about 40
 
   --timers N        pending at once where the number matters (1000000); a tenth of them are keepalives
   --seconds N       how long to measure in all, about; fewer give wider spreads (40)
-  --connections N   TCP connections of the server, on loopback (100)
+  --connections N   TCP connections of the server, on loopback (50 a core)
   --svg FILE        also draw the rows as a picture
   --into FILE       also put the tables into a Markdown file, between the comments that name them; may be repeated
   --markdown        print Markdown tables
@@ -41,7 +41,7 @@ Measures what timers cost, on tokio::time and on tickwheel in turns, in about 40
         let room = room_for_connections();
         let mut options = Options {
             timers: 1_000_000,
-            connections: room.min(100) as usize,
+            connections: (50 * cores()).min(room as usize),
             seconds: Options::DEFAULT_SECONDS,
             output: Output::Terminal,
             svg: None,

@@ -22,6 +22,15 @@ impl Spread {
         }
     }
 
+    /// Of the values' reciprocals.
+    pub(crate) fn inverse(&self) -> Spread {
+        Spread {
+            low: self.high.recip(),
+            median: self.median.recip(),
+            high: self.low.recip(),
+        }
+    }
+
     pub(crate) fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
@@ -103,6 +112,8 @@ mod tests {
     fn few_rounds_give_all_of_their_range() {
         let spread = Spread::of([2.0, 1.0, 9.0]);
         assert_eq!((spread.low, spread.median, spread.high), (1.0, 2.0, 9.0));
+        let inverse = spread.inverse();
+        assert_eq!((inverse.median, inverse.high), (0.5, 1.0));
         assert!(spread.contains(1.0) && spread.contains(9.0) && !spread.contains(9.1));
     }
 

@@ -67,8 +67,8 @@ impl Timers for Tickwheel {
         tickwheel::time::sleep_until(deadline)
     }
 
-    fn reset(sleep: Pin<&mut tickwheel::time::Sleep>, deadline: Instant) {
-        sleep.reset(deadline);
+    fn reset(mut sleep: Pin<&mut tickwheel::time::Sleep>, deadline: Instant) {
+        sleep.as_mut().reset(deadline);
     }
 
     fn timeout<F: Future<Output: Send> + Send>(
@@ -98,7 +98,7 @@ impl Timers for &'static Wheel {
     }
 
     fn reset(mut sleep: Pin<&mut tickwheel::Sleep>, deadline: Instant) {
-        sleep.reset(deadline);
+        sleep.as_mut().reset(deadline);
     }
 
     fn timeout<F: Future<Output: Send> + Send>(

@@ -53,7 +53,7 @@ fn block(figures: &Figures, key: &str) -> Option<String> {
     })
 }
 
-const HEAD: &str = "| | `tokio::time` | tickwheel | ratio |\n| --- | ---: | ---: | ---: |\n";
+const HEAD: &str = "| | `tokio::time` | tickwheel | the wheel takes |\n| --- | ---: | ---: | ---: |\n";
 
 fn table(section: &Section) -> String {
     let rows = section.rows.iter().map(|row| line(section, row, &row.name));
@@ -110,7 +110,7 @@ mod tests {
     fn a_row_is_a_line_of_a_table() {
         let table = table(&figures().sections[0]);
         assert!(
-            table.ends_with("| dropping <all> | 40.0 ms | 80.0 ms | 0.50x (0.50 to 0.50) |\n"),
+            table.ends_with("| dropping <all> | 40.0 ms | 80.0 ms | 2.0x more (2.0 to 2.0) |\n"),
             "{table}"
         );
     }

@@ -14,7 +14,7 @@ const BAR: usize = 30;
 pub(super) fn page(figures: &Figures) -> String {
     let mut page = format!("{}\n", figures.machine);
     for section in figures.all_sections() {
-        page += &format!("\n{}{}\n", section.title.to_uppercase(), mark(section));
+        page += &format!("\n{}{}\n", section.title, mark(section));
         page += &wrapped(&section.about, "  ");
         for row in &section.rows {
             page += &bars(section, row);
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(
             bars(section, &section.rows[1]),
             format!(
-                "\n  {:<60}  0.50x (0.50 to 0.50)\n    tokio {:<30} 40.0 ms\n    wheel {} 80.0 ms\n",
+                "\n  {:<60}  2.0x more (2.0 to 2.0)\n    tokio {:<30} 40.0 ms\n    wheel {} 80.0 ms\n",
                 "dropping <all>",
                 "█".repeat(15),
                 "█".repeat(30)
@@ -131,10 +131,10 @@ mod tests {
         let page = page(&figures());
         for part in [
             "2 cores of a test",
-            "TIMEOUTS\n",
-            "LATENESS (disturbed)\n",
+            "Timeouts\n",
+            "Lateness (disturbed)\n",
             "no difference",
-            "A SERVER\n",
+            "A server\n",
             "in timers with the wheel: 1.1 % (0.6 to 1.6)",
             "takes 26.0 ns",
             "Distrust",

@@ -2,7 +2,6 @@
 
 use crate::{
     figures::{Figures, Row, Section, Unit, Verdict},
-    server::Server,
     statistics::Spread,
 };
 
@@ -53,35 +52,38 @@ pub(crate) fn value(section: &Section, row: &Row, value: f64) -> String {
     }
 }
 
-/// Tokio's figure relative to the wheel's, or that there is no difference, with the spread over the rounds.
+/// By how much the wheel takes less or more than Tokio, or that there is no difference, with the spread over the rounds.
 pub(crate) fn ratio(row: &Row) -> String {
-    let Spread { low, median, high } = row.ratio();
-    let spread = format!("({} to {})", times(low), times(high));
-    match row.verdict() {
-        Verdict::NoDifference => format!("no difference {spread}"),
-        Verdict::WheelLess | Verdict::TokioLess => format!("{}x {spread}", times(median)),
-    }
+    let ratio = row.ratio();
+    let (Spread { low, median, high }, word) = match row.verdict() {
+        Verdict::NoDifference => {
+            return format!("no difference ({} to {})", times(ratio.low), times(ratio.high));
+        }
+        Verdict::WheelLess => (ratio, "less"),
+        Verdict::TokioLess => (ratio.inverse(), "more"),
+    };
+    format!("{}x {word} ({} to {})", times(median), times(low), times(high))
 }
 
 /// With more digits the nearer it is to 1.
 fn times(ratio: f64) -> String {
     if !ratio.is_finite() {
         "∞".to_owned()
-    } else if ratio >= 99.5 {
-        grouped(ratio)
     } else if ratio >= 9.95 {
-        format!("{ratio:.0}")
+        grouped(ratio)
     } else if ratio >= 1.25 {
         format!("{ratio:.1}")
+    } else if (0.95..1.05).contains(&ratio) {
+        format!("{ratio:.3}")
     } else {
         format!("{ratio:.2}")
     }
 }
 
-/// What the columns are, once for all tables.
-pub(crate) const LEGEND: &str = "The ratio is Tokio's figure relative to the wheel's: above 1, the wheel takes less. It is the median of the \
-    ratios within a round, and in brackets is the range in which it lies with a confidence of 93 % or more. Where that range contains 1, \
-    the row says \"no difference\".";
+/// How the ratios are to be read, once for all tables.
+pub(crate) const LEGEND: &str = "\"8.2x less\" says that Tokio's figure is 8.2 times the wheel's, \"1.2x more\" that the wheel's is 1.2 \
+    times Tokio's. It is the median of the ratios within a round, and in brackets is the range in which the true one lies with a \
+    confidence of 93 % or more. Where that range contains 1, the row says \"no difference\".";
 
 /// A share in per cent with its range.
 pub(crate) fn share(share: Spread) -> String {
@@ -90,27 +92,22 @@ pub(crate) fn share(share: Spread) -> String {
 
 /// What a server is to expect.
 pub(crate) fn expectation(figures: &Figures) -> String {
-    let Server {
-        tokio,
-        wheel,
-        section,
-        ..
-    } = &figures.server;
-    let (tokio, wheel) = (tokio.share, wheel.share);
+    let server = &figures.server;
+    let (tokio, wheel) = (server.tokio.share, server.wheel.share);
     let shares = format!(
-        "Timers take {:.1} % of this server's CPU with Tokio's and {:.1} % with the wheel",
-        tokio.median.max(0.0),
-        wheel.median.max(0.0)
+        "Timers take {} of this server's CPU with Tokio's and {} with the wheel",
+        bound(tokio),
+        bound(wheel)
     );
-    let effect = match section.rows[0].verdict() {
+    let less = tokio.median - wheel.median;
+    let effect = match server.section.rows[0].verdict() {
         Verdict::NoDifference => {
-            "this run cannot tell the two apart, so it will not get faster in a way that you can see"
+            "this run cannot tell the two servers apart, so it will not get faster in a way that you can see"
+                .to_owned()
         }
-        Verdict::TokioLess => "on this machine it is better off with Tokio's",
-        Verdict::WheelLess if tokio.median - wheel.median < VISIBLE => {
-            "it will not get faster in a way that you can see"
-        }
-        Verdict::WheelLess => "that is what its CPU time falls by",
+        Verdict::TokioLess => "on this machine it is better off with Tokio's".to_owned(),
+        Verdict::WheelLess if less < VISIBLE => "it will not get faster in a way that you can see".to_owned(),
+        Verdict::WheelLess => format!("its CPU time falls by {less:.0} %"),
     };
     let gains = gains(figures);
     if gains.is_empty() {
@@ -120,6 +117,15 @@ pub(crate) fn expectation(figures: &Figures) -> String {
             "{shares}: {effect}. What you gain is in the rows above: {}.",
             gains.join(", ")
         )
+    }
+}
+
+/// A share, or only what it is less than, if it may be nothing.
+fn bound(share: Spread) -> String {
+    if share.low > 0.0 {
+        format!("{:.1} %", share.median)
+    } else {
+        format!("less than {:.1} %", share.high.max(0.1))
     }
 }
 
@@ -180,14 +186,14 @@ mod tests {
     fn a_ratio_says_who_takes_less_or_that_nobody_does() {
         assert_eq!(
             ratio(&row(&[500.0, 520.0, 540.0], &[50.0, 52.0, 60.0])),
-            "10x (9.0 to 10)"
+            "10x less (9.0 to 10)"
         );
-        assert_eq!(ratio(&row(&[40.0; 3], &[80.0; 3])), "0.50x (0.50 to 0.50)");
+        assert_eq!(ratio(&row(&[40.0; 3], &[80.0; 3])), "2.0x more (2.0 to 2.0)");
         assert_eq!(
             ratio(&row(&[1.0, 1.0, 1.0], &[1.1, 0.9, 1.0])),
             "no difference (0.91 to 1.11)"
         );
-        assert_eq!(ratio(&row(&[300.0], &[0.0])), "∞x (∞ to ∞)");
+        assert_eq!(ratio(&row(&[300.0], &[0.0])), "∞x less (∞ to ∞)");
     }
 
     #[test]
@@ -206,10 +212,15 @@ mod tests {
             "Timers take 2.8 % of this server's CPU with Tokio's and 1.1 % with the wheel: it will not get faster in a way that you can \
              see. What you gain is in the rows above: timeouts everywhere (10x less)."
         );
+        figures.server.wheel.share.low = -0.2;
+        assert!(
+            expectation(&figures)
+                .contains("2.8 % of this server's CPU with Tokio's and less than 1.6 % with the wheel")
+        );
         figures.server.tokio.share.median = 12.0;
-        assert!(expectation(&figures).contains("that is what its CPU time falls by"));
+        assert!(expectation(&figures).contains("its CPU time falls by 11 %"));
         figures.server.section.rows = vec![row(&[1.0, 1.0], &[1.0, 1.1])];
-        assert!(expectation(&figures).contains("cannot tell the two apart"));
+        assert!(expectation(&figures).contains("cannot tell the two servers apart"));
         figures.server.section.rows = vec![row(&[1.0, 1.0], &[1.1, 1.1])];
         figures.sections.clear();
         let text = expectation(&figures);

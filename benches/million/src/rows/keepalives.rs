@@ -29,7 +29,12 @@ const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(1200);
 const SLACK: Duration = Duration::from_millis(300);
 /// Tokio's first, then the wheels.
-const COMPETITORS: [&str; 4] = ["tokio", "no slack", "default slack", "300 ms of slack"];
+const COMPETITORS: [&str; 4] = [
+    "tokio",
+    "wheel without slack",
+    "wheel by default",
+    "wheel with 300 ms of slack",
+];
 
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
     let connections = grouped(options.keepalives() as f64);
@@ -134,8 +139,8 @@ pub(crate) fn child(timers: &str, connections: u64) -> io::Result<()> {
     let start = Instant::now();
     let builder = match timers {
         "tokio" => None,
-        "no slack" => Some(Wheel::builder().slack(Duration::ZERO)),
-        "default slack" => Some(Wheel::builder()),
+        "wheel without slack" => Some(Wheel::builder().slack(Duration::ZERO)),
+        "wheel by default" => Some(Wheel::builder()),
         _ => Some(Wheel::builder().slack(SLACK)),
     };
     if let Some(builder) = builder {

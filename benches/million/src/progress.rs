@@ -1,4 +1,4 @@
-//! Shows how far the program is and what it measures just now: one line that changes on a terminal, a line for each experiment elsewhere.
+//! Says what is measured just now, a line for each experiment, and on a terminal shows below it how far the program is.
 
 use std::{
     io::{IsTerminal, Write, stderr},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::options::Options;
 
-const WIDTH: usize = 24;
+const WIDTH: usize = 40;
 
 pub(crate) struct Progress {
     is_terminal: bool,
@@ -15,7 +15,6 @@ pub(crate) struct Progress {
     planned: Duration,
     before: Duration,
     current: Duration,
-    text: String,
 }
 
 impl Progress {
@@ -25,32 +24,29 @@ impl Progress {
             planned: options.total(),
             before: Duration::ZERO,
             current: Duration::ZERO,
-            text: String::new(),
         }
     }
 
     /// Begins an experiment that takes about `planned`.
-    pub(crate) fn begin(&mut self, text: String, planned: Duration) {
+    pub(crate) fn begin(&mut self, text: &str, planned: Duration) {
         self.before += self.current;
         self.current = planned;
-        self.text = text;
-        if self.is_terminal {
-            self.reach(0.0);
-        } else {
-            eprintln!("{}", self.text);
-        }
+        self.finish();
+        eprintln!("Measuring {text}");
+        self.reach(0.0);
     }
 
     /// Shows that `share` of the current experiment is done.
     pub(crate) fn reach(&mut self, share: f64) {
         if self.is_terminal {
             let done = (self.before + self.current.mul_f64(share)).as_secs_f64() / self.planned.as_secs_f64();
-            eprint!("\r\x1b[K{} {}", bar(done), self.text);
+            eprint!("\r\x1b[K{}", bar(done));
             // If the terminal is gone, nobody misses the bar.
             _ = stderr().flush();
         }
     }
 
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         if self.is_terminal {
             eprint!("\r\x1b[K");
@@ -75,8 +71,8 @@ mod tests {
 
     #[test]
     fn the_bar_has_the_same_width_from_nothing_to_all() {
-        assert_eq!(bar(0.0), format!("[{}]   0 %", ".".repeat(24)));
-        assert_eq!(bar(0.5), format!("[{}{}]  50 %", "#".repeat(12), ".".repeat(12)));
-        assert_eq!(bar(1.2), format!("[{}] 100 %", "#".repeat(24)));
+        assert_eq!(bar(0.0), format!("[{}]   0 %", ".".repeat(40)));
+        assert_eq!(bar(0.5), format!("[{}{}]  50 %", "#".repeat(20), ".".repeat(20)));
+        assert_eq!(bar(1.2), format!("[{}] 100 %", "#".repeat(40)));
     }
 }

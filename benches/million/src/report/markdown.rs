@@ -11,11 +11,7 @@ const END: &str = "<!-- /million -->";
 pub(super) fn page(figures: &Figures) -> String {
     let mut page = block(figures, "machine").expect("this block exists");
     for section in figures.all_sections() {
-        page += &format!(
-            "\n## {}\n\n{}: {}.\n\n",
-            section.title, section.title, section.about
-        );
-        page += &table(section);
+        page += &format!("\n## {}\n\n{}", section.title, described(section));
     }
     page += "\n";
     page += &split(figures);
@@ -49,11 +45,15 @@ fn block(figures: &Figures, key: &str) -> Option<String> {
         "split" => split(figures),
         "expectation" => expectation(figures) + "\n",
         "cost" => cost(figures),
-        _ => table(figures.all_sections().find(|section| section.key == key)?),
+        _ => described(figures.all_sections().find(|section| section.key == key)?),
     })
 }
 
 const HEAD: &str = "| | `tokio::time` | tickwheel | the wheel takes |\n| --- | ---: | ---: | ---: |\n";
+
+fn described(section: &Section) -> String {
+    format!("{}\n\n{}", section.about, table(section))
+}
 
 fn table(section: &Section) -> String {
     let rows = section.rows.iter().map(|row| line(section, row, &row.name));
@@ -120,7 +120,9 @@ mod tests {
         let text = "# Title\n\n<!-- million: lateness -->\nold\n<!-- /million -->\nmiddle\n<!-- million: split -->\n<!-- /million -->\nend\n";
         let once = replace_blocks(text, &figures()).unwrap();
         assert!(
-            once.starts_with("# Title\n\n<!-- million: lateness -->\n\n| | `tokio::time` |"),
+            once.starts_with(
+                "# Title\n\n<!-- million: lateness -->\n\nIt is done like this.\n\n| | `tokio::time` |"
+            ),
             "{once}"
         );
         assert!(

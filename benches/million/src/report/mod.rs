@@ -44,7 +44,7 @@ mod tests {
         let section = |key, title: &str, rows| Section {
             key,
             title: title.to_owned(),
-            about: "done like this".to_owned(),
+            about: "It is done like this.".to_owned(),
             rows,
             clock_reading: None,
             others: Some(0.01),

@@ -22,7 +22,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     let lasts = options.lasting(LASTS);
     let workers = cores().max(2);
     progress.begin(
-        format!("how late timers are on {workers} workers, one of which blocks now and then"),
+        &format!("how late timers are on {workers} workers, one of which blocks now and then"),
         2 * ROUNDS as u32 * lasts,
     );
     let rounds = in_turns(ROUNDS, progress, |competitor| match competitor {
@@ -32,7 +32,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     Ok(Section {
         key: "blocked-worker",
         title: format!("How late timers are while one of {workers} workers blocks"),
-        about: "1,000 tasks that sleep for 1 to 100 ms over and over; another task blocks its worker for 50 ms of every 200".to_owned(),
+        about: "1,000 tasks sleep for 1 to 100 ms over and over, while another task blocks its worker for 50 ms of every 200.".to_owned(),
         rows: rows(rounds),
         clock_reading: None,
         others: None,

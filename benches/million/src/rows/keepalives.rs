@@ -40,7 +40,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     let connections = grouped(options.keepalives() as f64);
     let round = options.lasting(ROUND);
     progress.begin(
-        format!("{connections} keepalives that fire every 30 s, with and without slack"),
+        &format!("{connections} keepalives that fire every 30 s, with and without slack"),
         round * (ROUNDS + 1) as u32,
     );
     let count = options.keepalives().to_string();
@@ -81,8 +81,8 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     Ok(Section {
         key: "keepalives",
         title: format!("{connections} keepalives that do fire"),
-        about: "an interval of 30 s for each connection, at a phase of its own, in a process that does nothing else; slack is how late the \
-                wheel may let a timer be so that it fires together with others"
+        about: "An interval of 30 s for each connection, at a phase of its own, in a process that does nothing else. Slack is how late the \
+ wheel may let a timer be so that it fires together with others."
             .to_owned(),
         rows: vec![
             cpu_without,

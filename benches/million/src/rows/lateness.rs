@@ -65,8 +65,8 @@ pub(crate) async fn block_now_and_then(over: Instant) {
 pub(crate) fn rows(rounds: [Vec<Vec<f64>>; 2]) -> Vec<Row> {
     [
         ("half of the sleeps are late by up to", 0.5),
-        ("99 % of them", 0.99),
-        ("all of them", 1.0),
+        ("99 % of them by up to", 0.99),
+        ("all of them by up to", 1.0),
     ]
     .map(|(name, share)| {
         let figures = rounds.each_ref();

@@ -24,7 +24,7 @@ const COMPETITORS: [&str; 2] = ["tokio", "tickwheel"];
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
     let timers = grouped(options.timers as f64);
     progress.begin(
-        format!("the memory of {timers} pending timers, and how long arming and dropping them takes"),
+        &format!("the memory of {timers} pending timers, and how long arming and dropping them takes"),
         options.lasting(Duration::from_secs(5)),
     );
     let count = options.timers.to_string();
@@ -43,8 +43,9 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     Ok(Section {
         key: "memory",
         title: format!("{timers} pending timers"),
-        about: "sleeps in a box each, due at random instants within an hour; a fresh process for each round"
-            .to_owned(),
+        about:
+            "Sleeps in a box each, due at random instants within an hour, in a fresh process for each round."
+                .to_owned(),
         rows: vec![
             row("resident memory of one", Unit::Bytes, 0, each).gain("memory of pending timers"),
             row("arming all of them", Unit::Millis, 1, 1e3),

@@ -28,7 +28,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     let slice = options.lasting(SLICE);
     let connections = grouped(options.timers as f64);
     progress.begin(
-        format!(
+        &format!(
             "what it costs to push a deadline back, for each of {connections} connections in random order"
         ),
         options.lasting(Duration::from_secs(2)),
@@ -43,12 +43,11 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         key: "push-back",
         title: "A deadline pushed back".to_owned(),
         about: format!(
-            "one `reset` of a pending sleep to a later instant, for {connections} connections in random order on one worker; the clock \
-             reading that gives the instant is not counted"
+            "One `reset` of a pending sleep to a later instant, for {connections} connections in random order on one worker. The clock \
+ reading that gives the instant is not counted."
         ),
         rows: vec![
-            Row::new("one of them, at random", Unit::Nanos, figures)
-                .gain("pushing a connection's deadline back"),
+            Row::new("one of them", Unit::Nanos, figures).gain("pushing a connection's deadline back"),
         ],
         clock_reading: None,
         others: None,

@@ -27,8 +27,7 @@ static WHEEL: LazyLock<Wheel> = LazyLock::new(Wheel::new);
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
     let lasts = options.lasting(LASTS);
     progress.begin(
-        "how late timers are on one of two current-thread runtimes, while the other one blocks now and then"
-            .to_owned(),
+        "how late timers are on one of two current-thread runtimes, while the other one blocks now and then",
         2 * ROUNDS as u32 * lasts,
     );
     let rounds = in_turns(ROUNDS, progress, |competitor| match competitor {
@@ -38,8 +37,8 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     Ok(Section {
         key: "thread-per-core",
         title: "How late timers are in one thread per core, while another thread blocks".to_owned(),
-        about: "two current-thread runtimes that share one wheel in a static, 1,000 such tasks in each; one of the two is blocked for 50 ms \
-                of every 200, and the lateness is that in the other"
+        about: "Two current-thread runtimes share one wheel in a static, with 1,000 such tasks in each. One of the two is blocked for 50 ms of \
+ every 200, and the lateness is that in the other."
             .to_owned(),
         rows: rows(rounds),
         clock_reading: None,

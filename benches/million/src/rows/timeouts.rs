@@ -75,7 +75,10 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     }
     let mut rows = Vec::new();
     for (tasks, workers, name, gain) in kinds {
-        progress.begin(format!("what a timeout costs that ends in time: {name}"), planned);
+        progress.begin(
+            &format!("what a timeout costs that ends in time: {name}"),
+            planned,
+        );
         let mut row = Row::new(name, Unit::Nanos, costs(tasks, workers, slice, progress)?);
         row.gain = gain;
         rows.push(row);
@@ -83,8 +86,8 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     Ok(Section {
         key: "timeouts",
         title: "A timeout that ends in time".to_owned(),
-        about: "what a timeout of 5 s around a future that is pending once takes of its worker's time; the same work without a timer is \
-                measured too, and subtracted"
+        about: "What a timeout of 5 s, around a future that is pending once, takes of its worker's time. The same work without a timer is \
+ measured too, and subtracted."
             .to_owned(),
         rows,
         clock_reading: Some(clock_reading()),

@@ -80,7 +80,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     let slice = options.lasting(SLICE);
     let connections = options.connections;
     progress.begin(
-        format!("what part timers have in the CPU time of a server with {connections} connections"),
+        &format!("what part timers have in the CPU time of a server with {connections} connections"),
         3 * ROUNDS as u32 * (slice + SETTLING),
     );
     let mut server = Peer::start(&["server"])?;
@@ -124,8 +124,8 @@ fn split(connections: usize, [without, tokio, wheel]: [Vec<Slice>; 3]) -> Server
             key: "server",
             title: "A server with real connections".to_owned(),
             about: format!(
-                "{connections} TCP connections over loopback, each with one request after the other; a request pushes the idle deadline of \
-                 its connection back and waits for its first byte within a timeout"
+                "{connections} TCP connections over loopback send one request after the other. The server pushes the idle deadline of the \
+ connection back for each, and waits for it within a timeout."
             ),
             rows: vec![Row::new(
                 "CPU of a request, all of it",

@@ -3,14 +3,17 @@
 use super::text::{ratio, share, value};
 use crate::figures::{Figures, Row, Section, Verdict};
 
-const WIDTH: usize = 860;
+const WIDTH: usize = 960;
 const MARGIN: usize = 24;
-/// Where bars begin, and how long the longer one of a row is.
-const BARS: usize = 92;
-const BAR: usize = 340;
-const ROW: usize = 62;
+/// Where bars begin, right of the names of the rows, and how long the longer one of a row is.
+const BARS: usize = 370;
+const BAR: usize = 212;
+const ROW: usize = 38;
+
+const TITLE: &str = "What timers cost";
 
 const STYLE: &str = "\
+.head { font-size: 17px; font-weight: 600; } .title { font-size: 14px; font-weight: 600; } .less, .more, .same { text-anchor: end; }
 .ground { fill: #fff; } text { fill: #1c2430; } .soft { fill: #586174; font-size: 12px; } .tokio { fill: #9aa5b8; } .wheel { fill: #2563eb; }
 .less { fill: #0f766e; font-weight: 600; } .more { fill: #c2331f; font-weight: 600; } .same { fill: #586174; }
 @media (prefers-color-scheme: dark) {
@@ -20,35 +23,38 @@ const STYLE: &str = "\
 
 pub(super) fn picture(figures: &Figures) -> String {
     let mut below = 34;
-    let mut content = text(MARGIN, below, "", "What timers cost: tokio::time and tickwheel");
-    content = content.replace("<text ", "<text font-size=\"17\" font-weight=\"600\" ");
+    let mut content = text(MARGIN, below, "head", TITLE);
+    for (name, class, x) in [("tokio::time", "tokio", 700), ("tickwheel", "wheel", 820)] {
+        content += &bar(class, x, below - 11, 13.0);
+        content += &text(x + 20, below, "", name);
+    }
     below += 20;
     content += &text(MARGIN, below, "soft", &figures.machine);
     for section in figures.all_sections() {
-        below += 36;
+        below += 34;
         let mark = if section.is_disturbed() {
             " (disturbed)"
         } else {
             ""
         };
         content += &text(MARGIN, below, "title", &format!("{}{mark}", section.title));
-        below += 6;
+        below += 8;
         for row in &section.rows {
             content += &bars(section, row, below);
             below += ROW;
         }
     }
     let server = &figures.server;
-    for (name, part) in [("Tokio's timers", server.tokio), ("the wheel", server.wheel)] {
+    for (name, part) in [("tokio::time", server.tokio), ("tickwheel", server.wheel)] {
         below += 18;
-        let line = format!("of that, in timers with {name}: {}", share(part.share));
+        let line = format!("of that, in timers, with {name}: {}", share(part.share));
         content += &text(MARGIN, below, "soft", &line);
     }
     let height = below + MARGIN;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
          font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\" font-size=\"13\">\n\
-         <title>What timers cost: tokio::time and tickwheel</title>\n<style>\n{STYLE}\n.title {{ font-weight: 600; font-size: 14px; }}\n</style>\n\
+         <title>{TITLE}</title>\n<style>\n{STYLE}\n</style>\n\
          <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n{content}</svg>\n"
     )
 }
@@ -59,21 +65,16 @@ fn bars(section: &Section, row: &Row, top: usize) -> String {
         Verdict::TokioLess => "more",
         Verdict::NoDifference => "same",
     };
-    let mut drawn = text(MARGIN, top + 16, "", &row.name);
-    drawn +=
-        &text(WIDTH - MARGIN, top + 16, class, &ratio(row)).replace("<text ", "<text text-anchor=\"end\" ");
+    let mut drawn = text(MARGIN, top + 20, "", &row.name);
+    drawn += &text(WIDTH - MARGIN, top + 20, class, &ratio(row));
     let most = row.tokio().max(row.wheel());
-    for (name, figure, top) in [("tokio", row.tokio(), top + 24), ("wheel", row.wheel(), top + 40)] {
+    for (class, figure, top) in [("tokio", row.tokio(), top + 2), ("wheel", row.wheel(), top + 17)] {
         let long = if most > 0.0 {
             figure / most * BAR as f64
         } else {
             0.0
         };
-        drawn += &text(MARGIN, top + 11, "soft", name);
-        drawn += &format!(
-            "<rect class=\"{name}\" x=\"{BARS}\" y=\"{top}\" width=\"{:.1}\" height=\"13\" rx=\"2\"/>\n",
-            long.max(1.0)
-        );
+        drawn += &bar(class, BARS, top, long.max(1.0));
         drawn += &text(
             BARS + long as usize + 8,
             top + 11,
@@ -82,6 +83,10 @@ fn bars(section: &Section, row: &Row, top: usize) -> String {
         );
     }
     drawn
+}
+
+fn bar(class: &str, x: usize, y: usize, long: f64) -> String {
+    format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{long:.1}\" height=\"13\" rx=\"2\"/>\n")
 }
 
 fn text(x: usize, y: usize, class: &str, words: &str) -> String {
@@ -99,8 +104,8 @@ mod tests {
     #[test]
     fn the_picture_has_two_bars_a_row_and_both_palettes() {
         let picture = picture(&figures());
-        assert_eq!(picture.matches("<rect class=\"tokio\"").count(), 4);
-        assert_eq!(picture.matches("<rect class=\"wheel\"").count(), 4);
+        assert_eq!(picture.matches("<rect class=\"tokio\"").count(), 1 + 4);
+        assert_eq!(picture.matches("<rect class=\"wheel\"").count(), 1 + 4);
         assert!(picture.contains("@media (prefers-color-scheme: dark)"));
         for class in ["less", "more", "same"] {
             assert!(picture.contains(&format!("class=\"{class}\"")), "{class}");
@@ -119,7 +124,7 @@ mod tests {
         let figures = figures();
         let drawn = bars(&figures.sections[0], &figures.sections[0].rows[1], 0);
         assert!(
-            drawn.contains("width=\"170.0\"") && drawn.contains("width=\"340.0\""),
+            drawn.contains("width=\"106.0\"") && drawn.contains("width=\"212.0\""),
             "{drawn}"
         );
     }

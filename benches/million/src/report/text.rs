@@ -43,7 +43,7 @@ pub(crate) fn grouped(value: f64) -> String {
 pub(crate) fn value(section: &Section, row: &Row, value: f64) -> String {
     let text = figure(value);
     match (row.unit, section.clock_reading) {
-        (Unit::Nanos, Some(reading)) => format!("{text} ns = {} readings", figure(value / reading)),
+        (Unit::Nanos, Some(reading)) => format!("{text} ns = {:.1} clock readings", value / reading),
         (Unit::Nanos, None) => format!("{text} ns"),
         (Unit::Micros, _) => format!("{text} µs"),
         (Unit::Millis, _) => format!("{text} ms"),
@@ -200,7 +200,10 @@ mod tests {
     fn nanoseconds_are_told_in_clock_readings_too() {
         let figures = figures();
         let section = &figures.sections[0];
-        assert_eq!(value(section, &section.rows[0], 52.0), "52.0 ns = 2.00 readings");
+        assert_eq!(
+            value(section, &section.rows[0], 52.0),
+            "52.0 ns = 2.0 clock readings"
+        );
         assert_eq!(value(section, &section.rows[1], 40.0), "40.0 ms");
     }
 

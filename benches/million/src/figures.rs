@@ -7,7 +7,7 @@ use crate::{
     machine::Watch,
     options::Options,
     progress::Progress,
-    rows,
+    rows::{self, keepalives::Keepalives},
     server::{self, Server},
     statistics::{Spread, median},
 };
@@ -121,7 +121,10 @@ impl Figures {
 fn warn_if_busy() -> io::Result<()> {
     let watch = Watch::start()?;
     thread::sleep(Duration::from_millis(300));
-    if let Some(others) = watch.others()?.filter(|others| *others >= DISTURBING) {
+    if let Some(others) = watch
+        .others(Duration::ZERO)?
+        .filter(|others| *others >= DISTURBING)
+    {
         let others = 100.0 * others;
         eprintln!(
             "Other programs use {others:.0} % of this machine. The report will say which rows they have disturbed."
@@ -132,11 +135,16 @@ fn warn_if_busy() -> io::Result<()> {
 
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Figures> {
     warn_if_busy()?;
+    // They wait until they are due while the others are measured, if these do not take too long for that.
+    let keepalives = if options.total() <= Options::DEFAULT_TOTAL {
+        Some(Keepalives::start(options)?)
+    } else {
+        None
+    };
     let experiments = [
         rows::timeouts::measure,
         rows::push_back::measure,
         rows::memory::measure,
-        rows::keepalives::measure,
         rows::blocked_worker::measure,
         rows::thread_per_core::measure,
     ];
@@ -144,12 +152,14 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     for experiment in experiments {
         let watch = Watch::start()?;
         let mut section = experiment(options, progress)?;
-        section.others = watch.others()?;
+        section.others = watch.others(Duration::ZERO)?;
         sections.push(section);
     }
+    let keepalives = keepalives.map_or_else(|| Keepalives::start(options), Ok)?;
+    sections.push(rows::keepalives::measure(options, progress, keepalives)?);
     let watch = Watch::start()?;
     let mut server = server::measure(options, progress)?;
-    server.section.others = watch.others()?;
+    server.section.others = watch.others(Duration::ZERO)?;
     Ok(Figures {
         machine: machine::description(),
         sections,

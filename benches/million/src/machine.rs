@@ -25,12 +25,11 @@ pub(crate) fn description() -> String {
         .find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
     let system = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let model = model.unwrap_or("an unknown processor").trim();
-    format!(
-        "{} cores of {model}, {} {}",
-        cores(),
-        std::env::consts::OS,
-        system.trim()
-    )
+    let cores = match cores() {
+        1 => "1 core".to_owned(),
+        cores => format!("{cores} cores"),
+    };
+    format!("{cores} of {model}, {} {}", std::env::consts::OS, system.trim())
 }
 
 /// What a process has used so far.
@@ -91,9 +90,9 @@ impl Watch {
     }
 
     /// Returns the share of the machine's CPU time that other programs, or other virtual machines of the same host, have used since the
-    /// start; `None` where the system does not say.
-    pub(crate) fn others(&self) -> io::Result<Option<f64>> {
-        let own = Watch::own()? - self.own;
+    /// start; `None` where the system does not say. `running` is what children of this process have used that are still running.
+    pub(crate) fn others(&self, running: Duration) -> io::Result<Option<f64>> {
+        let own = Watch::own()? - self.own + running;
         let both = self.machine.zip(Ticks::now());
         Ok(both.map(|(before, now)| others(before, now, own)))
     }

@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::{env, io, process::ExitCode};
+use std::{env, io, process::ExitCode, time::Duration};
 
 use crate::{options::Options, progress::Progress};
 
@@ -43,6 +43,9 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> io::Result<()> {
+    if cfg!(debug_assertions) {
+        eprintln!("This program has been built without --release, so its figures say nothing.");
+    }
     let mut progress = Progress::new(options);
     let figures = figures::measure(options, &mut progress)?;
     progress.finish();
@@ -53,8 +56,9 @@ fn run(options: &Options) -> io::Result<()> {
 fn child(arguments: &[String]) -> io::Result<()> {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match *arguments.as_slice() {
-        ["keepalives", timers, connections] => {
-            rows::keepalives::child(timers, peer::number(connections)? as u64)
+        ["keepalives", timers, connections, millis] => {
+            let ahead = Duration::from_millis(peer::number(millis)? as u64);
+            rows::keepalives::child(timers, peer::number(connections)? as u64, ahead)
         }
         ["memory", timers, count] => rows::memory::child(timers, peer::number(count)? as usize),
         ["server"] => server::child(),

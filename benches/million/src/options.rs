@@ -33,6 +33,7 @@ Measures what timers cost, on tokio::time and on tickwheel in turns, in about 40
   --markdown        print Markdown tables
   --json            print all figures, those of each round included";
     const DEFAULT_SECONDS: u64 = 40;
+    pub(crate) const DEFAULT_TOTAL: Duration = Duration::from_secs(Options::DEFAULT_SECONDS);
     const TIMERS: RangeInclusive<u64> = 100..=20_000_000;
     const SECONDS: RangeInclusive<u64> = 1..=3600;
 

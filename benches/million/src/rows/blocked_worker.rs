@@ -16,7 +16,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
-const LASTS: Duration = Duration::from_millis(550);
+const LASTS: Duration = Duration::from_millis(500);
 
 pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
     let lasts = options.lasting(LASTS);

@@ -15,7 +15,7 @@ use tokio::{runtime::Runtime, time::Instant};
 
 use crate::{
     figures::{Row, Section, Unit},
-    machine::{Used, cores},
+    machine::{Used, Watch, cores},
     options::Options,
     peer::{Peer, answer, tell},
     progress::Progress,
@@ -36,26 +36,51 @@ const COMPETITORS: [&str; 4] = [
     "wheel with 300 ms of slack",
 ];
 
-pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<Section> {
+/// How long before it is due the first keepalive is set. Nothing fires meanwhile, so that other experiments can be done. The last one that
+/// is measured has been set for less than 32 s: a wheel's slack depends on that, and so all are like those that are set for 30 s.
+const AHEAD: Duration = Duration::from_secs(25);
+
+/// The processes, whose keepalives have been set and are not due yet.
+pub(crate) struct Keepalives {
+    peers: Vec<Peer>,
+    due_from: Instant,
+}
+
+impl Keepalives {
+    pub(crate) fn start(options: &Options) -> io::Result<Keepalives> {
+        let ahead = options.lasting(AHEAD).min(AHEAD);
+        let (count, millis) = (options.keepalives().to_string(), ahead.as_millis().to_string());
+        let mut peers = Vec::new();
+        for competitor in COMPETITORS {
+            peers.push(Peer::start(&["keepalives", competitor, &count, &millis])?);
+        }
+        for peer in &mut peers {
+            // Says so when all of them are set.
+            peer.numbers()?;
+        }
+        Ok(Keepalives {
+            peers,
+            due_from: Instant::now() + ahead,
+        })
+    }
+}
+
+pub(crate) fn measure(
+    options: &Options,
+    progress: &mut Progress,
+    mut keepalives: Keepalives,
+) -> io::Result<Section> {
     let connections = grouped(options.keepalives() as f64);
     let round = options.lasting(ROUND);
     progress.begin(
         &format!("{connections} keepalives that fire every 30 s, with and without slack"),
-        round * (ROUNDS + 1) as u32,
+        (ROUNDS + 1) as u32 * round,
     );
-    let count = options.keepalives().to_string();
-    let mut peers = Vec::new();
-    for competitor in COMPETITORS {
-        peers.push(Peer::start(&["keepalives", competitor, &count])?);
-    }
-    for peer in &mut peers {
-        // Says so when all its connections are there.
-        peer.numbers()?;
-    }
-    thread::sleep(round / 4);
+    thread::sleep(keepalives.due_from.saturating_duration_since(Instant::now()));
+    let watch = Watch::start()?;
     let mut seen = [const { Vec::new() }; COMPETITORS.len()];
     for number in 0..=ROUNDS {
-        for (peer, seen) in peers.iter_mut().zip(&mut seen) {
+        for (peer, seen) in keepalives.peers.iter_mut().zip(&mut seen) {
             seen.push(Seen::from(peer.ask("so far?")?));
         }
         if number < ROUNDS {
@@ -63,6 +88,8 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         }
         progress.reach((number + 1) as f64 / (ROUNDS + 1) as f64);
     }
+    let by_peers = seen.iter().map(|seen| seen[ROUNDS].cpu - seen[0].cpu).sum();
+    let others = watch.others(Duration::from_secs_f64(by_peers))?;
     let figures = |competitor: usize, figure: fn(&Seen, &Seen) -> f64| -> Vec<f64> {
         seen[competitor]
             .windows(2)
@@ -93,7 +120,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
             woken_with,
         ],
         clock_reading: None,
-        others: None,
+        others,
     })
 }
 
@@ -134,9 +161,10 @@ fn fired() {
     FIRED.fetch_add(1, Ordering::Relaxed);
 }
 
-pub(crate) fn child(timers: &str, connections: u64) -> io::Result<()> {
+pub(crate) fn child(timers: &str, connections: u64, ahead: Duration) -> io::Result<()> {
     let runtime = multi_thread(cores())?;
     let start = Instant::now();
+    let due_from = start + ahead;
     let builder = match timers {
         "tokio" => None,
         "wheel without slack" => Some(Wheel::builder().slack(Duration::ZERO)),
@@ -145,9 +173,9 @@ pub(crate) fn child(timers: &str, connections: u64) -> io::Result<()> {
     };
     if let Some(builder) = builder {
         let wheel: &'static Wheel = Box::leak(Box::new(builder.build().map_err(io::Error::other)?));
-        connect(&runtime, wheel, start, connections);
+        connect(&runtime, wheel, due_from, connections);
     } else {
-        connect(&runtime, Tokio, start, connections);
+        connect(&runtime, Tokio, due_from, connections);
     }
     tell(&[]);
     answer(|_| {
@@ -161,11 +189,11 @@ pub(crate) fn child(timers: &str, connections: u64) -> io::Result<()> {
     })
 }
 
-fn connect<T: Timers>(runtime: &Runtime, timers: T, start: Instant, connections: u64) {
+fn connect<T: Timers>(runtime: &Runtime, timers: T, due_from: Instant, connections: u64) {
     let mut random = Rng::with_seed(3);
     for _ in 0..connections {
         let phase = Duration::from_micros(random.u64(..PERIOD.as_micros() as u64));
-        runtime.spawn(timers.beat(start + phase, PERIOD, fired));
+        runtime.spawn(timers.beat(due_from + phase, PERIOD, fired));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
-const LASTS: Duration = Duration::from_millis(550);
+const LASTS: Duration = Duration::from_millis(500);
 
 static WHEEL: LazyLock<Wheel> = LazyLock::new(Wheel::new);
 

@@ -111,10 +111,10 @@ pub(crate) fn expectation(figures: &Figures) -> String {
     };
     let gains = gains(figures);
     if gains.is_empty() {
-        format!("{shares}: {effect}, and no row above says that you gain anything else.")
+        format!("{shares}: {effect}, and no other row says that you gain anything else.")
     } else {
         format!(
-            "{shares}: {effect}. What you gain is in the rows above: {}.",
+            "{shares}: {effect}. What you gain is in the other rows: {}.",
             gains.join(", ")
         )
     }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(
             expectation(&figures),
             "Timers take 2.8 % of this server's CPU with Tokio's and 1.1 % with the wheel: it will not get faster in a way that you can \
-             see. What you gain is in the rows above: timeouts everywhere (10x less)."
+             see. What you gain is in the other rows: timeouts everywhere (10x less)."
         );
         figures.server.wheel.share.low = -0.2;
         assert!(
@@ -228,7 +228,7 @@ mod tests {
         figures.sections.clear();
         let text = expectation(&figures);
         assert!(
-            text.contains("better off with Tokio's, and no row above says that you gain anything else."),
+            text.contains("better off with Tokio's, and no other row says that you gain anything else."),
             "{text}"
         );
     }

@@ -119,7 +119,7 @@ pub(crate) fn measure(
         key: "keepalives",
         title: format!("{connections} keepalives that do fire"),
         about: "An interval of 30 s for each connection, at a phase of its own, in a process that does nothing else. Slack is how late the \
- wheel may let a timer be so that it fires together with others."
+                 wheel may let a timer be so that it fires together with others."
             .to_owned(),
         rows: vec![
             cpu_without,

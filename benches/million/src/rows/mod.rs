@@ -1,4 +1,4 @@
-//! One experiment a file, all of them within this machine's memory: no network.
+//! The experiments that need no network, one a file. Two of them share `pending`, two share `lateness`.
 
 pub(crate) mod blocked_worker;
 pub(crate) mod keepalives;

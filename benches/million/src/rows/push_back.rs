@@ -44,7 +44,7 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
         title: "A deadline pushed back".to_owned(),
         about: format!(
             "One `reset` of a pending sleep to a later instant, for {connections} connections in random order on one worker. The clock \
- reading that gives the instant is not counted."
+                 reading that gives the instant is not counted."
         ),
         rows: vec![
             Row::new("one of them", Unit::Nanos, figures).gain("pushing a connection's deadline back"),

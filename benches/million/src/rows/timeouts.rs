@@ -48,46 +48,36 @@ pub(crate) fn measure(options: &Options, progress: &mut Progress) -> io::Result<
     let all = cores();
     let slice = options.lasting(SLICE);
     let planned = 3 * slice * (ROUNDS * SLICES) as u32;
-    let one_worker = "on one worker".to_owned();
-    let mut kinds = vec![
-        (Tasks::Same, 1, format!("one after the other, {one_worker}"), None),
-        (Tasks::New, 1, format!("each in a new task, {one_worker}"), None),
-    ];
-    if all > 1 {
-        let at_once = format!("on all {all} workers at once");
-        let gain = "timeouts set by all workers at once";
-        kinds.insert(
-            1,
-            (
-                Tasks::Same,
-                all,
-                format!("one after the other, {at_once}"),
-                Some(gain),
-            ),
-        );
-        let gain = "the same in new tasks";
-        kinds.push((
-            Tasks::New,
-            all,
-            format!("each in a new task, {at_once}"),
-            Some(gain),
-        ));
-    }
-    let mut rows = Vec::new();
-    for (tasks, workers, name, gain) in kinds {
+    let mut row = |tasks, workers, name: String| -> io::Result<Row> {
         progress.begin(
             &format!("what a timeout costs that ends in time: {name}"),
             planned,
         );
-        let mut row = Row::new(name, Unit::Nanos, costs(tasks, workers, slice, progress)?);
-        row.gain = gain;
-        rows.push(row);
+        Ok(Row::new(
+            name,
+            Unit::Nanos,
+            costs(tasks, workers, slice, progress)?,
+        ))
+    };
+    let mut rows = Vec::new();
+    for (tasks, does, gain) in [
+        (
+            Tasks::Same,
+            "one after the other",
+            "timeouts set by all workers at once",
+        ),
+        (Tasks::New, "each in a new task", "the same in new tasks"),
+    ] {
+        rows.push(row(tasks, 1, format!("{does}, on one worker"))?);
+        if all > 1 {
+            rows.push(row(tasks, all, format!("{does}, on all {all} workers at once"))?.gain(gain));
+        }
     }
     Ok(Section {
         key: "timeouts",
         title: "A timeout that ends in time".to_owned(),
         about: "What a timeout of 5 s, around a future that is pending once, takes of its worker's time. The same work without a timer is \
- measured too, and subtracted."
+                 measured too, and subtracted."
             .to_owned(),
         rows,
         clock_reading: Some(clock_reading()),

@@ -125,7 +125,7 @@ fn split(connections: usize, [without, tokio, wheel]: [Vec<Slice>; 3]) -> Server
             title: "A server with real connections".to_owned(),
             about: format!(
                 "{connections} TCP connections over loopback send one request after the other. The server pushes the idle deadline of the \
- connection back for each, and waits for it within a timeout."
+                 connection back for each, and waits for it within a timeout."
             ),
             rows: vec![Row::new(
                 "CPU of a request, all of it",

@@ -3,7 +3,7 @@
 //! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two `batcher`s, which send operations
 //! to Redis in batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored. A `worker`
 //! consists of a stream, an `engine` that takes, holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many
-//! jobs to start.
+//! jobs to start and `pace` how many it starts in a moment, which limits how many are claimed.
 
 use std::{
     fmt,
@@ -26,6 +26,7 @@ mod fetch;
 mod inbox;
 mod job;
 mod limits;
+mod pace;
 mod partition;
 mod queue;
 mod sender;

@@ -39,8 +39,8 @@ pub(super) const PREFIX: &str = "tickwheel:jobs";
 
 pub(super) struct Partition {
     tag: Tag,
-    /// The channel on which a new earliest job is announced.
-    pub(super) channel: String,
+    /// What the channels begin with on which workers are told to look.
+    channel: String,
     /// Schedules new jobs. Redis refuses these when it is out of memory.
     pub(super) schedules: Arc<Batcher>,
     /// All other operations on jobs.
@@ -75,6 +75,11 @@ impl Partition {
             channel,
             tag,
         }
+    }
+
+    /// Returns the channel of one worker.
+    pub(super) fn channel_of(&self, worker: Nonce) -> String {
+        format!("{}:{worker}", self.channel)
     }
 
     /// Returns a call of `take.lua`, a sweep and a take, without its last arguments.
@@ -132,8 +137,8 @@ impl Partition {
 }
 
 /// The keys, in the order that every script expects.
-fn keys(tag: &Tag) -> [String; 6] {
-    ["due", "claimed", "running", "dead", "state", "payload"].map(|what| tag.key(what))
+fn keys(tag: &Tag) -> [String; 8] {
+    ["due", "claimed", "running", "dead", "state", "payload", "watching", "idle"].map(|what| tag.key(what))
 }
 
 /// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.

@@ -1,11 +1,11 @@
 //! Renews the held leases, and returns the jobs that the consumer does not fetch.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tickwheel::Wheel;
 use tokio::time::Instant;
 
-use super::{Engine, GIVE_BACK_AFTER, UNASKED};
+use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy};
 use crate::{
     error::Error,
     jobs::{
@@ -56,11 +56,12 @@ impl Engine {
 
     /// Returns the jobs that the consumer has not fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
-        let is_over = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
-        let unasked = !status.asked && is_over(status.due_since, UNASKED);
-        let unfetched = is_over(status.started_since, GIVE_BACK_AFTER);
+        let unasked = is_busy(status, now, UNASKED) && (status.has_due || !self.on_wheel.is_empty());
+        let unfetched = status.started_since.is_some_and(|since| since + GIVE_BACK_AFTER <= now);
         if unasked {
-            self.paused = true;
+            let on_wheel = mem::take(&mut self.on_wheel);
+            let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
+            self.give_back("release", claims.collect());
         }
         if unasked || unfetched {
             self.give_back_older(unasked.then_some(now), unfetched.then_some(now));

@@ -67,6 +67,7 @@ impl Inbox {
             }
             state.asked = false;
             state.demand.fetched();
+            state.pace.fetched(Instant::now());
             drop(state);
             return Poll::Ready(Some(Ok(claim)));
         }
@@ -122,15 +123,26 @@ impl Inbox {
 
     // The engine's side.
 
-    pub(super) fn status(&self) -> Status {
-        self.lock().status()
+    /// Returns the status, with how many jobs the consumer starts within `soon`.
+    pub(super) fn status(&self, soon: Duration) -> Status {
+        self.lock().status(soon)
+    }
+
+    /// Whether the stream was dropped.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether any lease is left to renew.
+    pub(super) fn holds(&self) -> bool {
+        !self.lock().held.is_empty()
     }
 
     /// Sets when the engine is notified.
-    pub(super) fn notify_engine_when(&self, when: NotifyEngine) -> Status {
+    pub(super) fn notify_engine_when(&self, when: NotifyEngine, soon: Duration) -> Status {
         let mut state = self.lock();
         state.engine_waits_for = when;
-        state.status()
+        state.status(soon)
     }
 
     /// Starts renewing a claim.

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     task::Waker,
+    time::Duration,
 };
 
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use super::held::HeldLeases;
 use crate::{
     error::Error,
-    jobs::{claim::Claim, demand::Demand},
+    jobs::{claim::Claim, demand::Demand, pace::Pace},
 };
 
 #[derive(Default)]
@@ -23,6 +24,7 @@ pub(super) struct State {
     /// All leases that are renewed, of claims and of jobs.
     pub(super) held: HeldLeases,
     pub(super) demand: Demand,
+    pub(super) pace: Pace,
     /// Whether the consumer waits for a job.
     pub(super) asked: bool,
     pub(super) engine_waits_for: NotifyEngine,
@@ -62,11 +64,14 @@ pub(in crate::jobs) struct Status {
     pub(in crate::jobs) ready: usize,
     /// Jobs that the consumer has fetched and not finished.
     pub(in crate::jobs) out: usize,
-    /// Since when the first due claim has been waiting, and since when the first started one has.
-    pub(in crate::jobs) due_since: Option<Instant>,
+    /// How many jobs the consumer is assumed to have room for, and how many it starts in the time that was asked about.
+    pub(in crate::jobs) room: usize,
+    pub(in crate::jobs) starts_soon: usize,
+    /// When it last fetched a job.
+    pub(in crate::jobs) fetched_at: Option<Instant>,
+    /// Whether a due claim waits, and since when the first started one has.
+    pub(in crate::jobs) has_due: bool,
     pub(in crate::jobs) started_since: Option<Instant>,
-    /// Whether any lease is left to renew.
-    pub(in crate::jobs) holds: bool,
 }
 
 impl State {
@@ -74,15 +79,18 @@ impl State {
         self.due.len() + self.starting + self.started.len()
     }
 
-    pub(super) fn status(&self) -> Status {
+    /// Returns the status, with how many jobs the consumer starts within `soon`.
+    pub(super) fn status(&self, soon: Duration) -> Status {
         Status {
             asked: self.asked,
             closed: self.closed,
             ready: self.ready(),
             out: self.demand.out(),
-            due_since: self.due.values().next().map(|due| due.since),
+            room: self.demand.room(0),
+            starts_soon: self.pace.starts_in(Instant::now(), soon),
+            fetched_at: self.pace.last(),
+            has_due: !self.due.is_empty(),
             started_since: self.started.front().map(|started| started.since),
-            holds: !self.held.is_empty(),
         }
     }
 

@@ -1,5 +1,5 @@
 -- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way at a time.
--- KEYS: due claimed running dead state payload last. ARGV: the call's name and those that may precede it, channel, and what each
+-- KEYS: due claimed running dead state payload watching idle last. ARGV: the call's name and those that may precede it, channel, and what each
 -- script says.
 --
 -- A job has its payload in `payload`, and is in exactly one of four sorted sets:
@@ -9,9 +9,13 @@
 --   dead     ran out of attempts, or was buried; the score is when
 -- `state` holds "token attempts due" for each job that is claimed or was ever started, with the token "-" while nobody holds it, and
 -- after that why a dead job could not be delivered.
+-- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
+-- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few
+-- has no more room. So a due job costs a few takes, however many workers are idle.
 -- `last` holds the sender's last call: its name and its reply. A repeated call answers as the first did. One that finds another call
 -- than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
-local due, claimed, running, dead, state, payload, last = unpack(KEYS)
+local due, claimed, running, dead, state, payload, watching, idle = unpack(KEYS)
+local last = KEYS[#KEYS]
 local call, match = redis.call, string.match
 local name, before = match(ARGV[1], '^(%S+)(.*)$')
 local channel = ARGV[2]
@@ -69,6 +73,44 @@ local function fail(from, id, attempts, at, most, why)
   else
     wait(from, id, attempts, exact(now + 1000000))
   end
+end
+
+-- How many workers watch, and how many of the idle are called at most to reach one.
+local WATCHERS, CALLS = 2, 8
+
+-- Tells a worker to look, and returns how many have heard of it. A cluster knows only of those that are connected to this node.
+local function tell(worker)
+  local heard = redis.pcall('PUBLISH', channel .. ':' .. worker, '')
+  return type(heard) == 'number' and heard or 0
+end
+
+-- Tells so many idle workers to look.
+local function call_idle(wanted)
+  for _ = 1, CALLS do
+    if wanted <= 0 then return end
+    local worker = call('ZPOPMAX', idle)[1]
+    if not worker then return end
+    wanted = wanted - tell(worker)
+  end
+end
+
+-- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left that watches.
+local function hint()
+  if not idle or #KEYS < 9 then return end
+  local heard = 0
+  for _, worker in ipairs(call('ZRANGE', watching, 0, 2 * WATCHERS)) do
+    local reached = tell(worker)
+    -- Who has heard it nevertheless watches again with its next take.
+    if reached == 0 then call('ZREM', watching, worker) end
+    heard = heard + reached
+  end
+  if heard == 0 then call_idle(1) end
+end
+
+-- Removes a worker that has no more room, and lets another one watch in its place.
+local function leave(worker, wanted)
+  call('ZREM', idle, worker)
+  call_idle(math.max(call('ZREM', watching, worker), wanted))
 end
 
 local past, last_reply = match(call('GET', last) or '', '^(%S+) (.*)$')

@@ -98,7 +98,14 @@ local function other_operations()
     purge = { from = { dead }, act = forget },
   }
 
+  -- Of a worker that ends, which is named instead of a job.
+  local function close(worker)
+    leave(worker, 0)
+    return true
+  end
+
   return function(name, id, token, first, second)
+    if name == 'close' then return close(id) end
     local operation = operations[name]
     local owner, attempts, at = read(id)
     if operation.is_holders and owner ~= token then return false end
@@ -133,5 +140,5 @@ end
 carry_out()
 local reply = table.concat(answers)
 remember(reply)
-if wake then call('PUBLISH', channel, '') end
+if wake then hint() end
 return reply

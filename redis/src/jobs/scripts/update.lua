@@ -7,6 +7,13 @@ if is_repeated then return last_reply end
 if is_late then return refuse() end
 
 local answers = {}
+local wake = false
+
+local function wait_again(from, id, attempts, at)
+  wait(from, id, attempts, at)
+  -- Workers look again when there is another first one.
+  if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
+end
 
 -- Starts or dones that are yet to be carried out, and which operations of the batch they are.
 local which, ids, tokens, leases, places = nil, {}, {}, {}, {}
@@ -20,7 +27,11 @@ local function carry_out()
   for n, id in ipairs(ids) do
     local owner, attempts, at = parse(states[n])
     local till = ends[n]
-    if owner == tokens[n] and till and tonumber(till) > now then
+    if which == 'start' and owner == tokens[n] and till and tonumber(at) > now then
+      -- The clock was set back after the job was claimed, so that it is not due any more.
+      wait_again(claimed, id, attempts, at)
+      answers[places[n]] = '0'
+    elseif owner == tokens[n] and till and tonumber(till) > now then
       held[#held + 1] = id
       answers[places[n]] = '1'
       if which == 'start' then
@@ -48,16 +59,9 @@ local function carry_out()
 end
 
 -- Every other operation, of which a batch has few.
-local wake = false
 local other
 
 local function other_operations()
-  local function wait_again(from, id, attempts, at)
-    wait(from, id, attempts, at)
-    -- Workers look again when there is another first one.
-    if call('ZRANGE', due, 0, 0)[1] == id then wake = true end
-  end
-
   local function forget(from, id)
     call('ZREM', from, id)
     call('HDEL', state, id)

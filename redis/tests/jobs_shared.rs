@@ -7,11 +7,13 @@ use std::{
 
 use futures::{StreamExt, future::join_all, stream};
 use support::{
+    connect,
     jobs::{Jobs, queue},
     server::Server,
     soon, until,
 };
-use tickwheel_redis::WorkerBuilder;
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, WorkerBuilder};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::JoinSet,
@@ -81,7 +83,10 @@ async fn due_jobs_wait_in_redis_for_a_worker_that_is_free() {
     println!("with a look-ahead of 1 s: prefetch 1 {ahead_few:?}, default {ahead_many:?}");
     // What was hoarded was late by seconds; the rest is for a loaded machine.
     let limit = |few: Duration| few * 3 / 2 + 100 * MS;
-    assert!(many.0 <= limit(few.0) && many.1 <= limit(few.1.max(300 * MS)), "{few:?}, {many:?}");
+    assert!(
+        many.0 <= limit(few.0) && many.1 <= limit(few.1.max(300 * MS)),
+        "{few:?}, {many:?}"
+    );
     assert!(
         ahead_many.0 <= limit(ahead_few.0) && ahead_many.1 <= limit(ahead_few.1.max(300 * MS)),
         "{ahead_few:?}, {ahead_many:?}"
@@ -95,7 +100,13 @@ async fn backlog(jobs_in_all: usize, workers: usize, places: usize) -> (f64, f64
     stream::iter(0..jobs_in_all)
         .for_each_concurrent(256, |n| {
             let jobs = &jobs;
-            async move { assert!(jobs.schedule(&format!("{n}"), Duration::ZERO, b"payload").await.unwrap()) }
+            async move {
+                assert!(
+                    jobs.schedule(&format!("{n}"), Duration::ZERO, b"payload")
+                        .await
+                        .unwrap()
+                )
+            }
         })
         .await;
     let before = server.scripts_run();
@@ -141,7 +152,10 @@ async fn measure_backlogs() {
             runs.push(backlog(8000, workers, places).await);
         }
         runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        println!("{workers} workers, {places} at once: {:.0} jobs a second (of {:.0} to {:.0}), {:.2} commands a job", runs[1].0, runs[0].0, runs[2].0, runs[1].1);
+        println!(
+            "{workers} workers, {places} at once: {:.0} jobs a second (of {:.0} to {:.0}), {:.2} commands a job",
+            runs[1].0, runs[0].0, runs[2].0, runs[1].1
+        );
     }
 }
 
@@ -231,7 +245,11 @@ async fn workers_that_have_died_are_not_relied_upon() {
         let _: i64 = server.command(&["ZADD", watching, "8000000000000000", dead]);
     }
     let (_running, mut starts) = idle_workers(&jobs, 3).await;
-    assert_eq!(server.command::<i64>(&["ZCARD", watching]), 2, "all others only listen");
+    assert_eq!(
+        server.command::<i64>(&["ZCARD", watching]),
+        2,
+        "all others only listen"
+    );
     for n in 0..5 {
         let began = Instant::now();
         jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
@@ -255,4 +273,47 @@ async fn a_worker_that_ends_leaves_no_gap() {
     let began = Instant::now();
     let late = soon(starts.recv()).await.unwrap() - began;
     assert!(late < SECOND, "{late:?}");
+}
+
+#[tokio::test]
+async fn short_delays_of_a_process_are_kept_by_its_workers_without_notifications() {
+    let server = Server::start();
+    let jobs = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "q").partitions(2);
+    let mut worker = jobs.worker().lease(HOUR).start();
+    let mut ahead = jobs.worker().lease(HOUR).look_ahead(MS).start();
+    let mut late = Vec::new();
+    for n in 0..8 {
+        // The first look, and every other, is over.
+        tokio::select! {
+            job = worker.next() => panic!("{job:?}"),
+            job = ahead.next() => panic!("{job:?}"),
+            () = sleep(100 * MS) => {}
+        }
+        jobs.schedule(&format!("{n}"), 50 * MS, b"").await.unwrap();
+        for attempt in 1..=3 {
+            let job = soon(async {
+                tokio::select! {
+                    job = worker.next() => job,
+                    job = ahead.next() => job,
+                }
+            });
+            let job = job.await.unwrap().unwrap();
+            assert_eq!(job.attempt(), attempt);
+            late.push(
+                server
+                    .time()
+                    .duration_since(job.due())
+                    .expect("a job that is not early"),
+            );
+            if attempt < 3 {
+                assert!(job.retry_after(50 * MS).await.unwrap());
+            } else {
+                assert!(job.done().await.unwrap());
+            }
+        }
+    }
+    late.sort();
+    println!("late by {late:?}");
+    // A sweep would bring them after 4.9 to 5 seconds.
+    assert!(late[late.len() - 1] < 2 * SECOND, "{late:?}");
 }

@@ -89,7 +89,12 @@ impl Job {
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
         let limit = self.inbox.settings.attempts;
-        self.finish("retry", micros(delay), u64::from(limit)).await
+        let (queue, partition) = (self.inbox.queue.clone(), self.claim.lease.partition);
+        let waits = self.finish("retry", micros(delay), u64::from(limit)).await?;
+        if waits {
+            queue.expect_job(partition, delay);
+        }
+        Ok(waits)
     }
 
     /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing if the job has been lost.

@@ -26,6 +26,7 @@ mod fetch;
 mod inbox;
 mod job;
 mod limits;
+mod local;
 mod pace;
 mod partition;
 mod queue;
@@ -39,9 +40,13 @@ mod worker;
 use asking::unexpected;
 use fetch::fetch;
 use limits::Limits;
+use local::LocalWorkers;
 use partition::{lossy, text};
 use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
+
+/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 pub use job::{Counts, DeadJob, Job};
 pub use worker::{Worker, WorkerBuilder};
@@ -99,6 +104,7 @@ impl<C: Connection> DelayedJobs<C> {
                 1,
                 None,
                 Limits::default(),
+                Arc::new(LocalWorkers::default()),
             )),
             connection,
         }
@@ -159,7 +165,11 @@ impl<C: Connection> DelayedJobs<C> {
 
     fn with(self, partitions: usize, notifications: Option<Notifications>, limits: Limits) -> DelayedJobs<C> {
         let Queue {
-            wheel, server, name, ..
+            wheel,
+            server,
+            name,
+            workers,
+            ..
         } = &*self.queue;
         let queue = Queue::new(
             wheel.clone(),
@@ -168,6 +178,7 @@ impl<C: Connection> DelayedJobs<C> {
             partitions,
             notifications,
             limits,
+            workers.clone(),
         );
         DelayedJobs {
             queue: Arc::new(queue),
@@ -192,7 +203,9 @@ impl<C> DelayedJobs<C> {
     /// if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
     /// again under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
-        self.put(id, "in", micros(delay), payload).await
+        self.put(id, "in", micros(delay), payload)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
 
     /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in the past is due now.
@@ -207,7 +220,17 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
-        self.put(id, "at", micros_of(at), payload).await
+        let scheduled = self.put(id, "at", micros_of(at), payload).await;
+        // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep finds.
+        let delay = at.duration_since(SystemTime::now()).unwrap_or_default();
+        scheduled.inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+    }
+
+    /// Tells this handle's workers that a job is due after that time, if it was scheduled.
+    fn expect_job(&self, scheduled: bool, id: &str, delay: Duration) {
+        if scheduled {
+            self.queue.expect_job(self.queue.number_of(id), delay);
+        }
     }
 
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
@@ -237,7 +260,9 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        self.update(id, "reschedule", micros(delay)).await
+        self.update(id, "reschedule", micros(delay))
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
 
     /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is running, dead or unknown.
@@ -255,7 +280,9 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        self.update(id, "revive", 0).await
+        self.update(id, "revive", 0)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, Duration::ZERO))
     }
 
     /// Removes a dead job permanently. Returns `false` if it is not dead.

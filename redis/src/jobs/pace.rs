@@ -34,7 +34,9 @@ impl Pace {
         let Some(first) = self.fetched.front().filter(|_| self.fetched.len() >= KNOWN) else {
             return 0;
         };
-        let passed = now.saturating_duration_since(*first).max(Duration::from_micros(1));
+        let passed = now
+            .saturating_duration_since(*first)
+            .max(Duration::from_micros(1));
         (self.fetched.len() as f64 * time.as_secs_f64() / passed.as_secs_f64()) as usize
     }
 }

@@ -138,7 +138,10 @@ impl Partition {
 
 /// The keys, in the order that every script expects.
 fn keys(tag: &Tag) -> [String; 8] {
-    ["due", "claimed", "running", "dead", "state", "payload", "watching", "idle"].map(|what| tag.key(what))
+    [
+        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle",
+    ]
+    .map(|what| tag.key(what))
 }
 
 /// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.

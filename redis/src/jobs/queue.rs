@@ -17,6 +17,7 @@ use super::{
     asking::{ask, unexpected},
     batcher::{Answer, Batcher, Operation},
     limits::Limits,
+    local::LocalWorkers,
     partition::{PREFIX, Partition, partition_of},
     server::Server,
 };
@@ -48,6 +49,8 @@ pub(super) struct Queue {
     pub(super) limits: Limits,
     /// Permits to fetch payloads in parts.
     pub(super) fetches: Semaphore,
+    /// The workers of this handle and its clones.
+    pub(super) workers: Arc<LocalWorkers>,
     opened: OnceCell<()>,
 }
 
@@ -59,6 +62,7 @@ impl Queue {
         given: usize,
         notifications: Option<Notifications>,
         limits: Limits,
+        workers: Arc<LocalWorkers>,
     ) -> Queue {
         let partitions = (0..given.clamp(1, MAX_PARTITIONS))
             .map(|number| Partition::new(&name, number, &server, &wheel, limits))
@@ -72,6 +76,7 @@ impl Queue {
             notifications,
             limits,
             fetches: Semaphore::new(FETCHES),
+            workers,
             opened: OnceCell::new(),
         }
     }
@@ -122,7 +127,18 @@ impl Queue {
     }
 
     pub(super) fn partition(&self, id: &str) -> &Partition {
-        &self.partitions[partition_of(id, self.partitions.len())]
+        &self.partitions[self.number_of(id)]
+    }
+
+    pub(super) fn number_of(&self, id: &str) -> usize {
+        partition_of(id, self.partitions.len())
+    }
+
+    /// Tells the workers of this handle that a job is due after that time.
+    pub(super) fn expect_job(&self, partition: usize, delay: Duration) {
+        if let Some(due) = Instant::now().checked_add(delay) {
+            self.workers.tell(partition, due);
+        }
     }
 
     /// Pushes operations to their partitions, with those of one partition together.

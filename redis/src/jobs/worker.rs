@@ -72,7 +72,9 @@ impl WorkerBuilder {
     ///
     /// Panics outside a Tokio runtime, as `tokio::spawn` does.
     pub fn start(self) -> Worker {
+        let workers = self.queue.workers.clone();
         let inbox = Inbox::new(self.queue, self.settings);
+        workers.add(&inbox);
         tokio::spawn(Engine::new(inbox.clone()).run());
         Worker { inbox }
     }

@@ -190,6 +190,11 @@ impl Engine {
             if status.asked {
                 self.paused = false;
             }
+            for (partition, at) in inbox.take_expected() {
+                if let Some(sweep) = self.sweeps.get_mut(partition) {
+                    sweep.expect(at);
+                }
+            }
             self.give_back_unwanted(&status, now);
             let status = inbox.status(self.soon());
             self.take_jobs(&status, now);
@@ -221,6 +226,7 @@ impl Engine {
                 }
                 Some(partition) = self.hints.next(), if !self.hints.is_empty() => {
                     self.sweeps[partition].told(Instant::now());
+                    inbox.set_listens(self.sweeps.iter().all(|sweep| sweep.listens));
                 }
                 alive = sleep_until(&wheel, next) => {
                     if !alive {

@@ -57,7 +57,9 @@ impl Engine {
     /// Returns the jobs that the consumer has not fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
         let unasked = is_busy(status, now, UNASKED) && (status.has_due || !self.on_wheel.is_empty());
-        let unfetched = status.started_since.is_some_and(|since| since + GIVE_BACK_AFTER <= now);
+        let unfetched = status
+            .started_since
+            .is_some_and(|since| since + GIVE_BACK_AFTER <= now);
         if unasked {
             let on_wheel = mem::take(&mut self.on_wheel);
             let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
@@ -91,8 +93,14 @@ impl Engine {
         let given_back = claims.into_iter().map(|Claim { lease, .. }| {
             self.inbox.let_go(&lease);
             let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            // A job that cannot be returned is delivered again when its lease has expired.
-            (lease.partition, Operation::new(arguments, deadline, drop))
+            let (queue, partition) = (self.inbox.queue.clone(), lease.partition);
+            let returned = move |answer: Result<Answer, Error>| {
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if answer.is_ok_and(|answer| answer.yes) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(arguments, deadline, returned))
         });
         self.inbox.queue.update_all(given_back.collect());
     }

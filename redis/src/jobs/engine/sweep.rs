@@ -5,10 +5,8 @@ use std::{mem, time::Duration};
 use tokio::time::Instant;
 
 use super::taking::Room;
-use crate::nonce::random_part;
+use crate::{jobs::INTERVAL, nonce::random_part};
 
-/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
-const INTERVAL: Duration = Duration::from_secs(5);
 /// By how much a sweep may come sooner, at random.
 const JITTER: Duration = Duration::from_millis(100);
 /// The shortest interval between two sweeps that wait for leases of other workers to end.
@@ -39,6 +37,8 @@ pub(super) struct Sweep {
     pub(super) listens: bool,
     /// Whether Redis knows the worker as one that has room, to be told of jobs.
     pub(super) listed: bool,
+    /// When a job becomes due of which this process knows.
+    expected: Option<Instant>,
     /// Whether the partition has been swept before.
     done_before: bool,
 }
@@ -64,6 +64,7 @@ impl Sweep {
             more: None,
             listens: false,
             listed: false,
+            expected: None,
             done_before: false,
         }
     }
@@ -77,9 +78,7 @@ impl Sweep {
     pub(super) fn wants(&self, room: &Room, has_idle_wheel: bool) -> bool {
         let wants_more = match self.more {
             Some(More::Due) => room.is_starving() || room.is_worthwhile(room.due),
-            Some(More::Ahead) => {
-                (room.is_starving() && has_idle_wheel) || room.is_worthwhile(room.ahead)
-            }
+            Some(More::Ahead) => (room.is_starving() && has_idle_wheel) || room.is_worthwhile(room.ahead),
             None => false,
         };
         !self.taking && !self.unanswered && (wants_more || (self.is_unlisted() && room.is_starving()))
@@ -122,6 +121,7 @@ impl Sweep {
         self.hinted = false;
         self.more = None;
         self.sent = now;
+        self.expected = self.expected.filter(|at| *at > now);
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
@@ -177,8 +177,19 @@ impl Sweep {
                 self.at = self.at.min(claimable + look_ahead / 2);
             }
         }
+        if let Some(at) = self.expected {
+            self.at = self.at.min(at);
+        }
         if self.hinted {
             self.at = now;
+        }
+    }
+
+    /// Records that a job may be claimed at that time.
+    pub(super) fn expect(&mut self, at: Instant) {
+        self.expected = Some(self.expected.map_or(at, |known| known.min(at)));
+        if !self.taking && !self.unanswered {
+            self.at = self.at.min(at);
         }
     }
 
@@ -244,7 +255,10 @@ mod tests {
         assert!(is_due(&mut sweep, now, 1, true), "more could be taken at once");
         assert!(is_due(&mut sweep, now, 2, false));
         assert!(!is_due(&mut sweep, now, 1, false));
-        assert!(is_due(&mut sweep, now + TOGETHER, 1, false), "a few are taken together");
+        assert!(
+            is_due(&mut sweep, now + TOGETHER, 1, false),
+            "a few are taken together"
+        );
     }
 
     #[test]
@@ -298,7 +312,10 @@ mod tests {
         let (now, mut sweep) = answered(None, None);
         sweep.told(now);
         sweep.listed = true;
-        assert!(!sweep.is_due(now, &room(0, false), true, false), "it may ask at any moment");
+        assert!(
+            !sweep.is_due(now, &room(0, false), true, false),
+            "it may ask at any moment"
+        );
         assert_eq!(sweep.at, now + LOOK_AGAIN);
         assert!(sweep.is_due(sweep.at, &room(0, false), true, true));
         sweep.begin(now);

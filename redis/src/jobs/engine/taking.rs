@@ -99,7 +99,10 @@ impl Engine {
         let has_more = !self.paused && free().any(|sweep| sweep.more.is_some());
         NotifyEngine {
             asked: self.paused,
-            low: self.places(wanted).checked_sub(wanted.div_ceil(2)).filter(|_| has_more),
+            low: self
+                .places(wanted)
+                .checked_sub(wanted.div_ceil(2))
+                .filter(|_| has_more),
             starving: has_more || free().any(|sweep| sweep.is_unlisted()),
         }
     }

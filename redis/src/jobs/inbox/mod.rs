@@ -4,6 +4,8 @@
 //! them deliveries, and the stream yields the started jobs.
 
 use std::{
+    collections::BTreeMap,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -12,6 +14,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
+    INTERVAL,
     claim::{Claim, JobLease},
     queue::Queue,
     settings::Settings,
@@ -91,6 +94,34 @@ impl Inbox {
             self.engine.notify_one();
         }
         Poll::Pending
+    }
+
+    // The schedulers' side.
+
+    /// Records that a job of the partition is due at that time, unless the worker is told of such jobs by Redis.
+    pub(super) fn expect_job(&self, partition: usize, due: Instant) {
+        let mut state = self.lock();
+        let claimable = due.checked_sub(self.settings.look_ahead).unwrap_or(due);
+        let is_known = state
+            .expected
+            .get(&partition)
+            .is_some_and(|known| *known <= claimable);
+        if state.listens || state.closed || is_known || claimable > Instant::now() + INTERVAL {
+            return;
+        }
+        state.expected.insert(partition, claimable);
+        drop(state);
+        self.engine.notify_one();
+    }
+
+    /// Takes the partitions of which jobs become due, each with when the first may be claimed.
+    pub(super) fn take_expected(&self) -> BTreeMap<usize, Instant> {
+        mem::take(&mut self.lock().expected)
+    }
+
+    /// Records whether Redis tells the worker of jobs that are due.
+    pub(super) fn set_listens(&self, listens: bool) {
+        self.lock().listens = listens;
     }
 
     pub(super) fn close(&self) {

@@ -28,6 +28,10 @@ pub(super) struct State {
     /// Whether the consumer waits for a job.
     pub(super) asked: bool,
     pub(super) engine_waits_for: NotifyEngine,
+    /// From when jobs may be claimed that this process has scheduled, by partition.
+    pub(super) expected: BTreeMap<usize, Instant>,
+    /// Whether Redis tells the worker of such jobs.
+    pub(super) listens: bool,
     pub(super) waker: Option<Waker>,
     pub(super) error: Option<Error>,
     pub(super) last_error: Option<Instant>,

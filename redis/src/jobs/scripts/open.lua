@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Stores the number of partitions with a new queue.
 -- KEYS: partitions. ARGV: the number given. Returns the number stored.
 local stored = redis.call('GET', KEYS[1])

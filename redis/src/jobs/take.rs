@@ -57,7 +57,7 @@ pub(super) async fn take(
         .arg(request.bytes);
     let limit = queue.limits.answer_within.min(settings.lease);
     let probe = Arc::new(call.probe());
-    let answer = within(&queue.wheel, limit, async {
+    let answer = within(limit, async {
         // The first answer may still be filling the connection.
         if request.again {
             queue.server.send(probe).await?;

@@ -83,3 +83,7 @@ local function remember(reply)
   call('SET', last, name .. ' ' .. reply, 'PX', 3600000)
 end
 
+-- A hint to workers. A user who may not publish has done everything else.
+local function announce()
+  redis.pcall('PUBLISH', channel, '')
+end

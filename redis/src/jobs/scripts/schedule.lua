@@ -24,5 +24,5 @@ if scores[1] then call('ZADD', due, unpack(scores)) end
 local reply = table.concat(answers)
 remember(reply)
 -- Workers look again when there is another first one.
-if earliest < first then call('PUBLISH', channel, '') end
+if earliest < first then announce() end
 return reply

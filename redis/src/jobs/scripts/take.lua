@@ -142,6 +142,6 @@ end
 finish()
 -- What came back and is not taken here is for the others.
 if returned > 0 and reply[2] ~= '' and tonumber(reply[2]) <= now then
-  call('PUBLISH', channel, '')
+  announce()
 end
 return reply

@@ -133,5 +133,5 @@ end
 carry_out()
 local reply = table.concat(answers)
 remember(reply)
-if wake then call('PUBLISH', channel, '') end
+if wake then announce() end
 return reply

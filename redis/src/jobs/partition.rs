@@ -69,6 +69,10 @@ impl Partition {
         }
     }
 
+    pub(super) fn key(&self, what: &str) -> String {
+        self.tag.key(what)
+    }
+
     /// Returns a call of `take.lua`, a sweep and a take, without its last arguments.
     pub(super) fn take(&self, call: &CallName) -> Call {
         self.of_worker(&TAKE, call)

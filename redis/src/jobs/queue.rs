@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use redis::Value;
+use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
 use tokio::{
     runtime::Handle,
@@ -101,11 +101,21 @@ impl Queue {
             .call()
             .key(Tag::new(PREFIX, &self.name).key("partitions"))
             .arg(self.given)
-            .arg(&self.partitions[0].channel);
+            .arg(&self.partitions[0].channel)
+            .arg(self.partitions[0].key("state"));
         let answer = self.ask_until(call, last).await?;
-        let Ok((stored, may_publish)) = redis::from_redis_value::<(i64, bool)>(answer.clone()) else {
+        let Ok((stored, may_publish, missing)) =
+            redis::from_redis_value::<(i64, bool, String)>(answer.clone())
+        else {
             return Err(unexpected(&answer));
         };
+        if !missing.is_empty() {
+            return Err(Error::Redis(redis::RedisError::from((
+                ErrorKind::Server(ServerErrorKind::NoPerm),
+                "this user has no permissions to run a command of our scripts",
+                missing,
+            ))));
+        }
         if stored != self.given as i64 {
             return Err(Error::Partitions {
                 given: self.given as u32,

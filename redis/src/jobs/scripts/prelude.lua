@@ -16,6 +16,14 @@ local call, match = redis.call, string.match
 local name, before = match(ARGV[1], '^(%S+)(.*)$')
 local channel = ARGV[2]
 
+-- A key that something else has written to would stop a script halfway.
+for n = 1, 6 do
+  local kind = call('TYPE', KEYS[n]).ok
+  if kind ~= 'none' and kind ~= (n < 5 and 'zset' or 'hash') then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[n])
+  end
+end
+
 -- Redis' clock, in microseconds.
 local function clock()
   local time = call('TIME')

@@ -142,6 +142,10 @@ impl fmt::Display for Error {
             Error::Redis(error) if error.is_connection_refusal() => {
                 write!(f, "Redis cannot be reached: {error}")
             }
+            Error::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => write!(
+                f,
+                "Redis: {error}; the user of the connection needs EVALSHA and EVAL, the commands of our scripts, and our keys (ACL)"
+            ),
             Error::Redis(error) => write!(f, "Redis: {error}"),
             Error::NoAnswer { waited } => write!(f, "Redis did not answer within {waited:?}"),
             Error::InvalidTtl { ttl, min, max } => write!(

@@ -13,16 +13,19 @@
 //!
 //! `connection` is the bound on a connection. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
 //! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
-//! draws call names and jitter. `policy` checks once whether Redis evicts keys. `lost` tracks the validity of a lease or a job, for
-//! both. `notifications` is the one subscription of a process. `lease/` contains the leases: `state` is the pure state machine of renewal
-//! and release, and `keeper` the one task that drives them all. `jobs/` contains the delayed jobs and their Lua scripts.
+//! draws call names and jitter. `policy` checks whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever
+//! runtime polls them. `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a process.
+//! `lease/` contains the leases: `state` is the pure state machine of renewal and release, and `keeper` the task of each runtime that
+//! drives its leases. `jobs/` contains the delayed jobs and their Lua scripts.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod error;
+mod first_use;
 mod jobs;
 mod keys;
 mod lease;
+mod local;
 mod lost;
 mod nonce;
 mod notifications;

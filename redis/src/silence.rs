@@ -10,9 +10,8 @@ use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
-use tokio::time::sleep;
 
-use crate::connection::Connection;
+use crate::{connection::Connection, local::sleep, script::guarded};
 
 /// How long a call waits for its answer before another node is asked. Shorter than most clients' response timeouts, because a call that
 /// has failed asks nobody.
@@ -34,7 +33,7 @@ pub(crate) async fn look_elsewhere<T>(
         let mut command = redis::cmd("GET");
         command.arg(key);
         let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let _ = cluster.clone().route_command(command, random).await;
+        let _ = guarded(cluster.clone().route_command(command, random)).await;
     };
     tokio::select! {
         biased;

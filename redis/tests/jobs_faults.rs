@@ -296,7 +296,10 @@ async fn a_process_that_starts_when_redis_is_out_of_memory_drains_the_queue() {
     let server = Server::start();
     let before = queue(&server.url(), &server).await;
     for n in 0..4 {
-        before.schedule(&format!("{n}"), Duration::ZERO, b"x").await.unwrap();
+        before
+            .schedule(&format!("{n}"), Duration::ZERO, b"x")
+            .await
+            .unwrap();
     }
     let _: String = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     // Nor does the server know any script.

@@ -46,7 +46,10 @@ impl Migration {
 
     /// Moves so many of the slot's keys, and returns how many there were.
     fn move_keys(&self, most: usize) -> usize {
-        let keys: Vec<String> = command(&self.from, &["CLUSTER", "GETKEYSINSLOT", &self.slot, &most.to_string()]);
+        let keys: Vec<String> = command(
+            &self.from,
+            &["CLUSTER", "GETKEYSINSLOT", &self.slot, &most.to_string()],
+        );
         for key in &keys {
             let port = self.to_port.to_string();
             let moved: String = command(&self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
@@ -155,7 +158,10 @@ async fn a_migration_that_does_not_end_is_a_clear_error() {
     println!("after {:?}: {error}", asked.elapsed());
     assert!(asked.elapsed() < 10 * SECOND, "{:?}", asked.elapsed());
     // The cluster client tries again for longer than a call may take.
-    assert!(matches!(&error, Error::NoAnswer { .. } | Error::Redis(_)), "{error}");
+    assert!(
+        matches!(&error, Error::NoAnswer { .. } | Error::Redis(_)),
+        "{error}"
+    );
     migration.end();
     assert!(soon(jobs.schedule("c", HOUR, b"")).await.unwrap());
 }

@@ -4,7 +4,10 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{asking::unexpected, queue::Queue};
-use crate::{error::Error, nonce::Nonce};
+use crate::{error::Error, local, nonce::Nonce};
+
+/// For how many fetches to wait, whose answers would otherwise be sent at once and hold up every other one.
+const PATIENCE: u32 = 16;
 
 /// Fetches a payload of `size` bytes, a few at a time for all workers of a queue. Returns `None` if the job is no longer held under that
 /// token.
@@ -15,8 +18,9 @@ pub(super) async fn fetch(
     token: &str,
     size: usize,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let _permit = queue.fetches.acquire().await;
     let (name, limit) = (Nonce::new(), queue.limits.answer_within);
+    // Those who have a permit may not be polled any more. Otherwise each keeps it for `limit` at most.
+    let _permit = local::until(Instant::now() + limit * PATIENCE, queue.fetches.acquire()).await;
     let began = Instant::now();
     let last = began + limit;
     let mut payload = Vec::with_capacity(size);

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::Value;
-use tickwheel::Wheel;
 
 use super::{batcher::Batcher, limits::Limits, sender::CallName, server::Server};
 use crate::{
@@ -48,20 +47,13 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(
-        name: &str,
-        number: usize,
-        server: &Arc<dyn Server>,
-        wheel: &Wheel,
-        limits: Limits,
-    ) -> Partition {
+    pub(super) fn new(name: &str, number: usize, server: &Arc<dyn Server>, limits: Limits) -> Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
         let batcher = |script| {
             let last = tag.clone();
             Batcher::new(
                 server.clone(),
-                wheel.clone(),
                 script,
                 keys(&tag).to_vec(),
                 move |sender| last.key(&format!("last:{sender}")),
@@ -77,9 +69,17 @@ impl Partition {
         }
     }
 
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
     /// Returns the channel of one worker.
     pub(super) fn channel_of(&self, worker: Nonce) -> String {
         format!("{}:{worker}", self.channel)
+    }
+
+    pub(super) fn key(&self, what: &str) -> String {
+        self.tag.key(what)
     }
 
     /// Returns a call of `take.lua`, a sweep and a take, without its last arguments.

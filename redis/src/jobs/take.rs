@@ -65,7 +65,7 @@ pub(super) async fn take(
         .arg(request.ear.map_or(String::new(), |ear| ear.to_string()));
     let limit = queue.limits.answer_within.min(settings.lease);
     let probe = Arc::new(call.probe());
-    let answer = within(&queue.wheel, limit, async {
+    let answer = within(limit, async {
         // The first answer may still be filling the connection.
         if request.again {
             queue.server.send(probe).await?;

@@ -9,8 +9,15 @@ use std::{
 };
 
 use futures_core::Stream;
+use tokio::runtime::Handle;
 
-use super::{engine::Engine, inbox::Inbox, job::Job, queue::Queue, settings::Settings};
+use super::{
+    engine::Engine,
+    inbox::{EngineGuard, Inbox},
+    job::Job,
+    queue::Queue,
+    settings::Settings,
+};
 use crate::error::Error;
 
 /// A builder for a [`Worker`], created by [`DelayedJobs::worker`](super::DelayedJobs::worker).
@@ -73,9 +80,13 @@ impl WorkerBuilder {
     /// Panics outside a Tokio runtime, as `tokio::spawn` does.
     pub fn start(self) -> Worker {
         let workers = self.queue.workers.clone();
-        let inbox = Inbox::new(self.queue, self.settings);
+        let inbox = Inbox::new(self.queue, self.settings, Handle::current());
         workers.add(&inbox);
-        tokio::spawn(Engine::new(inbox.clone()).run());
+        let (guard, engine) = (EngineGuard::new(inbox.clone()), Engine::new(inbox.clone()));
+        tokio::spawn(async move {
+            engine.run().await;
+            guard.ended();
+        });
         Worker { inbox }
     }
 }
@@ -92,7 +103,8 @@ impl fmt::Debug for WorkerBuilder {
 /// A stream of a queue's jobs as they become due.
 ///
 /// Process the jobs one after another, or many at once with `for_each_concurrent`. The stream also yields errors, at most one per second.
-/// An error does not end the stream, which resumes when Redis is available again. It ends when the wheel is shut down.
+/// An error does not end the stream, which resumes when Redis is available again. It ends when the wheel is shut down, and with
+/// [`Error::NoRuntime`] when the runtime on which the worker was started is.
 ///
 /// For a consumer that works on many jobs at once, a few jobs are started before the stream yields them, up to as many as the consumer
 /// has shown to have room for. These count as running. A started job that is not fetched within 200 ms waits again, with no attempt

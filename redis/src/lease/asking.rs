@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
     Lease, Leases,
-    calls::{Acquired, Calls},
+    calls::{Acquired, Calls, Turn},
     keeper::{Held, LoseOnDrop, Releasing},
     release::{Ending, OnConnection},
     state::{State, Terms},
@@ -44,7 +44,7 @@ impl<'a, C: Connection> Asking<'a, C> {
     }
 
     /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last.
-    pub(super) async fn attempt(&mut self) -> Result<Attempt, Error> {
+    pub(super) async fn attempt(&mut self, turn: Option<Turn>) -> Result<Attempt, Error> {
         let Leases {
             wheel,
             connection,
@@ -75,7 +75,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             let asked = Instant::now();
             let ask = async {
                 policy.check(connection).await?;
-                calls.acquire(connection).await
+                calls.acquire(connection, turn).await
             };
             let answer = tokio::select! {
                 answer = ask => answer,
@@ -112,15 +112,12 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
-        let ending = Ending {
-            release: Box::new(OnConnection {
-                releasing: self.releasing(),
-                call: calls.release(),
-            }),
-            given_up: give_up,
-            keeper: self.leases.keeper.clone(),
-            runtime: self.runtime.clone(),
+        let release = OnConnection {
+            releasing: self.releasing(),
+            call: calls.release(),
         };
+        let keepers = self.leases.keepers.clone();
+        let ending = Ending::new(Box::new(release), give_up, keepers, Handle::current());
         let held = Held {
             calls,
             token,
@@ -130,7 +127,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             given_up,
             releasing: self.releasing(),
         };
-        self.leases.keeper.adopt(&self.runtime, held.keep());
+        self.leases.keepers.adopt(&self.runtime, Box::pin(held.keep()));
         Ok(Attempt::Held(Lease {
             name: self.name.into(),
             token,
@@ -153,7 +150,7 @@ impl<'a, C: Connection> Asking<'a, C> {
     fn give_back(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
             let give_back = self.releasing().run(calls.give_back(), None);
-            self.leases.keeper.adopt(&self.runtime, give_back);
+            self.leases.keepers.adopt(&self.runtime, Box::pin(give_back));
         }
     }
 }

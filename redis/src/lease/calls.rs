@@ -43,6 +43,17 @@ pub(super) struct Calls {
     ttl: Duration,
 }
 
+/// How long a process waits among others before the lease is kept for it when it is released.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What Redis is told of a process that waits for a lease, so that each of several processes has its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) group: Nonce,
+    /// How long it has waited since it last had the lease.
+    pub(super) waited: Duration,
+}
+
 impl Calls {
     pub(super) fn new(prefix: &str, tag: Tag, ttl: Duration) -> Calls {
         Calls {
@@ -53,7 +64,15 @@ impl Calls {
         }
     }
 
-    pub(super) async fn acquire(&self, connection: &impl Connection) -> Result<Acquired, Error> {
+    /// Asks for the lease. Whoever does not wait for it has no `turn`.
+    pub(super) async fn acquire(
+        &self,
+        connection: &impl Connection,
+        turn: Option<Turn>,
+    ) -> Result<Acquired, Error> {
+        let group = turn.map(|turn| turn.group.to_string());
+        let waited = turn.map(|turn| turn.waited).filter(|waited| *waited >= PATIENCE);
+
         let call = ACQUIRE
             .call()
             .key(self.holder())
@@ -61,7 +80,9 @@ impl Calls {
             .key(self.ended())
             .arg(self.nonce.to_string())
             .arg(milliseconds(self.ttl))
-            .arg(milliseconds(FENCE));
+            .arg(milliseconds(FENCE))
+            .arg(group.unwrap_or_default())
+            .arg(milliseconds(waited.unwrap_or_default()));
         // The token arrives as text, because it comes close to the largest integer that a Lua number represents exactly.
         let (yes, number): (bool, i64) = call.send(connection).await?;
         Ok(match (yes, u64::try_from(number)) {

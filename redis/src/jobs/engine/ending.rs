@@ -76,7 +76,7 @@ impl Engine {
             let arguments = operation("close", &self.ear.to_string(), "-", 0, 0);
             (partition, Operation::new(arguments, deadline, drop))
         });
-        self.inbox.queue.update_all(closed.collect());
+        self.inbox.queue.update_all(&self.inbox.runtime, closed.collect());
     }
 
     fn give_back_taken(&mut self, request: TakeRequest, taken: Result<Taken, Error>) {

@@ -40,7 +40,7 @@ impl Engine {
             });
             renewals.push((partition, renewal));
         }
-        self.inbox.queue.update_all(renewals);
+        self.inbox.queue.update_all(&self.inbox.runtime, renewals);
     }
 
     /// Ends the leases that have expired, and returns the others.
@@ -85,7 +85,9 @@ impl Engine {
         let arguments = operation("unfetched", &lease.id, &lease.token, 0, most);
         let deadline = Instant::now() + PATIENCE;
         let counted = Operation::new(arguments, deadline, drop);
-        self.inbox.queue.update_all(vec![(lease.partition, counted)]);
+        self.inbox
+            .queue
+            .update_all(&self.inbox.runtime, vec![(lease.partition, counted)]);
     }
 
     pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
@@ -102,7 +104,9 @@ impl Engine {
             };
             (partition, Operation::new(arguments, deadline, returned))
         });
-        self.inbox.queue.update_all(given_back.collect());
+        self.inbox
+            .queue
+            .update_all(&self.inbox.runtime, given_back.collect());
     }
 }
 

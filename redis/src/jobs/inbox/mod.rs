@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
 use super::{
     INTERVAL,
@@ -37,16 +37,19 @@ const SURPLUS_AFTER: Duration = Duration::from_millis(2);
 pub(super) struct Inbox {
     pub(super) queue: Arc<Queue>,
     pub(super) settings: Settings,
+    /// The runtime of the engine, on which claims are started too: whoever polls the stream may stop at any time.
+    pub(super) runtime: Handle,
     state: Mutex<State>,
     /// Notified when the engine has work to do.
     pub(super) engine: Notify,
 }
 
 impl Inbox {
-    pub(super) fn new(queue: Arc<Queue>, settings: Settings) -> Arc<Inbox> {
+    pub(super) fn new(queue: Arc<Queue>, settings: Settings, runtime: Handle) -> Arc<Inbox> {
         Arc::new(Inbox {
             queue,
             settings,
+            runtime,
             state: Mutex::default(),
             engine: Notify::new(),
         })
@@ -89,7 +92,7 @@ impl Inbox {
         let notify = state.take_engine_notification();
         drop(state);
         drop(old);
-        self.queue.update_all(starts);
+        self.queue.update_all(&self.runtime, starts);
         if notify {
             self.engine.notify_one();
         }
@@ -209,7 +212,7 @@ impl Inbox {
         }
         let starts = self.start(&mut state);
         drop(state);
-        self.queue.update_all(starts);
+        self.queue.update_all(&self.runtime, starts);
     }
 
     /// Lets the stream yield an error, unless it has yielded another within `ERRORS_APART`.
@@ -266,6 +269,42 @@ impl Inbox {
         for lease in held {
             lease.validity.lose();
         }
+    }
+}
+
+/// Ends the stream with an error if the engine's task does not end by itself.
+pub(super) struct EngineGuard {
+    inbox: Arc<Inbox>,
+    has_ended: bool,
+}
+
+impl EngineGuard {
+    pub(super) fn new(inbox: Arc<Inbox>) -> EngineGuard {
+        EngineGuard {
+            inbox,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn ended(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for EngineGuard {
+    /// The engine's runtime was shut down, or the engine panicked. Leases that are held last until they expire, because nobody renews them
+    /// any more.
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut state = self.inbox.lock();
+        state.ended = true;
+        state.error = Some(Error::NoRuntime);
+        let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
+        let held = state.held.drain();
+        wake(state);
+        drop((due, started, held));
     }
 }
 

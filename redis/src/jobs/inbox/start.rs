@@ -64,7 +64,7 @@ impl Inbox {
                 self.engine.notify_one();
             }
             drop(state);
-            self.queue.update_all(starts);
+            self.queue.update_all(&self.runtime, starts);
             if let Some(error) = error {
                 self.report(error);
                 // The error may come from a runtime that shuts down, so starting more is left to the next poll.

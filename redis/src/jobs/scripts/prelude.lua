@@ -20,6 +20,14 @@ local call, match = redis.call, string.match
 local name, before = match(ARGV[1], '^(%S+)(.*)$')
 local channel = ARGV[2]
 
+-- A key that something else has written to would stop a script halfway.
+for n = 1, 6 do
+  local kind = call('TYPE', KEYS[n]).ok
+  if kind ~= 'none' and kind ~= (n < 5 and 'zset' or 'hash') then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[n])
+  end
+end
+
 -- Redis' clock, in microseconds.
 local function clock()
   local time = call('TIME')
@@ -79,6 +87,7 @@ end
 local WATCHERS, CALLS = 2, 8
 
 -- Tells a worker to look, and returns how many have heard of it. A cluster knows only of those that are connected to this node.
+-- A user who may not publish has done everything else.
 local function tell(worker)
   local heard = redis.pcall('PUBLISH', channel .. ':' .. worker, '')
   return type(heard) == 'number' and heard or 0

@@ -576,12 +576,14 @@ async fn settings_that_are_not_allowed_are_what_the_stream_yields() {
         yielded(builder().attempts(0)),
         yielded(builder().prefetch(0)),
         yielded(builder().look_ahead(2 * HOUR)),
+        yielded(builder().time_limit(Duration::ZERO)),
     );
     assert!(errors.0.contains("199ms"), "{}", errors.0);
     assert!(errors.1.contains("86400.001s"), "{}", errors.1);
     assert!(errors.2.contains("attempts of 0"), "{}", errors.2);
     assert!(errors.3.contains("prefetch of 0"), "{}", errors.3);
     assert!(errors.4.contains("look_ahead of 7200s"), "{}", errors.4);
+    assert!(errors.5.contains("time_limit of 0ns"), "{}", errors.5);
 }
 
 #[tokio::test]
@@ -684,4 +686,76 @@ fn jobs_outlive_the_runtime_that_scheduled_them() {
             assert!(job.done().await.unwrap());
         }
     });
+}
+
+#[tokio::test]
+async fn a_snoozed_job_comes_again_with_the_same_attempt() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    jobs.schedule("a", Duration::ZERO, b"x").await.unwrap();
+    let mut worker = jobs.worker().lease(LEASE).attempts(2).start();
+    for _ in 0..5 {
+        let job = next(&mut worker).await;
+        assert_eq!((job.attempt(), job.payload()), (1, &b"x"[..]));
+        assert!(server.time() >= job.due());
+        assert!(job.snooze(20 * MS).await.unwrap());
+    }
+    let job = next(&mut worker).await;
+    assert!(job.retry_after(Duration::ZERO).await.unwrap());
+    for _ in 0..3 {
+        let job = next(&mut worker).await;
+        assert_eq!(job.attempt(), 2, "earlier attempts still count");
+        assert!(job.snooze(20 * MS).await.unwrap());
+    }
+    // It waits, and can be cancelled and rescheduled.
+    let job = next(&mut worker).await;
+    assert!(job.snooze(HOUR).await.unwrap());
+    assert_counts(&jobs, 1, 0, 0).await;
+    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
+    let job = next(&mut worker).await;
+    let _: i64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:running", "1", "a"]);
+    assert!(!job.snooze(HOUR).await.unwrap(), "it was lost");
+    // It comes again as one whose worker has died, for the last time.
+    let mut other = jobs.worker().lease(LEASE).attempts(3).start();
+    let job = next(&mut other).await;
+    assert_eq!(job.attempt(), 3);
+    assert!(job.bury().await.unwrap());
+    assert_counts(&jobs, 0, 0, 1).await;
+}
+
+#[tokio::test]
+async fn a_job_that_takes_too_long_is_lost_and_has_failed() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for id in ["a", "b"] {
+        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
+    }
+    let limit = 3 * SECOND;
+    let mut worker = jobs.worker().lease(SHORT).attempts(2).time_limit(limit).start();
+    let (hangs, began) = (next(&mut worker).await, Instant::now());
+    let quick = next(&mut worker).await;
+    assert_eq!((hangs.id(), quick.id()), ("a", "b"));
+    // It is renewed until then, and no longer.
+    tokio::select! {
+        () = hangs.lost() => panic!("lost after {:?}", began.elapsed()),
+        () = sleep(limit - SECOND / 2) => {}
+    }
+    assert!(quick.done().await.unwrap());
+    soon(hangs.lost()).await;
+    let lost = began.elapsed();
+    assert!(lost >= limit - 50 * MS && lost < limit + SECOND, "{lost:?}");
+    let again = next(&mut worker).await;
+    assert_eq!((again.id(), again.attempt()), ("a", 2));
+    assert!(began.elapsed() > limit, "nobody else had it before");
+    assert!(!hangs.done().await.unwrap());
+    // Also when the stream was dropped.
+    drop(worker);
+    soon(again.lost()).await;
+    assert!(!again.done().await.unwrap());
+    let mut other = jobs.worker().lease(SHORT).attempts(2).start();
+    tokio::select! {
+        job = other.next() => panic!("{job:?}"),
+        () = counts_become(&jobs, 0, 0, 1) => {}
+    }
+    assert_eq!(jobs.dead(1).await.unwrap()[0].attempts(), 2);
 }

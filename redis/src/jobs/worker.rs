@@ -37,6 +37,7 @@ impl WorkerBuilder {
                 attempts: 5,
                 prefetch: 32,
                 look_ahead: Duration::ZERO,
+                time_limit: None,
             },
         }
     }
@@ -68,6 +69,16 @@ impl WorkerBuilder {
     /// waiting, and can be cancelled and rescheduled.
     pub fn look_ahead(mut self, look_ahead: Duration) -> WorkerBuilder {
         self.settings.look_ahead = look_ahead;
+        self
+    }
+
+    /// Sets how long a job may take, which is unlimited by default.
+    ///
+    /// A job that takes longer, counted from when the stream yielded it, is not renewed any more, and its [`lost`](Job::lost) completes.
+    /// `done` then returns `false`. The attempt has failed: the job is delivered again when the rest of its lease has passed, so that its
+    /// handler has that time to stop, and after its last attempt it is dead. Without a limit, a handler that hangs keeps its job forever.
+    pub fn time_limit(mut self, limit: Duration) -> WorkerBuilder {
+        self.settings.time_limit = Some(limit);
         self
     }
 

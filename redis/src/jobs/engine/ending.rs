@@ -51,7 +51,9 @@ impl Engine {
             } else if self.expire_at <= now {
                 self.expire();
             }
+            let limit_at = inbox.end_overdue();
             let next = self.renew_at.min(self.expire_at);
+            let next = limit_at.map_or(next, |at| next.min(at));
             tokio::select! {
                 () = inbox.engine.notified() => {}
                 Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => {

@@ -66,6 +66,8 @@ pub(super) struct Engine {
     renew_at: Instant,
     /// When the first of the held leases expires unless it is renewed.
     expire_at: Instant,
+    /// When the first of the delivered jobs will have taken as long as it may.
+    limit_at: Option<Instant>,
 }
 
 /// A claim that waits on the wheel until it is due.
@@ -116,6 +118,7 @@ impl Engine {
             round_trip: Duration::ZERO,
             renew_at: now,
             expire_at: now + inbox.settings.lease,
+            limit_at: None,
             inbox,
         }
     }
@@ -195,6 +198,7 @@ impl Engine {
                     sweep.expect(at);
                 }
             }
+            self.limit_at = inbox.end_overdue();
             self.give_back_unwanted(&status, now);
             let status = inbox.status(self.soon());
             self.take_jobs(&status, now);
@@ -240,6 +244,7 @@ impl Engine {
     /// Returns when to act next if no event occurs before.
     fn next(&self, status: &Status, now: Instant) -> Instant {
         let mut next = self.renew_at.min(self.expire_at);
+        next = self.limit_at.map_or(next, |at| next.min(at));
         if !self.paused {
             for sweep in self.sweeps.iter().filter(|sweep| !sweep.taking) {
                 next = next.min(sweep.at);

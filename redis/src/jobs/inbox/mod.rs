@@ -74,7 +74,14 @@ impl Inbox {
             state.asked = false;
             state.demand.fetched();
             state.pace.fetched(Instant::now());
+            let is_first = self
+                .settings
+                .time_limit
+                .is_some_and(|limit| state.limit(&claim.lease, limit));
             drop(state);
+            if is_first {
+                self.engine.notify_one();
+            }
             return Poll::Ready(Some(Ok(claim)));
         }
         if let Some(error) = state.error.take() {
@@ -186,6 +193,18 @@ impl Inbox {
 
     pub(super) fn let_go(&self, lease: &Arc<JobLease>) {
         self.lock().held.remove(lease);
+    }
+
+    /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
+    pub(super) fn end_overdue(&self) -> Option<Instant> {
+        let mut overdue = Vec::new();
+        let mut state = self.lock();
+        let next = state.next_limit(Instant::now(), &mut overdue);
+        drop(state);
+        for lease in overdue {
+            lease.validity.lose();
+        }
+        next
     }
 
     /// Returns all held leases, after ending those that are lost.

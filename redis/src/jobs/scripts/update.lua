@@ -93,6 +93,10 @@ local function other_operations()
         wait_again(from, id, attempts, exact(now + delay))
       end
     end },
+    -- The start does not count.
+    snooze = { is_holders = true, from = { running }, act = function(from, id, attempts, _, delay)
+      wait_again(from, id, exact(attempts - 1), exact(now + delay))
+    end },
     -- Of anybody.
     cancel = { from = { due, claimed }, act = forget },
     reschedule = { from = { due, claimed }, act = function(from, id, attempts, _, delay)

@@ -89,8 +89,7 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
-        let limit = self.inbox.settings.attempts;
-        self.wait_again("retry", delay, u64::from(limit)).await
+        self.put_off("retry", delay).await
     }
 
     /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does not count this attempt.
@@ -119,11 +118,12 @@ impl Job {
     /// # }
     /// ```
     pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
-        self.wait_again("snooze", delay, 0).await
+        self.put_off("snooze", delay).await
     }
 
-    async fn wait_again(self, name: &str, delay: Duration, limit: u64) -> Result<bool, Error> {
-        let waits = self.finish(name, micros(delay), limit).await?;
+    pub(super) async fn put_off(&self, name: &str, delay: Duration) -> Result<bool, Error> {
+        let attempts = u64::from(self.inbox.settings.attempts);
+        let waits = self.finish(name, micros(delay), attempts).await?;
         if waits {
             self.inbox.queue.expect_job(self.claim.lease.partition, delay);
         }

@@ -30,6 +30,7 @@ mod local;
 mod pace;
 mod partition;
 mod queue;
+mod run;
 mod sender;
 mod server;
 mod settings;
@@ -49,6 +50,7 @@ use server::Connected;
 const INTERVAL: Duration = Duration::from_secs(5);
 
 pub use job::{Counts, DeadJob, Job};
+pub use run::{JobError, Run};
 pub use worker::{Worker, WorkerBuilder};
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.

@@ -759,3 +759,45 @@ async fn a_job_that_takes_too_long_is_lost_and_has_failed() {
     }
     assert_eq!(jobs.dead(1).await.unwrap()[0].attempts(), 2);
 }
+
+#[tokio::test]
+async fn waiting_jobs_are_listed_in_order_of_due_time() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await.partitions(3);
+    assert_eq!(jobs.waiting(0, 10).await.unwrap(), []);
+    let start = server.time() + HOUR;
+    let scheduled = (0..350).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule_at(&format!("{n:03}"), start + n * MS, b"").await }
+    });
+    assert!(join_all(scheduled).await.into_iter().all(Result::unwrap));
+    let ids = async |offset, limit| -> Vec<u32> {
+        let waiting = jobs.waiting(offset, limit).await.unwrap();
+        waiting.iter().map(|job| job.id.parse().unwrap()).collect()
+    };
+    assert_eq!(ids(0, 0).await, []);
+    assert_eq!(ids(0, usize::MAX).await, Vec::from_iter(0..350));
+    assert_eq!(ids(120, 7).await, Vec::from_iter(120..127));
+    assert_eq!(ids(345, 100).await, Vec::from_iter(345..350));
+    assert_eq!(ids(350, 100).await, []);
+    let first = &jobs.waiting(0, 1).await.unwrap()[0];
+    assert_eq!((&*first.id, first.attempt), ("000", 1));
+    let late = start
+        .duration_since(first.due)
+        .unwrap_or_else(|early| early.duration());
+    assert!(late < MS, "{late:?}");
+
+    // One that was tried, one that is claimed, and one that runs.
+    let jobs = queue(&server, "r").await;
+    for (n, id) in ["tried", "runs", "claimed", "later"].into_iter().enumerate() {
+        let due = UNIX_EPOCH + HOUR * (n as u32 + 1);
+        assert!(jobs.schedule_at(id, due, b"").await.unwrap());
+    }
+    let mut worker = worker(&jobs);
+    let tried = next(&mut worker).await;
+    let _runs = next(&mut worker).await;
+    assert!(tried.retry_after(HOUR / 2).await.unwrap());
+    let listed = jobs.waiting(0, 10).await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|job| (&*job.id, job.attempt)).collect();
+    assert_eq!(listed, [("claimed", 1), ("later", 1), ("tried", 2)]);
+}

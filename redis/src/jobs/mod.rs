@@ -26,6 +26,7 @@ mod fetch;
 mod inbox;
 mod job;
 mod limits;
+mod listing;
 mod local;
 mod pace;
 mod partition;
@@ -41,6 +42,7 @@ mod worker;
 use asking::unexpected;
 use fetch::fetch;
 use limits::Limits;
+use listing::waiting_jobs;
 use local::LocalWorkers;
 use partition::{lossy, text};
 use queue::{Queue, micros, micros_of, operation};
@@ -50,6 +52,7 @@ use server::Connected;
 const INTERVAL: Duration = Duration::from_secs(5);
 
 pub use job::{Counts, DeadJob, Job};
+pub use listing::WaitingJob;
 pub use run::{JobError, Run};
 pub use worker::{Worker, WorkerBuilder};
 
@@ -361,6 +364,31 @@ impl<C> DelayedJobs<C> {
             }
         }
         Ok(dead.into_iter().map(|buried| buried.job).collect())
+    }
+
+    /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their payloads.
+    ///
+    /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read in pages of 100 jobs for each
+    /// partition, and jobs move meanwhile, so one may be missing or appear twice. The cost grows with `offset + limit`, and not with the
+    /// length of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// for job in jobs.waiting(0, 10).await? {
+    ///     println!("{} is due at {:?}, attempt {}", job.id, job.due, job.attempt);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
+        self.queue.open().await?;
+        waiting_jobs(&self.queue, offset, limit).await
     }
 
     /// Returns a builder for a worker on this queue.

@@ -29,6 +29,7 @@ static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
 static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
 static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
+static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
 
 /// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind it: for 22 ms at 12 MB/s.
@@ -117,6 +118,17 @@ impl Partition {
 
     pub(super) fn counts(&self) -> Call {
         self.with_keys(&COUNTS)
+    }
+
+    /// Returns a call that reads a page of the jobs that are "due" or "claimed".
+    pub(super) fn waiting(&self, set: &str, offset: usize) -> Call {
+        WAITING
+            .call()
+            .key(self.tag.key("due"))
+            .key(self.tag.key("claimed"))
+            .key(self.tag.key("state"))
+            .arg(set)
+            .arg(offset)
     }
 
     pub(super) fn dead(&self, offset: usize, limit: usize) -> Call {

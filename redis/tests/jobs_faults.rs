@@ -497,7 +497,7 @@ async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
     let keys = [
-        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "last",
+        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats", "last",
     ];
     // The name of the call, and of the one before it.
     let call = |names: &str, id: &str| -> redis::RedisResult<String> {

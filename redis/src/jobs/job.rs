@@ -162,7 +162,12 @@ impl Job {
         );
         // A job that is being finished is not renewed.
         self.inbox.leave(&lease);
-        asked.await
+        let answer = asked.await?;
+        if answer.again {
+            // The next take says when.
+            queue.expect_job(lease.partition, Duration::ZERO);
+        }
+        Ok(answer.yes)
     }
 }
 

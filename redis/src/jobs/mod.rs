@@ -48,6 +48,9 @@ use partition::{lossy, text};
 use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
 
+/// The longest id of a job that is repeated, to which its deaths add when it was due.
+const LONGEST_REPEATED: usize = 1000;
+
 /// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -238,6 +241,66 @@ impl<C> DelayedJobs<C> {
         }
     }
 
+    /// Schedules a job to be due after `first`, and again and again at the points of a grid that lie `every` apart from then on, until it is
+    /// [cancelled](DelayedJobs::cancel).
+    ///
+    /// When the job is done it is due at the next point of its grid, so it is delivered at least once for each point, but never while
+    /// another delivery of it runs. Points that pass while it waits for a worker are made up by that one delivery, and points that pass
+    /// while it runs by one more, at once. If it dies, the dead job has an id of its own, which is the job's id, an `@` and when it was due
+    /// in microseconds, and the job goes on at the next point with its first attempt.
+    ///
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead, so every process may ask for its recurring
+    /// jobs when it starts. To change the period or the payload, cancel the job first; a new grid begins.
+    ///
+    /// `cancel` also returns `true` while the job runs: that delivery goes on, and is the last one. For times of a calendar, schedule the
+    /// next job when one is done, as the README shows.
+    ///
+    /// # Cancellation
+    ///
+    /// The job may be scheduled even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::InvalidSetting`] if `every` is less than a millisecond or more than a hundred years, [`Error::InvalidName`] if the id
+    /// is longer than 1,000 bytes, and the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let hour = Duration::from_secs(3600);
+    /// jobs.repeat("clean-up", Duration::ZERO, hour, b"").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn repeat(
+        &self,
+        id: &str,
+        first: Duration,
+        every: Duration,
+        payload: &[u8],
+    ) -> Result<bool, Error> {
+        const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        if !(Duration::from_millis(1)..=LONGEST).contains(&every) {
+            return Err(Error::InvalidSetting {
+                setting: "every",
+                value: format!("{every:?}"),
+                allowed: "1 ms to 100 years",
+            });
+        }
+        if id.len() > LONGEST_REPEATED {
+            return Err(Error::InvalidName {
+                name: id.chars().take(64).collect(),
+                reason: "the id of a job that is repeated has at most 1000 bytes",
+            });
+        }
+        self.put(id, &format!("in {}", micros(every)), micros(first), payload)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, first))
+    }
+
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
         let (size, limit) = (payload.len(), self.queue.limits.max_payload);
         if size > limit {
@@ -271,6 +334,8 @@ impl<C> DelayedJobs<C> {
     }
 
     /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is running, dead or unknown.
+    ///
+    /// A job that is [repeated](DelayedJobs::repeat) is ended while it runs, too.
     ///
     /// # Errors
     ///

@@ -149,9 +149,9 @@ impl Partition {
 }
 
 /// The keys, in the order that every script expects.
-fn keys(tag: &Tag) -> [String; 8] {
+fn keys(tag: &Tag) -> [String; 9] {
     [
-        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle",
+        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats",
     ]
     .map(|what| tag.key(what))
 }

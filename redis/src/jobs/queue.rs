@@ -187,12 +187,13 @@ impl Queue {
     ) -> Result<bool, Error> {
         check_name(id, "a job's id has at least one character")?;
         self.open().await?;
-        submit(
+        let answer = submit(
             batcher(self.partition(id)),
             arguments,
             Instant::now() + self.patience(),
         )
-        .await
+        .await?;
+        Ok(answer.yes)
     }
 }
 
@@ -204,7 +205,7 @@ pub(super) async fn submit(
     batcher: &Arc<Batcher>,
     arguments: Vec<Vec<u8>>,
     deadline: Instant,
-) -> Result<bool, Error> {
+) -> Result<Answer, Error> {
     let Ok(runtime) = Handle::try_current() else {
         return Err(Error::NoRuntime);
     };
@@ -215,7 +216,7 @@ pub(super) async fn submit(
     });
     batcher.push(&runtime, [operation]);
     match local::until(deadline + GRACE, receiver).await {
-        Some(Ok(answer)) => answer.map(|answer| answer.yes),
+        Some(Ok(answer)) => answer,
         // Every operation is answered, but not by a runtime that nobody drives.
         Some(Err(_)) | None => Err(Error::NoAnswer {
             waited: asked.elapsed(),

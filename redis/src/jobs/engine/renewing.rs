@@ -113,7 +113,7 @@ impl Engine {
 fn renewed(lease: &JobLease, answer: Result<Answer, Error>, wheel: &Wheel, duration: Duration) {
     lease.end_renewal();
     match answer {
-        Ok(Answer { yes: true, sent }) => {
+        Ok(Answer { yes: true, sent, .. }) => {
             lease.validity.extend(valid_until(wheel, sent, duration));
         }
         Ok(Answer { yes: false, .. }) => lease.validity.lose(),

@@ -94,7 +94,7 @@ local returned = 0
 for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
   if tonumber(attempts) >= most then
-    bury(running, id, attempts, at)
+    if bury(running, id, attempts, at) then returned = returned + 1 end
   else
     wait(running, id, attempts, at)
     returned = returned + 1
@@ -162,6 +162,7 @@ if found[1] then
         add_job(id, size, attempts, at)
       else
         call('HDEL', state, id)
+        call('HDEL', repeats, id)
       end
     end
   end

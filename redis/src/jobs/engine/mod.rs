@@ -35,7 +35,7 @@ use sweep::Sweep;
 /// How long a consumer may work on a job and not ask for another, before what was claimed for it is returned to the queue.
 const UNASKED: Duration = Duration::from_millis(50);
 /// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two round trips.
-const SOON: Duration = Duration::from_millis(10);
+const SOON: Duration = Duration::from_millis(20);
 /// The longest round trip that is counted, because a large payload takes longer.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// How long a started job waits to be fetched, before it is returned to the queue.

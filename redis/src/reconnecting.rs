@@ -201,6 +201,20 @@ impl<C: Connection> Reconnecting<C> {
         self
     }
 
+    /// Returns the connection of the current runtime if it has been made.
+    pub(crate) fn present(&self) -> Option<C> {
+        let runtime = Handle::try_current().ok()?.id();
+        let state = self.shared.lock();
+        state
+            .links
+            .get(&runtime)?
+            .connection
+            .peek()?
+            .as_ref()
+            .ok()
+            .cloned()
+    }
+
     async fn request<T, F>(&self, send: impl FnOnce(C) -> F) -> RedisResult<T>
     where
         F: Future<Output = RedisResult<T>>,

@@ -67,7 +67,7 @@ pub enum Error {
     },
     /// The wheel refused a timer because it is full or has been shut down.
     Wheel(SleepError),
-    /// The runtime on which the lease was acquired has been shut down.
+    /// The runtime on which the lease was acquired or the worker was started has been shut down, or there is no current runtime.
     NoRuntime,
 }
 

@@ -11,7 +11,7 @@
 //!
 //! # Layout
 //!
-//! `connection` is the bound on a connection. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
+//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
 //! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
 //! draws call names and jitter. `policy` checks whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever
 //! runtime polls them. `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a process.
@@ -30,6 +30,7 @@ mod lost;
 mod nonce;
 mod notifications;
 mod policy;
+mod reconnecting;
 mod script;
 mod silence;
 
@@ -39,6 +40,7 @@ pub use jobs::{Counts, DeadJob, DelayedJobs, Job, JobError, Run, WaitingJob, Wor
 pub use lease::{Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
+pub use reconnecting::Reconnecting;
 pub use redis;
 
 /// Runs the examples of README.md as doctests.

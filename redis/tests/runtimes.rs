@@ -16,7 +16,7 @@ use futures::{
 use redis::aio::ConnectionManager;
 use support::{connect, jobs::next, server::Server, soon, until};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error, Leases, Notifications};
+use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, sleep},
@@ -121,8 +121,15 @@ fn a_loss_is_reported_where_somebody_waits_for_it() {
     let leases = leases(&server, &served);
     let undriven = runtime();
     let lease = undriven.block_on(leases.acquire("x", TTL)).unwrap();
-    runtime().block_on(soon(lease.lost()));
+    runtime().block_on(told(lease.lost()));
     assert!(lease.valid_until() <= Instant::now());
+}
+
+/// Waits for a loss, of which whoever waits is told, and does not find out by himself when he is polled for another reason.
+async fn told(lost: Lost) {
+    let began = Instant::now();
+    soon(lost).await;
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -357,7 +364,7 @@ fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
     drop(first);
     second.block_on(async {
         assert!(job.lost().now_or_never().is_none());
-        soon(job.lost()).await;
+        told(job.lost()).await;
         assert!(!job.done().await.unwrap());
     });
 }

@@ -17,7 +17,10 @@ use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, non
 /// The outcome of an attempt that did not fail.
 pub(super) enum Attempt {
     Held(Lease),
-    Taken { left: Option<Duration> },
+    Taken {
+        left: Option<Duration>,
+        token: Option<u64>,
+    },
 }
 
 /// A task's requests for a lease, one or several.
@@ -92,9 +95,9 @@ impl<'a, C: Connection> Asking<'a, C> {
         };
         let token = match answer {
             Ok(Acquired::Yes { token }) => token,
-            Ok(Acquired::No { left }) => {
+            Ok(Acquired::No { left, token }) => {
                 self.unsure = None;
-                return Ok(Attempt::Taken { left });
+                return Ok(Attempt::Taken { left, token });
             }
             Err(error) => {
                 if error.is_refusal() && !repeated {

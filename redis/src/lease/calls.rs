@@ -30,6 +30,8 @@ pub(super) enum Acquired {
     /// The lease is held for this much longer unless it is renewed, or `None` if it does not expire.
     No {
         left: Option<Duration>,
+        /// The holder's token.
+        token: Option<u64>,
     },
 }
 
@@ -43,15 +45,14 @@ pub(super) struct Calls {
     ttl: Duration,
 }
 
-/// How long a process waits among others before the lease is kept for it when it is released.
-const PATIENCE: Duration = Duration::from_millis(500);
-
 /// What Redis is told of a process that waits for a lease, so that each of several processes has its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) group: Nonce,
     /// How long it has waited since it last had the lease.
     pub(super) waited: Duration,
+    /// The token of the holder that it found meanwhile. If there is another one now, this process was passed over.
+    pub(super) seen: Option<u64>,
 }
 
 impl Calls {
@@ -70,9 +71,10 @@ impl Calls {
         connection: &impl Connection,
         turn: Option<Turn>,
     ) -> Result<Acquired, Error> {
-        let group = turn.map(|turn| turn.group.to_string());
-        let waited = turn.map(|turn| turn.waited).filter(|waited| *waited >= PATIENCE);
-
+        let (group, waited, seen) = match turn {
+            Some(turn) => (turn.group.to_string(), turn.waited, turn.seen),
+            None => Default::default(),
+        };
         let call = ACQUIRE
             .call()
             .key(self.holder())
@@ -81,14 +83,16 @@ impl Calls {
             .arg(self.nonce.to_string())
             .arg(milliseconds(self.ttl))
             .arg(milliseconds(FENCE))
-            .arg(group.unwrap_or_default())
-            .arg(milliseconds(waited.unwrap_or_default()));
+            .arg(group)
+            .arg(milliseconds(waited))
+            .arg(seen.map_or_else(String::new, |seen| seen.to_string()));
         // The token arrives as text, because it comes close to the largest integer that a Lua number represents exactly.
-        let (yes, number): (bool, i64) = call.send(connection).await?;
+        let (yes, number, holder): (bool, i64, String) = call.send(connection).await?;
         Ok(match (yes, u64::try_from(number)) {
             (true, Ok(token)) => Acquired::Yes { token },
             (_, left) => Acquired::No {
                 left: left.ok().map(Duration::from_millis),
+                token: holder.parse().ok(),
             },
         })
     }

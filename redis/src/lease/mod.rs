@@ -192,9 +192,9 @@ impl<C: Connection> Leases<C> {
     /// again by itself once the holder's TTL has passed, and at least once a second. If the holder acquired the lease through
     /// this `Leases`, it first asks a second after that. It continues through outages of Redis.
     ///
-    /// Several processes that want the same lease have it in turns of about half a second: a released lease is kept for a process that has
-    /// waited for longer than that, for up to 1.2 s. A task that waits first and whose future is not polled for three seconds loses its
-    /// place.
+    /// Several processes that want the same lease have it in turns: a lease that is released is kept for up to 1.2 s for a process that has
+    /// waited for it for half a second, or has seen another process get it meanwhile. A task that waits first in its process and whose
+    /// future is not polled for three seconds loses its place there.
     ///
     /// # Cancel safety
     ///
@@ -244,7 +244,8 @@ impl<C: Connection> Leases<C> {
                         waiter.holds();
                         return Ok(lease);
                     }
-                    Ok(Attempt::Taken { left }) => {
+                    Ok(Attempt::Taken { left, token }) => {
+                        waiter.saw(token);
                         backoff = Duration::from_millis(50);
                         // A millisecond more, so that it has gone.
                         left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))

@@ -44,6 +44,8 @@ struct Queue {
     is_released: bool,
     /// Since when this process has waited for its turn among others.
     since: Instant,
+    /// The token of the holder that it found meanwhile.
+    seen: Option<u64>,
     /// Hears of releases by other processes. Created once a task has to wait, and left to the next.
     listener: Option<Arc<Listener>>,
 }
@@ -129,6 +131,7 @@ impl Queue {
             is_held: false,
             is_released: false,
             since: now,
+            seen: None,
             listener: None,
         }
     }
@@ -246,6 +249,7 @@ impl Waiter<'_> {
         self.with(|queue| {
             queue.is_held = true;
             queue.since = Instant::now();
+            queue.seen = None;
         });
     }
 
@@ -271,10 +275,17 @@ impl Waiter<'_> {
 
     /// Returns what Redis is told of this process when it asks for the lease.
     pub(super) fn turn(&self) -> Turn {
+        let (waited, seen) = self.with(|queue| (queue.since.elapsed(), queue.seen));
         Turn {
             group: self.waiters.group,
-            waited: self.with(|queue| queue.since.elapsed()),
+            waited,
+            seen,
         }
+    }
+
+    /// Records whom this waiter has found as the holder.
+    pub(super) fn saw(&self, token: Option<u64>) {
+        self.with(|queue| queue.seen = token.or(queue.seen));
     }
 
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {

@@ -19,7 +19,7 @@ pub(super) enum Link {
     Cluster {
         connection: ClusterConnection,
         pushes: UnboundedReceiver<PushInfo>,
-        client: ClusterClient,
+        client: Box<ClusterClient>,
     },
 }
 
@@ -49,7 +49,7 @@ impl Link {
         Ok(Link::Cluster {
             connection,
             pushes,
-            client: client.clone(),
+            client: Box::new(client.clone()),
         })
     }
 

@@ -6,21 +6,27 @@ local before = redis.call('GET', KEYS[2])
 if before then
     return tonumber(before)
 end
-local held = redis.call('GET', KEYS[1])
-local was_held = held and string.match(held, '^(%S+)') == ARGV[1]
-if was_held then
-    local first, asked = string.match(held, '^%S+ %d+ (%S+) %d+ (%d+)$')
-    local kept = false
-    if first then
-        local time = redis.call('TIME')
-        kept = asked + 1500 > time[1] * 1000 + math.floor(time[2] / 1000)
+local nonce, line = string.match(redis.call('GET', KEYS[1]) or '', '^(%S+) %d+(.*)$')
+local was_held = nonce == ARGV[1]
+-- Keeps the lease for the first of those who wait and have asked lately: it asks again within a second.
+local function keep()
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    while line ~= '' do
+        local first, asked, rest = string.match(line, '^ (%S+) %d+ (%d+)(.*)$')
+        if not first then
+            return false
+        end
+        if asked + 1500 >= now then
+            redis.call('SET', KEYS[1], 'kept:' .. first .. rest, 'PX', 1200)
+            return true
+        end
+        line = rest
     end
-    -- It asks again within a second.
-    if kept then
-        redis.call('SET', KEYS[1], 'kept ' .. first, 'PX', 1200)
-    else
-        redis.call('DEL', KEYS[1])
-    end
+    return false
+end
+if was_held and not (line ~= '' and keep()) then
+    redis.call('DEL', KEYS[1])
 end
 redis.call('SET', KEYS[2], was_held and 1 or 0, 'PX', ARGV[2])
 if was_held then

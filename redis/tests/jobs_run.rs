@@ -82,7 +82,7 @@ async fn a_job_ends_as_its_handler_says() {
     counts_become(&jobs, 0, 0, 3).await;
     end.send(()).unwrap();
     soon(run).await.unwrap().unwrap();
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock().unwrap().clone();
     let of = |name| &seen[name][..];
     assert_eq!(of("done"), [1]);
     assert_eq!(of("fails"), [1, 2, 3]);

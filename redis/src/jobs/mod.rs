@@ -129,6 +129,8 @@ impl<C: Connection> DelayedJobs<C> {
     }
 
     /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up to 5 seconds late.
+    ///
+    /// Without notifications, a worker learns at once only of what this handle and its clones schedule.
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
         let (partitions, limits) = (self.queue.given, self.queue.limits);

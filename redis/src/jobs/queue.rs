@@ -8,15 +8,12 @@ use std::{
 
 use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
-use tokio::{
-    runtime::Handle,
-    sync::{Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     asking::{ask, repeat, unexpected},
     batcher::{Answer, Batcher, Operation},
+    fetch::Fetches,
     limits::Limits,
     partition::{PREFIX, Partition, partition_of},
     server::Server,
@@ -37,9 +34,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest number of partitions that a worker can still sweep.
 const MAX_PARTITIONS: usize = 1024;
 
-/// How many payloads are fetched in parts at the same time.
-const FETCHES: usize = 2;
-
 pub(super) struct Queue {
     pub(super) wheel: Wheel,
     pub(super) server: Arc<dyn Server>,
@@ -50,7 +44,7 @@ pub(super) struct Queue {
     pub(super) notifications: Option<Notifications>,
     pub(super) limits: Limits,
     /// Permits to fetch payloads in parts.
-    pub(super) fetches: Semaphore,
+    pub(super) fetches: Fetches,
     opened: FirstUse,
 }
 
@@ -74,7 +68,7 @@ impl Queue {
             given,
             notifications,
             limits,
-            fetches: Semaphore::new(FETCHES),
+            fetches: Fetches::default(),
             opened: FirstUse::default(),
         }
     }

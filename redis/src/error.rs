@@ -110,6 +110,18 @@ impl Error {
         }
     }
 
+    /// Whether a worker cannot go on, because only another setting or program can avoid the error, or because its runtime has ended.
+    pub(crate) fn ends_work(&self) -> bool {
+        matches!(
+            self,
+            Error::InvalidTtl { .. }
+                | Error::InvalidName { .. }
+                | Error::InvalidSetting { .. }
+                | Error::Partitions { .. }
+                | Error::NoRuntime
+        )
+    }
+
     /// Whether the same call may succeed later although nobody changes a setting or a program.
     pub(crate) fn is_passing(&self) -> bool {
         match self {

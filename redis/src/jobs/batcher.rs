@@ -111,6 +111,8 @@ impl Drop for Operation {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) yes: bool,
+    /// Whether the job comes again by itself.
+    pub(super) again: bool,
     /// When the request was first sent, from which time a granted lease counts.
     pub(super) sent: Instant,
 }
@@ -261,8 +263,9 @@ impl Lane {
         self.is_sending = false;
         match answers {
             Ok(answers) => {
-                for (operation, yes) in batch.into_iter().zip(answers) {
-                    operation.answer(Ok(Answer { yes, sent }));
+                for (operation, digit) in batch.into_iter().zip(answers) {
+                    let (yes, again) = (digit != b'0', digit == b'2');
+                    operation.answer(Ok(Answer { yes, again, sent }));
                 }
             }
             Err(error) => {
@@ -291,11 +294,9 @@ impl Drop for Lane {
     }
 }
 
-fn digits(answer: &Value, expected: usize) -> Result<Vec<bool>, Error> {
+fn digits(answer: &Value, expected: usize) -> Result<Vec<u8>, Error> {
     match answer {
-        Value::BulkString(digits) if digits.len() == expected => {
-            Ok(digits.iter().map(|digit| *digit == b'1').collect())
-        }
+        Value::BulkString(digits) if digits.len() == expected => Ok(digits.clone()),
         other => Err(unexpected(other)),
     }
 }

@@ -29,6 +29,7 @@ static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
 static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
 static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
+static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
 
 /// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind it: for 22 ms at 12 MB/s.
@@ -38,8 +39,8 @@ pub(super) const PREFIX: &str = "tickwheel:jobs";
 
 pub(super) struct Partition {
     tag: Tag,
-    /// The channel on which a new earliest job is announced.
-    pub(super) channel: String,
+    /// What the channels begin with on which workers are told to look.
+    channel: String,
     /// Schedules new jobs. Redis refuses these when it is out of memory.
     pub(super) schedules: Arc<Batcher>,
     /// All other operations on jobs.
@@ -67,6 +68,15 @@ impl Partition {
             channel,
             tag,
         }
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Returns the channel of one worker.
+    pub(super) fn channel_of(&self, worker: Nonce) -> String {
+        format!("{}:{worker}", self.channel)
     }
 
     pub(super) fn key(&self, what: &str) -> String {
@@ -110,6 +120,17 @@ impl Partition {
         self.with_keys(&COUNTS)
     }
 
+    /// Returns a call that reads a page of the jobs that are "due" or "claimed".
+    pub(super) fn waiting(&self, set: &str, offset: usize) -> Call {
+        WAITING
+            .call()
+            .key(self.tag.key("due"))
+            .key(self.tag.key("claimed"))
+            .key(self.tag.key("state"))
+            .arg(set)
+            .arg(offset)
+    }
+
     pub(super) fn dead(&self, offset: usize, limit: usize) -> Call {
         DEAD.call()
             .key(self.tag.key("dead"))
@@ -128,8 +149,11 @@ impl Partition {
 }
 
 /// The keys, in the order that every script expects.
-fn keys(tag: &Tag) -> [String; 6] {
-    ["due", "claimed", "running", "dead", "state", "payload"].map(|what| tag.key(what))
+fn keys(tag: &Tag) -> [String; 9] {
+    [
+        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats",
+    ]
+    .map(|what| tag.key(what))
 }
 
 /// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.

@@ -15,6 +15,7 @@ use super::{
     batcher::{Answer, Batcher, Operation},
     fetch::Fetches,
     limits::Limits,
+    local::LocalWorkers,
     partition::{PREFIX, Partition, partition_of},
     server::Server,
 };
@@ -45,6 +46,8 @@ pub(super) struct Queue {
     pub(super) limits: Limits,
     /// Permits to fetch payloads in parts.
     pub(super) fetches: Fetches,
+    /// The workers of this handle and its clones.
+    pub(super) workers: Arc<LocalWorkers>,
     opened: FirstUse,
 }
 
@@ -56,6 +59,7 @@ impl Queue {
         given: usize,
         notifications: Option<Notifications>,
         limits: Limits,
+        workers: Arc<LocalWorkers>,
     ) -> Queue {
         let partitions = (0..given.clamp(1, MAX_PARTITIONS))
             .map(|number| Partition::new(&name, number, &server, limits))
@@ -69,6 +73,7 @@ impl Queue {
             notifications,
             limits,
             fetches: Fetches::default(),
+            workers,
             opened: FirstUse::default(),
         }
     }
@@ -95,7 +100,7 @@ impl Queue {
             .call()
             .key(Tag::new(PREFIX, &self.name).key("partitions"))
             .arg(self.given)
-            .arg(&self.partitions[0].channel)
+            .arg(self.partitions[0].channel())
             .arg(self.partitions[0].key("state"));
         let answer = self.ask_until(call, last).await?;
         let Ok((stored, may_publish, missing)) =
@@ -141,7 +146,18 @@ impl Queue {
     }
 
     pub(super) fn partition(&self, id: &str) -> &Partition {
-        &self.partitions[partition_of(id, self.partitions.len())]
+        &self.partitions[self.number_of(id)]
+    }
+
+    pub(super) fn number_of(&self, id: &str) -> usize {
+        partition_of(id, self.partitions.len())
+    }
+
+    /// Tells the workers of this handle that a job is due after that time.
+    pub(super) fn expect_job(&self, partition: usize, delay: Duration) {
+        if let Some(due) = Instant::now().checked_add(delay) {
+            self.workers.tell(partition, due);
+        }
     }
 
     /// Pushes operations to their partitions, with those of one partition together, to be sent on this runtime.
@@ -165,12 +181,13 @@ impl Queue {
     ) -> Result<bool, Error> {
         check_name(id, "a job's id has at least one character")?;
         self.open().await?;
-        submit(
+        let answer = submit(
             batcher(self.partition(id)),
             arguments,
             Instant::now() + self.patience(),
         )
-        .await
+        .await?;
+        Ok(answer.yes)
     }
 }
 
@@ -182,7 +199,7 @@ pub(super) async fn submit(
     batcher: &Arc<Batcher>,
     arguments: Vec<Vec<u8>>,
     deadline: Instant,
-) -> Result<bool, Error> {
+) -> Result<Answer, Error> {
     let Ok(runtime) = Handle::try_current() else {
         return Err(Error::NoRuntime);
     };
@@ -193,7 +210,7 @@ pub(super) async fn submit(
     });
     batcher.push(&runtime, [operation]);
     match local::until(deadline + GRACE, receiver).await {
-        Some(Ok(answer)) => answer.map(|answer| answer.yes),
+        Some(Ok(answer)) => answer,
         // Every operation is answered, but not by a runtime that nobody drives.
         Some(Err(_)) | None => Err(Error::NoAnswer {
             waited: asked.elapsed(),

@@ -37,6 +37,7 @@ impl WorkerBuilder {
                 attempts: 5,
                 prefetch: 32,
                 look_ahead: Duration::ZERO,
+                time_limit: None,
             },
         }
     }
@@ -56,7 +57,11 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many jobs may be claimed before the consumer asks for them, from 1 to 10,000 and 32 by default.
+    /// Sets how many jobs may be claimed at most before the consumer asks for them, from 1 to 10,000 and 32 by default.
+    ///
+    /// It is an upper bound. No more are claimed than the consumer has shown to start within 20 ms and two round trips, so that jobs which
+    /// are due wait in Redis for whichever worker is free. A consumer that has not taken a job yet may have this many claimed for it; what
+    /// it does not ask for within 50 ms of its first job goes back.
     pub fn prefetch(mut self, prefetch: usize) -> WorkerBuilder {
         self.settings.prefetch = prefetch;
         self
@@ -71,6 +76,16 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets how long a job may take, which is unlimited by default.
+    ///
+    /// A job that takes longer, counted from when the stream yielded it, is not renewed any more, and its [`lost`](Job::lost) completes.
+    /// `done` then returns `false`. The attempt has failed: the job is delivered again when the rest of its lease has passed, so that its
+    /// handler has that time to stop, and after its last attempt it is dead. Without a limit, a handler that hangs keeps its job forever.
+    pub fn time_limit(mut self, limit: Duration) -> WorkerBuilder {
+        self.settings.time_limit = Some(limit);
+        self
+    }
+
     /// Starts the worker, which claims no jobs before it is polled.
     ///
     /// If a setting is not allowed or the queue cannot be opened, the stream yields that error once a second.
@@ -79,7 +94,9 @@ impl WorkerBuilder {
     ///
     /// Panics outside a Tokio runtime, as `tokio::spawn` does.
     pub fn start(self) -> Worker {
+        let workers = self.queue.workers.clone();
         let inbox = Inbox::new(self.queue, self.settings, Handle::current());
+        workers.add(&inbox);
         let (guard, engine) = (EngineGuard::new(inbox.clone()), Engine::new(inbox.clone()));
         tokio::spawn(async move {
             engine.run().await;
@@ -100,7 +117,8 @@ impl fmt::Debug for WorkerBuilder {
 
 /// A stream of a queue's jobs as they become due.
 ///
-/// Process the jobs one after another, or many at once with `for_each_concurrent`. The stream also yields errors, at most one per second.
+/// [`run`](Worker::run) runs a function for each job, which is what most programs need. As a stream, process the jobs one after another, or
+/// many at once with `for_each_concurrent`. The stream also yields errors, at most one per second.
 /// An error does not end the stream, which resumes when Redis is available again. It ends when the wheel is shut down, and with
 /// [`Error::NoRuntime`] when the runtime on which the worker was started is.
 ///
@@ -109,7 +127,8 @@ impl fmt::Debug for WorkerBuilder {
 /// counted.
 ///
 /// Dropping a worker returns its claimed jobs to the queue. The jobs that it has yielded remain with their holders and are still renewed.
-/// A worker that is not polled returns the jobs that have become due, and claims no more until it is polled again.
+/// A worker that is not polled returns the jobs that were claimed for it 50 ms after it has yielded one, and claims no more until it is
+/// polled again.
 #[must_use = "streams do nothing unless polled"]
 pub struct Worker {
     inbox: Arc<Inbox>,

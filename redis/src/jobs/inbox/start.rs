@@ -43,7 +43,7 @@ impl Inbox {
 
     fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
         let (granted, error) = match answer {
-            Ok(Answer { yes: true, sent }) => {
+            Ok(Answer { yes: true, sent, .. }) => {
                 let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
                 (claim.lease.validity.extend(until), None)
             }

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Stores the number of partitions with a new queue.
 -- KEYS: partitions. ARGV: the number given, a partition's channel, a key of that partition.
 -- Returns the number stored, 1 where the user may publish to that channel, and a command of our scripts that the user may not run, or
@@ -10,7 +10,7 @@ local commands = {
   { 'HGET', key, '' }, { 'HMGET', key, '' }, { 'HEXISTS', key, '' }, { 'HSTRLEN', key, '' },
   { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' }, { 'HDEL', key, '' },
   { 'ZRANGE', key, 0, 0 }, { 'ZSCORE', key, '' }, { 'ZMSCORE', key, '' }, { 'ZCARD', key },
-  { 'ZADD', key, 0, '' }, { 'ZREM', key, '' },
+  { 'ZADD', key, 0, '' }, { 'ZREM', key, '' }, { 'ZPOPMAX', key },
 }
 for _, command in ipairs(commands) do
   if not redis.acl_check_cmd(unpack(command)) then return { 0, 0, command[1] } end
@@ -20,4 +20,4 @@ if not stored then
   redis.call('SET', KEYS[1], ARGV[1])
   stored = ARGV[1]
 end
-return { tonumber(stored), redis.acl_check_cmd('PUBLISH', ARGV[2], '') and 1 or 0, '' }
+return { tonumber(stored), redis.acl_check_cmd('PUBLISH', ARGV[2] .. ':worker', '') and 1 or 0, '' }

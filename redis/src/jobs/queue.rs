@@ -8,15 +8,12 @@ use std::{
 
 use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
-use tokio::{
-    runtime::Handle,
-    sync::{Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     asking::{ask, repeat, unexpected},
     batcher::{Answer, Batcher, Operation},
+    fetch::Fetches,
     limits::Limits,
     local::LocalWorkers,
     partition::{PREFIX, Partition, partition_of},
@@ -38,9 +35,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest number of partitions that a worker can still sweep.
 const MAX_PARTITIONS: usize = 1024;
 
-/// How many payloads are fetched in parts at the same time.
-const FETCHES: usize = 2;
-
 pub(super) struct Queue {
     pub(super) wheel: Wheel,
     pub(super) server: Arc<dyn Server>,
@@ -51,7 +45,7 @@ pub(super) struct Queue {
     pub(super) notifications: Option<Notifications>,
     pub(super) limits: Limits,
     /// Permits to fetch payloads in parts.
-    pub(super) fetches: Semaphore,
+    pub(super) fetches: Fetches,
     /// The workers of this handle and its clones.
     pub(super) workers: Arc<LocalWorkers>,
     opened: FirstUse,
@@ -78,7 +72,7 @@ impl Queue {
             given,
             notifications,
             limits,
-            fetches: Semaphore::new(FETCHES),
+            fetches: Fetches::default(),
             workers,
             opened: FirstUse::default(),
         }

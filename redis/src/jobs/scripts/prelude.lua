@@ -21,13 +21,9 @@ local call, match = redis.call, string.match
 local name, before = match(ARGV[1], '^(%S+)(.*)$')
 local channel = ARGV[2]
 
--- A key that something else has written to would stop a script halfway.
-for n = 1, 6 do
-  local kind = call('TYPE', KEYS[n]).ok
-  if kind ~= 'none' and kind ~= (n < 5 and 'zset' or 'hash') then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[n])
-  end
-end
+-- Where something else has written to the payloads, a script would stop halfway. It reads the other keys before it writes to any.
+local kind = call('TYPE', payload).ok
+if kind ~= 'hash' and kind ~= 'none' then return redis.error_reply('WRONGTYPE ' .. payload) end
 
 -- Redis' clock, in microseconds.
 local function clock()

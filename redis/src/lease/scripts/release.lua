@@ -6,14 +6,14 @@ local before = redis.call('GET', KEYS[2])
 if before then
     return tonumber(before)
 end
-local nonce, line = string.match(redis.call('GET', KEYS[1]) or '', '^(%S+) %d+(.*)$')
+local nonce, line = string.match(redis.call('GET', KEYS[1]) or '', '^([^ ;]+)([^ ]*) %d+$')
 local was_held = nonce == ARGV[1]
 -- Keeps the lease for the first of those who wait and have asked lately: it asks again within a second.
 local function keep()
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     while line ~= '' do
-        local first, asked, rest = string.match(line, '^ (%S+) %d+ (%d+)(.*)$')
+        local first, asked, rest = string.match(line, '^;([^;,]+),%d+,(%d+)(.*)$')
         if not first then
             return false
         end

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    ops::Add,
+    ops::{Add, Sub, SubAssign},
     panic::resume_unwind,
     pin::Pin,
     sync::Arc,
@@ -91,11 +91,17 @@ impl Add<StdDuration> for Instant {
     }
 }
 
-impl std::ops::Sub<Instant> for Instant {
+impl Sub for Instant {
     type Output = StdDuration;
 
     fn sub(self, earlier: Instant) -> StdDuration {
         self.saturating_duration_since(earlier)
+    }
+}
+
+impl SubAssign<StdDuration> for Instant {
+    fn sub_assign(&mut self, duration: StdDuration) {
+        self.0 -= duration;
     }
 }
 
@@ -307,18 +313,20 @@ impl Drop for Interval {
 /// A sleep that nobody waits for, which thus is not registered.
 pub struct Sleep {
     timers: Arc<Timers>,
+    deadline: Instant,
     is_elapsed: bool,
 }
 
-pub fn sleep(_: StdDuration) -> Sleep {
-    Sleep {
-        timers: Handle::current().timers().clone(),
-        is_elapsed: false,
-    }
+pub fn sleep(duration: StdDuration) -> Sleep {
+    sleep_until(Instant::now() + duration)
 }
 
-pub fn sleep_until(_: Instant) -> Sleep {
-    sleep(StdDuration::ZERO)
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep {
+        timers: Handle::current().timers().clone(),
+        deadline,
+        is_elapsed: false,
+    }
 }
 
 impl Sleep {
@@ -326,7 +334,12 @@ impl Sleep {
         let state = self.timers.state.lock().unwrap();
         let is_elapsed = state.has_ended || at.millis() <= state.processed;
         drop(state);
+        self.deadline = at;
         self.is_elapsed = is_elapsed;
+    }
+
+    pub fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     pub fn is_elapsed(&self) -> bool {

@@ -34,10 +34,12 @@ use super::{
     words,
 };
 
-/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-static ENGINES: LazyLock<Mutex<HashMap<(WheelId, Id), Arc<Engine>>>> = LazyLock::new(Mutex::default);
+type Engines = HashMap<(WheelId, Id), Arc<Engine>>;
 
-fn engines() -> MutexGuard<'static, HashMap<(WheelId, Id), Arc<Engine>>> {
+/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
+static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
+
+fn engines() -> MutexGuard<'static, Engines> {
     lock(LazyLock::force(&ENGINES))
 }
 

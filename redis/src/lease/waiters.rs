@@ -216,17 +216,16 @@ impl Waiter<'_> {
         let mut future = pin!(future);
         let mut sign = LocalSleep::until(Instant::now() + SIGN_OF_LIFE);
         poll_fn(|cx| {
-            let now = Instant::now();
             self.with(|queue| {
                 if queue.is_first(self.number) {
-                    queue.alive_at = now;
+                    queue.alive_at = Instant::now();
                 }
             });
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(output);
             }
             while Pin::new(&mut sign).poll(cx).is_ready() {
-                sign = LocalSleep::until(now + SIGN_OF_LIFE);
+                sign = LocalSleep::until(Instant::now() + SIGN_OF_LIFE);
             }
             Poll::Pending
         })
@@ -377,6 +376,15 @@ mod tests {
         let mut later = task::spawn(later.first());
         polled.stay(tokio::time::sleep(STALE * 5)).await;
         assert_pending!(later.poll());
+    }
+
+    /// As when the thread was not run for a while.
+    #[tokio::test(start_paused = true)]
+    async fn one_whose_future_takes_long_stays() {
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a".into());
+        waiter.first().await;
+        waiter.stay(tokio::time::advance(SIGN_OF_LIFE * 2)).await;
     }
 
     #[tokio::test]

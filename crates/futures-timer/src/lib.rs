@@ -4,7 +4,7 @@
 //!
 //! ```toml
 //! [patch.crates-io]
-//! futures-timer = { path = "../tickwheel/contrib/futures-timer" }
+//! futures-timer = { path = "../tickwheel/crates/futures-timer" }
 //! ```
 //!
 //! A delay that is first polled in a Tokio runtime is on the wheel of that runtime. Any other is on one wheel that all such delays

@@ -4,7 +4,7 @@
 //!
 //! ```toml
 //! [patch.crates-io]
-//! pingora-timeout = { path = "../tickwheel/contrib/pingora-timeout" }
+//! pingora-timeout = { path = "../tickwheel/crates/pingora-timeout" }
 //! ```
 //!
 //! A timer that is first polled in a Tokio runtime is on the wheel of that runtime. Any other is on one wheel that all such

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of `port-imports` and `tokio-facade`: contrib/tests.py. The last ones need cargo, and Tokio in its registry."""
+"""Tests of `port-imports` and `tokio-facade`: crates/port-imports/tests.py. The last ones need cargo, and Tokio in its registry."""
 import os
 import subprocess
 import tempfile
@@ -7,7 +7,8 @@ import tomllib
 import unittest
 from pathlib import Path
 
-CONTRIB = Path(__file__).resolve().parent
+TOOLS = Path(__file__).resolve().parent
+TICKWHEEL = TOOLS.parents[1]
 LIBRARY = '[package]\nname = "{}"\nedition = "2021"\n'
 
 
@@ -24,7 +25,7 @@ class InFolder(unittest.TestCase):
         return file
 
     def run_tool(self, tool, *arguments):
-        ran = subprocess.run([CONTRIB / tool, *arguments], cwd=self.folder, capture_output=True, text=True)
+        ran = subprocess.run([TOOLS / tool, *arguments], cwd=self.folder, capture_output=True, text=True)
         self.assertNotIn("Traceback", ran.stderr)
         return ran
 
@@ -146,7 +147,7 @@ class PortImports(InFolder):
             manifest = tomllib.loads((self.folder / member / "Cargo.toml").read_text())
             for table in ("dependencies", "dev-dependencies"):
                 if dependency := manifest.get(table, {}).get("tickwheel"):
-                    self.assertTrue((self.folder / member / dependency["path"]).samefile(CONTRIB.parent))
+                    self.assertTrue((self.folder / member / dependency["path"]).samefile(TICKWHEEL))
                     yield table, dependency.get("features", [])
 
         self.assertEqual(list(added("timers")), [("dependencies", []), ("dev-dependencies", ["test-util"])])
@@ -160,7 +161,7 @@ class TokioFacade(InFolder):
         self.write("Cargo.toml", LIBRARY.format("a") + '[dependencies]\ntokio = { version = "1", features = ["time"] }\n')
         self.write("src/lib.rs", "")
         before = self.write("before", "").stat().st_mtime
-        ran = self.run_tool("tokio-facade/tokio-facade", "install")
+        ran = self.run_tool("tokio-facade", "install")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         copied = list((self.folder / ".tokio-facade/tickwheel").rglob("*.rs"))
         self.assertTrue(copied)
@@ -175,23 +176,23 @@ class TokioFacade(InFolder):
         before = manifest.read_bytes(), lock.read_bytes()
         for lock_is_lost in [False, True]:
             for command in ["install", "remove"]:
-                ran = self.run_tool("tokio-facade/tokio-facade", command)
+                ran = self.run_tool("tokio-facade", command)
                 self.assertEqual(ran.returncode, 0, ran.stderr)
                 if command == "install" and lock_is_lost:
                     lock.unlink()
             self.assertEqual((manifest.read_bytes(), lock.read_bytes()), before)
 
     def test_an_install_that_fails_changes_nothing(self):
-        own = f'tickwheel = {{ path = "{CONTRIB.parent}" }}\n'
+        own = f'tickwheel = {{ path = "{TICKWHEEL}" }}\n'
         manifest = self.write("Cargo.toml", LIBRARY.format("a") + f'[dependencies]\n{own}tokio = {{ version = "1", features = ["time"] }}\n')
         self.write("src/lib.rs", "")
         before = manifest.read_bytes()
-        self.assertNotEqual(self.run_tool("tokio-facade/tokio-facade", "install").returncode, 0)
+        self.assertNotEqual(self.run_tool("tokio-facade", "install").returncode, 0)
         self.assertEqual(manifest.read_bytes(), before)
         self.assertFalse((self.folder / ".tokio-facade").exists())
 
     def test_a_folder_without_a_manifest_is_named(self):
-        ran = self.run_tool("tokio-facade/tokio-facade", "install")
+        ran = self.run_tool("tokio-facade", "install")
         self.assertEqual(ran.returncode, 2)
         self.assertIn("has no Cargo.toml", ran.stderr)
 

@@ -1,47 +1,29 @@
-//! docs/grafana.json and docs/grafana-alerts.json query only what the feature `metrics` exports: the names, labels and label values of each
-//! query are looked up in the output of Prometheus' exporter.
+//! grafana.json and grafana-alerts.json query only what is exported: the names, labels and label values of each query are looked up in a scrape.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    time::Duration,
 };
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::Value;
 use tickwheel::Wheel;
+use tickwheel_prometheus::WheelCollector;
 
 /// The series that are exported, by name; of each its labels, as `key="value"`.
 type Series = BTreeMap<String, Vec<BTreeSet<String>>>;
 
-/// What the exporter renders for a wheel with a labelled timeout, with the buckets that docs/guide.md tells to set.
-async fn exported() -> Series {
-    let tenths: Vec<f64> = (1..=10).map(|tenth| f64::from(tenth) / 10.0).collect();
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(
-            Matcher::Full("tickwheel_timeouts_headroom_ratio".to_owned()),
-            &tenths,
-        )
-        .unwrap()
-        .set_buckets_for_metric(Matcher::Full("tickwheel_lag_seconds".to_owned()), &[0.001, 0.1])
-        .unwrap()
-        .build_recorder();
+/// Returns the series of a wheel with a label.
+fn exported() -> Series {
     let wheel = Wheel::new();
-    let answer = tokio::time::sleep(Duration::from_millis(5));
-    let answered = wheel.labelled("a").timeout(Duration::from_secs(1), answer).await;
-    answered.unwrap();
-    wheel.sleep(Duration::from_millis(20)).await; // the driver comes
-    assert!(metrics::with_local_recorder(&recorder, || wheel
-        .metrics_reporter()
-        .report()));
+    wheel.labelled("a");
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(WheelCollector::new(&wheel)));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
 
     let mut series = Series::new();
-    for line in recorder
-        .handle()
-        .render()
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-    {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((series_name, _)) = line.rsplit_once(' ') else {
             continue;
         };
@@ -76,7 +58,7 @@ fn is_in_word(char: char) -> bool {
     char.is_ascii_alphanumeric() || char == '_'
 }
 
-/// What of the query names nothing that is exported.
+/// Returns the parts of the query that name nothing that is exported.
 fn unknown(query: &str, series: &Series) -> Vec<String> {
     let mut unknown = Vec::new();
     let mut keys: BTreeSet<&str> = BTreeSet::new();
@@ -97,9 +79,10 @@ fn unknown(query: &str, series: &Series) -> Vec<String> {
         for matcher in matchers.into_iter().flat_map(|(matchers, _)| matchers.split(',')) {
             let (key, values) = matcher.split_once('=').unwrap();
             for value in values.trim_matches(['~', '"']).split('|') {
-                let exists = match value.starts_with('$') {
-                    true => labels.iter().any(|label| label.starts_with(&format!("{key}="))),
-                    false => labels.contains(format!("{key}=\"{value}\"").as_str()),
+                let exists = if value.starts_with('$') {
+                    labels.iter().any(|label| label.starts_with(&format!("{key}=")))
+                } else {
+                    labels.contains(format!("{key}=\"{value}\"").as_str())
                 };
                 if !exists {
                     unknown.push(format!("{name}{{{key}=\"{value}\"}}"));
@@ -120,13 +103,13 @@ fn unknown(query: &str, series: &Series) -> Vec<String> {
     unknown
 }
 
-#[tokio::test]
-async fn queries_ask_for_what_is_exported() {
-    let series = exported().await;
+#[test]
+fn queries_ask_for_what_is_exported() {
+    let series = exported();
     for (file, expected) in [("grafana.json", 30), ("grafana-alerts.json", 3)] {
         // Where it runs, not where it was built: CI builds it in a folder that is new each time.
         let package = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the package is");
-        let path = format!("{package}/../docs/{file}");
+        let path = format!("{package}/{file}");
         let json = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         let mut found = Vec::new();
         queries(&json, &mut found);
@@ -145,9 +128,9 @@ async fn queries_ask_for_what_is_exported() {
     }
 }
 
-#[tokio::test]
-async fn what_is_not_exported_is_found() {
-    let series = exported().await;
+#[test]
+fn what_is_not_exported_is_found() {
+    let series = exported();
     let faults = [
         ("rate(tickwheel_refused_total[5m])", "tickwheel_refused_total"),
         ("tickwheel_due{within=\"1d\"}", "tickwheel_due{within=\"1d\"}"),
@@ -158,6 +141,10 @@ async fn what_is_not_exported_is_found() {
         (
             "tickwheel_timeouts_headroom_ratio_bucket{le=\"0.15\"}",
             "tickwheel_timeouts_headroom_ratio_bucket{le=\"0.15\"}",
+        ),
+        (
+            "tickwheel_lag_seconds_bucket{le=\"0.03\"}",
+            "tickwheel_lag_seconds_bucket{le=\"0.03\"}",
         ),
         ("sum by (mode) (tickwheel_pending)", "by (mode)"),
     ];

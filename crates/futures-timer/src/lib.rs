@@ -7,13 +7,14 @@
 //! futures-timer = { path = "../tickwheel/crates/futures-timer" }
 //! ```
 //!
-//! A delay that is first polled in a Tokio runtime is on the wheel of that runtime. Any other is on one wheel that all such delays
-//! share, which a thread of its own drives. That thread starts with the first of them and sleeps while none is pending.
+//! A delay that is first polled in a Tokio runtime is on [`tickwheel::Wheel::global`], and driven by that runtime. Any other is on one wheel that
+//! all such delays share, which a thread of its own drives. That thread starts with the first of them and sleeps while none is pending.
 //!
 //! What differs from the original:
 //!
-//! - A delay is less than one tick late, 1 ms unless [`tickwheel::Builder::set_default`] says otherwise. It is never early.
-//! - In a runtime the wheel goes by the runtime's clock, so `tokio::time::pause` and `advance` apply.
+//! - A delay is less than one tick late, 1 ms unless [`tickwheel::Builder::build_global`] says otherwise, and its slack of a thousandth of its
+//!   duration. It is never early.
+//! - In a runtime the delay goes by the runtime's clock, so `tokio::time::pause` and `advance` apply.
 //! - In a runtime the timer is driven by that runtime, not by a helper thread. It must have its timers enabled (`enable_time`), and a
 //!   task that blocks the only thread of a runtime on a delay, with `futures::executor::block_on` for example, waits forever.
 //! - Creating a delay, dropping it and resetting it to a later instant wake no other thread. The first poll and a reset to an

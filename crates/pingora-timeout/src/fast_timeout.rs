@@ -69,17 +69,12 @@ pub struct FastOrTokioTimeout {
     tokio: bool,
 }
 
-impl FastOrTokioTimeout {
-    fn use_tokio(&self) -> bool {
-        self.tokio
-    }
-}
-
 impl ToTimeout for FastOrTokioTimeout {
     fn timeout(&self) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>> {
-        match self.use_tokio() {
-            true => TokioTimeout::create(self.duration).timeout(),
-            false => FastTimeout::create(self.duration).timeout(),
+        if self.tokio {
+            TokioTimeout::create(self.duration).timeout()
+        } else {
+            FastTimeout::create(self.duration).timeout()
         }
     }
 
@@ -92,9 +87,10 @@ impl ToTimeout for FastOrTokioTimeout {
     }
 
     fn delay(&self) -> Delay {
-        match self.use_tokio() {
-            true => TokioTimeout::create(self.duration).delay(),
-            false => FastTimeout::create(self.duration).delay(),
+        if self.tokio {
+            TokioTimeout::create(self.duration).delay()
+        } else {
+            FastTimeout::create(self.duration).delay()
         }
     }
 }

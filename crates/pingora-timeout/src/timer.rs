@@ -72,9 +72,10 @@ impl TimerManager {
     }
 
     pub(crate) fn delay(&self, duration: Duration) -> Delay {
-        match self.is_paused() {
-            true => Delay::ready(),
-            false => Delay::from_now(duration),
+        if self.is_paused() {
+            Delay::ready()
+        } else {
+            Delay::from_now(duration)
         }
     }
 

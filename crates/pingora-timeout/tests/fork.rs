@@ -15,7 +15,7 @@ async fn between_pause_and_unpause_timers_expire_at_once() {
     sleep(Duration::from_secs(9)).await;
     assert!(timeout(Duration::from_secs(9), pending::<()>()).await.is_err());
     assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!(Wheel::current().metrics().registered, 0);
+    assert_eq!(Wheel::global().metrics().registered, 0);
     unpause();
     sleep(Duration::from_secs(9)).await;
     assert_eq!(start.elapsed(), Duration::from_secs(9));

@@ -8,8 +8,7 @@ use std::{
 };
 
 use futures::executor::block_on;
-use pingora_timeout::{Timeout, fast_timeout, sleep, timeout, timer::TimerManager, tokio_timeout};
-use tickwheel::Wheel;
+use pingora_timeout::{Timeout, fast_timeout, sleep, timeout, timer::TimerManager};
 use tokio_test::{assert_pending, assert_ready, task};
 
 const fn ms(millis: u64) -> Duration {
@@ -28,35 +27,6 @@ async fn time_counts_from_the_first_poll_that_finds_the_future_pending() {
     assert_eq!(start.elapsed(), ms(100));
     sleep(ms(70)).await;
     assert_eq!(start.elapsed(), ms(170));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_future_that_is_ready_takes_no_timer() {
-    assert_eq!(timeout(Duration::ZERO, async { 7 }).await.unwrap(), 7);
-    assert_eq!(Wheel::current().metrics().registered, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timer_that_is_dropped_leaves_the_wheel() {
-    let mut limited = task::spawn(timeout(ms(100), pending::<()>()));
-    assert_pending!(limited.poll());
-    assert_eq!(Wheel::current().pending(), 1);
-    drop(limited);
-    assert_eq!(Wheel::current().pending(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn above_the_threshold_it_is_tokios_timer() {
-    let above = fast_timeout::DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD + Duration::from_secs(1);
-    for limit in [above, Duration::MAX] {
-        let mut limited = task::spawn(timeout(limit, pending::<()>()));
-        assert_pending!(limited.poll());
-        assert_eq!(Wheel::current().pending(), 0);
-    }
-    let mut limited = task::spawn(tokio_timeout(ms(5), pending::<()>()));
-    assert_pending!(limited.poll());
-    assert_eq!(Wheel::current().pending(), 0);
-    assert!(limited.await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,8 +18,8 @@ fn statsd(wheel: &Wheel) -> Vec<String> {
         };
         let name = exported.name;
         match &exported.value {
-            ExportedValue::Integer(number) => line(name, *number as f64, ""),
-            ExportedValue::Float(number) => line(name, *number, ""),
+            ExportedValue::Count(number) => line(name, *number as f64, ""),
+            ExportedValue::Number(number) => line(name, *number, ""),
             ExportedValue::Histogram { buckets, sum } => {
                 for (limit, count) in buckets {
                     line(&format!("{name}.bucket"), *count as f64, &format!(",le:{limit}"));

@@ -41,6 +41,8 @@ pub(crate) struct Shard {
     wake_at: AtomicU64,
     /// When it probably visits after that.
     wake_after: AtomicU64,
+    /// That of the alarm, whose memory other threads write to.
+    pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) wheel: WheelId,
@@ -130,6 +132,7 @@ impl Shard {
             wake_after: AtomicU64::new(Moment::NEVER.0),
             wheel: shared.wheel,
             is_pinned: shared.pinned().is_some(),
+            clock: alarm.clock,
             shared,
             alarm,
             runtime,
@@ -194,19 +197,17 @@ impl Shard {
         ended_at.is_some_and(|horizon| until <= horizon)
     }
 
-    /// Starts a timer for `when`, whose entry is due at tick `due`. A `place` in this shard gives up its cell, or is reused.
-    ///
-    /// `has_come` says whether the timer may complete at once; `was_admitted` that the wheel must not refuse it any more, if it may at all.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `place` in this shard gives up its cell, or is reused.
+    /// `has_come` says that the timer is to complete at once.
     #[inline]
     pub(crate) fn start(
         &self,
         waker: Waker,
-        due: Tick,
+        (due, until): (Tick, Moment),
         place: Option<Place>,
         admission: Option<Admission>,
-        has_come: impl FnOnce() -> bool,
+        has_come: bool,
     ) -> Started {
-        let until = self.alarm.clock.start_of(due);
         let mut guard = self.lock_noticing();
         let state = &mut *guard;
         let horizon = self.horizon();
@@ -215,15 +216,10 @@ impl Shard {
             place.into_iter().for_each(|place| self.count_spare(place.until));
             return Started::Ended(waker);
         }
-        let wheel = state.wheel.get_or_insert_with(|| {
-            let settings = &self.shared.settings;
-            let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
-            wheel.reserve(self.capacity());
-            wheel
-        });
+        let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(place.is_some());
         let place = place.filter(|place| place.until > horizon);
-        let outcome = if until <= horizon || has_come() {
+        let outcome = if until <= horizon || has_come {
             Err(Started::HasCome)
         } else if let Some(Err(refusal)) = admission.map(|admission| self.admit(admission, state.is_shutdown))
         {
@@ -248,10 +244,22 @@ impl Shard {
         if admission.is_some() {
             wheel.mark(&key);
         }
-        let ended = self.unlock_and_wake_by(guard, until);
+        if until < self.wake_at() {
+            let ended = self.unlock_and_wake_by(guard, until);
+            ended.into_iter().for_each(Waker::wake);
+        } else {
+            drop(guard);
+        }
         drop(spent);
-        ended.into_iter().for_each(Waker::wake);
         Started::Waits(key)
+    }
+
+    #[cold]
+    fn new_wheel(&self) -> TimingWheel<Waker> {
+        let settings = &self.shared.settings;
+        let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
+        wheel.reserve(self.capacity());
+        wheel
     }
 
     /// Returns the number of timers for which memory was asked.
@@ -277,11 +285,7 @@ impl Shard {
 
     /// Unlocks, and has the driver come by `until`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
     #[must_use]
-    #[inline]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
-        if until >= self.wake_at() {
-            return None;
-        }
         self.wake_at.store(until.0, Relaxed);
         drop(state);
         self.alarm.wake_by(until)
@@ -320,10 +324,12 @@ impl Shard {
             return (false, None);
         };
         wheel.bring_forward(key, due);
-        (
-            true,
-            self.unlock_and_wake_by(state, self.alarm.clock.start_of(due)),
-        )
+        let until = self.clock.start_of(due);
+        if until < self.wake_at() {
+            (true, self.unlock_and_wake_by(state, until))
+        } else {
+            (true, None)
+        }
     }
 
     /// Removes an entry, unless it is not there any more. Returns its waker.
@@ -348,7 +354,7 @@ impl Shard {
 
     /// Has a driver on a test's clock come only for what is left, because a paused clock would move to where nothing is due.
     fn put_off(&self, wheel: &TimingWheel<Waker>) {
-        if self.alarm.clock.is_of_test() {
+        if self.clock.is_of_test() {
             let next = self.start_of(wheel.earliest());
             self.wake_at.store(next.0, Relaxed);
             self.alarm.put_off(next);
@@ -356,7 +362,7 @@ impl Shard {
     }
 
     fn start_of(&self, tick: Option<Tick>) -> Moment {
-        tick.map_or(Moment::NEVER, |tick| self.alarm.clock.start_of(tick))
+        tick.map_or(Moment::NEVER, |tick| self.clock.start_of(tick))
     }
 
     /// Removes the entry of a spare, whose timer has been cancelled.
@@ -430,7 +436,7 @@ impl Shard {
         if advanced.more {
             return advanced;
         }
-        let (next, after) = if self.alarm.clock.is_of_test() {
+        let (next, after) = if self.clock.is_of_test() {
             // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set ahead.
             (wheel.earliest(), None)
         } else {

@@ -178,6 +178,9 @@ impl Timer {
         shard.is_some_and(|shard| self.until > shard.horizon()) && self.task.is(waker)
     }
 
+    /// Polls a timer that does not wait, or wakes another task.
+    // One call less for each poll: 40 of 187 instructions of a sleep that fires.
+    #[inline(always)]
     pub(crate) fn poll_further(&mut self, waker: &Waker) -> Polled {
         if self.state == State::Elapsed {
             return Polled::Elapsed;
@@ -206,8 +209,8 @@ impl Timer {
 
     /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows.
     fn has_come_in_test(&self) -> bool {
-        let alarm = self.shard.as_ref().map(|shard| &shard.alarm);
-        alarm.is_some_and(|alarm| alarm.clock.is_of_test() && alarm.has_come(Moment(self.when), None))
+        let shard = self.shard.as_ref();
+        shard.is_some_and(|shard| shard.clock.is_of_test() && shard.alarm.has_come(Moment(self.when), None))
     }
 
     /// Has the entry wake this task, if it is still there.
@@ -275,7 +278,7 @@ impl Timer {
         // The horizon was now, some time ago.
         let now = now.unwrap_or(horizon);
         let fits = until > horizon
-            && spare.shard.alarm.clock.is_due_by(until, when)
+            && spare.shard.clock.is_due_by(until, when)
             && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(BRIEF.0) / LEAST_PART
             && thread.is_at_home(&spare, &self.shard);
         if !fits {
@@ -294,10 +297,7 @@ impl Timer {
     /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
     /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
     fn known(&self, task: WakerId) -> WakerId {
-        let is_of_test = self
-            .shard
-            .as_ref()
-            .is_some_and(|shard| shard.alarm.clock.is_of_test());
+        let is_of_test = self.shard.as_ref().is_some_and(|shard| shard.clock.is_of_test());
         if is_of_test || self.may_be_refused {
             WakerId::UNKNOWN
         } else {
@@ -328,7 +328,7 @@ impl Timer {
         let Some(shard) = &self.shard else {
             unreachable!("it has been bound")
         };
-        let clock = &shard.alarm.clock;
+        let clock = &shard.clock;
         if self.state == State::New && !clock.is_of_test() {
             now.get_or_insert_with(|| clock.now());
         }
@@ -346,14 +346,13 @@ impl Timer {
         } else {
             Admission::First
         });
-        let has_come = || {
-            // Tokio's timer cannot be set to a moment that has passed.
-            let is_to_ask = clock.is_of_test() || now.is_some() || clock.start_of(due) < shard.wake_at();
-            is_to_ask && shard.alarm.has_come(when, now)
-        };
-        match shard.start(waker, due, place, admission, has_come) {
+        let until = clock.start_of(due);
+        // Tokio's timer cannot be set to a moment that has passed.
+        let may_have_come = clock.is_of_test() || now.is_some() || until < shard.wake_at();
+        let has_come = may_have_come && shard.alarm.has_come(when, now);
+        match shard.start(waker, (due, until), place, admission, has_come) {
             Started::Waits(key) => {
-                (self.key, self.until) = (Some(key), clock.start_of(due));
+                (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
                 self.is_brief = is_brief && !is_bound && task != WakerId::UNKNOWN;
                 self.was_admitted |= self.may_be_refused;
@@ -412,7 +411,7 @@ impl Timer {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return None;
         };
-        let clock = &shard.alarm.clock;
+        let clock = &shard.clock;
         let mut now = (!clock.is_of_test()).then(|| clock.now());
         if shard.has_ended() || self.until <= shard.horizon() {
             // The task is woken in any case.
@@ -482,10 +481,11 @@ impl Timer {
 
 /// Returns the time that is left until `when`, and reads the clock for that if `now` is not known. If the timer is brief, and not rounded by more
 /// than a tick, the time may be too long.
+#[inline]
 fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
     // The horizon was now, some time ago.
     let most = when.since(now.unwrap_or_else(|| shard.horizon()));
-    if now.is_some() || most < BRIEF && shard.alarm.clock.resolution(most) == 1 {
+    if now.is_some() || most < BRIEF && shard.clock.resolution(most) == 1 {
         return most;
     }
     when.since(*now.insert(shard.alarm.now()))
@@ -494,9 +494,8 @@ fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
 impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
-        let is_there = self.state == State::Waiting && self.until > self.horizon();
         match self.key.take() {
-            Some(key) if is_there => self.give_up(key),
+            Some(key) if self.until > self.horizon() => self.give_up(key),
             _ => {
                 if let Some(shard) = self.shard.take() {
                     thread::with(|thread| thread.return_shard(shard));

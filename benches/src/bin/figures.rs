@@ -1,4 +1,4 @@
-//! The ratios in the section "Are the goals reached?" of docs/performance.md. The peers run in turn, slice by slice, so that a change in
+//! What single operations cost, relative to other timers. The peers run in turn, slice by slice, so that a change in
 //! the machine's speed affects all of them: `figures [--rounds N] [--slice-ms N] [--most N]`.
 //!
 //! `cores_had` is how many cores a slice really had. If that is less than one, or less than two for the rows on two workers, something

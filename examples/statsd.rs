@@ -34,7 +34,10 @@ fn statsd(wheel: &Wheel) -> Vec<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (server, client) = (UdpSocket::bind("127.0.0.1:0").await?, UdpSocket::bind("127.0.0.1:0").await?);
+    let (server, client) = (
+        UdpSocket::bind("127.0.0.1:0").await?,
+        UdpSocket::bind("127.0.0.1:0").await?,
+    );
     client.connect(server.local_addr()?).await?;
 
     let wheel = Wheel::builder().name("requests").build()?;

@@ -28,7 +28,7 @@ class Copy:
 
     def __init__(self, name, tests):
         self.folder = ROOT / "target" / name
-        for folder in ["src", "tests", "redis"]:
+        for folder in ["src", "tests"]:
             shutil.rmtree(self.folder / folder, ignore_errors=True)
         shutil.copytree(ROOT / "src", self.folder / "src")
         shutil.copytree(ROOT / "tests/support", self.folder / "tests/support")

@@ -40,6 +40,8 @@ pub(crate) struct Timer {
     was_admitted: bool,
 }
 
+// A sleep in a box then fits into a chunk of 48 bytes of an allocator. There is no padding at the end either, because the compiler would copy it together
+// with a future that stands behind, and so move that future once more.
 const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +209,8 @@ impl Timer {
         self.start(waker, when, None)
     }
 
-    /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows.
+    /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows: the task that calls Tokio's `advance` is
+    /// polled before the keeper, and its timers should not need a second poll for that.
     fn has_come_in_test(&self) -> bool {
         let shard = self.shard.as_ref();
         shard.is_some_and(|shard| shard.clock.is_of_test() && shard.alarm.has_come(Moment(self.when), None))

@@ -1,8 +1,11 @@
 //! `Alarm`: when the driver of an engine runs next, and what moves that.
 //!
 //! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would wake the task of one of its own
-//! sleeps. On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other
-//! tasks that are due at the same instant, such as one that sends the value which a timeout waits for, go first.
+//! sleeps. A task would run later. A worker that wakes it puts it where no other worker looks, so the engine stands still if that worker then
+//! blocks, and on a current-thread runtime it waits behind all tasks that are ready.
+//!
+//! On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
+//! due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
 //!

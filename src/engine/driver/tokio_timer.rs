@@ -116,6 +116,7 @@ impl Probe {
 }
 
 thread_local! {
+    // Of the thread and not of the timer, because the timer may fire on another thread at the same moment, and that must not go unheard.
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 

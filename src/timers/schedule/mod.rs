@@ -164,8 +164,8 @@ impl<T> Scheduled<T> {
 
     /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts at the new deadline.
     ///
-    /// The task then starts at `deadline` or less than one tick later, plus the runtime's own delay. If the deadline is in the
-    /// past, the task starts at once or by the next tick. It keeps its place in the wheel, even if the wheel is full.
+    /// The task then starts as late as one that [`schedule`](Wheel::schedule) was given that deadline. If the deadline is in the past, it starts
+    /// at once. It keeps its place in the wheel, even if the wheel is full.
     ///
     /// # Examples
     ///

@@ -131,6 +131,16 @@ impl Clock {
         self.source == Source::Test
     }
 
+    /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.
+    pub(crate) fn is_moved(&self) -> bool {
+        if !self.is_of_test() {
+            return false;
+        }
+        let before = Moment::of_machine();
+        let here = self.now();
+        here < before || here > Moment::of_machine()
+    }
+
     /// Reads the clock. If a test may pause it, this must be called in its runtime.
     #[inline]
     pub(crate) fn now(&self) -> Moment {

@@ -229,13 +229,10 @@ impl Alarm {
     /// Makes the driver run at `at` or earlier, but not on this thread. Returns a waker that the caller wakes with no lock held.
     #[must_use]
     pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
-        self.move_to(at, |seat| at < seat.at)
-    }
-
-    /// Makes the driver run at `at` and not before, because a test's clock would move there for nothing. If the runtime's timers have ended, its
-    /// waker has been called, or is about to be, and ends the engine.
-    pub(crate) fn put_off(&self, at: Moment) {
-        drop(self.move_to(at, |seat| at != seat.at));
+        let mut guard = lock(&self.seat);
+        let seat = guard.as_mut().filter(|seat| at < seat.at)?;
+        seat.at = at;
+        self.set_soon(seat)
     }
 
     /// Records that the runtime is shutting down. Returns a waker as [`Alarm::wake_by`] does.
@@ -244,13 +241,6 @@ impl Alarm {
         self.is_closing.store(true, Ordering::Relaxed);
         let mut guard = lock(&self.seat);
         self.set_soon(guard.as_mut()?)
-    }
-
-    fn move_to(&self, at: Moment, is_to_move: impl Fn(&Seat) -> bool) -> Option<Waker> {
-        let mut guard = lock(&self.seat);
-        let seat = guard.as_mut().filter(|seat| is_to_move(seat))?;
-        seat.at = at;
-        self.set_soon(seat)
     }
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If that has come in between, the driver runs a little later.

@@ -29,6 +29,18 @@ pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
     has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
 }
 
+/// Reads the clock of the caller's runtime or, once the thread's locals have been destroyed, the machine's, because Tokio then cannot tell whether a test
+/// has paused its clock.
+#[inline]
+pub(crate) fn now() -> Moment {
+    let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+    if has_test_util() && is_lost() {
+        Moment::of_machine()
+    } else {
+        Moment::now()
+    }
+}
+
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for. Cargo tells a crate
 /// nothing of the features of its dependencies, but without this one a method is lacking.
 #[inline]

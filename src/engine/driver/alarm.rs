@@ -4,7 +4,7 @@
 //! sleeps. A task would run later. A worker that wakes it puts it where no other worker looks, so the engine stands still if that worker then
 //! blocks, and on a current-thread runtime it waits behind all tasks that are ready.
 //!
-//! On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
+//! On a clock that a test has paused or moved, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
 //! due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
@@ -30,7 +30,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::tokio_timer::{self, Probe, TokioTimer};
 use crate::engine::{
-    clock::Clock,
+    clock::{self, Clock},
     moment::{Moment, Nanos},
     sync::{AtomicBool, Mutex, Ordering, lock},
 };
@@ -145,8 +145,7 @@ impl Alarm {
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         if self.clock.is_of_test() {
-            self.in_runtime(|| self.clock.now())
-                .unwrap_or_else(|| self.clock.now())
+            self.in_runtime(|| self.clock.now()).unwrap_or_else(clock::now)
         } else {
             self.clock.now()
         }
@@ -175,9 +174,10 @@ impl Alarm {
         Some(act())
     }
 
-    /// Returns whether the keeper makes the turns.
+    /// Returns whether the keeper makes the turns: on a clock that a test has paused or moved.
     pub(crate) fn keeper_turns(&self) -> bool {
-        self.clock.is_of_test() && !self.is_closing()
+        let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
+        self.clock.is_of_test() && is_moved() && !self.is_closing()
     }
 
     /// Returns whether the runtime has dropped the keeper.
@@ -294,7 +294,8 @@ impl Alarm {
         };
         let has_come = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
         let has_failed = has_come.is_err();
-        let has_come = has_come.unwrap_or(false);
+        // Once a thread's locals have been destroyed, Tokio cannot read a test's clock, which it does if the moment has come.
+        let has_come = has_come.unwrap_or(true);
         if is_closing && (has_failed || has_come && at > self.now()) {
             Set::Ended
         } else if has_come {

@@ -125,13 +125,15 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
             }
         });
     }
-    // A thread of no runtime, and runtimes that come and go: their refusals are not all heard of, so there must be none.
-    let unlimited = stages.iter().filter(|stage| stage.wheel.max_pending().is_none());
+    // Runtimes that come and go. Their refusals would not all be heard of, and a series that they start on the pinned wheel would outlive them.
+    let (pinned, others) = stages.split_last().expect("there are several");
+    let unlimited = others.iter().filter(|stage| stage.wheel.max_pending().is_none());
     let mut threads: Vec<_> = unlimited
         .cloned()
         .map(|stage| repeat_until(stop, round, move |random| visit(&stage, random)))
         .collect();
-    let pinned = stages[stages.len() - 1].clone();
+    // A thread of no runtime.
+    let pinned = pinned.clone();
     threads.push(repeat_until(stop, round, move |random| {
         futures::executor::block_on(sleep_on_another_executor(&pinned, random));
     }));

@@ -219,8 +219,9 @@ impl Engine {
             match self.alarm.give_back(driver, now, next) {
                 Given::HasCome => {}
                 Given::Ended => return self.end(),
-                Given::Waits => return,
-                Given::Idle => return self.may_be_idle(),
+                Given::Waits if at > now => return,
+                // Spares may be all that is left.
+                Given::Waits | Given::Idle => return self.may_be_idle(),
             }
         }
     }
@@ -233,8 +234,13 @@ impl Engine {
     }
 
     fn is_unused(&self) -> bool {
-        let is_empty = |shard: &Arc<Shard>| shard.usage().entries == 0;
-        self.shared.has_no_handle() && self.shards.iter().all(is_empty)
+        if !self.shared.has_no_handle() {
+            return false;
+        }
+        let entries: usize = self.shards.iter().map(|shard| shard.usage().entries).sum();
+        let is_own = |shard: &Shard| self.shards.iter().any(|own| std::ptr::eq(&**own, shard));
+        // The entry of a spare is no timer.
+        entries == 0 || entries == words::said(is_own).kept.len()
     }
 
     /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were.
@@ -313,6 +319,10 @@ impl Keeper {
             }
             if engine.is_unused() {
                 return engine.end();
+            }
+            if engine.alarm.clock.is_moved() {
+                // A paused clock would move to the next turn, though nothing is due.
+                engine.shards.iter().for_each(|shard| shard.put_off());
             }
             engine.work();
             // If there is more to do, a permit is there already, and waiting for it would let no other task run.

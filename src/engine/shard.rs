@@ -340,26 +340,32 @@ impl Shard {
         let wheel = self.wheel_of(&mut guard, term)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
-        let is_empty = wheel.len() == 0;
-        self.put_off(wheel);
+        self.notice_gone(term.until);
         guard.tally.cancelled += 1;
         drop(guard);
         drop(arena);
         if term.may_be_refused {
             self.shared.limit.release(1);
         }
-        if is_empty && self.shared.has_no_handle() {
+        if self.shared.has_no_handle() {
             self.alarm.keeper.notify_one();
         }
         Some(waker)
     }
 
-    /// Has a driver on a test's clock come only for what is left, because a paused clock would move to where nothing is due.
-    fn put_off(&self, wheel: &TimingWheel<Waker>) {
-        if self.clock.is_of_test() {
+    /// Has the keeper put the next turn off, if it was to come for an entry that is gone and was due at `until`.
+    fn notice_gone(&self, until: Moment) {
+        if self.clock.is_of_test() && until <= self.wake_at() {
+            self.alarm.keeper.notify_one();
+        }
+    }
+
+    /// Has the driver come only for what is there. This looks at every entry.
+    pub(crate) fn put_off(&self) {
+        let state = lock(&self.state);
+        if let Some(wheel) = &state.wheel {
             let next = self.start_of(wheel.earliest());
             self.wake_at.store(next.0, Relaxed);
-            self.alarm.put_off(next);
         }
     }
 
@@ -438,7 +444,7 @@ impl Shard {
         if advanced.more {
             return advanced;
         }
-        let (next, after) = if self.clock.is_of_test() {
+        let (next, after) = if self.clock.is_moved() {
             // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set ahead.
             (wheel.earliest(), None)
         } else {
@@ -461,7 +467,7 @@ impl Shard {
         let Some(wheel) = &mut state.wheel else { return 0 };
         let marked = wheel.take_marked();
         let taken = marked.len();
-        self.put_off(wheel);
+        self.notice_gone(Moment::ZERO);
         self.shared.limit.release(taken);
         state.tally.cancelled += taken as u64;
         wakers.extend(marked);

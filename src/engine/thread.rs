@@ -317,6 +317,10 @@ impl Thread {
             self.wary.set((task, left - 1));
             return self.return_shard(spare.free());
         }
+        if spare.shard.shared.has_no_handle() {
+            // It may be the last timer for which the engine is there.
+            return self.return_shard(spare.free());
+        }
         if self.about.get() != Arc::as_ptr(&spare.shard) {
             self.speak_of(&spare.shard);
         }

@@ -1,9 +1,7 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
-use std::task::Waker;
-
 use crate::{
-    engine::{engines, sync::lock},
+    engine::{engines, sync::lock, turn::wake_all},
     wheel::{Wheel, roster::ScheduledTask},
 };
 
@@ -54,7 +52,7 @@ impl Wheel {
                 unprocessed.timers += engine.shut_down();
             }
         }
-        joiners.into_iter().for_each(Waker::wake);
+        wake_all(&mut joiners, self.shared());
         unprocessed
     }
 }

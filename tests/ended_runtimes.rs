@@ -1,4 +1,4 @@
-//! Wheels leave no memory and no file descriptors behind of runtimes that have ended. A process of its own, because it counts every
+//! Wheels leave no memory and no file descriptors behind of runtimes and tasks that have ended. A process of its own, because it counts every
 //! byte and every descriptor.
 
 mod support;
@@ -66,7 +66,7 @@ fn of_thousands_of_runtimes_nothing_is_left() {
     let made: [fn() -> Runtime; 3] = [real_runtime, paused_runtime, || threaded_runtime(1)];
     for make in made {
         let asked = left_by(500, || {
-            make().block_on(async { drop(Wheel::current()) });
+            make().block_on(async { drop(Wheel::new()) });
         });
         assert!(asked < LITTLE, "{asked} bytes of a wheel without a timer");
 
@@ -87,8 +87,12 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         let shut_down = left_by(50, || {
             let runtime = make();
             runtime.block_on(async {
-                use_it().await;
-                drop(Wheel::current().shutdown());
+                let wheel = Wheel::new();
+                wheel.sleep(ms(1)).await;
+                tokio::spawn(wheel.try_sleep(DAY));
+                tokio::spawn(wheel.sleep(DAY));
+                settle().await;
+                drop(wheel.shutdown());
             });
         });
         assert!(shut_down < LITTLE, "{shut_down} bytes of a wheel shut down");
@@ -150,26 +154,26 @@ fn no_thread_keeps_a_descriptor_of_a_runtime_that_has_gone() {
     // Tokio keeps a few of its own for signals, once in a process.
     io_runtime().block_on(use_it());
     let ways: [(&str, fn()); 5] = [
-        ("the current wheel", || io_runtime().block_on(use_it())),
+        ("the global wheel", || io_runtime().block_on(use_it())),
         ("a wheel without a runtime", || {
             let wheel = Wheel::new();
             io_runtime().block_on(wheel.sleep(ms(1)));
         }),
         ("a wheel dropped before its runtime", || {
             let runtime = io_runtime();
-            let wheel = driven_by(&runtime);
+            let wheel = pinned_to(&runtime);
             runtime.block_on(wheel.sleep(ms(1)));
             drop(wheel);
         }),
         ("a wheel dropped after its runtime", || {
             let runtime = io_runtime();
-            let wheel = driven_by(&runtime);
+            let wheel = pinned_to(&runtime);
             runtime.block_on(wheel.sleep(ms(1)));
             drop(runtime);
         }),
         ("a wheel with a timer left pending", || {
             let runtime = io_runtime();
-            let wheel = driven_by(&runtime);
+            let wheel = pinned_to(&runtime);
             runtime.block_on(async {
                 wheel.sleep(ms(1)).await;
                 tokio::spawn(wheel.sleep(DAY));
@@ -191,7 +195,35 @@ fn io_runtime() -> Runtime {
         .unwrap()
 }
 
-#[cfg(target_os = "linux")]
-fn driven_by(runtime: &Runtime) -> Wheel {
-    Wheel::builder().handle(runtime.handle().clone()).build().unwrap()
+/// Timers on two wheels at once: a thread keeps a spare with the memory of one ended task, not of all that ended lately.
+#[test]
+fn spares_keep_no_more_than_one_ended_task() {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    const TASKS: usize = 2_000;
+    let runtime = threaded_runtime(1);
+    let wheels = [Wheel::new(), Wheel::new()];
+    let play = || {
+        let wheels = wheels.clone();
+        let task = runtime.spawn(async move {
+            for _ in 0..TASKS {
+                let wheels = wheels.clone();
+                let task = tokio::spawn(async move {
+                    let mut state = [0_u8; 4_096];
+                    for wheel in &wheels {
+                        let _ = wheel.timeout(SECOND * 30, tokio::task::yield_now()).await;
+                        state[7] += 1;
+                    }
+                    let _ = wheels[0].timeout(SECOND * 30, tokio::task::yield_now()).await;
+                    state.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+                });
+                assert_eq!(task.await.unwrap(), 2);
+            }
+        });
+        runtime.block_on(task).unwrap();
+    };
+    play();
+    let before = LIVE.load(Ordering::Relaxed);
+    play();
+    let kept = LIVE.load(Ordering::Relaxed) - before;
+    assert!(kept < 3 * 4_096, "{kept} bytes after {TASKS} more tasks");
 }

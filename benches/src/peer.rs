@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Tickwheel,
-    /// `tickwheel::time`, on the current wheel: timeouts and sleeps, beside those of a handle.
+    /// `tickwheel::time`, on the global wheel: timeouts and sleeps, beside those of a handle.
     Current,
     /// Timeouts counted under a label, one for all workers, beside those without.
     Labelled,

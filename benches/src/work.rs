@@ -177,7 +177,7 @@ impl Timers {
         match self {
             Timers::Tickwheel(wheel) => Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await),
             Timers::Current => {
-                let wheel = Wheel::current();
+                let wheel = Wheel::global();
                 Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await)
             }
             Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),

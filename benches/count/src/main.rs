@@ -4,8 +4,8 @@
 //! and is never visited, and the count is that of the operations alone. A server and timers that fire are whole programs, whose count
 //! includes the scheduler and whatever drives the timers; the peer `none` counts a server without timers.
 //!
-//! The words of a kind of work say where it runs: `current` is the current wheel, `labelled` a timeout counted under a label, `label` one
-//! counted under a static label on the current wheel, and `threads` a multi-thread runtime with one worker in place of a current-thread one.
+//! The words of a kind of work say where it runs: `current` is the global wheel, `labelled` a timeout counted under a label, `label` one
+//! counted under a static label on the global wheel, and `threads` a multi-thread runtime with one worker in place of a current-thread one.
 
 use std::{
     env,
@@ -76,9 +76,9 @@ fn main() {
             "tokio" => play(&timers::Tokio, work, times).await,
             "tickwheel" if is_static => static_label(work, times).await,
             "tickwheel" if current => {
-                wheel(work).set_default().expect("it is the first");
+                wheel(work).build_global().expect("it is the first");
                 play(&timers::Current, work, times).await;
-                assert_eq!(Wheel::current().metrics().rejected, 0);
+                assert_eq!(Wheel::global().metrics().rejected, 0);
             }
             "tickwheel" => {
                 let wheel = wheel(work).build().expect("such a tick is allowed");
@@ -242,7 +242,7 @@ async fn labelled(wheel: &Wheel, work: &str, times: u64) {
     assert!(wheel.snapshot().labels[0].completed >= times);
 }
 
-/// Timeouts that a static label counts on the current wheel.
+/// Timeouts that a static label counts on the global wheel.
 async fn static_label(work: &str, times: u64) {
     static COUNT: Label = Label::new("count");
     let _first = first(&timers::Current).await;
@@ -253,7 +253,7 @@ async fn static_label(work: &str, times: u64) {
         || COUNT.timeout(black_box(DURATION), Once::default()),
     )
     .await;
-    assert!(Wheel::current().snapshot().labels[0].completed >= times);
+    assert!(Wheel::global().snapshot().labels[0].completed >= times);
 }
 
 async fn timeouts<R: Future, F: Future>(

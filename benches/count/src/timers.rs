@@ -138,7 +138,7 @@ impl Timers for Current {
     }
 
     fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
-        Some(Wheel::current())
+        Some(Wheel::global())
     }
 }
 

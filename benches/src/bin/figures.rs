@@ -67,7 +67,7 @@ fn main() {
     });
     table.measure("sleep", sleeps);
 
-    // The current wheel: the first of each, beside a handle and Tokio.
+    // The global wheel: the first of each, beside a handle and Tokio.
     let current = [("tickwheel", Current), ("handle", Tickwheel), ("tokio", Tokio)];
     table.measure(
         "current-ready",

@@ -30,10 +30,10 @@ fn main() {
         .build()
         .expect("the runtime starts");
     let _entered = runtime.enter();
-    let (cpu, switches, wakeups) = match peer.as_str() {
+    let (cpu, switches, turns) = match peer.as_str() {
         "tickwheel" => {
             let wheel = Wheel::new();
-            let before = || wheel.metrics().wakeups;
+            let before = || wheel.metrics().turns;
             idle(timers, seconds, |duration| wheel.sleep(duration), before)
         }
         "tokio" => idle(timers, seconds, tokio::time::sleep, || 0),
@@ -46,14 +46,14 @@ fn main() {
     let line = line
         .with_number("cpu_ms", cpu.as_secs_f64() * 1e3)
         .with("switches", switches);
-    println!("{}", line.with("wakeups", wakeups));
+    println!("{}", line.with("turns", turns));
 }
 
 fn idle<F: Future>(
     timers: usize,
     seconds: u64,
     mut make: impl FnMut(Duration) -> F,
-    wakeups: impl Fn() -> u64,
+    turns: impl Fn() -> u64,
 ) -> (Duration, u64, u64) {
     let mut random = Rng::with_seed(7);
     let cx = &mut Context::from_waker(Waker::noop());
@@ -69,8 +69,8 @@ fn idle<F: Future>(
     }
     // A busy shard takes a while to notice that it is idle.
     thread::sleep(Duration::from_secs(2));
-    let before = (process::cpu_time(), process::context_switches(), wakeups());
+    let before = (process::cpu_time(), process::context_switches(), turns());
     thread::sleep(Duration::from_secs(seconds));
-    let after = (process::cpu_time(), process::context_switches(), wakeups());
+    let after = (process::cpu_time(), process::context_switches(), turns());
     (after.0 - before.0, after.1 - before.1, after.2 - before.2)
 }

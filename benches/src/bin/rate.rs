@@ -71,5 +71,5 @@ fn main() {
         .with("batch", batch)
         .with("every_ticks", every);
     let line = line.with_number("cpu_ms_per_s", cpu.as_secs_f64() * 1e5 / ticks as f64);
-    println!("{}", line.with("wakeups", wheel.metrics().wakeups));
+    println!("{}", line.with("turns", wheel.metrics().turns));
 }

@@ -33,7 +33,7 @@ fn main() {
     let before = (
         process::cpu_time(),
         process::context_switches(),
-        wheel.metrics().wakeups,
+        wheel.metrics().turns,
     );
     let began = Instant::now();
     for request in 0..requests as u32 {
@@ -60,13 +60,13 @@ fn main() {
     let after = (
         process::cpu_time(),
         process::context_switches(),
-        wheel.metrics().wakeups,
+        wheel.metrics().turns,
     );
     let line = Line::new("trickle").with("peer", peer).with("requests", requests);
     let line = line.with_number("cpu_ms", (after.0 - before.0).as_secs_f64() * 1e3);
     println!(
         "{}",
         line.with("switches", after.1 - before.1)
-            .with("wakeups", after.2 - before.2)
+            .with("turns", after.2 - before.2)
     );
 }

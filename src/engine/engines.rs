@@ -13,7 +13,10 @@ use std::{
     task::{Poll, Wake, Waker},
 };
 
-use tokio::runtime::{Handle, Id};
+use tokio::{
+    runtime::{Handle, Id},
+    task::yield_now,
+};
 
 use super::{
     clock::{Clock, may_be_paused},
@@ -304,6 +307,8 @@ impl Keeper {
                 return engine.end();
             }
             engine.work();
+            // If there is more to do, a permit is there already, and waiting for it would let no other task run.
+            yield_now().await;
         }
     }
 }

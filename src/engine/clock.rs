@@ -50,7 +50,8 @@ fn has_test_util() -> bool {
     is_there(|builder, paused| builder.start_paused(paused))
 }
 
-/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a bound.
+/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a bound. Deadlines are rounded up to multiples
+/// of powers of two, so that timers of different delays meet too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slack {
     /// A timer may be late by its delay divided by this.

@@ -24,7 +24,7 @@ use super::{
     driver::{
         alarm::{Alarm, Given},
         is_alternative,
-        tokio_timer::{begin_of_millisecond, is_setting, panic_if_ended},
+        tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
     },
     events,
     shard::Shard,
@@ -75,8 +75,17 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     let found = here.and_then(|here| find(shared, here));
     found.unwrap_or_else(|| {
         let handle = Handle::current();
-        find(shared, handle.id()).unwrap_or_else(|| begin(shared, &handle))
+        let engine = find(shared, handle.id()).or_else(|| begin(shared, &handle));
+        engine.unwrap_or_else(|| panic_as_ended())
     })
+}
+
+/// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
+pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
+    let pinned = shared.pinned()?;
+    let handle = shared.pinned_handle()?;
+    find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
+    Some(handle)
 }
 
 /// Returns whether the global wheel has due timers in the current runtime whose tasks have not been woken.
@@ -127,23 +136,21 @@ fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
 #[track_caller]
 fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
     let handle = shared.pinned_handle()?;
-    // A task that is spawned on a runtime that has ended is dropped at once. To set one of its timers would panic.
-    let probe = handle.spawn(std::future::pending::<()>());
-    let has_ended = probe.is_finished();
-    probe.abort();
-    if has_ended {
-        shared.unpin(runtime);
-        return None;
-    }
     let _entered = handle.enter();
-    Some(begin(shared, &handle))
+    let engine = begin(shared, &handle);
+    if engine.is_none() {
+        shared.unpin(runtime);
+    }
+    engine
 }
 
-/// Begins an engine in the current runtime.
+/// Begins an engine in the current runtime, unless the timers of that have ended.
 #[cold]
 #[track_caller]
-fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
-    panic_if_ended();
+fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
+    if timers_have_ended() {
+        return None;
+    }
     let engine = Engine::new(shared, runtime);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
@@ -153,17 +160,15 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
     if let Some(found) = engines.get(&key).cloned() {
         drop(engines);
         engine.end();
-        return found;
+        return Some(found);
     }
     if engine.shards[0].has_ended() {
-        drop(engines);
-        panic_if_ended();
-        panic!("A Tokio 1.x context was found, but it is being shutdown.");
+        return None;
     }
     engines.insert(key, engine.clone());
     drop(engines);
     panics(|| events::engine_changed(shared.name(), "started"));
-    engine
+    Some(engine)
 }
 
 impl Engine {
@@ -262,6 +267,9 @@ impl Engine {
             drop(removed);
         }
         self.alarm.keeper.notify_one();
+        if self.alarm.is_closing() {
+            self.shared.unpin(self.runtime);
+        }
         wake_all(&mut wakers, &self.shared);
         panics(|| events::engine_changed(self.shared.name(), "ended"));
     }

@@ -32,6 +32,7 @@ const RETAINED: usize = 1024;
 /// A walk looks at this many cells under one lock.
 const WALK: usize = 256;
 
+// Processors fetch cache lines in pairs, so workers whose shards are neighbours would disturb each other at 64.
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,

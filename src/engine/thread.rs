@@ -73,7 +73,8 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the probe that is under way for this thread.
     probe: Cell<Weak<()>>,
-    /// The shards that this thread used last, by wheel.
+    /// The shards that this thread used last, by wheel. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of
+    /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
     /// What this thread says of its spares, and the shard that it says that of.

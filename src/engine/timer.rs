@@ -40,6 +40,8 @@ pub(crate) struct Timer {
     was_admitted: bool,
 }
 
+// A sleep in a box then fits into a chunk of 48 bytes of an allocator. There is no padding at the end either, because the compiler would copy it together
+// with a future that stands behind, and so move that future once more.
 const _: () = assert!(mem::size_of::<Timer>() == 40 || cfg!(not(target_pointer_width = "64")));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +209,8 @@ impl Timer {
         self.start(waker, when, None)
     }
 
-    /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows.
+    /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows: the task that calls Tokio's `advance` is
+    /// polled before the keeper, and its timers should not need a second poll for that.
     fn has_come_in_test(&self) -> bool {
         let shard = self.shard.as_ref();
         shard.is_some_and(|shard| shard.clock.is_of_test() && shard.alarm.has_come(Moment(self.when), None))
@@ -220,9 +223,9 @@ impl Timer {
         };
         let task = match shard.wakes(key, self.term(), waker) {
             None => return false,
-            Some(true) => WakerId::of(waker),
+            Some(true) => WakerId::if_known(waker),
             Some(false) => {
-                let (waker, task) = WakerId::of_clone(waker);
+                let (waker, task) = self.identified(waker);
                 if !shard.replace(key, self.term(), waker) {
                     return false;
                 }
@@ -294,6 +297,14 @@ impl Timer {
         true
     }
 
+    fn identified(&self, waker: &Waker) -> (Waker, WakerId) {
+        if self.may_be_refused {
+            WakerId::of_clone_if_known(waker)
+        } else {
+            WakerId::of_clone(waker)
+        }
+    }
+
     /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
     /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
     fn known(&self, task: WakerId) -> WakerId {
@@ -311,7 +322,7 @@ impl Timer {
     ///
     /// Panics where there is no runtime with timers. The timer is then as it was.
     fn start(&mut self, waker: &Waker, when: Moment, mut now: Option<Moment>) -> Polled {
-        let (waker, task) = WakerId::of_clone(waker);
+        let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
         let (mut place, mut again) = (None, false);
         if !is_bound {

@@ -302,8 +302,7 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        let pinned = self.shared().pinned_handle();
-        pinned.unwrap_or_else(Handle::current)
+        engines::pinned_runtime(self.shared()).unwrap_or_else(Handle::current)
     }
 
     /// Returns the roster for the tasks that this thread schedules.

@@ -1,8 +1,11 @@
 //! `Alarm`: when the driver of an engine runs next, and what moves that.
 //!
 //! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would wake the task of one of its own
-//! sleeps. On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other
-//! tasks that are due at the same instant, such as one that sends the value which a timeout waits for, go first.
+//! sleeps. A task would run later. A worker that wakes it puts it where no other worker looks, so the engine stands still if that worker then
+//! blocks, and on a current-thread runtime it waits behind all tasks that are ready.
+//!
+//! On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
+//! due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
 //!
@@ -25,7 +28,7 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::tokio_timer::{self, TokioTimer};
+use super::tokio_timer::{self, Probe, TokioTimer};
 use crate::engine::{
     clock::Clock,
     moment::{Moment, Nanos},
@@ -54,6 +57,8 @@ struct Seat {
     /// Set to the turn after that, with a waker that does nothing, or a timer that is set in a turn would make Tokio's next `epoll_wait`
     /// return for nothing.
     ahead: TokioTimer,
+    /// Asked while the engine is closing.
+    probe: Probe,
     /// Makes a turn, or ends the engine.
     waker: Waker,
     /// `None` while it is running.
@@ -119,6 +124,7 @@ impl Alarm {
         *lock(&self.seat) = Some(Seat {
             timer: TokioTimer::new(),
             ahead: TokioTimer::new(),
+            probe: Probe::new(),
             waker,
             driver: Some(Driver::default()),
             at: Moment::NEVER,
@@ -140,6 +146,7 @@ impl Alarm {
     pub(crate) fn now(&self) -> Moment {
         if self.clock.is_of_test() {
             self.in_runtime(|| self.clock.now())
+                .unwrap_or_else(|| self.clock.now())
         } else {
             self.clock.now()
         }
@@ -149,22 +156,23 @@ impl Alarm {
     #[inline]
     pub(crate) fn has_come(&self, when: Moment, now: Option<Moment>) -> bool {
         if self.clock.is_of_test() {
-            self.in_runtime(|| tokio_timer::has_come(when))
+            // The clock of another runtime does not tell.
+            self.in_runtime(|| tokio_timer::has_come(when)).unwrap_or(false)
         } else {
             when <= now.unwrap_or_else(|| self.clock.now())
         }
     }
 
-    /// Calls `act` in the runtime whose clock a test controls, unless it has ended or this thread's locals have been destroyed.
+    /// Calls `act` in the runtime whose clock a test controls, unless the engine has ended or this thread's locals have been destroyed.
     #[cold]
-    fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> R {
-        let here = Handle::try_current();
-        let may_enter = here.as_ref().err().is_none_or(|error| error.is_missing_context());
-        let runtime = lock(&self.runtime).clone().filter(|_| may_enter);
-        let elsewhere =
-            runtime.filter(|runtime| here.is_err() || here.is_ok_and(|here| here.id() != runtime.id()));
-        let _entered = elsewhere.as_ref().map(Handle::enter);
-        act()
+    fn in_runtime<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
+        let runtime = lock(&self.runtime).clone()?;
+        let _entered = match Handle::try_current() {
+            Ok(here) if here.id() == runtime.id() => None,
+            Err(error) if !error.is_missing_context() => return None,
+            _ => Some(runtime.enter()),
+        };
+        Some(act())
     }
 
     /// Returns whether the keeper makes the turns.
@@ -269,6 +277,9 @@ impl Alarm {
     /// Sets Tokio's timer to `at`, and the other one to `after`.
     fn set(&self, seat: &mut Seat, after: Moment) -> Set {
         let is_closing = self.is_closing();
+        if is_closing && seat.probe.timers_have_ended() {
+            return Set::Ended;
+        }
         let at = if is_closing {
             seat.at.min(self.clock.far_future())
         } else {
@@ -277,7 +288,7 @@ impl Alarm {
         if at != Moment::NEVER && seat.ahead.is_set_to(at) {
             mem::swap(&mut seat.timer, &mut seat.ahead);
         }
-        // A runtime whose timers have ended panics.
+        // Panics if the runtime's timers have ended since.
         let set = || {
             if at == Moment::NEVER {
                 if self.clock.is_of_test() {

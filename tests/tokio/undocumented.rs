@@ -261,7 +261,10 @@ fn last_processed() -> Instant {
     };
     let mut to_come = Instant::now() + MILLISECOND;
     let mut come = to_come - HOUR.min(LIMIT);
-    assert!(has_come(come) && !has_come(to_come), "Tokio has processed the past and nothing else");
+    assert!(
+        has_come(come) && !has_come(to_come),
+        "Tokio has processed the past and nothing else"
+    );
     while to_come - come > Duration::from_nanos(1) {
         let between = come + (to_come - come) / 2;
         if has_come(between) {
@@ -310,7 +313,9 @@ fn parks(with_ahead: bool) -> usize {
     let parks = Arc::new(AtomicUsize::new(0));
     let count = parks.clone();
     let mut builder = Builder::new_current_thread();
-    let builder = builder.enable_all().on_thread_park(move || _ = count.fetch_add(1, SeqCst));
+    let builder = builder
+        .enable_all()
+        .on_thread_park(move || _ = count.fetch_add(1, SeqCst));
     let runtime = builder.build().unwrap();
     runtime.block_on(async {
         let (end, ended) = oneshot::channel();
@@ -346,7 +351,11 @@ impl Wake for Chain {
             let next = chain.next;
             chain.next += PERIOD;
             chain.timer.reset_at(next);
-            if chain.timer.poll_tick(&mut Context::from_waker(&waker)).is_pending() {
+            if chain
+                .timer
+                .poll_tick(&mut Context::from_waker(&waker))
+                .is_pending()
+            {
                 break;
             }
         }
@@ -364,7 +373,10 @@ struct Last(Arc<Mutex<Vec<&'static str>>>);
 impl Drop for Last {
     fn drop(&mut self) {
         let is_pending = set(pin!(time::sleep(HOUR)), Waker::noop()).is_pending();
-        self.0.lock().unwrap().push(if is_pending { "task, with timers" } else { "task" });
+        self.0
+            .lock()
+            .unwrap()
+            .push(if is_pending { "task, with timers" } else { "task" });
     }
 }
 
@@ -397,10 +409,14 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
              fires before its moment is how an engine learns that it has to end (tokio_timer.rs, 6; alarm.rs, rule 4), and its futures would hang or \
              end too early"
         );
-        let set = catch_unwind(AssertUnwindSafe(|| {
-            sleep.as_mut().reset(Instant::now() + HOUR);
-            set(sleep.as_mut(), Waker::noop())
-        }));
+        let mut other = pin!(time::sleep(HOUR));
+        other.as_mut().reset(Instant::now() + HOUR / 2);
+        assert!(
+            other.is_elapsed(),
+            "a sleep that is reset after its runtime has shut down does not elapse at once: the driver learns from that, without a panic, whether the \
+             timers have ended (tokio_timer.rs, 6, `timers_have_ended`), and would wait for timers that never fire"
+        );
+        let set = catch_unwind(AssertUnwindSafe(|| set(pin!(time::sleep(HOUR)), Waker::noop())));
         assert!(
             set.is_err(),
             "a timer can be set although its runtime has shut down, and answers {set:?}: the driver takes the panic for the runtime's end \
@@ -472,7 +488,8 @@ fn indices_elsewhere() -> Vec<Option<usize>> {
     task::block_in_place(|| {
         let other = current_thread();
         let spawned = other.block_on(async { tokio::spawn(index()).await.unwrap() });
-        let local = task::LocalSet::new().block_on(&other, async { task::spawn_local(index()).await.unwrap() });
+        let local =
+            task::LocalSet::new().block_on(&other, async { task::spawn_local(index()).await.unwrap() });
         let _entered = other.enter();
         vec![spawned, local]
     })

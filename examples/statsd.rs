@@ -18,8 +18,8 @@ fn statsd(wheel: &Wheel) -> Vec<String> {
         };
         let name = exported.name;
         match &exported.value {
-            ExportedValue::Integer(number) => line(name, *number as f64, ""),
-            ExportedValue::Float(number) => line(name, *number, ""),
+            ExportedValue::Count(number) => line(name, *number as f64, ""),
+            ExportedValue::Number(number) => line(name, *number, ""),
             ExportedValue::Histogram { buckets, sum } => {
                 for (limit, count) in buckets {
                     line(&format!("{name}.bucket"), *count as f64, &format!(",le:{limit}"));
@@ -34,7 +34,10 @@ fn statsd(wheel: &Wheel) -> Vec<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (server, client) = (UdpSocket::bind("127.0.0.1:0").await?, UdpSocket::bind("127.0.0.1:0").await?);
+    let (server, client) = (
+        UdpSocket::bind("127.0.0.1:0").await?,
+        UdpSocket::bind("127.0.0.1:0").await?,
+    );
     client.connect(server.local_addr()?).await?;
 
     let wheel = Wheel::builder().name("requests").build()?;

@@ -46,7 +46,7 @@ use crate::{
 /// let pending = exported.iter().find(|exported| exported.name == "tickwheel_pending").unwrap();
 /// assert_eq!(pending.kind, ExportedKind::Gauge);
 /// assert_eq!(pending.labels, [("wheel", "requests".to_owned())]);
-/// assert_eq!(pending.value, ExportedValue::Integer(0));
+/// assert_eq!(pending.value, ExportedValue::Count(0));
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -97,9 +97,9 @@ pub enum ExportedKind {
 #[non_exhaustive]
 pub enum ExportedValue {
     /// The value of a counter or a gauge that is a whole number.
-    Integer(u64),
+    Count(u64),
     /// The value of a gauge that may have a fraction.
-    Float(f64),
+    Number(f64),
     /// The counts of a histogram.
     Histogram {
         /// The buckets in order, each as its upper limit, which is included, and the number of values above the limit before. There are at most
@@ -199,7 +199,7 @@ impl List<'_> {
             help,
             ExportedKind::Counter,
             &[],
-            ExportedValue::Integer(count),
+            ExportedValue::Count(count),
         );
     }
 
@@ -209,12 +209,12 @@ impl List<'_> {
             help,
             ExportedKind::Gauge,
             &[],
-            ExportedValue::Integer(count as u64),
+            ExportedValue::Count(count as u64),
         );
     }
 
     fn seconds(&mut self, name: &'static str, help: &'static str, seconds: Duration) {
-        let value = ExportedValue::Float(seconds.as_secs_f64());
+        let value = ExportedValue::Number(seconds.as_secs_f64());
         self.add(name, help, ExportedKind::Gauge, &[], value);
     }
 
@@ -230,7 +230,7 @@ impl List<'_> {
                 "Pending timers, by the time until they are due.",
                 ExportedKind::Gauge,
                 &[("within", within)],
-                ExportedValue::Integer(due as u64),
+                ExportedValue::Count(due as u64),
             );
         }
         self.counter(
@@ -304,7 +304,7 @@ impl List<'_> {
             "Labelled timeouts polled for the first time.",
             ExportedKind::Counter,
             &label,
-            ExportedValue::Integer(stats.started),
+            ExportedValue::Count(stats.started),
         );
         for (outcome, count) in [
             ("completed", stats.completed),
@@ -317,7 +317,7 @@ impl List<'_> {
                 "Labelled timeouts that ended, by outcome.",
                 ExportedKind::Counter,
                 &[label[0], ("outcome", outcome)],
-                ExportedValue::Integer(count),
+                ExportedValue::Count(count),
             );
         }
         self.add(
@@ -325,7 +325,7 @@ impl List<'_> {
             "Labelled timeouts pending.",
             ExportedKind::Gauge,
             &label,
-            ExportedValue::Integer(stats.pending),
+            ExportedValue::Count(stats.pending),
         );
         let middles = (0..10).map(|tenths| f64::from(2 * tenths + 1) / 20.0);
         self.add(

@@ -150,11 +150,11 @@ fn record(exported: &Exported) {
         labels.map(|(key, word)| Label::new(*key, word.clone())).collect()
     };
     match &exported.value {
-        ExportedValue::Integer(count) if exported.kind == ExportedKind::Counter => {
+        ExportedValue::Count(count) if exported.kind == ExportedKind::Counter => {
             counter!(name, labels()).absolute(*count);
         }
-        ExportedValue::Integer(number) => gauge!(name, labels()).set(*number as f64),
-        ExportedValue::Float(number) => gauge!(name, labels()).set(*number),
+        ExportedValue::Count(number) => gauge!(name, labels()).set(*number as f64),
+        ExportedValue::Number(number) => gauge!(name, labels()).set(*number),
         ExportedValue::Histogram { buckets, sum } => {
             let mut total = 0;
             for (limit, count) in buckets {

@@ -18,7 +18,10 @@ async fn a_timeout_is_on_the_global_wheel_while_it_waits_unless_it_is_above_the_
     drop(limited);
     assert_eq!(Wheel::global().pending(), 0);
 
-    for limit in [DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD + Duration::from_secs(1), Duration::MAX] {
+    for limit in [
+        DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD + Duration::from_secs(1),
+        Duration::MAX,
+    ] {
         let mut limited = task::spawn(timeout(limit, pending::<()>()));
         assert_pending!(limited.poll());
         assert_eq!(Wheel::global().pending(), 0);

@@ -118,8 +118,8 @@ fn encode_family(encoder: &mut DescriptorEncoder<'_>, exported: &[Exported]) -> 
 /// Adds up what wheels of the same name report. Only durations have a fraction, and of these the greatest is reported.
 fn add(sum: &mut ExportedValue, value: &ExportedValue) {
     match (sum, value) {
-        (ExportedValue::Integer(sum), ExportedValue::Integer(count)) => *sum += count,
-        (ExportedValue::Float(greatest), ExportedValue::Float(number)) => *greatest = greatest.max(*number),
+        (ExportedValue::Count(sum), ExportedValue::Count(count)) => *sum += count,
+        (ExportedValue::Number(greatest), ExportedValue::Number(number)) => *greatest = greatest.max(*number),
         (
             ExportedValue::Histogram { buckets, sum },
             ExportedValue::Histogram {
@@ -164,11 +164,11 @@ fn describe<'e>(
 
 fn encode_value(mut encoder: MetricEncoder<'_>, kind: ExportedKind, value: &ExportedValue) -> fmt::Result {
     match value {
-        ExportedValue::Integer(count) if kind == ExportedKind::Counter => {
+        ExportedValue::Count(count) if kind == ExportedKind::Counter => {
             encoder.encode_counter::<NoLabelSet, _, f64>(count, None)
         }
-        ExportedValue::Integer(number) => encoder.encode_gauge(number),
-        ExportedValue::Float(number) => encoder.encode_gauge(number),
+        ExportedValue::Count(number) => encoder.encode_gauge(number),
+        ExportedValue::Number(number) => encoder.encode_gauge(number),
         ExportedValue::Histogram { buckets, sum } => {
             let count = buckets.iter().map(|(_, count)| count).sum();
             encoder.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)

@@ -67,7 +67,7 @@ pub enum Error {
     },
     /// The wheel refused a timer because it is full or has been shut down.
     Wheel(SleepError),
-    /// The runtime on which the lease was acquired has been shut down.
+    /// The runtime on which the lease was acquired or the worker was started has been shut down, or there is no current runtime.
     NoRuntime,
 }
 
@@ -110,6 +110,18 @@ impl Error {
         }
     }
 
+    /// Whether a worker cannot go on, because only another setting or program can avoid the error, or because its runtime has ended.
+    pub(crate) fn ends_work(&self) -> bool {
+        matches!(
+            self,
+            Error::InvalidTtl { .. }
+                | Error::InvalidName { .. }
+                | Error::InvalidSetting { .. }
+                | Error::Partitions { .. }
+                | Error::NoRuntime
+        )
+    }
+
     /// Whether the same call may succeed later although nobody changes a setting or a program.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
@@ -142,6 +154,10 @@ impl fmt::Display for Error {
             Error::Redis(error) if error.is_connection_refusal() => {
                 write!(f, "Redis cannot be reached: {error}")
             }
+            Error::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => write!(
+                f,
+                "Redis: {error}; the user of the connection needs EVALSHA and EVAL, the commands of our scripts, and our keys (ACL)"
+            ),
             Error::Redis(error) => write!(f, "Redis: {error}"),
             Error::NoAnswer { waited } => write!(f, "Redis did not answer within {waited:?}"),
             Error::InvalidTtl { ttl, min, max } => write!(

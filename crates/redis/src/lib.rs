@@ -11,31 +11,36 @@
 //!
 //! # Layout
 //!
-//! `connection` is the bound on a connection. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
+//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
 //! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
-//! draws call names and jitter. `policy` checks once whether Redis evicts keys. `lost` tracks the validity of a lease or a job, for
-//! both. `notifications` is the one subscription of a process. `lease/` contains the leases: `state` is the pure state machine of renewal
-//! and release, and `keeper` the one task that drives them all. `jobs/` contains the delayed jobs and their Lua scripts.
+//! draws call names and jitter. `policy` checks whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever
+//! runtime polls them. `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a process.
+//! `lease/` contains the leases: `state` is the pure state machine of renewal and release, and `keeper` the task of each runtime that
+//! drives its leases. `jobs/` contains the delayed jobs and their Lua scripts.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod error;
+mod first_use;
 mod jobs;
 mod keys;
 mod lease;
+mod local;
 mod lost;
 mod nonce;
 mod notifications;
 mod policy;
+mod reconnecting;
 mod script;
 mod silence;
 
 pub use connection::Connection;
 pub use error::Error;
-pub use jobs::{Counts, DeadJob, DelayedJobs, Job, Worker, WorkerBuilder};
+pub use jobs::{Counts, DeadJob, DelayedJobs, Job, JobError, Run, WaitingJob, Worker, WorkerBuilder};
 pub use lease::{Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
+pub use reconnecting::Reconnecting;
 pub use redis;
 
 /// Runs the examples of README.md as doctests.

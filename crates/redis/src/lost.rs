@@ -6,10 +6,16 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::local::LocalSleep;
+
+/// How long before its end a claim is reported as lost, because Tokio's timer may be a millisecond late, and the task that waits a moment.
+const EARLY: Duration = Duration::from_millis(2);
 
 /// Until when a claim is valid. It can be extended until it has expired or been lost, and never afterwards.
 #[derive(Clone)]
@@ -88,8 +94,33 @@ impl Validity {
         Lost {
             validity: self.clone(),
             told: Box::pin(self.lost.clone().cancelled_owned()),
+            end: LocalSleep::until(self.reported_at()),
         }
     }
+
+    /// Returns when a [`Lost`] completes at the latest.
+    fn reported_at(&self) -> Instant {
+        reported_at(self.until())
+    }
+
+    /// Ends the claim if it is about to expire. Otherwise, returns when it will be.
+    fn run_out_in_time(&self) -> Option<Instant> {
+        let mut ends = self.lock();
+        let (now, end) = (Instant::now(), reported_at(ends.until));
+        if end > now {
+            return Some(end);
+        }
+        ends.granted = ends.granted.min(now);
+        ends.until = ends.until.min(now);
+        drop(ends);
+        self.lost.cancel();
+        None
+    }
+}
+
+/// Returns when a claim that is valid until `until` is reported as lost.
+fn reported_at(until: Instant) -> Instant {
+    until.checked_sub(EARLY).unwrap_or(until)
 }
 
 impl fmt::Debug for Validity {
@@ -104,8 +135,10 @@ impl fmt::Debug for Validity {
 /// A future that completes when a lease or a job is no longer held.
 ///
 /// It completes when the lease or job is given up or lost, and no later than it may expire, by the local clock and whatever Redis says.
-/// Every poll reads the clock. A clone waits for the same lease or job. Polling it again after it has completed returns `Ready` again,
-/// and dropping it has no effect.
+/// Every poll reads the clock, and a timer of the runtime that polls it wakes it in time, whatever has become of the runtime on which the
+/// lease or job is renewed. Polled outside a runtime, it has no timer, and is woken only when somebody else notices the loss.
+///
+/// A clone waits for the same lease or job. Polling it again after it has completed returns `Ready` again, and dropping it has no effect.
 ///
 /// # Examples
 ///
@@ -122,16 +155,25 @@ impl fmt::Debug for Validity {
 pub struct Lost {
     validity: Validity,
     told: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Ends when the claim would have if nothing had extended it since the last poll.
+    end: LocalSleep,
 }
 
 impl Future for Lost {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.validity.is_lost() {
-            return Poll::Ready(());
+        loop {
+            if self.validity.is_lost() || self.told.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            if Pin::new(&mut self.end).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if let Some(end) = self.validity.run_out_in_time() {
+                self.end = LocalSleep::until(end);
+            }
         }
-        self.told.as_mut().poll(cx)
     }
 }
 

@@ -1,32 +1,27 @@
 //! Checks whether Redis may evict keys that are in use.
 
 use redis::{ErrorKind, ServerErrorKind, Value};
-use tokio::sync::OnceCell;
 
-use crate::{connection::Connection, error::Error};
+use crate::{connection::Connection, error::Error, first_use::FirstUse, script::guarded};
 
 /// The check of the eviction policy, made at first use.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
-    checked: OnceCell<()>,
+    checked: FirstUse,
 }
 
 impl Policy {
     /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The check is repeated until it
     /// has succeeded once.
     pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
-        self.checked
-            .get_or_try_init(|| ask(connection.clone()))
-            .await
-            .copied()
+        self.checked.ensure(|| ask(connection.clone())).await
     }
 }
 
 async fn ask(mut connection: impl Connection) -> Result<(), Error> {
-    let answer: Result<Value, _> = redis::cmd("INFO")
-        .arg("memory")
-        .query_async(&mut connection)
-        .await;
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let answer: Result<Value, _> = guarded(info.query_async(&mut connection)).await;
     match answer {
         Ok(info) => {
             let mut known = false;

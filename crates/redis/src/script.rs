@@ -1,8 +1,9 @@
 //! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it.
 
-use std::sync::OnceLock;
+use std::{any::Any, panic::AssertUnwindSafe, sync::OnceLock};
 
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
+use futures_util::FutureExt;
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
 
 use crate::{connection::Connection, error::Error, silence::look_elsewhere};
 
@@ -79,7 +80,7 @@ impl Call {
     /// of a cluster, including those that are unavailable.
     pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
         let key = self.keys.first().map_or("", |key| key);
-        let answer = look_elsewhere(connection, key, self.query(connection.clone())).await;
+        let answer = look_elsewhere(connection, key, guarded(self.query(connection.clone()))).await;
         answer.map_err(|error| match error.code() {
             Some("WRONGTYPE") => Error::WrongType {
                 keys: self.keys.clone(),
@@ -112,4 +113,22 @@ impl Call {
             .arg(&self.arguments);
         command
     }
+}
+
+/// Turns a panic in a connection into an error, because many calls share the task that polls it.
+pub(crate) async fn guarded<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    match AssertUnwindSafe(answer).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Err(RedisError::from((
+            ErrorKind::Client,
+            "the connection panicked",
+            message(&*panic),
+        ))),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
 }

@@ -10,9 +10,8 @@ use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
-use tokio::time::sleep;
 
-use crate::connection::Connection;
+use crate::{connection::Connection, local::sleep, reconnecting::Reconnecting, script::guarded};
 
 /// How long a call waits for its answer before another node is asked. Shorter than most clients' response timeouts, because a call that
 /// has failed asks nobody.
@@ -24,17 +23,20 @@ pub(crate) async fn look_elsewhere<T>(
     key: &str,
     answer: impl Future<Output = T>,
 ) -> T {
-    let Some(cluster) = (connection as &dyn Any).downcast_ref::<ClusterConnection>() else {
+    if !is_cluster(connection) {
         return answer.await;
-    };
+    }
     let mut answer = pin!(answer);
     let look = async {
         sleep(SILENCE).await;
+        let Some(mut cluster) = cluster(connection) else {
+            return;
+        };
         // The scripts use GET too, so access control permits it. Whatever the owner of the slot answers is of no interest.
         let mut command = redis::cmd("GET");
         command.arg(key);
         let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let _ = cluster.clone().route_command(command, random).await;
+        let _ = guarded(cluster.route_command(command, random)).await;
     };
     tokio::select! {
         biased;
@@ -42,4 +44,16 @@ pub(crate) async fn look_elsewhere<T>(
         () = look => {}
     }
     answer.await
+}
+
+fn is_cluster(connection: &dyn Any) -> bool {
+    connection.is::<ClusterConnection>() || connection.is::<Reconnecting<ClusterConnection>>()
+}
+
+/// Returns the connection to a cluster that is there at present.
+fn cluster(connection: &dyn Any) -> Option<ClusterConnection> {
+    match connection.downcast_ref::<Reconnecting<ClusterConnection>>() {
+        Some(reconnecting) => reconnecting.present(),
+        None => connection.downcast_ref::<ClusterConnection>().cloned(),
+    }
 }

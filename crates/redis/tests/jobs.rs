@@ -576,12 +576,14 @@ async fn settings_that_are_not_allowed_are_what_the_stream_yields() {
         yielded(builder().attempts(0)),
         yielded(builder().prefetch(0)),
         yielded(builder().look_ahead(2 * HOUR)),
+        yielded(builder().time_limit(Duration::ZERO)),
     );
     assert!(errors.0.contains("199ms"), "{}", errors.0);
     assert!(errors.1.contains("86400.001s"), "{}", errors.1);
     assert!(errors.2.contains("attempts of 0"), "{}", errors.2);
     assert!(errors.3.contains("prefetch of 0"), "{}", errors.3);
     assert!(errors.4.contains("look_ahead of 7200s"), "{}", errors.4);
+    assert!(errors.5.contains("time_limit of 0ns"), "{}", errors.5);
 }
 
 #[tokio::test]
@@ -684,4 +686,118 @@ fn jobs_outlive_the_runtime_that_scheduled_them() {
             assert!(job.done().await.unwrap());
         }
     });
+}
+
+#[tokio::test]
+async fn a_snoozed_job_comes_again_with_the_same_attempt() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    jobs.schedule("a", Duration::ZERO, b"x").await.unwrap();
+    let mut worker = jobs.worker().lease(LEASE).attempts(2).start();
+    for _ in 0..5 {
+        let job = next(&mut worker).await;
+        assert_eq!((job.attempt(), job.payload()), (1, &b"x"[..]));
+        assert!(server.time() >= job.due());
+        assert!(job.snooze(20 * MS).await.unwrap());
+    }
+    let job = next(&mut worker).await;
+    assert!(job.retry_after(Duration::ZERO).await.unwrap());
+    for _ in 0..3 {
+        let job = next(&mut worker).await;
+        assert_eq!(job.attempt(), 2, "earlier attempts still count");
+        assert!(job.snooze(20 * MS).await.unwrap());
+    }
+    // It waits, and can be cancelled and rescheduled.
+    let job = next(&mut worker).await;
+    assert!(job.snooze(HOUR).await.unwrap());
+    assert_counts(&jobs, 1, 0, 0).await;
+    assert!(jobs.reschedule("a", Duration::ZERO).await.unwrap());
+    let job = next(&mut worker).await;
+    let _: i64 = server.command(&["ZADD", "tickwheel:jobs:{q:0}:running", "1", "a"]);
+    assert!(!job.snooze(HOUR).await.unwrap(), "it was lost");
+    // It comes again as one whose worker has died, for the last time.
+    let mut other = jobs.worker().lease(LEASE).attempts(3).start();
+    let job = next(&mut other).await;
+    assert_eq!(job.attempt(), 3);
+    assert!(job.bury().await.unwrap());
+    assert_counts(&jobs, 0, 0, 1).await;
+}
+
+#[tokio::test]
+async fn a_job_that_takes_too_long_is_lost_and_has_failed() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for id in ["a", "b"] {
+        jobs.schedule(id, Duration::ZERO, b"").await.unwrap();
+    }
+    let limit = 3 * SECOND;
+    let mut worker = jobs.worker().lease(SHORT).attempts(2).time_limit(limit).start();
+    let (hangs, began) = (next(&mut worker).await, Instant::now());
+    let quick = next(&mut worker).await;
+    assert_eq!((hangs.id(), quick.id()), ("a", "b"));
+    // It is renewed until then, and no longer.
+    tokio::select! {
+        () = hangs.lost() => panic!("lost after {:?}", began.elapsed()),
+        () = sleep(limit - SECOND / 2) => {}
+    }
+    assert!(quick.done().await.unwrap());
+    soon(hangs.lost()).await;
+    let lost = began.elapsed();
+    assert!(lost >= limit - 50 * MS && lost < limit + SECOND, "{lost:?}");
+    let again = next(&mut worker).await;
+    assert_eq!((again.id(), again.attempt()), ("a", 2));
+    assert!(began.elapsed() > limit, "nobody else had it before");
+    assert!(!hangs.done().await.unwrap());
+    // Also when the stream was dropped.
+    drop(worker);
+    soon(again.lost()).await;
+    assert!(!again.done().await.unwrap());
+    let mut other = jobs.worker().lease(SHORT).attempts(2).start();
+    tokio::select! {
+        job = other.next() => panic!("{job:?}"),
+        () = counts_become(&jobs, 0, 0, 1) => {}
+    }
+    assert_eq!(jobs.dead(1).await.unwrap()[0].attempts(), 2);
+}
+
+#[tokio::test]
+async fn waiting_jobs_are_listed_in_order_of_due_time() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await.partitions(3);
+    assert_eq!(jobs.waiting(0, 10).await.unwrap(), []);
+    let start = server.time() + HOUR;
+    let scheduled = (0..350).map(|n| {
+        let jobs = jobs.clone();
+        async move { jobs.schedule_at(&format!("{n:03}"), start + n * MS, b"").await }
+    });
+    assert!(join_all(scheduled).await.into_iter().all(Result::unwrap));
+    let ids = async |offset, limit| -> Vec<u32> {
+        let waiting = jobs.waiting(offset, limit).await.unwrap();
+        waiting.iter().map(|job| job.id.parse().unwrap()).collect()
+    };
+    assert_eq!(ids(0, 0).await, []);
+    assert_eq!(ids(0, usize::MAX).await, Vec::from_iter(0..350));
+    assert_eq!(ids(120, 7).await, Vec::from_iter(120..127));
+    assert_eq!(ids(345, 100).await, Vec::from_iter(345..350));
+    assert_eq!(ids(350, 100).await, []);
+    let first = &jobs.waiting(0, 1).await.unwrap()[0];
+    assert_eq!((&*first.id, first.attempt), ("000", 1));
+    let late = start
+        .duration_since(first.due)
+        .unwrap_or_else(|early| early.duration());
+    assert!(late < MS, "{late:?}");
+
+    // One that was tried, one that is claimed, and one that runs.
+    let jobs = queue(&server, "r").await;
+    for (n, id) in ["tried", "runs", "claimed", "later"].into_iter().enumerate() {
+        let due = UNIX_EPOCH + HOUR * (n as u32 + 1);
+        assert!(jobs.schedule_at(id, due, b"").await.unwrap());
+    }
+    let mut worker = worker(&jobs);
+    let tried = next(&mut worker).await;
+    let _runs = next(&mut worker).await;
+    assert!(tried.retry_after(HOUR / 2).await.unwrap());
+    let listed = jobs.waiting(0, 10).await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|job| (&*job.id, job.attempt)).collect();
+    assert_eq!(listed, [("claimed", 1), ("later", 1), ("tried", 2)]);
 }

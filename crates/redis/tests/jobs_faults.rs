@@ -292,6 +292,44 @@ async fn out_of_memory_nothing_is_scheduled_and_everything_is_finished() {
 }
 
 #[tokio::test]
+async fn a_process_that_starts_when_redis_is_out_of_memory_drains_the_queue() {
+    let server = Server::start();
+    let before = queue(&server.url(), &server).await;
+    for n in 0..4 {
+        before
+            .schedule(&format!("{n}"), Duration::ZERO, b"x")
+            .await
+            .unwrap();
+    }
+    let _: String = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Nor does the server know any script.
+    let _: String = server.command(&["SCRIPT", "FLUSH"]);
+    let jobs = queue(&server.url(), &server).await;
+    assert_eq!(jobs.counts().await.unwrap().waiting, 4);
+    let mut worker = jobs.worker().lease(SHORT).start();
+    let held = next_after_errors(&mut worker).await;
+    assert!(next_after_errors(&mut worker).await.bury().await.unwrap());
+    assert_eq!(jobs.dead(10).await.unwrap()[0].payload(), b"x");
+    assert!(jobs.revive("1").await.unwrap());
+    for _ in 0..3 {
+        assert!(next_after_errors(&mut worker).await.done().await.unwrap());
+    }
+    tokio::select! {
+        () = held.lost() => panic!("not renewed"),
+        () = sleep(SHORT * 2) => {}
+    }
+    assert!(held.done().await.unwrap());
+    assert_eq!(places(&server), [0; 4]);
+    let error = jobs.schedule("more", Duration::ZERO, b"").await.unwrap_err();
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    // A queue that is used for the first time is opened, too, so that the error is the same.
+    let other = DelayedJobs::new(&Wheel::new(), connect(&server.url()).await, "other");
+    let error = other.schedule("a", Duration::ZERO, b"").await.unwrap_err();
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    assert_eq!(other.counts().await.unwrap().waiting, 0);
+}
+
+#[tokio::test]
 async fn a_server_that_evicts_is_refused() {
     let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let jobs = queue(&server.url(), &server).await;
@@ -458,7 +496,9 @@ fn a_worker_that_outlives_its_runtime_yields_an_error() {
 async fn a_batch_that_comes_late_is_refused() {
     // A request may wait in a network for longer than its sender does, and arrive behind the next one.
     let server = Server::start();
-    let keys = ["due", "claimed", "running", "dead", "state", "payload", "last"];
+    let keys = [
+        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats", "last",
+    ];
     // The name of the call, and of the one before it.
     let call = |names: &str, id: &str| -> redis::RedisResult<String> {
         let mut connection = server.client().get_connection().unwrap();

@@ -4,17 +4,18 @@ mod support;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::future::FutureExt;
+use futures::future::{FutureExt, join_all};
 use redis::aio::ConnectionManager;
 use support::{
     connect,
+    jobs::next,
     process::{Process, die_with_parent, say, setting},
     proxy::{Network, Proxy},
     server::Server,
     soon, until,
 };
 use tickwheel::Wheel;
-use tickwheel_redis::{Lease, Leases};
+use tickwheel_redis::{DelayedJobs, Lease, Leases, Lost};
 use tokio::time::{Instant, sleep};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -105,6 +106,35 @@ async fn no_renewal_is_sent_after_a_loss_but_a_release_is() {
     assert!(server.command::<bool>(&["EXISTS", holder]));
     drop(lease);
     until(|| async { !server.command::<bool>(&["EXISTS", holder]) }).await;
+}
+
+/// A timer of a wheel with slack may be late, but not the one by which a holder hears.
+#[tokio::test]
+async fn a_wheel_with_slack() {
+    let server = Server::start();
+    let wheel = Wheel::builder().slack(Duration::from_secs(1)).build().unwrap();
+    let leases = Leases::new(&wheel, connect(&server.url()).await);
+    let jobs = DelayedJobs::new(&wheel, connect(&server.url()).await, "queue");
+    let ttl = Duration::from_secs(15);
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let mut worker = jobs.worker().lease(ttl).start();
+    let job = next(&mut worker).await;
+    let end_of_job = Instant::now() + ttl - ttl / 100;
+    let mut held = Vec::new();
+    for name in 0..10 {
+        held.push(leases.acquire(&name.to_string(), ttl).await.unwrap());
+        sleep(Duration::from_millis(13)).await;
+    }
+    server.stop();
+    let late = |lost: Lost, until: Instant| async move {
+        soon(lost).await;
+        Instant::now().saturating_duration_since(until)
+    };
+    let lost = held.iter().map(|lease| late(lease.lost(), lease.valid_until()));
+    let (late, job_late) = tokio::join!(join_all(lost), late(job.lost(), end_of_job));
+    // Of ten seconds, a hundredth are 100 ms.
+    let latest = late.into_iter().max().unwrap().max(job_late);
+    assert!(latest < Duration::from_millis(40), "{latest:?} late");
 }
 
 /// Nothing runs but this thread: no keeper, no driver.

@@ -158,6 +158,44 @@ async fn a_release_wakes_who_waits_in_a_cluster() {
     }
 }
 
+/// The connections to a cluster on which messages arrive: by a client of RESP3, its own, and not one that is made for that.
+#[tokio::test]
+async fn a_client_of_resp3_hears_by_its_own_connection() {
+    let cluster = Cluster::start();
+    let resp2 = redis::cluster::ClusterClient::new(cluster.urls()).unwrap();
+    let giver = Leases::new(&Wheel::new(), cluster.connect().await);
+    let nodes = cluster
+        .urls()
+        .into_iter()
+        .map(|url| redis::Client::open(url).unwrap());
+    let nodes: Vec<redis::Client> = nodes.collect();
+    let subscribed = |protocol: &str| {
+        nodes.iter().any(|node| {
+            let clients: String = command(node, &["CLIENT", "LIST"]);
+            clients
+                .lines()
+                .any(|client| client.contains(" sub=1 ") && client.contains(protocol))
+        })
+    };
+    for (client, protocol) in [(cluster.client(), "resp=3"), (resp2, "resp=2")] {
+        let notifications = Notifications::of_cluster(client);
+        let held = giver.acquire("x", MINUTE).await.unwrap();
+        let taker = Leases::new(&Wheel::new(), cluster.connect().await).notifications(&notifications);
+        let taking = tokio::spawn(async move { taker.acquire("x", MINUTE).await });
+        until(|| async { subscribed(protocol) }).await;
+        held.release().await.unwrap();
+        assert!(soon(taking).await.unwrap().unwrap().release().await.unwrap());
+        // It unsubscribes, and subscribes again.
+        until(|| async { !subscribed(protocol) }).await;
+        let held = giver.acquire("x", MINUTE).await.unwrap();
+        let taker = Leases::new(&Wheel::new(), cluster.connect().await).notifications(&notifications);
+        let taking = tokio::spawn(async move { taker.acquire("x", MINUTE).await });
+        until(|| async { subscribed(protocol) }).await;
+        held.release().await.unwrap();
+        assert!(soon(taking).await.unwrap().unwrap().release().await.unwrap());
+    }
+}
+
 /// A node that vanishes without a word takes the subscription with it. Only a ping finds out.
 #[tokio::test]
 async fn a_silent_subscription_to_a_cluster_is_pinged() {

@@ -136,3 +136,51 @@ async fn a_step_back_delays_jobs_and_loses_none() {
     assert!(jobs.reschedule("before", Duration::ZERO).await.unwrap());
     assert_eq!(next(&mut worker).await.id(), "before");
 }
+
+#[tokio::test]
+async fn a_job_that_was_claimed_ahead_is_not_early_after_a_step_back() {
+    let server = Server::start_with_own_clock();
+    let jobs = queue(&server, "q").await;
+    for id in ["a", "b"] {
+        jobs.schedule(id, 3 * SECOND, b"").await.unwrap();
+    }
+    let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
+    assert!(worker.next().now_or_never().is_none());
+    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"]) == 2 }).await;
+    server.set_clock(-1000);
+    assert_off_by(&server, -1000);
+    tokio::select! {
+        job = worker.next() => {
+            let job = job.unwrap().unwrap();
+            panic!("early by {:?}", job.due().duration_since(server.time()));
+        }
+        () = sleep(6 * SECOND) => {}
+    }
+    let counts = jobs.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (2, 0));
+    // A small step is not noticed later than the job is due.
+    server.set_clock(0);
+    for _ in 0..2 {
+        let job = next(&mut worker).await;
+        assert_eq!(job.attempt(), 1, "a start that came too early is no attempt");
+        assert!(server.time() >= job.due());
+        assert!(job.done().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_small_step_back_delays_a_claimed_job_by_no_more_than_itself() {
+    let server = Server::start_with_own_clock();
+    let jobs = queue(&server, "q").await;
+    jobs.schedule("a", 3 * SECOND, b"").await.unwrap();
+    let mut worker = jobs.worker().lease(MINUTE).look_ahead(MINUTE).start();
+    assert!(worker.next().now_or_never().is_none());
+    until(|| async { server.command::<u64>(&["ZCARD", "tickwheel:jobs:{q:0}:claimed"]) == 1 }).await;
+    let began = Instant::now();
+    server.set_clock(-2);
+    let job = next(&mut worker).await;
+    assert!(server.time() >= job.due(), "early");
+    // Not by a sweep more, which comes every five seconds.
+    assert!(began.elapsed() < 8 * SECOND, "{:?}", began.elapsed());
+    assert!(job.done().await.unwrap());
+}

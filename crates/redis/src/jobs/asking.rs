@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::Value;
-use tickwheel::Wheel;
 use tokio::time::Instant;
 
 use super::{server::Server, waiting::within};
-use crate::{error::Error, nonce::random_part, script::Call};
+use crate::{error::Error, local, nonce::random_part, script::Call};
 
 /// The pause after a failed attempt, which doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -19,20 +18,18 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// not repeated before a probe behind it has been answered.
 pub(super) async fn ask<T>(
     server: &dyn Server,
-    wheel: &Wheel,
     call: Call,
     attempt: Duration,
     last: Instant,
     read: impl Fn(Value) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let call = Arc::new(call);
-    let began = Instant::now();
-    let mut rest = PAUSE;
+    let mut attempts = Attempts::new(attempt, last);
     let mut unanswered = false;
     loop {
-        let left = last.saturating_duration_since(Instant::now()).min(attempt);
+        let left = attempts.left();
         let error = if unanswered {
-            match within(wheel, left, server.send(Arc::new(call.probe()))).await {
+            match within(left, server.send(Arc::new(call.probe()))).await {
                 Ok(_) => {
                     unanswered = false;
                     continue;
@@ -40,18 +37,68 @@ pub(super) async fn ask<T>(
                 Err(error) => error,
             }
         } else {
-            let answer = within(wheel, left, server.send(call.clone())).await;
+            let answer = within(left, server.send(call.clone())).await;
             match answer.and_then(&read) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             }
         };
         unanswered = error.is_unanswered();
-        if !is_worth_repeating(&error) || Instant::now() + rest >= last {
-            return Err(error.after(began.elapsed()));
+        attempts.pause_after(error).await?;
+    }
+}
+
+/// Runs a request that may be carried out twice, and repeats it with growing pauses until it succeeds or `last` has passed.
+pub(super) async fn repeat<T, F>(
+    attempt: Duration,
+    last: Instant,
+    request: impl Fn() -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut attempts = Attempts::new(attempt, last);
+    loop {
+        match within(attempts.left(), request()).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => attempts.pause_after(error).await?,
         }
-        wheel.sleep(rest / 2 + random_part(rest / 2)).await;
-        rest = (rest * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The attempts at one call.
+struct Attempts {
+    began: Instant,
+    last: Instant,
+    attempt: Duration,
+    pause: Duration,
+}
+
+impl Attempts {
+    fn new(attempt: Duration, last: Instant) -> Attempts {
+        Attempts {
+            began: Instant::now(),
+            last,
+            attempt,
+            pause: PAUSE,
+        }
+    }
+
+    /// Returns how long the next attempt may take.
+    fn left(&self) -> Duration {
+        self.last
+            .saturating_duration_since(Instant::now())
+            .min(self.attempt)
+    }
+
+    /// Waits before the next attempt, or returns the error if there is none.
+    async fn pause_after(&mut self, error: Error) -> Result<(), Error> {
+        if !is_worth_repeating(&error) || Instant::now() + self.pause >= self.last {
+            return Err(error.after(self.began.elapsed()));
+        }
+        local::sleep(self.pause / 2 + random_part(self.pause / 2)).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
     }
 }
 

@@ -1,21 +1,25 @@
-//! `Batcher`: sends the operations on the jobs of one partition in batches, one batch at a time.
+//! `Batcher`: sends the operations on the jobs of one partition in batches.
 //!
-//! An operation is sent at once if no batch is in flight. Operations that arrive while a batch is in flight are sent together in the
-//! next one. Batching therefore delays no operation, and the more operations there are, the fewer commands each of them takes.
+//! Each runtime on which operations are asked for has a lane of its own, so that none waits for another. A lane sends one batch at a time.
+//! An operation is sent at once if no batch of its lane is in flight. Operations that arrive while one is in flight are sent together in
+//! the next one. Batching therefore delays no operation, and the more operations there are, the fewer commands each of them takes.
 //!
-//! Batches are named by a `sender`. A batch whose answer was lost is sent again under the same name, and Redis gives the same answer as
-//! at first. No batch is sent before its predecessor has been answered, so Redis keeps only one answer per batcher.
+//! Batches are named by the `sender` of their lane. A batch whose answer was lost is sent again under the same name, and Redis gives the
+//! same answer as at first. No batch is sent before its predecessor has been answered, so Redis keeps only one answer per sender. A lane
+//! ends when no operation waits, and leaves its sender to the next one, so there are only as many senders as there were lanes at once.
 
 use std::{
-    collections::VecDeque,
-    mem,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use redis::Value;
-use tickwheel::Wheel;
-use tokio::{task::yield_now, time::Instant};
+use tokio::{
+    runtime::{Handle, Id},
+    task::yield_now,
+    time::Instant,
+};
 
 use super::{
     asking::{ask, unexpected},
@@ -35,7 +39,6 @@ const BATCH_BYTES: usize = 256 << 10;
 
 pub(super) struct Batcher {
     server: Arc<dyn Server>,
-    wheel: Wheel,
     script: &'static Script,
     /// The keys of the partition.
     keys: Vec<String>,
@@ -45,16 +48,15 @@ pub(super) struct Batcher {
     head: Vec<Vec<u8>>,
     /// The time limit of one attempt.
     attempt: Duration,
-    /// Locked while a batch is in flight.
-    sender: tokio::sync::Mutex<Sender>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Operation>,
-    /// Whether a task is sending batches.
-    busy: bool,
+    /// The operations that wait, of each runtime that has a task which sends batches.
+    lanes: HashMap<Id, VecDeque<Operation>>,
+    /// The senders of lanes that have ended.
+    senders: Vec<Sender>,
 }
 
 type Answered = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
@@ -100,7 +102,7 @@ impl Drop for Operation {
     fn drop(&mut self) {
         if let Some(answered) = self.answer.take() {
             answered(Err(Error::NoAnswer {
-                waited: Duration::ZERO,
+                waited: self.asked.elapsed(),
             }));
         }
     }
@@ -109,6 +111,8 @@ impl Drop for Operation {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) yes: bool,
+    /// Whether the job comes again by itself.
+    pub(super) again: bool,
     /// When the request was first sent, from which time a granted lease counts.
     pub(super) sent: Instant,
 }
@@ -116,7 +120,6 @@ pub(super) struct Answer {
 impl Batcher {
     pub(super) fn new(
         server: Arc<dyn Server>,
-        wheel: Wheel,
         script: &'static Script,
         keys: Vec<String>,
         last_reply: impl Fn(Nonce) -> String + Send + Sync + 'static,
@@ -125,49 +128,56 @@ impl Batcher {
     ) -> Arc<Batcher> {
         Arc::new(Batcher {
             server,
-            wheel,
             script,
             keys,
             last_reply: Box::new(last_reply),
             head,
             attempt,
-            sender: tokio::sync::Mutex::new(Sender::new()),
             state: Mutex::default(),
         })
     }
 
-    /// Adds operations, which are sent together if they fit into one batch. Must be called in a Tokio runtime unless a batch is in
-    /// flight already.
-    pub(super) fn push(self: &Arc<Self>, operations: impl IntoIterator<Item = Operation>) {
-        let mut state = self.lock();
-        state.waiting.extend(operations);
-        if state.busy || state.waiting.is_empty() {
+    /// Adds operations to the lane of a runtime. They are sent together if they fit into one batch.
+    pub(super) fn push(self: &Arc<Self>, runtime: &Handle, operations: impl IntoIterator<Item = Operation>) {
+        let mut operations = operations.into_iter().peekable();
+        if operations.peek().is_none() {
             return;
         }
-        state.busy = true;
+        let mut state = self.lock();
+        if let Some(waiting) = state.lanes.get_mut(&runtime.id()) {
+            waiting.extend(operations);
+            return;
+        }
+        state.lanes.insert(runtime.id(), operations.collect());
+        let sender = state.senders.pop().unwrap_or_else(Sender::new);
         drop(state);
-        let task = BatchTask {
+        let lane = Lane {
             batcher: self.clone(),
-            finished: false,
+            runtime: runtime.id(),
+            sender: Some(sender),
+            is_sending: false,
         };
-        tokio::spawn(task.send_all());
+        runtime.spawn(lane.send_all());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next batch, and the operations whose deadline has passed.
-    fn next(&self) -> (Vec<Operation>, Vec<Operation>) {
+    /// Returns the next batch, and the operations whose deadline has passed. If there is neither, ends the lane.
+    fn next(&self, lane: &mut Lane) -> (Vec<Operation>, Vec<Operation>) {
         let mut state = self.lock();
         let (mut batch, mut late, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let Some(waiting) = state.lanes.get_mut(&lane.runtime) else {
+            return (batch, late);
+        };
         let now = Instant::now();
         while batch.len() < BATCH {
             let fits = |operation: &Operation| batch.is_empty() || bytes + operation.bytes() <= BATCH_BYTES;
-            if !state.waiting.front().is_some_and(fits) {
+            if !waiting.front().is_some_and(fits) {
                 break;
             }
-            let Some(operation) = state.waiting.pop_front() else {
+            let Some(operation) = waiting.pop_front() else {
                 break;
             };
             if operation.deadline <= now {
@@ -178,26 +188,31 @@ impl Batcher {
             }
         }
         if batch.is_empty() && late.is_empty() {
-            state.busy = false;
+            state.lanes.remove(&lane.runtime);
+            state.senders.extend(lane.sender.take());
         }
         (batch, late)
     }
 }
 
-/// Sends batches until no operation waits. If it is dropped before that with its runtime, it answers all of them.
-struct BatchTask {
+/// Sends the batches of one runtime until no operation waits. If it is dropped before that with its runtime, it answers all of them.
+struct Lane {
     batcher: Arc<Batcher>,
-    finished: bool,
+    runtime: Id,
+    /// Until the lane has ended.
+    sender: Option<Sender>,
+    /// Whether the outcome of the sender's last call is unknown.
+    is_sending: bool,
 }
 
-impl BatchTask {
+impl Lane {
     async fn send_all(mut self) {
+        let batcher = self.batcher.clone();
         loop {
             // Tasks that were just woken, some of them by the last answers, push their operations first and so join this batch.
             yield_now().await;
-            let (batch, late) = self.batcher.next();
+            let (batch, late) = batcher.next(&mut self);
             if batch.is_empty() && late.is_empty() {
-                self.finished = true;
                 return;
             }
             for operation in late {
@@ -211,8 +226,11 @@ impl BatchTask {
         }
     }
 
-    async fn send_batch(&self, mut batch: Vec<Operation>) {
+    async fn send_batch(&mut self, mut batch: Vec<Operation>) {
         let batcher = &self.batcher;
+        let Some(sender) = &mut self.sender else {
+            return;
+        };
         let mut arguments = batcher.head.clone();
         for operation in &mut batch {
             arguments.append(&mut operation.arguments);
@@ -225,7 +243,7 @@ impl BatchTask {
             .unwrap_or(sent);
         let operations = batch.len();
         let read = |answer: Value| digits(&answer, operations);
-        let mut sender = batcher.sender.lock().await;
+        self.is_sending = true;
         let answers = loop {
             sender.next_call();
             let call = batcher.keys.iter().fold(batcher.script.call(), Call::key);
@@ -234,7 +252,7 @@ impl BatchTask {
                 .arg(sender.sequence())
                 .args(arguments.iter().cloned());
             let server = &*batcher.server;
-            let answers = ask(server, &batcher.wheel, call, batcher.attempt, last, read).await;
+            let answers = ask(server, call, batcher.attempt, last, read).await;
             match &answers {
                 Ok(_) => sender.stored(),
                 Err(error) if sender.was_copied(error) && Instant::now() < last => continue,
@@ -242,11 +260,12 @@ impl BatchTask {
             }
             break answers;
         };
-        drop(sender);
+        self.is_sending = false;
         match answers {
             Ok(answers) => {
-                for (operation, yes) in batch.into_iter().zip(answers) {
-                    operation.answer(Ok(Answer { yes, sent }));
+                for (operation, digit) in batch.into_iter().zip(answers) {
+                    let (yes, again) = (digit != b'0', digit == b'2');
+                    operation.answer(Ok(Answer { yes, again, sent }));
                 }
             }
             Err(error) => {
@@ -258,24 +277,26 @@ impl BatchTask {
     }
 }
 
-impl Drop for BatchTask {
+impl Drop for Lane {
     fn drop(&mut self) {
-        if self.finished {
+        let Some(mut sender) = self.sender.take() else {
             return;
+        };
+        if self.is_sending {
+            sender.given_up();
         }
         let mut state = self.batcher.lock();
-        state.busy = false;
-        let given_up = mem::take(&mut state.waiting);
+        state.senders.push(sender);
+        let given_up = state.lanes.remove(&self.runtime);
         drop(state);
+        // Their answers may push others.
         drop(given_up);
     }
 }
 
-fn digits(answer: &Value, expected: usize) -> Result<Vec<bool>, Error> {
+fn digits(answer: &Value, expected: usize) -> Result<Vec<u8>, Error> {
     match answer {
-        Value::BulkString(digits) if digits.len() == expected => {
-            Ok(digits.iter().map(|digit| *digit == b'1').collect())
-        }
+        Value::BulkString(digits) if digits.len() == expected => Ok(digits.clone()),
         other => Err(unexpected(other)),
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -33,6 +33,8 @@ pub(super) struct JobLease {
     pub(super) validity: Validity,
     /// Whether a renewal is in flight.
     renewing: AtomicBool,
+    /// Until when the job may take, from when it was delivered.
+    limit: OnceLock<Instant>,
 }
 
 impl JobLease {
@@ -43,12 +45,22 @@ impl JobLease {
             token,
             validity: Validity::new(until),
             renewing: AtomicBool::new(false),
+            limit: OnceLock::new(),
         })
     }
 
-    /// Returns `false` if a renewal is already in flight.
+    /// Records that the job was delivered and may take until `limit`.
+    pub(super) fn set_limit(&self, limit: Instant) {
+        let _ = self.limit.set(limit);
+    }
+
+    /// Returns `false` if a renewal is already in flight, or if the lease lasts for as long as the job may take.
     pub(super) fn begin_renewal(&self) -> bool {
-        !self.renewing.swap(true, Ordering::AcqRel)
+        let lasts = self
+            .limit
+            .get()
+            .is_some_and(|limit| *limit <= self.validity.until());
+        !lasts && !self.renewing.swap(true, Ordering::AcqRel)
     }
 
     pub(super) fn end_renewal(&self) {

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{error::Error, lost::Lost};
 
-/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after) or [`bury`](Job::bury).
+/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after), [`snooze`](Job::snooze) or
+/// [`bury`](Job::bury).
 ///
 /// Its lease is renewed for as long as the `Job` lives. If a `Job` is dropped unfinished, for example by a panic, it is delivered again
 /// once its lease has expired.
@@ -56,7 +57,7 @@ impl Job {
     /// worker.
     ///
     /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached. It also completes when the
-    /// job is finished or dropped.
+    /// job has taken as long as its worker's [`time_limit`](super::WorkerBuilder::time_limit), and when it is finished or dropped.
     pub fn lost(&self) -> Lost {
         self.claim.lease.validity.lost()
     }
@@ -88,8 +89,45 @@ impl Job {
     ///
     /// Returns an error if Redis refuses the call or does not answer before the lease expires.
     pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
-        let limit = self.inbox.settings.attempts;
-        self.finish("retry", micros(delay), u64::from(limit)).await
+        self.put_off("retry", delay).await
+    }
+
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does not count this attempt.
+    ///
+    /// Use it for a job that could not be tried, because of a rate limit or because something that it depends on is unavailable. The next
+    /// delivery has the same [`attempt`](Job::attempt), so a job can be put off without limit. Returns `false` and changes nothing if the
+    /// job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(job: tickwheel_redis::Job, limited_for: Option<std::time::Duration>) -> Result<(), tickwheel_redis::Error> {
+    /// match limited_for {
+    ///     Some(rest) => job.snooze(rest).await?,
+    ///     None => job.done().await?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
+        self.put_off("snooze", delay).await
+    }
+
+    pub(super) async fn put_off(&self, name: &str, delay: Duration) -> Result<bool, Error> {
+        let attempts = u64::from(self.inbox.settings.attempts);
+        let waits = self.finish(name, micros(delay), attempts).await?;
+        if waits {
+            self.inbox.queue.expect_job(self.claim.lease.partition, delay);
+        }
+        Ok(waits)
     }
 
     /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing if the job has been lost.
@@ -105,7 +143,7 @@ impl Job {
         self.finish("bury", 0, 0).await
     }
 
-    async fn finish(self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
+    pub(super) async fn finish(&self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
         let lease = self.claim.lease.clone();
         let queue = self.inbox.queue.clone();
         // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still valid.
@@ -124,7 +162,12 @@ impl Job {
         );
         // A job that is being finished is not renewed.
         self.inbox.leave(&lease);
-        asked.await
+        let answer = asked.await?;
+        if answer.again {
+            // The next take says when.
+            queue.expect_job(lease.partition, Duration::ZERO);
+        }
+        Ok(answer.yes)
     }
 }
 

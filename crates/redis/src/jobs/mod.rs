@@ -3,7 +3,7 @@
 //! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two `batcher`s, which send operations
 //! to Redis in batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored. A `worker`
 //! consists of a stream, an `engine` that takes, holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many
-//! jobs to start.
+//! jobs to start and `pace` how many it starts in a moment, which limits how many are claimed.
 
 use std::{
     fmt,
@@ -26,8 +26,12 @@ mod fetch;
 mod inbox;
 mod job;
 mod limits;
+mod listing;
+mod local;
+mod pace;
 mod partition;
 mod queue;
+mod run;
 mod sender;
 mod server;
 mod settings;
@@ -38,11 +42,21 @@ mod worker;
 use asking::unexpected;
 use fetch::fetch;
 use limits::Limits;
+use listing::waiting_jobs;
+use local::LocalWorkers;
 use partition::{lossy, text};
 use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
 
+/// The longest id of a job that is repeated, to which its deaths add when it was due.
+const LONGEST_REPEATED: usize = 1000;
+
+/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
+const INTERVAL: Duration = Duration::from_secs(5);
+
 pub use job::{Counts, DeadJob, Job};
+pub use listing::WaitingJob;
+pub use run::{JobError, Run};
 pub use worker::{Worker, WorkerBuilder};
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.
@@ -98,6 +112,7 @@ impl<C: Connection> DelayedJobs<C> {
                 1,
                 None,
                 Limits::default(),
+                Arc::new(LocalWorkers::default()),
             )),
             connection,
         }
@@ -114,6 +129,8 @@ impl<C: Connection> DelayedJobs<C> {
     }
 
     /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up to 5 seconds late.
+    ///
+    /// Without notifications, a worker learns at once only of what this handle and its clones schedule.
     #[must_use]
     pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
         let (partitions, limits) = (self.queue.given, self.queue.limits);
@@ -158,7 +175,11 @@ impl<C: Connection> DelayedJobs<C> {
 
     fn with(self, partitions: usize, notifications: Option<Notifications>, limits: Limits) -> DelayedJobs<C> {
         let Queue {
-            wheel, server, name, ..
+            wheel,
+            server,
+            name,
+            workers,
+            ..
         } = &*self.queue;
         let queue = Queue::new(
             wheel.clone(),
@@ -167,6 +188,7 @@ impl<C: Connection> DelayedJobs<C> {
             partitions,
             notifications,
             limits,
+            workers.clone(),
         );
         DelayedJobs {
             queue: Arc::new(queue),
@@ -191,7 +213,9 @@ impl<C> DelayedJobs<C> {
     /// if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
     /// again under the same id.
     pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
-        self.put(id, "in", micros(delay), payload).await
+        self.put(id, "in", micros(delay), payload)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
 
     /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in the past is due now.
@@ -206,7 +230,77 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
-        self.put(id, "at", micros_of(at), payload).await
+        let scheduled = self.put(id, "at", micros_of(at), payload).await;
+        // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep finds.
+        let delay = at.duration_since(SystemTime::now()).unwrap_or_default();
+        scheduled.inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+    }
+
+    /// Tells this handle's workers that a job is due after that time, if it was scheduled.
+    fn expect_job(&self, scheduled: bool, id: &str, delay: Duration) {
+        if scheduled {
+            self.queue.expect_job(self.queue.number_of(id), delay);
+        }
+    }
+
+    /// Schedules a job to be due after `first`, and again and again at the points of a grid that lie `every` apart from then on, until it is
+    /// [cancelled](DelayedJobs::cancel).
+    ///
+    /// When the job is done it is due at the next point of its grid, so it is delivered at least once for each point, but never while
+    /// another delivery of it runs. Points that pass while it waits for a worker are made up by that one delivery, and points that pass
+    /// while it runs by one more, at once. If it dies, the dead job has an id of its own, which is the job's id, an `@` and when it was due
+    /// in microseconds, and the job goes on at the next point with its first attempt.
+    ///
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead, so every process may ask for its recurring
+    /// jobs when it starts. To change the period or the payload, cancel the job first; a new grid begins.
+    ///
+    /// `cancel` also returns `true` while the job runs: that delivery goes on, and is the last one. For times of a calendar, schedule the
+    /// next job when one is done, as the README shows.
+    ///
+    /// # Cancellation
+    ///
+    /// The job may be scheduled even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::InvalidSetting`] if `every` is less than a millisecond or more than a hundred years, [`Error::InvalidName`] if the id
+    /// is longer than 1,000 bytes, and the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let hour = Duration::from_secs(3600);
+    /// jobs.repeat("clean-up", Duration::ZERO, hour, b"").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn repeat(
+        &self,
+        id: &str,
+        first: Duration,
+        every: Duration,
+        payload: &[u8],
+    ) -> Result<bool, Error> {
+        const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        if !(Duration::from_millis(1)..=LONGEST).contains(&every) {
+            return Err(Error::InvalidSetting {
+                setting: "every",
+                value: format!("{every:?}"),
+                allowed: "1 ms to 100 years",
+            });
+        }
+        if id.len() > LONGEST_REPEATED {
+            return Err(Error::InvalidName {
+                name: id.chars().take(64).collect(),
+                reason: "the id of a job that is repeated has at most 1000 bytes",
+            });
+        }
+        self.put(id, &format!("in {}", micros(every)), micros(first), payload)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, first))
     }
 
     async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
@@ -236,10 +330,14 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
-        self.update(id, "reschedule", micros(delay)).await
+        self.update(id, "reschedule", micros(delay))
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
     }
 
     /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is running, dead or unknown.
+    ///
+    /// A job that is [repeated](DelayedJobs::repeat) is ended while it runs, too.
     ///
     /// # Errors
     ///
@@ -254,7 +352,9 @@ impl<C> DelayedJobs<C> {
     ///
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn revive(&self, id: &str) -> Result<bool, Error> {
-        self.update(id, "revive", 0).await
+        self.update(id, "revive", 0)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, Duration::ZERO))
     }
 
     /// Removes a dead job permanently. Returns `false` if it is not dead.
@@ -331,6 +431,31 @@ impl<C> DelayedJobs<C> {
             }
         }
         Ok(dead.into_iter().map(|buried| buried.job).collect())
+    }
+
+    /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their payloads.
+    ///
+    /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read in pages of 100 jobs for each
+    /// partition, and jobs move meanwhile, so one may be missing or appear twice. The cost grows with `offset + limit`, and not with the
+    /// length of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// for job in jobs.waiting(0, 10).await? {
+    ///     println!("{} is due at {:?}, attempt {}", job.id, job.due, job.attempt);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
+        self.queue.open().await?;
+        waiting_jobs(&self.queue, offset, limit).await
     }
 
     /// Returns a builder for a worker on this queue.

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::Value;
-use tickwheel::Wheel;
 
 use super::{batcher::Batcher, limits::Limits, sender::CallName, server::Server};
 use crate::{
@@ -30,6 +29,7 @@ static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
 static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
 static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
+static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
 
 /// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind it: for 22 ms at 12 MB/s.
@@ -39,8 +39,8 @@ pub(super) const PREFIX: &str = "tickwheel:jobs";
 
 pub(super) struct Partition {
     tag: Tag,
-    /// The channel on which a new earliest job is announced.
-    pub(super) channel: String,
+    /// What the channels begin with on which workers are told to look.
+    channel: String,
     /// Schedules new jobs. Redis refuses these when it is out of memory.
     pub(super) schedules: Arc<Batcher>,
     /// All other operations on jobs.
@@ -48,20 +48,13 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(
-        name: &str,
-        number: usize,
-        server: &Arc<dyn Server>,
-        wheel: &Wheel,
-        limits: Limits,
-    ) -> Partition {
+    pub(super) fn new(name: &str, number: usize, server: &Arc<dyn Server>, limits: Limits) -> Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
         let batcher = |script| {
             let last = tag.clone();
             Batcher::new(
                 server.clone(),
-                wheel.clone(),
                 script,
                 keys(&tag).to_vec(),
                 move |sender| last.key(&format!("last:{sender}")),
@@ -75,6 +68,19 @@ impl Partition {
             channel,
             tag,
         }
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Returns the channel of one worker.
+    pub(super) fn channel_of(&self, worker: Nonce) -> String {
+        format!("{}:{worker}", self.channel)
+    }
+
+    pub(super) fn key(&self, what: &str) -> String {
+        self.tag.key(what)
     }
 
     /// Returns a call of `take.lua`, a sweep and a take, without its last arguments.
@@ -114,6 +120,17 @@ impl Partition {
         self.with_keys(&COUNTS)
     }
 
+    /// Returns a call that reads a page of the jobs that are "due" or "claimed".
+    pub(super) fn waiting(&self, set: &str, offset: usize) -> Call {
+        WAITING
+            .call()
+            .key(self.tag.key("due"))
+            .key(self.tag.key("claimed"))
+            .key(self.tag.key("state"))
+            .arg(set)
+            .arg(offset)
+    }
+
     pub(super) fn dead(&self, offset: usize, limit: usize) -> Call {
         DEAD.call()
             .key(self.tag.key("dead"))
@@ -132,8 +149,11 @@ impl Partition {
 }
 
 /// The keys, in the order that every script expects.
-fn keys(tag: &Tag) -> [String; 6] {
-    ["due", "claimed", "running", "dead", "state", "payload"].map(|what| tag.key(what))
+fn keys(tag: &Tag) -> [String; 9] {
+    [
+        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats",
+    ]
+    .map(|what| tag.key(what))
 }
 
 /// Returns the partition of an id by FNV-1a (Fowler, Noll and Vo 1991), which is the same in every process and version.

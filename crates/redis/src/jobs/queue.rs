@@ -6,23 +6,24 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use redis::Value;
+use redis::{ErrorKind, ServerErrorKind, Value};
 use tickwheel::Wheel;
-use tokio::{
-    sync::{OnceCell, Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
-    asking::{ask, unexpected},
+    asking::{ask, repeat, unexpected},
     batcher::{Answer, Batcher, Operation},
+    fetch::Fetches,
     limits::Limits,
+    local::LocalWorkers,
     partition::{PREFIX, Partition, partition_of},
     server::Server,
 };
 use crate::{
     error::{Error, check_name},
+    first_use::FirstUse,
     keys::Tag,
+    local,
     notifications::Notifications,
     script::{Call, Script},
 };
@@ -34,9 +35,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest number of partitions that a worker can still sweep.
 const MAX_PARTITIONS: usize = 1024;
 
-/// How many payloads are fetched in parts at the same time.
-const FETCHES: usize = 2;
-
 pub(super) struct Queue {
     pub(super) wheel: Wheel,
     pub(super) server: Arc<dyn Server>,
@@ -47,8 +45,10 @@ pub(super) struct Queue {
     pub(super) notifications: Option<Notifications>,
     pub(super) limits: Limits,
     /// Permits to fetch payloads in parts.
-    pub(super) fetches: Semaphore,
-    opened: OnceCell<()>,
+    pub(super) fetches: Fetches,
+    /// The workers of this handle and its clones.
+    pub(super) workers: Arc<LocalWorkers>,
+    opened: FirstUse,
 }
 
 impl Queue {
@@ -59,9 +59,10 @@ impl Queue {
         given: usize,
         notifications: Option<Notifications>,
         limits: Limits,
+        workers: Arc<LocalWorkers>,
     ) -> Queue {
         let partitions = (0..given.clamp(1, MAX_PARTITIONS))
-            .map(|number| Partition::new(&name, number, &server, &wheel, limits))
+            .map(|number| Partition::new(&name, number, &server, limits))
             .collect();
         Queue {
             wheel,
@@ -71,14 +72,15 @@ impl Queue {
             given,
             notifications,
             limits,
-            fetches: Semaphore::new(FETCHES),
-            opened: OnceCell::new(),
+            fetches: Fetches::default(),
+            workers,
+            opened: FirstUse::default(),
         }
     }
 
     /// Checks, at first use, that the queue has this number of partitions and that Redis does not evict keys.
     pub(super) async fn open(&self) -> Result<(), Error> {
-        self.opened.get_or_try_init(|| self.check()).await.copied()
+        self.opened.ensure(|| self.check()).await
     }
 
     async fn check(&self) -> Result<(), Error> {
@@ -91,19 +93,41 @@ impl Queue {
             });
         }
         self.limits.check()?;
-        self.server.check_policy().await?;
+        let last = Instant::now() + self.patience();
+        let attempt = self.limits.answer_within;
+        repeat(attempt, last, || self.server.check_policy()).await?;
         let call = OPEN
             .call()
             .key(Tag::new(PREFIX, &self.name).key("partitions"))
-            .arg(self.given);
-        match self.ask(call).await? {
-            Value::Int(stored) if stored == self.given as i64 => Ok(()),
-            Value::Int(stored) => Err(Error::Partitions {
+            .arg(self.given)
+            .arg(self.partitions[0].channel())
+            .arg(self.partitions[0].key("state"));
+        let answer = self.ask_until(call, last).await?;
+        let Ok((stored, may_publish, missing)) =
+            redis::from_redis_value::<(i64, bool, String)>(answer.clone())
+        else {
+            return Err(unexpected(&answer));
+        };
+        if !missing.is_empty() {
+            return Err(Error::Redis(redis::RedisError::from((
+                ErrorKind::Server(ServerErrorKind::NoPerm),
+                "this user has no permissions to run a command of our scripts",
+                missing,
+            ))));
+        }
+        if stored != self.given as i64 {
+            return Err(Error::Partitions {
                 given: self.given as u32,
                 stored: u32::try_from(stored).unwrap_or(u32::MAX),
-            }),
-            other => Err(unexpected(&other)),
+            });
         }
+        if !may_publish {
+            tracing::warn!(
+                queue = self.name,
+                "the user of the connection may not publish (ACL): other workers notice a job up to five seconds later"
+            );
+        }
+        Ok(())
     }
 
     /// Sends a call that may be carried out twice, and repeats it until it is answered or [`patience`](Queue::patience) has passed.
@@ -113,7 +137,7 @@ impl Queue {
 
     pub(super) async fn ask_until(&self, call: Call, last: Instant) -> Result<Value, Error> {
         let attempt = self.limits.answer_within;
-        ask(&*self.server, &self.wheel, call, attempt, last, Ok).await
+        ask(&*self.server, call, attempt, last, Ok).await
     }
 
     /// Returns how long a call is retried while Redis does not answer.
@@ -122,16 +146,29 @@ impl Queue {
     }
 
     pub(super) fn partition(&self, id: &str) -> &Partition {
-        &self.partitions[partition_of(id, self.partitions.len())]
+        &self.partitions[self.number_of(id)]
     }
 
-    /// Pushes operations to their partitions, with those of one partition together.
-    pub(super) fn update_all(&self, mut operations: Vec<(usize, Operation)>) {
+    pub(super) fn number_of(&self, id: &str) -> usize {
+        partition_of(id, self.partitions.len())
+    }
+
+    /// Tells the workers of this handle that a job is due after that time.
+    pub(super) fn expect_job(&self, partition: usize, delay: Duration) {
+        if let Some(due) = Instant::now().checked_add(delay) {
+            self.workers.tell(partition, due);
+        }
+    }
+
+    /// Pushes operations to their partitions, with those of one partition together, to be sent on this runtime.
+    pub(super) fn update_all(&self, runtime: &Handle, mut operations: Vec<(usize, Operation)>) {
         operations.sort_by_key(|(partition, _)| *partition);
         let mut operations = operations.into_iter().peekable();
         while let Some((partition, first)) = operations.next() {
             let rest = from_fn(|| Some(operations.next_if(|(other, _)| *other == partition)?.1));
-            self.partitions[partition].updates.push(once(first).chain(rest));
+            self.partitions[partition]
+                .updates
+                .push(runtime, once(first).chain(rest));
         }
     }
 
@@ -144,32 +181,40 @@ impl Queue {
     ) -> Result<bool, Error> {
         check_name(id, "a job's id has at least one character")?;
         self.open().await?;
-        submit(
+        let answer = submit(
             batcher(self.partition(id)),
             arguments,
             Instant::now() + self.patience(),
         )
-        .await
+        .await?;
+        Ok(answer.yes)
     }
 }
 
-/// Pushes an operation and waits for its answer.
+/// How long after its deadline an operation is answered, unless the runtime that sends it has come to a stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Pushes an operation, to be sent on the current runtime, and waits for its answer.
 pub(super) async fn submit(
     batcher: &Arc<Batcher>,
     arguments: Vec<Vec<u8>>,
     deadline: Instant,
-) -> Result<bool, Error> {
+) -> Result<Answer, Error> {
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(Error::NoRuntime);
+    };
     let (sender, receiver) = oneshot::channel();
-    batcher.push([Operation::new(
-        arguments,
-        deadline,
-        |answer: Result<Answer, Error>| {
-            let _ = sender.send(answer);
-        },
-    )]);
-    match receiver.await {
-        Ok(answer) => answer.map(|answer| answer.yes),
-        Err(_) => unreachable!("every operation is answered"),
+    let asked = Instant::now();
+    let operation = Operation::new(arguments, deadline, |answer: Result<Answer, Error>| {
+        let _ = sender.send(answer);
+    });
+    batcher.push(&runtime, [operation]);
+    match local::until(deadline + GRACE, receiver).await {
+        Some(Ok(answer)) => answer,
+        // Every operation is answered, but not by a runtime that nobody drives.
+        Some(Err(_)) | None => Err(Error::NoAnswer {
+            waited: asked.elapsed(),
+        }),
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) struct Settings {
     pub(super) attempts: u32,
     pub(super) prefetch: usize,
     pub(super) look_ahead: Duration,
+    pub(super) time_limit: Option<Duration>,
 }
 
 /// The longest lease.
@@ -46,6 +47,9 @@ impl Settings {
         }
         if self.look_ahead > HOUR {
             return wrong("look_ahead", format!("{:?}", self.look_ahead), "up to an hour");
+        }
+        if let Some(limit) = self.time_limit.filter(Duration::is_zero) {
+            return wrong("time_limit", format!("{limit:?}"), "more than zero");
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::{
     settings::Settings,
     waiting::within,
 };
-use crate::error::Error;
+use crate::{error::Error, nonce::Nonce};
 
 /// A take of one worker on one partition.
 #[derive(Clone, Debug)]
@@ -22,6 +22,10 @@ pub(super) struct TakeRequest {
     pub(super) call: CallName,
     pub(super) partition: usize,
     pub(super) limit: usize,
+    /// How many jobs may be claimed up to one that is not due yet.
+    pub(super) limit_ahead: usize,
+    /// The name under which the worker listens.
+    pub(super) ear: Option<Nonce>,
     /// How many bytes of payload the answer may have.
     pub(super) bytes: usize,
     /// Whether it has been sent before without an answer.
@@ -35,7 +39,9 @@ pub(super) struct Taken {
     pub(super) undeliverable: Vec<Error>,
     /// Whether Redis remembers the take.
     pub(super) stored: bool,
-    /// When the next job is due, and when the next lease ends.
+    /// Whether Redis knows the worker as one that has room.
+    pub(super) listed: bool,
+    /// When the next job is due, and when the next lease ends, unless others look and tell this worker.
     pub(super) next_due: Option<Instant>,
     pub(super) next_end: Option<Instant>,
 }
@@ -54,10 +60,12 @@ pub(super) async fn take(
         .arg(settings.attempts)
         .arg(if request.again { "again" } else { "" })
         .arg(queue.limits.max_payload)
-        .arg(request.bytes);
+        .arg(request.bytes)
+        .arg(request.limit_ahead)
+        .arg(request.ear.map_or(String::new(), |ear| ear.to_string()));
     let limit = queue.limits.answer_within.min(settings.lease);
     let probe = Arc::new(call.probe());
-    let answer = within(&queue.wheel, limit, async {
+    let answer = within(limit, async {
         // The first answer may still be filling the connection.
         if request.again {
             queue.server.send(probe).await?;
@@ -74,7 +82,7 @@ pub(super) async fn take(
 /// Parses an answer. Returns `None` if it is malformed.
 fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> {
     let Value::Array(values) = answer else { return None };
-    let (head, jobs) = values.split_at_checked(4)?;
+    let (head, jobs) = values.split_at_checked(5)?;
     let now: u64 = text(&head[0])?.parse().ok()?;
     // Redis read its clock before the answer arrived, so counting from now is never early.
     let here = Instant::now();
@@ -114,6 +122,7 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
         claims,
         undeliverable,
         stored: text(&head[3])? == "1",
+        listed: text(&head[4])? == "1",
         next_due: next(&head[1])?,
         next_end: next(&head[2])?,
     })

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use tickwheel::{SleepError, Wheel};
 use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::{error::Error, local};
 
 /// Waits until `deadline`, on Tokio's timer where the wheel is full. False when the wheel has been shut down.
 pub(super) async fn sleep_until(wheel: &Wheel, deadline: Instant) -> bool {
@@ -19,15 +19,11 @@ pub(super) async fn sleep_until(wheel: &Wheel, deadline: Instant) -> bool {
     }
 }
 
-/// Waits for an answer, but no longer than `limit`, whatever has become of the wheel.
+/// Waits for an answer, but no longer than `limit`, whatever has become of the wheel and on whatever runtime.
 pub(super) async fn within<T>(
-    wheel: &Wheel,
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    tokio::select! {
-        biased;
-        answer = answer => answer,
-        () = wheel.sleep(limit) => Err(Error::NoAnswer { waited: limit }),
-    }
+    let answer = local::until(Instant::now() + limit, answer).await;
+    answer.unwrap_or(Err(Error::NoAnswer { waited: limit }))
 }

@@ -12,7 +12,7 @@ use crate::{
 
 /// A lease that is held until it is [released](Lease::release), dropped, or [lost](Lease::lost).
 ///
-/// It is renewed in the background for as long as it exists. Dropping it, including by a panic of the holder, releases it in the
+/// It is renewed in the background, on the runtime that acquired it, for as long as it exists. Dropping it, including by a panic of the holder, releases it in the
 /// background.
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
@@ -97,10 +97,9 @@ impl Lease {
 
     /// Returns a future that completes when the lease is no longer held.
     ///
-    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, provided that the runtime on
-    /// which this [`Leases`](crate::Leases) first acquired one of its present leases is running, since one task there renews
-    /// them all. It completes earlier if Redis reports the lease as lost, if the lease is released, or if the wheel is shut
-    /// down.
+    /// It completes no later than [`valid_until`](Lease::valid_until), whatever Redis says, and whatever becomes of the runtime that
+    /// acquired the lease and renews it. It completes earlier if Redis reports the lease as lost, if the lease is released, if that
+    /// runtime ends, or if the wheel is shut down.
     ///
     /// # Examples
     ///
@@ -120,7 +119,8 @@ impl Lease {
     /// Releases the lease. Returns `true` if it was held until now, and `false` if it had expired or been lost before.
     ///
     /// The lease is not renewed after the first poll. Releasing also works on a wheel that has been shut down. If it fails,
-    /// it is retried in the background until the lease must have expired by itself.
+    /// it is retried in the background until the lease must have expired by itself. The request is sent by the runtime that polls this
+    /// future.
     ///
     /// # Cancellation
     ///
@@ -131,7 +131,8 @@ impl Lease {
     /// - [`Error::Redis`]: Redis has been unavailable for a second, and for as long as the connection tries to reach it by
     ///   itself.
     /// - [`Error::NoAnswer`]: Redis has not answered by the end of the lease, or within a second if that is longer.
-    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has been shut down.
+    /// - [`Error::NoRuntime`]: the runtime on which the lease was acquired has been shut down, which has ended the lease. It is released in
+    ///   the background. Or the future is polled outside a runtime.
     ///
     /// # Examples
     ///

@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 
 use super::{
     Lease, Leases,
-    calls::{Acquired, Calls},
+    calls::{Acquired, Calls, Turn},
     keeper::{Held, LoseOnDrop, Releasing},
     release::{Ending, OnConnection},
     state::{State, Terms},
@@ -17,7 +17,10 @@ use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, non
 /// The outcome of an attempt that did not fail.
 pub(super) enum Attempt {
     Held(Lease),
-    Taken { left: Option<Duration> },
+    Taken {
+        left: Option<Duration>,
+        token: Option<u64>,
+    },
 }
 
 /// A task's requests for a lease, one or several.
@@ -44,7 +47,7 @@ impl<'a, C: Connection> Asking<'a, C> {
     }
 
     /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last.
-    pub(super) async fn attempt(&mut self) -> Result<Attempt, Error> {
+    pub(super) async fn attempt(&mut self, turn: Option<Turn>) -> Result<Attempt, Error> {
         let Leases {
             wheel,
             connection,
@@ -75,7 +78,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             let asked = Instant::now();
             let ask = async {
                 policy.check(connection).await?;
-                calls.acquire(connection).await
+                calls.acquire(connection, turn).await
             };
             let answer = tokio::select! {
                 answer = ask => answer,
@@ -92,9 +95,9 @@ impl<'a, C: Connection> Asking<'a, C> {
         };
         let token = match answer {
             Ok(Acquired::Yes { token }) => token,
-            Ok(Acquired::No { left }) => {
+            Ok(Acquired::No { left, token }) => {
                 self.unsure = None;
-                return Ok(Attempt::Taken { left });
+                return Ok(Attempt::Taken { left, token });
             }
             Err(error) => {
                 if error.is_refusal() && !repeated {
@@ -112,15 +115,12 @@ impl<'a, C: Connection> Asking<'a, C> {
         }
         self.unsure = None;
         let (give_up, given_up) = oneshot::channel();
-        let ending = Ending {
-            release: Box::new(OnConnection {
-                releasing: self.releasing(),
-                call: calls.release(),
-            }),
-            given_up: give_up,
-            keeper: self.leases.keeper.clone(),
-            runtime: self.runtime.clone(),
+        let release = OnConnection {
+            releasing: self.releasing(),
+            call: calls.release(),
         };
+        let keepers = self.leases.keepers.clone();
+        let ending = Ending::new(Box::new(release), give_up, keepers, Handle::current());
         let held = Held {
             calls,
             token,
@@ -130,7 +130,7 @@ impl<'a, C: Connection> Asking<'a, C> {
             given_up,
             releasing: self.releasing(),
         };
-        self.leases.keeper.adopt(&self.runtime, held.keep());
+        self.leases.keepers.adopt(&self.runtime, Box::pin(held.keep()));
         Ok(Attempt::Held(Lease {
             name: self.name.into(),
             token,
@@ -153,7 +153,7 @@ impl<'a, C: Connection> Asking<'a, C> {
     fn give_back(&mut self) {
         if let Some((calls, _)) = self.unsure.take() {
             let give_back = self.releasing().run(calls.give_back(), None);
-            self.leases.keeper.adopt(&self.runtime, give_back);
+            self.leases.keepers.adopt(&self.runtime, Box::pin(give_back));
         }
     }
 }

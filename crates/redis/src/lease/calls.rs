@@ -30,6 +30,8 @@ pub(super) enum Acquired {
     /// The lease is held for this much longer unless it is renewed, or `None` if it does not expire.
     No {
         left: Option<Duration>,
+        /// The holder's token.
+        token: Option<u64>,
     },
 }
 
@@ -43,6 +45,16 @@ pub(super) struct Calls {
     ttl: Duration,
 }
 
+/// What Redis is told of a process that waits for a lease, so that each of several processes has its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) group: Nonce,
+    /// How long it has waited since it last had the lease.
+    pub(super) waited: Duration,
+    /// The token of the holder that it found meanwhile. If there is another one now, this process was passed over.
+    pub(super) seen: Option<u64>,
+}
+
 impl Calls {
     pub(super) fn new(prefix: &str, tag: Tag, ttl: Duration) -> Calls {
         Calls {
@@ -53,7 +65,16 @@ impl Calls {
         }
     }
 
-    pub(super) async fn acquire(&self, connection: &impl Connection) -> Result<Acquired, Error> {
+    /// Asks for the lease. Whoever does not wait for it has no `turn`.
+    pub(super) async fn acquire(
+        &self,
+        connection: &impl Connection,
+        turn: Option<Turn>,
+    ) -> Result<Acquired, Error> {
+        let (group, waited, seen) = match turn {
+            Some(turn) => (turn.group.to_string(), turn.waited, turn.seen),
+            None => Default::default(),
+        };
         let call = ACQUIRE
             .call()
             .key(self.holder())
@@ -61,13 +82,17 @@ impl Calls {
             .key(self.ended())
             .arg(self.nonce.to_string())
             .arg(milliseconds(self.ttl))
-            .arg(milliseconds(FENCE));
+            .arg(milliseconds(FENCE))
+            .arg(group)
+            .arg(milliseconds(waited))
+            .arg(seen.map_or_else(String::new, |seen| seen.to_string()));
         // The token arrives as text, because it comes close to the largest integer that a Lua number represents exactly.
-        let (yes, number): (bool, i64) = call.send(connection).await?;
+        let (yes, number, holder): (bool, i64, String) = call.send(connection).await?;
         Ok(match (yes, u64::try_from(number)) {
             (true, Ok(token)) => Acquired::Yes { token },
             (_, left) => Acquired::No {
                 left: left.ok().map(Duration::from_millis),
+                token: holder.parse().ok(),
             },
         })
     }

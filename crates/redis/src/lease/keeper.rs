@@ -1,74 +1,159 @@
-//! `Keeper`: the one task that renews all leases of a [`Leases`](super::Leases), and releases those that were dropped.
+//! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were dropped.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tickwheel::TrySleep;
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, Id},
     sync::{mpsc, oneshot},
-    time::{Instant, sleep, timeout_at},
+    time::Instant,
 };
 
 use super::{
     calls::Calls,
-    state::{Answer, State, Step},
+    state::{self, Answer, Step},
     waiters::Waiters,
 };
-use crate::{connection::Connection, error::Error, lost::Validity, nonce::random_part, script::Call};
+use crate::{connection::Connection, error::Error, local, lost::Validity, nonce::random_part, script::Call};
 
-/// A task that runs while there are leases to renew. Each lease is a future in it, with one entry in the wheel.
+/// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long as it has some. Each lease
+/// is a future in the task of its runtime, with one entry in the wheel. So no runtime that ends or blocks concerns another's leases.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
-    futures: Mutex<Option<mpsc::UnboundedSender<BoxFuture<'static, ()>>>>,
+pub(super) struct Keepers {
+    state: Mutex<State>,
 }
 
-impl Keeper {
-    pub(super) fn adopt(
-        self: &Arc<Keeper>,
-        runtime: &Handle,
-        future: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.adopt_boxed(runtime, Box::pin(future));
+#[derive(Debug, Default)]
+struct State {
+    keepers: HashMap<Id, Keeper>,
+    started: u64,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    /// Tells it from the one that follows it on the same runtime.
+    number: u64,
+    futures: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+}
+
+impl Keepers {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn adopt_boxed(self: &Arc<Keeper>, runtime: &Handle, mut future: BoxFuture<'static, ()>) {
-        let mut open = self.futures.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = &*open {
-            match sender.send(future) {
+    /// Runs a future on the current runtime, or on `otherwise` if there is none. If that runtime has been shut down, another one that
+    /// keeps leases runs it.
+    pub(super) fn adopt(self: &Arc<Keepers>, otherwise: &Handle, future: BoxFuture<'static, ()>) {
+        let runtime = Handle::try_current().unwrap_or_else(|_| otherwise.clone());
+        let Err(future) = self.hand_over(&runtime.id(), future) else {
+            return;
+        };
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let number = {
+            let mut state = self.lock();
+            state.started += 1;
+            state.started
+        };
+        let task = KeeperTask {
+            keepers: self.clone(),
+            runtime: runtime.id(),
+            number,
+            new: receiver,
+        };
+        runtime.spawn(task.run());
+        if sender.is_closed() {
+            self.hand_over_to_any(future);
+            return;
+        }
+        let mut state = self.lock();
+        // Another thread of the runtime may have started a keeper meanwhile, whose leases it keeps until they are over.
+        let keeper = Keeper {
+            number,
+            futures: sender.clone(),
+        };
+        state.keepers.insert(runtime.id(), keeper);
+        drop(state);
+        let _ = sender.send(future);
+    }
+
+    /// Hands a future to the keeper of a runtime, or returns it if there is none.
+    fn hand_over(&self, runtime: &Id, future: BoxFuture<'static, ()>) -> Result<(), BoxFuture<'static, ()>> {
+        match self.lock().keepers.get(runtime) {
+            Some(keeper) => keeper.futures.send(future).map_err(|refused| refused.0),
+            None => Err(future),
+        }
+    }
+
+    fn hand_over_to_any(&self, mut future: BoxFuture<'static, ()>) {
+        for keeper in self.lock().keepers.values() {
+            match keeper.futures.send(future) {
                 Ok(()) => return,
-                // The task's runtime has been shut down.
                 Err(refused) => future = refused.0,
             }
         }
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let _ = sender.send(future);
-        *open = Some(sender);
-        runtime.spawn(run(self.clone(), receiver));
+    }
+
+    /// Removes a keeper if nothing was handed to it that it has not taken.
+    fn end(&self, task: &mut KeeperTask) -> Option<BoxFuture<'static, ()>> {
+        // Nothing is handed over while this is locked.
+        let mut state = self.lock();
+        let left = task.new.try_recv().ok();
+        if left.is_none() {
+            state.remove(task);
+        }
+        left
     }
 }
 
-async fn run(keeper: Arc<Keeper>, mut new: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) {
-    let mut futures = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            Some(future) = new.recv() => futures.push(future),
-            Some(()) = futures.next(), if !futures.is_empty() => {}
+impl State {
+    fn remove(&mut self, task: &KeeperTask) {
+        let is_its = |keeper: &Keeper| keeper.number == task.number;
+        if self.keepers.get(&task.runtime).is_some_and(is_its) {
+            self.keepers.remove(&task.runtime);
         }
-        if futures.is_empty() {
-            // No other lease can be handed over while this is locked.
-            let mut open = keeper.futures.lock().unwrap_or_else(PoisonError::into_inner);
-            match new.try_recv() {
-                Ok(future) => futures.push(future),
-                Err(_) => {
-                    *open = None;
-                    return;
+    }
+}
+
+/// The task of a keeper.
+struct KeeperTask {
+    keepers: Arc<Keepers>,
+    runtime: Id,
+    number: u64,
+    new: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
+}
+
+impl KeeperTask {
+    async fn run(mut self) {
+        let mut futures = FuturesUnordered::new();
+        let mut next = self.new.recv().await;
+        while let Some(future) = next {
+            // A panic of one ends no other.
+            futures.push(AssertUnwindSafe(future).catch_unwind());
+            next = loop {
+                tokio::select! {
+                    Some(future) = self.new.recv() => break Some(future),
+                    Some(_) = futures.next(), if !futures.is_empty() => {}
+                    else => break None,
                 }
-            }
+                if futures.is_empty() {
+                    let keepers = self.keepers.clone();
+                    break keepers.end(&mut self);
+                }
+            };
         }
+    }
+}
+
+impl Drop for KeeperTask {
+    /// Removes the keeper of a runtime that was shut down.
+    fn drop(&mut self) {
+        self.keepers.lock().remove(self);
     }
 }
 
@@ -76,7 +161,7 @@ async fn run(keeper: Arc<Keeper>, mut new: mpsc::UnboundedReceiver<BoxFuture<'st
 pub(super) struct Held<C> {
     pub(super) calls: Calls,
     pub(super) token: u64,
-    pub(super) state: State,
+    pub(super) state: state::State,
     /// Its place in the wheel.
     pub(super) entry: TrySleep,
     pub(super) validity: LoseOnDrop,
@@ -181,6 +266,8 @@ pub(super) struct Asked {
     pub(super) valid_until: Instant,
 }
 
+/// The answer of a release whose message could not be published.
+const HELD_AND_UNTOLD: i64 = 2;
 /// How long a caller waits at least for an answer, and how long an outage of Redis lasts before the caller gets its error.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -196,14 +283,18 @@ impl<C: Connection> Releasing<C> {
             let by = asked
                 .as_ref()
                 .map_or(end, |asked| asked.valid_until.max(start + ANSWER));
-            let outcome = match timeout_at(by, call.send::<bool>(&self.connection)).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Error::NoAnswer {
+            let outcome = local::until(by, call.send::<i64>(&self.connection)).await;
+            let outcome = outcome.unwrap_or_else(|| {
+                Err(Error::NoAnswer {
                     waited: start.elapsed(),
-                }),
-            };
+                })
+            });
             match outcome {
-                Ok(was_held) => {
+                Ok(answer) => {
+                    let was_held = answer != 0;
+                    if answer == HELD_AND_UNTOLD {
+                        self.waiters.warn_of_silence();
+                    }
                     self.waiters.released(&self.key);
                     if let Some(Asked { answer, .. }) = asked {
                         let _ = answer.send(Ok(was_held && held));
@@ -226,7 +317,7 @@ impl<C: Connection> Releasing<C> {
                     }
                 }
             }
-            sleep(pause - random_part(pause / 4)).await;
+            local::sleep(pause - random_part(pause / 4)).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
     }

@@ -24,7 +24,7 @@ mod state;
 mod waiters;
 
 use asking::{Asking, Attempt};
-use keeper::Keeper;
+use keeper::Keepers;
 use state::Terms;
 use waiters::Waiters;
 
@@ -33,7 +33,8 @@ pub use acquired::Lease;
 /// A factory of leases on one Redis server or cluster.
 ///
 /// A lease has a name and at most one holder at a time, and is renewed for as long as its holder lives. One `Leases` per process is
-/// enough: a single task renews all its leases, with one entry in the wheel for each. Clones are cheap and share that task.
+/// enough: on each runtime that acquires leases, a single task renews them, with one entry in the wheel for each. Clones are cheap and
+/// share these tasks.
 ///
 /// # Examples
 ///
@@ -64,7 +65,7 @@ pub struct Leases<C> {
     notifications: Option<Notifications>,
     policy: Arc<Policy>,
     waiters: Arc<Waiters>,
-    keeper: Arc<Keeper>,
+    keepers: Arc<Keepers>,
 }
 
 /// The longest time that a waiting `acquire` waits before it asks Redis again.
@@ -93,7 +94,7 @@ impl<C: Connection> Leases<C> {
             notifications: None,
             policy: Arc::default(),
             waiters: Arc::default(),
-            keeper: Arc::default(),
+            keepers: Arc::default(),
         }
     }
 
@@ -178,7 +179,7 @@ impl<C: Connection> Leases<C> {
     pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let mut asking = Asking::new(self, name, &tag, terms);
-        match asking.attempt().await? {
+        match asking.attempt(None).await? {
             Attempt::Held(lease) => Ok(Some(lease)),
             Attempt::Taken { .. } => Ok(None),
         }
@@ -190,6 +191,10 @@ impl<C: Connection> Leases<C> {
     /// order of their calls. With [`notifications`](Leases::notifications), the message of a release wakes it. It also asks
     /// again by itself once the holder's TTL has passed, and at least once a second. If the holder acquired the lease through
     /// this `Leases`, it first asks a second after that. It continues through outages of Redis.
+    ///
+    /// Several processes that want the same lease have it in turns: a lease that is released is kept for up to 1.2 s for a process that has
+    /// waited for it for half a second, or has seen another process get it meanwhile. A task that waits first in its process and whose
+    /// future is not polled for three seconds loses its place there.
     ///
     /// # Cancel safety
     ///
@@ -218,7 +223,7 @@ impl<C: Connection> Leases<C> {
     pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
         let (tag, terms) = self.check(name, ttl)?;
         let waiter = self.waiters.waiter(tag.key(""));
-        let mut listener = waiter.first().await;
+        waiter.first().await;
         let mut asking = Asking::new(self, name, &tag, terms);
         let mut backoff = Duration::from_millis(50);
         // Redis would only confirm what is known here.
@@ -227,19 +232,20 @@ impl<C: Connection> Leases<C> {
             let pause = if mem::take(&mut known_as_held) {
                 POLL
             } else {
-                waiter.forget_releases(listener.as_ref());
-                let answer = asking.attempt().await;
+                waiter.forget_releases();
+                let answer = waiter.stay(asking.attempt(Some(waiter.turn()))).await;
                 if let (Err(_) | Ok(Attempt::Taken { .. }), None, Some(notifications)) =
-                    (&answer, &*listener, &self.notifications)
+                    (&answer, waiter.listener(), &self.notifications)
                 {
-                    *listener = Some(notifications.listen(calls::channel(&tag)));
+                    waiter.listen(notifications.listen(calls::channel(&tag)));
                 }
                 match answer {
                     Ok(Attempt::Held(lease)) => {
                         waiter.holds();
                         return Ok(lease);
                     }
-                    Ok(Attempt::Taken { left }) => {
+                    Ok(Attempt::Taken { left, token }) => {
+                        waiter.saw(token);
                         backoff = Duration::from_millis(50);
                         // A millisecond more, so that it has gone.
                         left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))
@@ -252,8 +258,9 @@ impl<C: Connection> Leases<C> {
                     Err(error) => return Err(error),
                 }
             };
+            let listener = waiter.listener();
             let heard = async {
-                match &*listener {
+                match &listener {
                     Some(listener) => listener.heard().await,
                     None => std::future::pending().await,
                 }
@@ -263,6 +270,8 @@ impl<C: Connection> Leases<C> {
                 () = waiter.released() => {}
                 slept = self.wheel.try_sleep(pause) => slept?,
             }
+            // Another may be first if this future was not polled for a while.
+            waiter.first().await;
         }
     }
 

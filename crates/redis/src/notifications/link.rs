@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 use redis::{
-    Client, PushInfo, PushKind, RedisResult, Value,
+    Client, ErrorKind, PushInfo, PushKind, RedisResult, Value,
     aio::{PubSubSink, PubSubStream},
     cluster::{ClusterClient, ClusterConfig},
     cluster_async::ClusterConnection,
@@ -19,6 +19,7 @@ pub(super) enum Link {
     Cluster {
         connection: ClusterConnection,
         pushes: UnboundedReceiver<PushInfo>,
+        client: Box<ClusterClient>,
     },
 }
 
@@ -32,13 +33,7 @@ impl Link {
     pub(super) async fn open(server: &Server) -> RedisResult<Link> {
         match server {
             Server::Single(client) => Link::single(client).await,
-            Server::Cluster(client) => match Link::cluster(client).await {
-                Ok(link) => Ok(link),
-                Err(error) => match Link::any_node(client).await {
-                    Some(link) => Ok(link),
-                    None => Err(error),
-                },
-            },
+            Server::Cluster(client) => Link::cluster(client).await,
         }
     }
 
@@ -51,10 +46,11 @@ impl Link {
         let (sender, pushes) = unbounded_channel();
         let config = ClusterConfig::new().set_push_sender(sender);
         let connection = client.get_async_connection_with_config(config).await?;
-        let mut link = Link::Cluster { connection, pushes };
-        // Only this call reveals that the client does not use RESP3.
-        link.unsubscribe(&["tickwheel".to_owned()]).await?;
-        Ok(link)
+        Ok(Link::Cluster {
+            connection,
+            pushes,
+            client: Box::new(client.clone()),
+        })
     }
 
     /// Opens a connection to any node, because a message published on one node reaches all of them.
@@ -77,7 +73,16 @@ impl Link {
     pub(super) async fn subscribe(&mut self, channels: &[String]) -> RedisResult<()> {
         match self {
             Link::Single { sink, .. } => sink.subscribe(channels).await,
-            Link::Cluster { connection, .. } => connection.subscribe(channels).await,
+            Link::Cluster {
+                connection, client, ..
+            } => match connection.subscribe(channels).await {
+                // Only this call reveals that the client does not use RESP3.
+                Err(error) if error.kind() == ErrorKind::InvalidClientConfig => {
+                    *self = Link::any_node(client).await.ok_or(error)?;
+                    Box::pin(self.subscribe(channels)).await
+                }
+                answer => answer,
+            },
         }
     }
 

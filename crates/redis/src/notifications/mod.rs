@@ -3,27 +3,29 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use futures_util::FutureExt;
 use redis::{Client, cluster::ClusterClient};
 use tokio::{
+    runtime::{Handle, Id},
     sync::Notify,
     task::AbortHandle,
-    time::{Instant, sleep, sleep_until, timeout},
 };
 
-use crate::nonce::random_part;
-
 mod link;
+mod subscription;
 
-use link::Link;
+use subscription::Task;
 
 /// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
 ///
 /// A connection that sends requests cannot receive messages, so this type opens one of its own, which all `Leases` and queues of a
-/// process share. It connects when it is first needed, reconnects by itself, and closes when its last clone is dropped.
+/// process share: one for each runtime on which somebody waits. It connects when it is first needed, reconnects by itself, and closes
+/// when its last clone is dropped. If a server refuses it, it tries again with growing pauses, up to a minute apart, and logs one warning.
 ///
 /// Notifications are hints. Without them, or when a message is lost, leases and queues look again after a while.
 ///
@@ -48,8 +50,6 @@ pub struct Notifications {
 struct Hub {
     server: Server,
     state: Mutex<State>,
-    /// Notified when a listener is added or removed.
-    changed: Arc<Notify>,
 }
 
 #[derive(Clone)]
@@ -60,15 +60,34 @@ enum Server {
 
 #[derive(Default)]
 struct State {
+    /// One for each runtime on which somebody listens, so that none of them depends on another.
+    subscriptions: HashMap<Id, Subscription>,
+    started: u64,
+}
+
+struct Subscription {
+    /// Tells it from the one that follows it on the same runtime.
+    number: u64,
     /// Listeners by channel.
     listeners: HashMap<String, Vec<Arc<Notify>>>,
+    /// Notified when a listener is added or removed.
+    changed: Arc<Notify>,
     task: Option<AbortHandle>,
+}
+
+/// Which subscription a listener belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    runtime: Id,
+    number: u64,
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if let Some(task) = self.lock().task.take() {
-            task.abort();
+        for subscription in self.lock().subscriptions.values() {
+            if let Some(task) = &subscription.task {
+                task.abort();
+            }
         }
     }
 }
@@ -78,24 +97,103 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn channels(&self) -> BTreeSet<String> {
-        self.lock().listeners.keys().cloned().collect()
+    fn channels(&self, place: Place) -> BTreeSet<String> {
+        let mut state = self.lock();
+        let channels = |subscription: &mut Subscription| subscription.listeners.keys().cloned().collect();
+        state.get(place).map(channels).unwrap_or_default()
     }
 
-    fn wake(&self, channel: &str) {
-        if let Some(listeners) = self.lock().listeners.get(channel) {
-            listeners.iter().for_each(|listener| listener.notify_one());
+    fn wake(&self, place: Place, channel: &str) {
+        let mut state = self.lock();
+        let listeners = state
+            .get(place)
+            .and_then(|subscription| subscription.listeners.get(channel));
+        notify(listeners.into_iter().flatten());
+    }
+
+    fn wake_all(&self, place: Place) {
+        if let Some(subscription) = self.lock().get(place) {
+            notify(subscription.listeners.values().flatten());
         }
     }
 
-    fn wake_all(&self) {
-        let state = self.lock();
-        state
-            .listeners
-            .values()
-            .flatten()
-            .for_each(|listener| listener.notify_one());
+    /// Adds a listener to the subscription of a runtime, and starts that if there is none.
+    fn add(self: &Arc<Hub>, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Place {
+        let mut state = self.lock();
+        state.started += 1;
+        let number = state.started;
+        let mut is_new = false;
+        let subscription = state.subscriptions.entry(runtime.id()).or_insert_with(|| {
+            is_new = true;
+            Subscription::new(number)
+        });
+        let listeners = subscription.listeners.entry(channel.to_owned()).or_default();
+        listeners.push(heard.clone());
+        subscription.changed.notify_one();
+        let place = Place {
+            runtime: runtime.id(),
+            number: subscription.number,
+        };
+        let task = is_new.then(|| Task::new(self, place, subscription.changed.clone()));
+        // A runtime that has been shut down drops the task at once, and the task locks the state then.
+        drop(state);
+        if let Some(task) = task {
+            let task = runtime.spawn(task.run()).abort_handle();
+            if let Some(subscription) = self.lock().get(place) {
+                subscription.task = Some(task);
+            }
+        }
+        place
     }
+
+    fn remove(&self, place: Place, channel: &str, heard: &Arc<Notify>) {
+        let mut state = self.lock();
+        let Some(subscription) = state.get(place) else {
+            return;
+        };
+        if let Some(listeners) = subscription.listeners.get_mut(channel) {
+            listeners.retain(|other| !Arc::ptr_eq(other, heard));
+            if listeners.is_empty() {
+                subscription.listeners.remove(channel);
+            }
+        }
+        subscription.changed.notify_one();
+    }
+
+    /// Removes a subscription whose task has ended, and has its listeners look for another.
+    fn end(&self, place: Place) {
+        let mut state = self.lock();
+        if state.get(place).is_none() {
+            return;
+        }
+        let ended = state.subscriptions.remove(&place.runtime);
+        drop(state);
+        if let Some(subscription) = ended {
+            notify(subscription.listeners.values().flatten());
+        }
+    }
+}
+
+impl State {
+    fn get(&mut self, place: Place) -> Option<&mut Subscription> {
+        let subscription = self.subscriptions.get_mut(&place.runtime)?;
+        (subscription.number == place.number).then_some(subscription)
+    }
+}
+
+impl Subscription {
+    fn new(number: u64) -> Subscription {
+        Subscription {
+            number,
+            listeners: HashMap::new(),
+            changed: Arc::default(),
+            task: None,
+        }
+    }
+}
+
+fn notify<'a>(listeners: impl Iterator<Item = &'a Arc<Notify>>) {
+    listeners.for_each(|listener| listener.notify_one());
 }
 
 impl Notifications {
@@ -139,68 +237,85 @@ impl Notifications {
             hub: Arc::new(Hub {
                 server,
                 state: Mutex::default(),
-                changed: Arc::default(),
             }),
         }
     }
 
-    /// Starts listening to a channel. Requires a runtime.
+    /// Starts listening to a channel.
     pub(crate) fn listen(&self, channel: impl Into<String>) -> Listener {
-        let channel = channel.into();
-        let heard = Arc::new(Notify::new());
-        let mut state = self.hub.lock();
-        let listeners = state.listeners.entry(channel.clone()).or_default();
-        listeners.push(heard.clone());
-        if state.task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let task = tokio::spawn(run(Arc::downgrade(&self.hub)));
-            state.task = Some(task.abort_handle());
-        }
-        drop(state);
-        self.hub.changed.notify_one();
-        Listener {
+        let listener = Listener {
             hub: self.hub.clone(),
-            channel,
-            heard,
-        }
+            channel: channel.into(),
+            heard: Arc::default(),
+            place: Mutex::default(),
+        };
+        listener.listen_here();
+        listener
     }
 }
 
 impl fmt::Debug for Notifications {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.hub.lock();
+        let channels = state.subscriptions.values().map(|one| one.listeners.len());
         f.debug_struct("Notifications")
-            .field("channels", &self.hub.lock().listeners.len())
+            .field("channels", &channels.sum::<usize>())
             .finish()
     }
 }
 
-/// A listener on one channel.
+/// A listener on one channel, on the runtime that polled it last.
 pub(crate) struct Listener {
     hub: Arc<Hub>,
     channel: String,
     heard: Arc<Notify>,
+    place: Mutex<Option<Place>>,
 }
 
 impl Listener {
     /// Waits until there may have been a message since the last call completed: one arrived, or one may have been missed because the
-    /// subscription has just been made or renewed.
+    /// subscription has just been made, renewed or ended.
     ///
     /// This method is cancel safe: a message that a dropped future did not report is reported by the next call.
     pub(crate) async fn heard(&self) {
-        self.heard.notified().await;
+        let mut heard = pin!(self.heard.notified());
+        poll_fn(|cx| {
+            self.listen_here();
+            heard.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    /// Forgets what was heard so far.
+    pub(crate) fn forget(&self) {
+        self.heard.notified().now_or_never();
+    }
+
+    /// Moves to the subscription of the current runtime, if there is a runtime.
+    fn listen_here(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let mut place = self.lock();
+        if let Some(place) = *place {
+            if place.runtime == runtime.id() && self.hub.lock().get(place).is_some() {
+                return;
+            }
+            self.hub.remove(place, &self.channel, &self.heard);
+        }
+        *place = Some(self.hub.add(&runtime, &self.channel, &self.heard));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut state = self.hub.lock();
-        if let Some(listeners) = state.listeners.get_mut(&self.channel) {
-            listeners.retain(|heard| !Arc::ptr_eq(heard, &self.heard));
-            if listeners.is_empty() {
-                state.listeners.remove(&self.channel);
-            }
+        if let Some(place) = *self.lock() {
+            self.hub.remove(place, &self.channel, &self.heard);
         }
-        drop(state);
-        self.hub.changed.notify_one();
     }
 }
 
@@ -209,89 +324,5 @@ impl fmt::Debug for Listener {
         f.debug_struct("Listener")
             .field("channel", &self.channel)
             .finish()
-    }
-}
-
-/// How long connecting, subscribing or a ping may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go unnoticed.
-const SILENCE: Duration = Duration::from_secs(30);
-/// The longest pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_secs(1);
-
-async fn run(hub: Weak<Hub>) {
-    let mut warned = false;
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let Some((server, changed)) = hub.upgrade().map(|hub| (hub.server.clone(), hub.changed.clone()))
-        else {
-            return;
-        };
-        let opened = timeout(PATIENCE, Link::open(&server)).await;
-        match opened {
-            Ok(Ok(link)) => {
-                pause = Duration::from_millis(50);
-                warned = false;
-                serve(&hub, &changed, link).await;
-            }
-            outcome => {
-                if !std::mem::replace(&mut warned, true) {
-                    let reason = outcome.map_or("no answer".to_owned(), |opened| match opened {
-                        Ok(_) => String::new(),
-                        Err(error) => error.to_string(),
-                    });
-                    tracing::warn!(%reason, "the subscription to Redis could not be made; it is tried again");
-                }
-            }
-        }
-        sleep(pause / 2 + random_part(pause / 2)).await;
-        pause = (pause * 2).min(PAUSE);
-    }
-}
-
-/// Serves the listeners until the connection fails.
-async fn serve(hub: &Weak<Hub>, changed: &Notify, mut link: Link) {
-    let mut subscribed = BTreeSet::new();
-    // Kept over every `changed`, so that busy listeners do not put the ping off.
-    let mut ping_at = Instant::now() + SILENCE;
-    loop {
-        let Some(wanted) = hub.upgrade().map(|hub| hub.channels()) else {
-            return;
-        };
-        let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
-        let new: Vec<String> = wanted.difference(&subscribed).cloned().collect();
-        if !gone.is_empty() && !matches!(timeout(PATIENCE, link.unsubscribe(&gone)).await, Ok(Ok(()))) {
-            return;
-        }
-        if !new.is_empty() {
-            if !matches!(timeout(PATIENCE, link.subscribe(&new)).await, Ok(Ok(()))) {
-                return;
-            }
-            // Messages published before the subscription was made are not delivered.
-            if let Some(hub) = hub.upgrade() {
-                new.iter().for_each(|channel| hub.wake(channel));
-            }
-        }
-        subscribed = wanted;
-        loop {
-            tokio::select! {
-                () = changed.notified() => break,
-                message = link.next() => {
-                    let Some(hub) = hub.upgrade() else { return };
-                    ping_at = Instant::now() + SILENCE;
-                    match message {
-                        Some(link::Message::On(channel)) => hub.wake(&channel),
-                        Some(link::Message::Missed) => hub.wake_all(),
-                        None => return,
-                    }
-                }
-                () = sleep_until(ping_at) => {
-                    if !matches!(timeout(PATIENCE, link.ping()).await, Ok(Ok(()))) {
-                        return;
-                    }
-                    ping_at = Instant::now() + SILENCE;
-                }
-            }
-        }
     }
 }

@@ -142,6 +142,11 @@ impl Cluster {
         self.ranges().into_iter().find(owned).expect("an owner").master
     }
 
+    /// The ports of all masters.
+    pub fn masters(&self) -> Vec<u16> {
+        self.ranges().into_iter().map(|range| range.master).collect()
+    }
+
     /// Starts a node that was killed, on the same port and files. Returns when every node sees a whole cluster again.
     pub fn restart(&mut self, port: u16) {
         let place = self.place_of(port);

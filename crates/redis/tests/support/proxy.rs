@@ -1,6 +1,7 @@
 //! `Proxy`: a network between the test and the server that injects faults.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -30,6 +31,7 @@ pub enum Network {
 pub struct Proxy {
     port: u16,
     network: Arc<watch::Sender<Network>>,
+    forgotten: Arc<watch::Sender<u64>>,
     task: JoinHandle<()>,
     requests: Arc<Mutex<u64>>,
 }
@@ -39,11 +41,19 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let network = Arc::new(watch::Sender::new(Network::Up));
+        let forgotten = Arc::new(watch::Sender::new(0));
         let requests = Arc::default();
-        let task = tokio::spawn(accept(listener, server, network.clone(), Arc::clone(&requests)));
+        let task = tokio::spawn(accept(
+            listener,
+            server,
+            network.clone(),
+            forgotten.clone(),
+            Arc::clone(&requests),
+        ));
         Proxy {
             port,
             network,
+            forgotten,
             task,
             requests,
         }
@@ -55,6 +65,11 @@ impl Proxy {
 
     pub fn set(&self, network: Network) {
         self.network.send_replace(network);
+    }
+
+    /// From now on the connections that there are carry nothing any more, and stay open; new ones are served.
+    pub fn forget_connections(&self) {
+        self.forgotten.send_modify(|times| *times += 1);
     }
 
     /// How many times something was read from clients.
@@ -73,6 +88,7 @@ async fn accept(
     listener: TcpListener,
     server: u16,
     network: Arc<watch::Sender<Network>>,
+    forgotten: Arc<watch::Sender<u64>>,
     requests: Arc<Mutex<u64>>,
 ) {
     let mut connections = tokio::task::JoinSet::new();
@@ -87,13 +103,19 @@ async fn accept(
         let (from_server, to_server) = server.into_split();
         let (up, down) = (network.subscribe(), network.subscribe());
         let mut cut = network.subscribe();
+        let mut forgotten = forgotten.subscribe();
         let requests = requests.clone();
         connections.spawn(async move {
+            let mut up = pin!(carry(from_client, to_server, up, true, requests));
+            let mut down = pin!(carry(from_server, to_client, down, false, Arc::default()));
             tokio::select! {
-                () = carry(from_client, to_server, up, true, requests) => {}
-                () = carry(from_server, to_client, down, false, Arc::default()) => {}
-                _ = cut.wait_for(|network| *network == Network::Down) => {}
+                () = &mut up => return,
+                () = &mut down => return,
+                _ = cut.wait_for(|network| *network == Network::Down) => return,
+                _ = forgotten.changed() => {}
             }
+            // Both ends stay open.
+            std::future::pending::<()>().await;
         });
     }
 }

@@ -238,11 +238,16 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
+/// `redis-server`, or the program that `TICKWHEEL_REDIS_SERVER` names, such as a `valkey-server`.
+pub fn server_program() -> String {
+    std::env::var("TICKWHEEL_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 /// A `redis-server` yet to be started, which keeps its files in a folder of that name.
 pub fn redis_server(port: u16, folder: &Folder, name: &str, arguments: &[String]) -> Command {
     let own = folder.path().join(name);
     fs::create_dir_all(&own).unwrap();
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(server_program());
     command
         .args(["--port", &port.to_string()])
         .args(["--bind", "127.0.0.1"])
@@ -260,7 +265,10 @@ pub fn redis_server(port: u16, folder: &Folder, name: &str, arguments: &[String]
 
 pub fn start(mut redis_server: Command) -> Child {
     redis_server.spawn().unwrap_or_else(|error| {
-        panic!("redis-server cannot be started ({error}): install Debian's redis-server and redis-tools, version 7")
+        let program = server_program();
+        panic!(
+            "{program} cannot be started ({error}): install Debian's redis-server and redis-tools, version 7"
+        )
     })
 }
 

@@ -9,6 +9,8 @@ use super::Engine;
 use crate::{
     error::Error,
     jobs::{
+        batcher::Operation,
+        queue::{PATIENCE, operation},
         take::{TakeRequest, Taken},
         waiting::sleep_until,
     },
@@ -20,6 +22,7 @@ impl Engine {
         let inbox = self.inbox.clone();
         let wheel = inbox.queue.wheel.clone();
         self.hints.clear();
+        self.close();
         for on_wheel in mem::take(&mut self.on_wheel) {
             self.give_back("release", on_wheel.claim.into_iter().collect());
         }
@@ -39,7 +42,7 @@ impl Engine {
             if self.takes.is_empty() && !mem::replace(&mut given, true) {
                 self.give_back_unanswered();
             }
-            if given && !inbox.status().holds {
+            if given && !inbox.holds() {
                 return;
             }
             let now = Instant::now();
@@ -48,7 +51,9 @@ impl Engine {
             } else if self.expire_at <= now {
                 self.expire();
             }
+            let limit_at = inbox.end_overdue();
             let next = self.renew_at.min(self.expire_at);
+            let next = limit_at.map_or(next, |at| next.min(at));
             tokio::select! {
                 () = inbox.engine.notified() => {}
                 Some((request, taken)) = self.takes.next(), if !self.takes.is_empty() => {
@@ -63,6 +68,17 @@ impl Engine {
         if !given {
             self.give_back_unanswered();
         }
+    }
+
+    /// Has others told of due jobs instead of this worker.
+    fn close(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let closed = self.sweeps.iter().enumerate().filter(|(_, sweep)| sweep.listed);
+        let closed = closed.map(|(partition, _)| {
+            let arguments = operation("close", &self.ear.to_string(), "-", 0, 0);
+            (partition, Operation::new(arguments, deadline, drop))
+        });
+        self.inbox.queue.update_all(&self.inbox.runtime, closed.collect());
     }
 
     fn give_back_taken(&mut self, request: TakeRequest, taken: Result<Taken, Error>) {

@@ -3,7 +3,6 @@
 
 use std::{
     future::Future,
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -24,7 +23,7 @@ use super::{
     take::{TakeRequest, Taken},
     waiting::sleep_until,
 };
-use crate::error::Error;
+use crate::{error::Error, nonce::Nonce};
 
 mod ending;
 mod renewing;
@@ -33,8 +32,12 @@ mod taking;
 
 use sweep::Sweep;
 
-/// How long a due job waits for a consumer that does not ask, before it is returned to the queue.
-const UNASKED: Duration = Duration::from_secs(1);
+/// How long a consumer may work on a job and not ask for another, before what was claimed for it is returned to the queue.
+const UNASKED: Duration = Duration::from_millis(50);
+/// How far ahead jobs are claimed for a consumer that has shown how fast it starts them, in addition to two round trips.
+const SOON: Duration = Duration::from_millis(20);
+/// The longest round trip that is counted, because a large payload takes longer.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// How long a started job waits to be fetched, before it is returned to the queue.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 
@@ -54,11 +57,17 @@ pub(super) struct Engine {
     fetching: FuturesUnordered<Fetching>,
     on_wheel: FuturesUnordered<OnWheel>,
     hints: SelectAll<BoxStream<'static, usize>>,
-    /// Whether the consumer has left due jobs unfetched. No more are taken until it asks again.
+    /// Whether the consumer has not asked for a first job yet.
     paused: bool,
+    /// The name under which the worker listens.
+    ear: Nonce,
+    /// How long a take takes, as a moving average.
+    round_trip: Duration,
     renew_at: Instant,
     /// When the first of the held leases expires unless it is renewed.
     expire_at: Instant,
+    /// When the first of the delivered jobs will have taken as long as it may.
+    limit_at: Option<Instant>,
 }
 
 /// A claim that waits on the wheel until it is due.
@@ -105,8 +114,11 @@ impl Engine {
             on_wheel: FuturesUnordered::new(),
             hints: SelectAll::new(),
             paused: true,
+            ear: Nonce::new(),
+            round_trip: Duration::ZERO,
             renew_at: now,
             expire_at: now + inbox.settings.lease,
+            limit_at: None,
             inbox,
         }
     }
@@ -135,7 +147,7 @@ impl Engine {
             }
             let next = Instant::now() + Duration::from_secs(1);
             loop {
-                if inbox.status().closed {
+                if inbox.is_closed() {
                     return false;
                 }
                 tokio::select! {
@@ -157,7 +169,7 @@ impl Engine {
             return;
         };
         for (number, partition) in queue.partitions.iter().enumerate() {
-            let listener = notifications.listen(&partition.channel);
+            let listener = notifications.listen(partition.channel_of(self.ear));
             self.hints.push(
                 stream::unfold(listener, move |listener| async move {
                     listener.heard().await;
@@ -173,23 +185,30 @@ impl Engine {
         let inbox = self.inbox.clone();
         let wheel = inbox.queue.wheel.clone();
         loop {
-            let status = inbox.status();
+            let status = inbox.status(self.soon());
             if status.closed || wheel.is_shutdown() {
                 return;
             }
             let now = Instant::now();
-            if status.asked && mem::take(&mut self.paused) {
-                self.sweeps.iter_mut().for_each(|sweep| sweep.at = now);
+            if status.asked {
+                self.paused = false;
             }
+            for (partition, at) in inbox.take_expected() {
+                if let Some(sweep) = self.sweeps.get_mut(partition) {
+                    sweep.expect(at);
+                }
+            }
+            self.limit_at = inbox.end_overdue();
             self.give_back_unwanted(&status, now);
-            self.take_jobs(&inbox.status(), now);
+            let status = inbox.status(self.soon());
+            self.take_jobs(&status, now);
             if self.renew_at <= now {
                 self.renew();
             } else if self.expire_at <= now {
                 self.expire();
             }
-            let status = inbox.notify_engine_when(self.waits_for());
-            if status.closed || (status.asked && self.paused) || self.wants_more(&status) {
+            let status = inbox.notify_engine_when(self.waits_for(&status), self.soon());
+            if status.closed || (status.asked && self.paused) || self.wants_to_take(&status) {
                 continue;
             }
             let next = self.next(&status, now);
@@ -210,7 +229,8 @@ impl Engine {
                     }
                 }
                 Some(partition) = self.hints.next(), if !self.hints.is_empty() => {
-                    self.sweeps[partition].hint(Instant::now());
+                    self.sweeps[partition].told(Instant::now());
+                    inbox.set_listens(self.sweeps.iter().all(|sweep| sweep.listens));
                 }
                 alive = sleep_until(&wheel, next) => {
                     if !alive {
@@ -224,6 +244,7 @@ impl Engine {
     /// Returns when to act next if no event occurs before.
     fn next(&self, status: &Status, now: Instant) -> Instant {
         let mut next = self.renew_at.min(self.expire_at);
+        next = self.limit_at.map_or(next, |at| next.min(at));
         if !self.paused {
             for sweep in self.sweeps.iter().filter(|sweep| !sweep.taking) {
                 next = next.min(sweep.at);
@@ -233,6 +254,14 @@ impl Engine {
         if status.ready > 0 || status.out > 0 {
             next = next.min(now + GIVE_BACK_AFTER);
         }
+        if status.ready > 0 || (!self.on_wheel.is_empty() && !status.asked) {
+            next = next.min(now + UNASKED);
+        }
         next
     }
+}
+
+/// Whether the consumer has been working for so long without asking for another job.
+fn is_busy(status: &Status, now: Instant, long: Duration) -> bool {
+    !status.asked && status.fetched_at.is_some_and(|at| at + long <= now)
 }

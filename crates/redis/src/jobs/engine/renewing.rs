@@ -1,11 +1,11 @@
 //! Renews the held leases, and returns the jobs that the consumer does not fetch.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tickwheel::Wheel;
 use tokio::time::Instant;
 
-use super::{Engine, GIVE_BACK_AFTER, UNASKED};
+use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy};
 use crate::{
     error::Error,
     jobs::{
@@ -40,7 +40,7 @@ impl Engine {
             });
             renewals.push((partition, renewal));
         }
-        self.inbox.queue.update_all(renewals);
+        self.inbox.queue.update_all(&self.inbox.runtime, renewals);
     }
 
     /// Ends the leases that have expired, and returns the others.
@@ -56,11 +56,14 @@ impl Engine {
 
     /// Returns the jobs that the consumer has not fetched in time to the queue.
     pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
-        let is_over = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
-        let unasked = !status.asked && is_over(status.due_since, UNASKED);
-        let unfetched = is_over(status.started_since, GIVE_BACK_AFTER);
+        let unasked = is_busy(status, now, UNASKED) && (status.has_due || !self.on_wheel.is_empty());
+        let unfetched = status
+            .started_since
+            .is_some_and(|since| since + GIVE_BACK_AFTER <= now);
         if unasked {
-            self.paused = true;
+            let on_wheel = mem::take(&mut self.on_wheel);
+            let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
+            self.give_back("release", claims.collect());
         }
         if unasked || unfetched {
             self.give_back_older(unasked.then_some(now), unfetched.then_some(now));
@@ -82,7 +85,9 @@ impl Engine {
         let arguments = operation("unfetched", &lease.id, &lease.token, 0, most);
         let deadline = Instant::now() + PATIENCE;
         let counted = Operation::new(arguments, deadline, drop);
-        self.inbox.queue.update_all(vec![(lease.partition, counted)]);
+        self.inbox
+            .queue
+            .update_all(&self.inbox.runtime, vec![(lease.partition, counted)]);
     }
 
     pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
@@ -90,17 +95,25 @@ impl Engine {
         let given_back = claims.into_iter().map(|Claim { lease, .. }| {
             self.inbox.let_go(&lease);
             let arguments = operation(how, &lease.id, &lease.token, 0, 0);
-            // A job that cannot be returned is delivered again when its lease has expired.
-            (lease.partition, Operation::new(arguments, deadline, drop))
+            let (queue, partition) = (self.inbox.queue.clone(), lease.partition);
+            let returned = move |answer: Result<Answer, Error>| {
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if answer.is_ok_and(|answer| answer.yes) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(arguments, deadline, returned))
         });
-        self.inbox.queue.update_all(given_back.collect());
+        self.inbox
+            .queue
+            .update_all(&self.inbox.runtime, given_back.collect());
     }
 }
 
 fn renewed(lease: &JobLease, answer: Result<Answer, Error>, wheel: &Wheel, duration: Duration) {
     lease.end_renewal();
     match answer {
-        Ok(Answer { yes: true, sent }) => {
+        Ok(Answer { yes: true, sent, .. }) => {
             lease.validity.extend(valid_until(wheel, sent, duration));
         }
         Ok(Answer { yes: false, .. }) => lease.validity.lose(),

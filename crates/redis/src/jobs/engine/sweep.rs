@@ -4,14 +4,17 @@ use std::{mem, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::nonce::random_part;
+use super::taking::Room;
+use crate::{jobs::INTERVAL, nonce::random_part};
 
-/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
-const INTERVAL: Duration = Duration::from_secs(5);
 /// By how much a sweep may come sooner, at random.
 const JITTER: Duration = Duration::from_millis(100);
 /// The shortest interval between two sweeps that wait for leases of other workers to end.
 const ENDS_APART: Duration = Duration::from_secs(1);
+/// When to look again whether a worker without room is busy with a job, or has only not been asked yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long jobs that are not due yet wait for others that can be claimed with them.
+const TOGETHER: Duration = Duration::from_millis(20);
 /// The pause after a failed take, which doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -29,9 +32,24 @@ pub(super) struct Sweep {
     /// Whether a job may have become due since the take in flight was sent.
     hinted: bool,
     /// Whether more jobs could be taken now.
-    pub(super) more: bool,
+    pub(super) more: Option<More>,
+    /// Whether the worker is told of jobs of this partition.
+    pub(super) listens: bool,
+    /// Whether Redis knows the worker as one that has room, to be told of jobs.
+    pub(super) listed: bool,
+    /// When a job becomes due of which this process knows.
+    expected: Option<Instant>,
     /// Whether the partition has been swept before.
     done_before: bool,
+}
+
+/// Which jobs could be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum More {
+    /// Some that are due.
+    Due,
+    /// Some that are due within the look-ahead.
+    Ahead,
 }
 
 impl Sweep {
@@ -43,33 +61,67 @@ impl Sweep {
             unanswered: false,
             pause: PAUSE,
             hinted: false,
-            more: false,
+            more: None,
+            listens: false,
+            listed: false,
+            expected: None,
             done_before: false,
         }
     }
 
-    /// Whether to take now. Without room for a job, only the regular sweep for jobs that others have lost is due.
-    pub(super) fn is_due(&mut self, now: Instant, room: usize, wants_more: bool) -> bool {
+    /// Whether nobody tells the worker of jobs, because it had no room for them.
+    pub(super) fn is_unlisted(&self) -> bool {
+        self.listens && !self.listed
+    }
+
+    /// Whether to take before the next sweep, because there is room for jobs.
+    pub(super) fn wants(&self, room: &Room, has_idle_wheel: bool) -> bool {
+        let wants_more = match self.more {
+            Some(More::Due) => room.is_starving() || room.is_worthwhile(room.due),
+            Some(More::Ahead) => (room.is_starving() && has_idle_wheel) || room.is_worthwhile(room.ahead),
+            None => false,
+        };
+        !self.taking && !self.unanswered && (wants_more || (self.is_unlisted() && room.is_starving()))
+    }
+
+    /// Whether to take now. Without room for a job, only the regular sweep for jobs that others have lost is due, and a take that has
+    /// others told of jobs in place of a worker that `is_busy`.
+    pub(super) fn is_due(&mut self, now: Instant, room: &Room, has_idle_wheel: bool, is_busy: bool) -> bool {
         if self.taking {
             return false;
         }
-        if self.at > now {
-            return self.more && wants_more;
+        if self.more == Some(More::Ahead) && room.ahead > 0 {
+            self.at = self.at.min(self.sent + TOGETHER);
         }
-        if room == 0 && now < self.sent + INTERVAL && !self.unanswered {
-            self.more = true;
+        if self.at > now {
+            return self.wants(room, has_idle_wheel);
+        }
+        if room.due == 0 && now < self.sent + INTERVAL && !self.unanswered {
+            self.more = Some(More::Due);
+            if self.listed && is_busy {
+                return true;
+            }
             self.at = self.sent + INTERVAL;
+            if self.listed {
+                self.at = self.at.min(now + LOOK_AGAIN);
+            }
             return false;
         }
         true
+    }
+
+    /// Returns how long ago the last take was sent.
+    pub(super) fn took(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.sent)
     }
 
     /// Records that a take is sent, which repeats the last one if that got no answer.
     pub(super) fn begin(&mut self, now: Instant) {
         self.taking = true;
         self.hinted = false;
-        self.more = false;
+        self.more = None;
         self.sent = now;
+        self.expected = self.expected.filter(|at| *at > now);
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
@@ -115,15 +167,36 @@ impl Sweep {
         }
         if let Some(due) = next_due {
             let claimable = due.checked_sub(look_ahead).unwrap_or(now);
-            self.more = claimable <= now;
-            if !self.more {
+            if due <= now {
+                self.more = Some(More::Due);
+            } else if claimable <= now {
+                self.more = Some(More::Ahead);
+                self.at = self.at.min(due);
+            } else {
                 // Waiting for half of the look-ahead lets jobs that are due one after another be taken together.
                 self.at = self.at.min(claimable + look_ahead / 2);
             }
         }
+        if let Some(at) = self.expected {
+            self.at = self.at.min(at);
+        }
         if self.hinted {
             self.at = now;
         }
+    }
+
+    /// Records that a job may be claimed at that time.
+    pub(super) fn expect(&mut self, at: Instant) {
+        self.expected = Some(self.expected.map_or(at, |known| known.min(at)));
+        if !self.taking && !self.unanswered {
+            self.at = self.at.min(at);
+        }
+    }
+
+    /// Records that another worker or a scheduler says so, or that it may have said so before anybody listened.
+    pub(super) fn told(&mut self, now: Instant) {
+        self.listens = true;
+        self.hint(now);
     }
 
     /// Records that a job may have become due.
@@ -141,12 +214,26 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// Room for so many jobs, for a consumer that waits for one, or one that could make use of them.
+    fn room(due: usize, is_starving: bool) -> Room {
+        Room {
+            due,
+            ahead: due,
+            worthwhile: 2,
+            is_starving,
+        }
+    }
+
+    fn is_due(sweep: &mut Sweep, now: Instant, jobs: usize, is_starving: bool) -> bool {
+        sweep.is_due(now, &room(jobs, is_starving), true, false)
+    }
+
     fn answered(next_due: Option<Duration>, next_end: Option<Duration>) -> (Instant, Sweep) {
         let now = Instant::now();
         let mut sweep = Sweep::new(now);
-        assert!(sweep.is_due(now, 1, false));
+        assert!(is_due(&mut sweep, now, 1, false));
         sweep.begin(now);
-        assert!(!sweep.is_due(now, 1, true), "one at a time");
+        assert!(!is_due(&mut sweep, now, 1, true), "one at a time");
         sweep.answered(
             now,
             next_due.map(|due| now + due),
@@ -160,11 +247,33 @@ mod tests {
     fn what_comes_due_is_taken_at_half_of_the_look_ahead() {
         let (now, mut sweep) = answered(Some(2 * SECOND), None);
         assert_eq!(sweep.at, now + 3 * SECOND / 2);
-        assert!(!sweep.is_due(now, 1, true));
-        assert!(sweep.is_due(sweep.at, 1, false));
+        assert!(!is_due(&mut sweep, now, 1, true));
+        let at = sweep.at;
+        assert!(is_due(&mut sweep, at, 1, false));
         let (now, mut sweep) = answered(Some(SECOND), None);
-        assert!(sweep.is_due(now, 1, true), "more could be taken at once");
-        assert!(!sweep.is_due(now, 1, false));
+        assert_eq!(sweep.more, Some(More::Ahead));
+        assert!(is_due(&mut sweep, now, 1, true), "more could be taken at once");
+        assert!(is_due(&mut sweep, now, 2, false));
+        assert!(!is_due(&mut sweep, now, 1, false));
+        assert!(
+            is_due(&mut sweep, now + TOGETHER, 1, false),
+            "a few are taken together"
+        );
+    }
+
+    #[test]
+    fn what_is_due_later_leaves_room_for_what_is_due() {
+        let (now, mut sweep) = answered(Some(SECOND / 2), None);
+        let full = Room {
+            ahead: 0,
+            ..room(2, true)
+        };
+        assert!(!sweep.is_due(now, &full, false, false));
+        assert_eq!(sweep.at, now + SECOND / 2, "and is looked for when it is due");
+        assert!(sweep.is_due(sweep.at, &full, false, false));
+        let (now, mut sweep) = answered(Some(Duration::ZERO), None);
+        assert_eq!(sweep.more, Some(More::Due));
+        assert!(sweep.is_due(now, &full, false, false));
     }
 
     #[test]
@@ -178,10 +287,10 @@ mod tests {
         // A take brings back 20 of them, so 200 jobs of a worker that is gone take ten: not ten seconds.
         let (now, mut sweep) = answered(None, Some(Duration::ZERO));
         assert_eq!(sweep.at, now);
-        assert!(sweep.is_due(now, 1, false));
+        assert!(is_due(&mut sweep, now, 1, false));
         let (now, mut sweep) = answered(None, Some(Duration::ZERO));
         assert!(
-            !sweep.is_due(now, 0, true),
+            !is_due(&mut sweep, now, 0, true),
             "a worker without room leaves them to others"
         );
         assert_eq!(sweep.at, now + INTERVAL);
@@ -191,9 +300,29 @@ mod tests {
     fn without_room_it_waits_for_the_sweep() {
         let (now, mut sweep) = answered(Some(2 * SECOND), None);
         let due = sweep.at;
-        assert!(!sweep.is_due(due, 0, false));
+        assert!(!is_due(&mut sweep, due, 0, false));
         assert_eq!(sweep.at, now + INTERVAL);
-        assert!(sweep.is_due(sweep.at, 0, false));
+        assert!(is_due(&mut sweep, due, 1, true), "or until there is room");
+        let at = sweep.at;
+        assert!(is_due(&mut sweep, at, 0, false));
+    }
+
+    #[test]
+    fn a_busy_worker_that_is_told_has_another_one_told() {
+        let (now, mut sweep) = answered(None, None);
+        sweep.told(now);
+        sweep.listed = true;
+        assert!(
+            !sweep.is_due(now, &room(0, false), true, false),
+            "it may ask at any moment"
+        );
+        assert_eq!(sweep.at, now + LOOK_AGAIN);
+        assert!(sweep.is_due(sweep.at, &room(0, false), true, true));
+        sweep.begin(now);
+        sweep.answered(now, None, None, SECOND);
+        sweep.listed = false;
+        assert!(!is_due(&mut sweep, now, 1, false));
+        assert!(is_due(&mut sweep, now, 1, true), "it is to be told again");
     }
 
     #[test]
@@ -201,11 +330,11 @@ mod tests {
         let (now, mut sweep) = answered(None, None);
         assert!(sweep.at > now + INTERVAL / 2 - JITTER);
         sweep.hint(now);
-        assert!(sweep.is_due(now, 1, false));
+        assert!(is_due(&mut sweep, now, 1, false));
         sweep.begin(now);
         sweep.hint(now);
         sweep.answered(now, None, None, SECOND);
-        assert!(sweep.is_due(now, 1, false));
+        assert!(is_due(&mut sweep, now, 1, false));
     }
 
     #[test]
@@ -217,8 +346,9 @@ mod tests {
         assert!(sweep.unanswered);
         assert!(sweep.at > now);
         sweep.hint(now);
-        assert!(!sweep.is_due(now, 1, true), "it is not hurried");
-        assert!(sweep.is_due(sweep.at, 0, false));
+        assert!(!is_due(&mut sweep, now, 1, true), "it is not hurried");
+        let at = sweep.at;
+        assert!(is_due(&mut sweep, at, 0, false));
         sweep.begin(now);
         assert!(sweep.unanswered);
         sweep.answered(now, None, None, SECOND);

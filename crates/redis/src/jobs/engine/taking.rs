@@ -1,9 +1,11 @@
 //! Takes jobs from the partitions, and holds them on the wheel until they are due.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::{Engine, Fetching, OnWheel};
+use super::{Engine, Fetching, LONGEST_ROUND_TRIP, OnWheel, SOON, UNASKED, is_busy};
 use crate::{
     error::Error,
     jobs::{
@@ -22,38 +24,86 @@ const TAKE: usize = 60;
 const BYTES: usize = 1 << 20;
 /// How many bytes a take may bring in any case.
 const FEWEST_BYTES: usize = 4 << 10;
+/// How long a consumer works without asking, before others are told of due jobs in its place.
+const HAND_OVER_AFTER: Duration = Duration::from_millis(5);
+
+/// How many jobs a worker may claim.
+pub(super) struct Room {
+    /// Jobs that are due.
+    pub(super) due: usize,
+    /// Jobs up to one that is not due yet.
+    pub(super) ahead: usize,
+    /// How many make a take worthwhile while the consumer is not starving.
+    pub(super) worthwhile: usize,
+    /// Whether the consumer asks and nothing is on its way.
+    pub(super) is_starving: bool,
+}
+
+impl Room {
+    pub(super) fn is_starving(&self) -> bool {
+        self.is_starving && self.due > 0
+    }
+
+    pub(super) fn is_worthwhile(&self, jobs: usize) -> bool {
+        jobs > 0 && jobs >= self.worthwhile
+    }
+}
 
 impl Engine {
-    /// Returns how many claims there may be in the inbox.
-    fn room(&self) -> usize {
+    /// Returns how far ahead jobs are claimed for a consumer that has shown how fast it starts them.
+    pub(super) fn soon(&self) -> Duration {
+        SOON + 2 * self.round_trip
+    }
+
+    /// Returns how many claims the consumer will have started soon. Every other due job is left to the other workers.
+    fn wanted(&self, status: &Status) -> usize {
         let prefetch = self.inbox.settings.prefetch;
+        if status.fetched_at.is_none() {
+            // It is not known yet. What turns out to be too many is returned soon.
+            return prefetch;
+        }
+        let asked = if status.asked { status.room } else { 0 };
+        let is_busy = is_busy(status, Instant::now(), UNASKED);
+        let soon = if is_busy { 0 } else { status.starts_soon };
+        asked.max(soon).min(prefetch)
+    }
+
+    /// Returns how many jobs that are due may be claimed, if none is in the inbox.
+    fn places(&self, wanted: usize) -> usize {
         // Large jobs that are slow to fetch leave room for others.
-        let fetching = self.fetching.len().saturating_sub(prefetch);
-        prefetch.saturating_sub(self.on_wheel.len() + fetching + self.expected)
+        let fetching = self.fetching.len().saturating_sub(wanted);
+        wanted.saturating_sub(fetching + self.expected)
     }
 
-    /// Returns how much room makes a take worthwhile.
-    fn half(&self) -> usize {
-        self.inbox.settings.prefetch.div_ceil(2)
+    fn room(&self, status: &Status) -> Room {
+        let wanted = self.wanted(status);
+        let due = self.places(wanted).saturating_sub(status.ready);
+        Room {
+            due,
+            ahead: due.saturating_sub(self.on_wheel.len()),
+            worthwhile: wanted.div_ceil(2),
+            is_starving: status.asked && status.ready == 0 && self.expected == 0,
+        }
     }
 
-    fn has_more(&self) -> bool {
-        !self.paused && self.sweeps.iter().any(|sweep| sweep.more && !sweep.taking)
+    /// Whether a partition is known to have jobs for which there is room, or does not know yet that there is room.
+    pub(super) fn wants_to_take(&self, status: &Status) -> bool {
+        let room = self.room(status);
+        let has_idle_wheel = self.on_wheel.is_empty();
+        !self.paused && self.sweeps.iter().any(|sweep| sweep.wants(&room, has_idle_wheel))
     }
 
-    /// Whether there is room for jobs that are known to be available.
-    pub(super) fn wants_more(&self, status: &Status) -> bool {
-        let free = self.room().saturating_sub(status.ready);
-        let starving = status.asked && status.ready == 0;
-        self.has_more() && free > 0 && (starving || free >= self.half())
-    }
-
-    pub(super) fn waits_for(&self) -> NotifyEngine {
-        let more = self.has_more();
+    pub(super) fn waits_for(&self, status: &Status) -> NotifyEngine {
+        let wanted = self.wanted(status);
+        let free = || self.sweeps.iter().filter(|sweep| !sweep.taking);
+        let has_more = !self.paused && free().any(|sweep| sweep.more.is_some());
         NotifyEngine {
             asked: self.paused,
-            low: self.room().checked_sub(self.half()).filter(|_| more),
-            starving: more && self.room() > 0,
+            low: self
+                .places(wanted)
+                .checked_sub(wanted.div_ceil(2))
+                .filter(|_| has_more),
+            starving: has_more || free().any(|sweep| sweep.is_unlisted()),
         }
     }
 
@@ -65,13 +115,15 @@ impl Engine {
         let partitions = self.sweeps.len();
         for step in 0..partitions {
             let partition = (self.first + step) % partitions;
-            let free = self.room().saturating_sub(status.ready);
-            let wants_more = self.wants_more(status);
+            let room = self.room(status);
+            let has_idle_wheel = self.on_wheel.is_empty();
+            let is_busy = is_busy(status, now, HAND_OVER_AFTER);
             let sweep = &mut self.sweeps[partition];
-            if !sweep.is_due(now, free, wants_more) {
+            if !sweep.is_due(now, &room, has_idle_wheel, is_busy) {
                 continue;
             }
             let again = sweep.unanswered;
+            let ear = sweep.listens.then_some(self.ear);
             sweep.begin(now);
             if !again {
                 self.senders[partition].next_call();
@@ -80,7 +132,9 @@ impl Engine {
             let request = TakeRequest {
                 call: self.senders[partition].call_name(),
                 partition,
-                limit: free.min(TAKE),
+                limit: room.due.min(TAKE),
+                limit_ahead: room.ahead.min(TAKE),
+                ear,
                 bytes: bytes.max(FEWEST_BYTES),
                 again,
             };
@@ -110,8 +164,11 @@ impl Engine {
         if taken.stored {
             sender.stored();
         }
+        let round_trip = sweep.took(now).min(LONGEST_ROUND_TRIP);
+        self.round_trip = (self.round_trip * 7 + round_trip) / 8;
         let look_ahead = self.inbox.settings.look_ahead;
         sweep.answered(now, taken.next_due, taken.next_end, look_ahead);
+        sweep.listed = taken.listed;
         for error in taken.undeliverable {
             self.undeliverable(error);
         }

@@ -4,14 +4,17 @@
 //! them deliveries, and the stream yields the started jobs.
 
 use std::{
+    collections::BTreeMap,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
 use super::{
+    INTERVAL,
     claim::{Claim, JobLease},
     queue::Queue,
     settings::Settings,
@@ -34,16 +37,19 @@ const SURPLUS_AFTER: Duration = Duration::from_millis(2);
 pub(super) struct Inbox {
     pub(super) queue: Arc<Queue>,
     pub(super) settings: Settings,
+    /// The runtime of the engine, on which claims are started too: whoever polls the stream may stop at any time.
+    pub(super) runtime: Handle,
     state: Mutex<State>,
     /// Notified when the engine has work to do.
     pub(super) engine: Notify,
 }
 
 impl Inbox {
-    pub(super) fn new(queue: Arc<Queue>, settings: Settings) -> Arc<Inbox> {
+    pub(super) fn new(queue: Arc<Queue>, settings: Settings, runtime: Handle) -> Arc<Inbox> {
         Arc::new(Inbox {
             queue,
             settings,
+            runtime,
             state: Mutex::default(),
             engine: Notify::new(),
         })
@@ -67,7 +73,15 @@ impl Inbox {
             }
             state.asked = false;
             state.demand.fetched();
+            state.pace.fetched(Instant::now());
+            let is_first = self
+                .settings
+                .time_limit
+                .is_some_and(|limit| state.limit(&claim.lease, limit));
             drop(state);
+            if is_first {
+                self.engine.notify_one();
+            }
             return Poll::Ready(Some(Ok(claim)));
         }
         if let Some(error) = state.error.take() {
@@ -85,11 +99,39 @@ impl Inbox {
         let notify = state.take_engine_notification();
         drop(state);
         drop(old);
-        self.queue.update_all(starts);
+        self.queue.update_all(&self.runtime, starts);
         if notify {
             self.engine.notify_one();
         }
         Poll::Pending
+    }
+
+    // The schedulers' side.
+
+    /// Records that a job of the partition is due at that time, unless the worker is told of such jobs by Redis.
+    pub(super) fn expect_job(&self, partition: usize, due: Instant) {
+        let mut state = self.lock();
+        let claimable = due.checked_sub(self.settings.look_ahead).unwrap_or(due);
+        let is_known = state
+            .expected
+            .get(&partition)
+            .is_some_and(|known| *known <= claimable);
+        if state.listens || state.closed || is_known || claimable > Instant::now() + INTERVAL {
+            return;
+        }
+        state.expected.insert(partition, claimable);
+        drop(state);
+        self.engine.notify_one();
+    }
+
+    /// Takes the partitions of which jobs become due, each with when the first may be claimed.
+    pub(super) fn take_expected(&self) -> BTreeMap<usize, Instant> {
+        mem::take(&mut self.lock().expected)
+    }
+
+    /// Records whether Redis tells the worker of jobs that are due.
+    pub(super) fn set_listens(&self, listens: bool) {
+        self.lock().listens = listens;
     }
 
     pub(super) fn close(&self) {
@@ -122,15 +164,26 @@ impl Inbox {
 
     // The engine's side.
 
-    pub(super) fn status(&self) -> Status {
-        self.lock().status()
+    /// Returns the status, with how many jobs the consumer starts within `soon`.
+    pub(super) fn status(&self, soon: Duration) -> Status {
+        self.lock().status(soon)
+    }
+
+    /// Whether the stream was dropped.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether any lease is left to renew.
+    pub(super) fn holds(&self) -> bool {
+        !self.lock().held.is_empty()
     }
 
     /// Sets when the engine is notified.
-    pub(super) fn notify_engine_when(&self, when: NotifyEngine) -> Status {
+    pub(super) fn notify_engine_when(&self, when: NotifyEngine, soon: Duration) -> Status {
         let mut state = self.lock();
         state.engine_waits_for = when;
-        state.status()
+        state.status(soon)
     }
 
     /// Starts renewing a claim.
@@ -140,6 +193,18 @@ impl Inbox {
 
     pub(super) fn let_go(&self, lease: &Arc<JobLease>) {
         self.lock().held.remove(lease);
+    }
+
+    /// Ends the leases of jobs that have taken as long as they may. Returns when the next one will have.
+    pub(super) fn end_overdue(&self) -> Option<Instant> {
+        let mut overdue = Vec::new();
+        let mut state = self.lock();
+        let next = state.next_limit(Instant::now(), &mut overdue);
+        drop(state);
+        for lease in overdue {
+            lease.validity.lose();
+        }
+        next
     }
 
     /// Returns all held leases, after ending those that are lost.
@@ -166,7 +231,7 @@ impl Inbox {
         }
         let starts = self.start(&mut state);
         drop(state);
-        self.queue.update_all(starts);
+        self.queue.update_all(&self.runtime, starts);
     }
 
     /// Lets the stream yield an error, unless it has yielded another within `ERRORS_APART`.
@@ -223,6 +288,42 @@ impl Inbox {
         for lease in held {
             lease.validity.lose();
         }
+    }
+}
+
+/// Ends the stream with an error if the engine's task does not end by itself.
+pub(super) struct EngineGuard {
+    inbox: Arc<Inbox>,
+    has_ended: bool,
+}
+
+impl EngineGuard {
+    pub(super) fn new(inbox: Arc<Inbox>) -> EngineGuard {
+        EngineGuard {
+            inbox,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn ended(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for EngineGuard {
+    /// The engine's runtime was shut down, or the engine panicked. Leases that are held last until they expire, because nobody renews them
+    /// any more.
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut state = self.inbox.lock();
+        state.ended = true;
+        state.error = Some(Error::NoRuntime);
+        let (due, started) = (mem::take(&mut state.due), mem::take(&mut state.started));
+        let held = state.held.drain();
+        wake(state);
+        drop((due, started, held));
     }
 }
 

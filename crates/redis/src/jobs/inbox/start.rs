@@ -43,7 +43,7 @@ impl Inbox {
 
     fn answered(self: Arc<Self>, claim: Claim, answer: Result<Answer, Error>) {
         let (granted, error) = match answer {
-            Ok(Answer { yes: true, sent }) => {
+            Ok(Answer { yes: true, sent, .. }) => {
                 let until = valid_until(&self.queue.wheel, sent, self.settings.lease);
                 (claim.lease.validity.extend(until), None)
             }
@@ -64,7 +64,7 @@ impl Inbox {
                 self.engine.notify_one();
             }
             drop(state);
-            self.queue.update_all(starts);
+            self.queue.update_all(&self.runtime, starts);
             if let Some(error) = error {
                 self.report(error);
                 // The error may come from a runtime that shuts down, so starting more is left to the next poll.

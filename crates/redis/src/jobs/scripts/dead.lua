@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua flags=no-writes
 -- Reads a page of a partition's dead jobs, oldest death first, with a limited number of bytes of payload.
 -- KEYS: dead state payload
 -- ARGV: offset, limit, how many bytes of payload the reply may have. Returns for each job its id, payload, the size of that, attempts,

@@ -14,5 +14,5 @@ if is_repeated then
   end
 end
 remember(cmsgpack.pack({}))
-if returned > 0 then call('PUBLISH', channel, '') end
+if returned > 0 then hint() end
 return returned

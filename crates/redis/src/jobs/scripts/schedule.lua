@@ -1,5 +1,6 @@
 -- Schedules a batch of jobs of one partition.
--- ARGV, from the third on, for each job: id, "in" or "at", microseconds, payload.
+-- ARGV, from the third on, for each job: id, "in" or "at", microseconds, payload. One that is to come again has the distance of its
+-- points after "in".
 -- Returns a digit for each job: 1 where it was scheduled, 0 where its id was known already.
 if is_repeated then return last_reply end
 if is_late then return refuse() end
@@ -13,7 +14,9 @@ for at = 3, #ARGV, 4 do
     answers[#answers + 1] = '0'
   else
     local micros = tonumber(ARGV[at + 2])
-    if ARGV[at + 1] == 'in' then micros = now + micros end
+    local kind, every = match(ARGV[at + 1], '^(%a+) ?(%d*)$')
+    if kind == 'in' then micros = now + micros end
+    if every ~= '' then call('HSET', repeats, id, exact(micros) .. ' ' .. every) end
     scores[#scores + 1] = exact(micros)
     scores[#scores + 1] = id
     earliest = math.min(earliest, micros)
@@ -24,5 +27,5 @@ if scores[1] then call('ZADD', due, unpack(scores)) end
 local reply = table.concat(answers)
 remember(reply)
 -- Workers look again when there is another first one.
-if earliest < first then call('PUBLISH', channel, '') end
+if earliest < first then hint() end
 return reply

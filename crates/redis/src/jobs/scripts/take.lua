@@ -2,28 +2,63 @@
 -- It looks at 100 entries at most, and replies with as many bytes of payload as it is told at most. What has more than that has its
 -- payload read in parts, by fetch.lua, and what has more than `largest` is not delivered.
 -- ARGV, from the third on: token, limit, look-ahead, lease, attempts, "again" where an earlier call may have been lost, the largest
--- payload, and how many bytes of payload the reply may have.
--- Returns Redis' time, when the next job is due, when the next lease ends (empty where there is none), and 1 where this call is
--- remembered; then for each job its id, payload, the size of that, attempts so far and due time. A job that cannot be delivered has the
+-- payload, how many bytes of payload the reply may have, up to how many jobs may be claimed that are not due yet, and the name under
+-- which the worker listens, which is empty if it does not.
+-- Returns Redis' time, when the next job is due, when the next lease ends (empty where there is none, and for a worker that others
+-- tell), 1 where this call is remembered, and 1 where the worker is known as one that has room; then for each job its id, payload, the size of that, attempts so far and due time. A job that cannot be delivered has the
 -- size -1, and the reason instead of a payload.
 local token = ARGV[3]
 local limit, ahead, lease, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local again = ARGV[8] == 'again'
 local largest, room = tonumber(ARGV[9]), tonumber(ARGV[10])
-local reply = { '', '', '', '' }
+local limit_ahead, worker = tonumber(ARGV[11]), ARGV[12]
+local reply = { '', '', '', '', '' }
 
 local function first(set)
   local score = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
   return score and exact(score)
 end
 
+-- How long a worker counts as there that does not look again: it does so every five seconds.
+local SEEN_FOR = 7000000
+
+-- Records whether the worker has room for more than it was given. Returns whether it watches, or does not listen.
+local function enlist(given)
+  if worker == '' then return true end
+  local next_due = first(due)
+  local is_due = next_due and tonumber(next_due) <= now
+  if given < limit then
+    for _, set in ipairs({ watching, idle }) do
+      local gone = call('ZRANGE', set, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)
+      if gone[1] then call('ZREM', set, unpack(gone)) end
+    end
+    reply[5] = '1'
+    if call('ZSCORE', watching, worker) or call('ZCARD', watching) < WATCHERS then
+      call('ZADD', watching, exact(now + SEEN_FOR), worker)
+      call('ZREM', idle, worker)
+      return true
+    end
+    call('ZADD', idle, exact(now + SEEN_FOR), worker)
+    return false
+  end
+  if limit > 0 and call('ZCARD', idle) == 0 then
+    -- Nobody could watch in its place.
+    if call('ZSCORE', watching, worker) then reply[5] = '1' end
+  else
+    leave(worker, is_due and WATCHERS or 0)
+  end
+  return true
+end
+
 -- The reply's head is made last: sweeping and claiming change it. The clock is read again, since a worker counts from the moment at
 -- which the reply arrives, and what has passed by then makes its jobs late.
-local function finish()
+local function finish(given)
+  local watches = enlist(given)
   local next_due, next_claim, next_running = first(due), first(claimed), first(running)
   local next_end = next_claim or next_running
   if next_claim and next_running and tonumber(next_running) < tonumber(next_claim) then next_end = next_running end
-  reply[1], reply[2], reply[3] = exact(clock()), next_due or '', next_end or ''
+  reply[1] = exact(clock())
+  if watches then reply[2], reply[3] = next_due or '', next_end or '' end
   return reply
 end
 
@@ -42,7 +77,8 @@ end
 
 -- A repeated take answers with what the first one claimed and still holds.
 if is_repeated then
-  for _, id in ipairs(cmsgpack.unpack(last_reply)) do
+  local ids = cmsgpack.unpack(last_reply)
+  for _, id in ipairs(ids) do
     local owner, attempts, at = read(id)
     if owner == token and call('HEXISTS', payload, id) == 1 then
       call('ZADD', claimed, 'XX', exact(now + lease), id)
@@ -50,7 +86,7 @@ if is_repeated then
     end
   end
   reply[4] = '1'
-  return finish()
+  return finish(#ids)
 end
 if is_late then return refuse() end
 
@@ -58,7 +94,7 @@ local returned = 0
 for _, id in ipairs(call('ZRANGE', running, '-inf', exact(now), 'BYSCORE', 'LIMIT', 0, 20)) do
   local _, attempts, at = read(id)
   if tonumber(attempts) >= most then
-    bury(running, id, attempts, at)
+    if bury(running, id, attempts, at) then returned = returned + 1 end
   else
     wait(running, id, attempts, at)
     returned = returned + 1
@@ -100,6 +136,8 @@ if found[1] then
   for n, id in ipairs(names) do
     local _, attempts = parse(states[n])
     local at = exact(found[2 * n])
+    -- What is not due yet leaves room for what is.
+    if tonumber(at) > now and n > limit_ahead then break end
     local size = call('HSTRLEN', payload, id)
     local why = foreign(id)
     if why then
@@ -124,6 +162,7 @@ if found[1] then
         add_job(id, size, attempts, at)
       else
         call('HDEL', state, id)
+        call('HDEL', repeats, id)
       end
     end
   end
@@ -139,9 +178,10 @@ if #ids > 0 or again then
   remember(cmsgpack.pack(ids))
   reply[4] = '1'
 end
-finish()
+finish(#ids)
 -- What came back and is not taken here is for the others.
-if returned > 0 and reply[2] ~= '' and tonumber(reply[2]) <= now then
-  call('PUBLISH', channel, '')
+if returned > 0 then
+  local next_due = first(due)
+  if next_due and tonumber(next_due) <= now then hint() end
 end
 return reply

@@ -2,7 +2,8 @@
 -- Moves the end of a lease that is still held by the same holder.
 -- KEYS: holder, fence. ARGV: nonce, token, ttl in ms, how long the fence is kept in ms.
 -- Answers 1, or 0: it is not held by that holder.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] .. ' ' .. ARGV[2] then
+local nonce, token = string.match(redis.call('GET', KEYS[1]) or '', '^([^ ;]+)[^ ]* (%d+)$')
+if nonce ~= ARGV[1] or token ~= ARGV[2] then
     return 0
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])

@@ -145,7 +145,7 @@ async fn a_timeout_in_an_otherwise_empty_wheel_allocates_nothing() {
 }
 
 #[tokio::test]
-async fn a_timeout_allocates_nothing_while_the_wheel_ticks() {
+async fn a_timeout_allocates_nothing_on_the_real_clock() {
     let wheel = wheel();
     let _others: Vec<_> = (0..10).map(|_| wheel.schedule(SECOND * 60, async {})).collect();
     pending_timers(&wheel);
@@ -203,30 +203,15 @@ async fn a_burst_of_scheduled_tasks_is_not_paid_for_ever() {
     }
 }
 
-#[test]
-fn the_memory_for_many_current_wheels_at_once_is_given_back() {
-    let make = |runtimes: usize| {
-        let runtimes: Vec<_> = (0..runtimes).map(|_| paused_runtime()).collect();
-        for runtime in &runtimes {
-            drop(runtime.block_on(async { Wheel::current() }));
-        }
-    };
-    make(1);
-    let before = LIVE.get();
-    make(2_000);
-    let left = LIVE.get() - before;
-    assert!(left < 20_000, "{left} bytes are still held");
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_capacity_of_a_dropped_wheel_is_given_back() {
     const CAPACITY: usize = 1_000_000;
     for late in [false, true] {
         let before = LIVE.get();
         let wheel = Wheel::builder().shards(1).capacity(CAPACITY).build().unwrap();
-        assert!(LIVE.get() - before > CAPACITY as isize * 16);
         let mut sleep = wheel.sleep(SECOND);
         wheel.sleep(TICK).await;
+        assert!(LIVE.get() - before > CAPACITY as isize * 16);
         if late {
             drop(wheel);
             // In a wheel without a handle, and what its thread keeps of that.
@@ -252,7 +237,6 @@ fn a_runtime_that_has_ended_is_recognized_without_an_allocation() {
     let again = allocations(|| {
         drop(tickwheel::time::sleep(SECOND));
         drop(tickwheel::time::timeout(SECOND, pending::<()>()));
-        drop(Wheel::current());
     });
     assert_eq!(again, 0);
 }

@@ -26,8 +26,8 @@
 //!
 //! # Precision
 //!
-//! A scope elapses as [`time::timeout_at`](crate::time::timeout_at) does: never early, and less than one tick of the wheel late plus the
-//! runtime's own delay. A scope is never refused: if the wheel is full or has been shut down, the scope waits on Tokio's timer.
+//! A scope elapses as [`time::timeout_at`](crate::time::timeout_at) does: never early, and less than one tick of the wheel late plus its
+//! slack and the runtime's own delay. A scope is never refused.
 //!
 //! # Examples
 //!

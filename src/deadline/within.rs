@@ -23,8 +23,8 @@ use crate::{
     wheel::Wheel,
 };
 
-/// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the current
-/// wheel.
+/// Requires `future`, with all that it awaits, to complete before `duration` has passed since its first poll, on the
+/// [global wheel](Wheel::global).
 ///
 /// Inside another scope, the sooner of the two deadlines holds. The future is polled first, and succeeds if it is ready, even
 /// with no time remaining. `Duration::MAX` is taken as 30 years.
@@ -62,7 +62,7 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
     Within::new(End::After(duration), Some(future.into_future()))
 }
 
-/// Requires `future`, with all that it awaits, to complete before `deadline`, on the current wheel.
+/// Requires `future`, with all that it awaits, to complete before `deadline`, on the [global wheel](Wheel::global).
 ///
 /// This is [`within`] with an instant instead of a duration. If the deadline has passed, the scope elapses at its first pending
 /// poll, and [`current`] inside still returns that deadline.

@@ -29,6 +29,18 @@ pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
     has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
 }
 
+/// Reads the clock of the caller's runtime or, once the thread's locals have been destroyed, the machine's, because Tokio then cannot tell whether a test
+/// has paused its clock.
+#[inline]
+pub(crate) fn now() -> Moment {
+    let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+    if has_test_util() && is_lost() {
+        Moment::of_machine()
+    } else {
+        Moment::now()
+    }
+}
+
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for. Cargo tells a crate
 /// nothing of the features of its dependencies, but without this one a method is lacking.
 #[inline]
@@ -50,7 +62,8 @@ fn has_test_util() -> bool {
     is_there(|builder, paused| builder.start_paused(paused))
 }
 
-/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a bound.
+/// How late a timer may be, beyond its tick, so that it expires in company: a part of its delay, up to a bound. Deadlines are rounded up to multiples
+/// of powers of two, so that timers of different delays meet too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slack {
     /// A timer may be late by its delay divided by this.
@@ -128,6 +141,16 @@ impl Clock {
     #[inline]
     pub(crate) fn is_of_test(&self) -> bool {
         self.source == Source::Test
+    }
+
+    /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.
+    pub(crate) fn is_moved(&self) -> bool {
+        if !self.is_of_test() {
+            return false;
+        }
+        let before = Moment::of_machine();
+        let here = self.now();
+        here < before || here > Moment::of_machine()
     }
 
     /// Reads the clock. If a test may pause it, this must be called in its runtime.

@@ -9,7 +9,6 @@
 use std::{
     collections::HashMap,
     future::poll_fn,
-    sync::LazyLock,
     task::{Poll, Wake, Waker},
     time::Duration,
 };
@@ -24,25 +23,26 @@ use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Given, Next},
+        alarm::{Alarm, Given},
         is_alternative,
-        tokio_timer::{begin_of_millisecond, is_setting, panic_if_ended},
+        tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
     },
     events,
     shard::Shard,
     shared::{Shared, WheelId},
-    sync::Arc,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},
     turn::{panics, turn, wake_all},
     waker_id::WakerId,
     words,
 };
 
-/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
-static ENGINES: LazyLock<std::sync::Mutex<HashMap<(WheelId, Id), Arc<Engine>>>> =
-    LazyLock::new(std::sync::Mutex::default);
+type Engines = HashMap<(WheelId, Id), Arc<Engine>>;
 
-fn engines() -> std::sync::MutexGuard<'static, HashMap<(WheelId, Id), Arc<Engine>>> {
-    ENGINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// All engines of the process. Its lock is taken by a thread's first timer in an engine and by whoever counts, and not on a timer's path.
+static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
+
+fn engines() -> MutexGuard<'static, Engines> {
+    lock(LazyLock::force(&ENGINES))
 }
 
 /// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
@@ -80,7 +80,8 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     let found = here.and_then(|here| find(shared, here));
     found.unwrap_or_else(|| {
         let handle = current(shared);
-        find(shared, handle.id()).unwrap_or_else(|| begin(shared, &handle))
+        let engine = find(shared, handle.id()).or_else(|| begin(shared, &handle));
+        engine.unwrap_or_else(|| panic_as_ended())
     })
 }
 
@@ -97,6 +98,14 @@ fn current(shared: &Shared) -> Handle {
         }
         panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`")
     })
+}
+
+/// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
+pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
+    let pinned = shared.pinned()?;
+    let handle = shared.pinned_handle()?;
+    find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
+    Some(handle)
 }
 
 /// Returns whether the global wheel has due timers in the current runtime whose tasks have not been woken.
@@ -147,23 +156,21 @@ fn find(shared: &Shared, runtime: Id) -> Option<Arc<Engine>> {
 #[track_caller]
 fn begin_pinned(shared: &Arc<Shared>, runtime: Id) -> Option<Arc<Engine>> {
     let handle = shared.pinned_handle()?;
-    // A task that is spawned on a runtime that has ended is dropped at once. To set one of its timers would panic.
-    let probe = handle.spawn(std::future::pending::<()>());
-    let has_ended = probe.is_finished();
-    probe.abort();
-    if has_ended {
-        shared.unpin(runtime);
-        return None;
-    }
     let _entered = handle.enter();
-    Some(begin(shared, &handle))
+    let engine = begin(shared, &handle);
+    if engine.is_none() {
+        shared.unpin(runtime);
+    }
+    engine
 }
 
-/// Begins an engine in the current runtime.
+/// Begins an engine in the current runtime, unless the timers of that have ended.
 #[cold]
 #[track_caller]
-fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
-    panic_if_ended();
+fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Option<Arc<Engine>> {
+    if timers_have_ended() {
+        return None;
+    }
     let engine = Engine::new(shared, runtime);
     engine.alarm.set_up(runtime, Waker::from(engine.clone()));
     // No lock is held here, because a runtime that is shutting down drops the task at once.
@@ -173,17 +180,15 @@ fn begin(shared: &Arc<Shared>, runtime: &Handle) -> Arc<Engine> {
     if let Some(found) = engines.get(&key).cloned() {
         drop(engines);
         engine.end();
-        return found;
+        return Some(found);
     }
-    if engine.shards[0].has_ended() {
-        drop(engines);
-        panic_if_ended();
-        panic!("A Tokio 1.x context was found, but it is being shutdown.");
+    if engine.shards[0].has_ended() && !planted("begun_ended") {
+        return None;
     }
     engines.insert(key, engine.clone());
     drop(engines);
     panics(|| events::engine_changed(shared.name(), "started"));
-    engine
+    Some(engine)
 }
 
 impl Engine {
@@ -213,14 +218,13 @@ impl Engine {
         self.shards[number & (self.shards.len() - 1)].clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
-    fn work(&self) -> bool {
+    /// Makes turns until the driver waits, unless another thread does so.
+    fn work(&self) {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
                 // All of the runtime's timers fire.
-                self.end();
-                return false;
+                return self.end();
             }
             if at <= now {
                 let tick = self.alarm.clock.tick();
@@ -233,14 +237,13 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Given::HasCome => continue,
-                Given::Ended => self.end(),
-                Given::Waits => {}
-                Given::Idle => self.may_be_idle(),
+                Given::HasCome => {}
+                Given::Ended => return self.end(),
+                Given::Waits if at > now => return,
+                // Spares may be all that is left.
+                Given::Waits | Given::Idle => return self.may_be_idle(),
             }
-            return next == Next::More;
         }
-        false
     }
 
     /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
@@ -261,8 +264,13 @@ impl Engine {
     }
 
     fn is_unused(&self) -> bool {
-        let is_empty = |shard: &Arc<Shard>| shard.usage().entries == 0;
-        self.shared.has_no_handle() && self.shards.iter().all(is_empty)
+        if !self.shared.has_no_handle() {
+            return false;
+        }
+        let entries: usize = self.shards.iter().map(|shard| shard.usage().entries).sum();
+        let is_own = |shard: &Shard| self.shards.iter().any(|own| std::ptr::eq(&**own, shard));
+        // The entry of a spare is no timer.
+        entries == 0 || entries == words::said(is_own).kept.len()
     }
 
     /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
@@ -292,10 +300,10 @@ impl Engine {
             drop(engines);
             drop(removed);
         }
+        self.alarm.keeper.notify_one();
         if self.alarm.is_closing() {
             self.shared.unpin(self.runtime);
         }
-        self.alarm.keeper.notify_one();
         wake_all(&mut wakers, &self.shared);
         panics(|| events::engine_changed(self.shared.name(), "ended"));
     }
@@ -316,8 +324,7 @@ impl Wake for Engine {
         } else if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
-            // If there is more to do, the keeper has been told.
-            let _ = self.work();
+            self.work();
         }
     }
 }
@@ -344,11 +351,14 @@ impl Keeper {
                     return engine.end();
                 }
             }
-            // Wakers that poll timers within a turn must not use up the keeper's budget.
-            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
-            if has_more {
-                yield_now().await;
+            if engine.alarm.clock.is_moved() {
+                // A paused clock would move to the next turn, though nothing is due.
+                engine.shards.iter().for_each(|shard| shard.put_off());
             }
+            // Wakers that poll timers within a turn must not use up the keeper's budget.
+            unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
+            // If there is more to do, a permit is there already, and waiting for it would let no other task run.
+            yield_now().await;
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{
     driver::alarm::Alarm,
     moment::Moment,
     shared::{Refusal, Shared, WheelId},
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };
 
@@ -32,6 +32,7 @@ const RETAINED: usize = 1024;
 /// A walk looks at this many cells under one lock.
 const WALK: usize = 256;
 
+// Processors fetch cache lines in pairs, so workers whose shards are neighbours would disturb each other at 64.
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
@@ -41,6 +42,8 @@ pub(crate) struct Shard {
     wake_at: AtomicU64,
     /// When it probably visits after that.
     wake_after: AtomicU64,
+    /// That of the alarm, whose memory other threads write to.
+    pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) wheel: WheelId,
@@ -130,6 +133,7 @@ impl Shard {
             wake_after: AtomicU64::new(Moment::NEVER.0),
             wheel: shared.wheel,
             is_pinned: shared.pinned().is_some(),
+            clock: alarm.clock,
             shared,
             alarm,
             runtime,
@@ -203,36 +207,29 @@ impl Shard {
         ended_at.is_some_and(|horizon| until <= horizon)
     }
 
-    /// Starts a timer for `when`, whose entry is due at tick `due`. A `place` in this shard gives up its cell, or is reused.
-    ///
-    /// `has_come` says whether the timer may complete at once; `was_admitted` that the wheel must not refuse it any more, if it may at all.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `place` in this shard gives up its cell, or is reused.
+    /// `has_come` says that the timer is to complete at once.
     #[inline]
     pub(crate) fn start(
         &self,
         waker: Waker,
-        due: Tick,
+        (due, until): (Tick, Moment),
         place: Option<Place>,
         admission: Option<Admission>,
-        has_come: impl FnOnce() -> bool,
+        has_come: bool,
     ) -> Started {
-        let until = self.alarm.clock.start_of(due);
         let mut guard = self.lock_noticing();
         let state = &mut *guard;
         let horizon = self.horizon();
-        if state.ended_at.is_some() {
+        if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
             place.into_iter().for_each(|place| self.count_spare(place.until));
             return Started::Ended(waker);
         }
-        let wheel = state.wheel.get_or_insert_with(|| {
-            let settings = &self.shared.settings;
-            let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
-            wheel.reserve(self.capacity());
-            wheel
-        });
+        let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(place.is_some());
-        let place = place.filter(|place| place.until > horizon);
-        let outcome = if until <= horizon || has_come() {
+        let place = place.filter(|place| place.until > horizon || planted("void_place"));
+        let outcome = if until <= horizon || has_come {
             Err(Started::HasCome)
         } else if let Some(Err(refusal)) =
             admission.map(|admission| self.admit(admission, state.shutdown_at.is_some()))
@@ -258,10 +255,22 @@ impl Shard {
         if admission.is_some() {
             wheel.mark(&key);
         }
-        let ended = self.unlock_and_wake_by(guard, until);
+        if until < self.wake_at() && !planted("wake_at") {
+            let ended = self.unlock_and_wake_by(guard, until);
+            ended.into_iter().for_each(Waker::wake);
+        } else {
+            drop(guard);
+        }
         drop(spent);
-        ended.into_iter().for_each(Waker::wake);
         Started::Waits(key)
+    }
+
+    #[cold]
+    fn new_wheel(&self) -> TimingWheel<Waker> {
+        let settings = &self.shared.settings;
+        let mut wheel = TimingWheel::new(settings.ticks_per_wheel, settings.levels);
+        wheel.reserve(self.capacity());
+        wheel
     }
 
     /// Returns the number of timers for which memory was asked.
@@ -287,21 +296,18 @@ impl Shard {
 
     /// Unlocks, and has the driver come by `until`, the beginning of a tick. Returns a waker that the caller wakes with no lock held.
     #[must_use]
-    #[inline]
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
-        if until >= self.wake_at() {
-            return None;
-        }
         self.wake_at.store(until.0, Relaxed);
         drop(state);
-        self.alarm.wake_by(until)
+        self.alarm.wake_by(until).filter(|_| !planted("end_unheard"))
     }
 
     /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
     #[inline]
     fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
-        let is_void = term.until <= self.horizon() || term.may_be_refused && state.shutdown_at.is_some();
-        state.wheel.as_mut().filter(|_| !is_void)
+        let has_expired = term.until <= self.horizon() && !planted("expired_key");
+        let was_shut_down = term.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
+        state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
     }
 
     /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
@@ -330,10 +336,12 @@ impl Shard {
             return (false, None);
         };
         wheel.bring_forward(key, due);
-        (
-            true,
-            self.unlock_and_wake_by(state, self.alarm.clock.start_of(due)),
-        )
+        let until = self.clock.start_of(due);
+        if until < self.wake_at() {
+            (true, self.unlock_and_wake_by(state, until))
+        } else {
+            (true, None)
+        }
     }
 
     /// Cancels an entry, unless it is not there any more. Returns its waker.
@@ -352,31 +360,37 @@ impl Shard {
         let wheel = self.wheel_of(&mut guard, term)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
-        let is_empty = wheel.len() == 0;
-        self.put_off(wheel);
+        self.notice_gone(term.until);
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
         if term.may_be_refused {
             self.shared.limit.release(1);
         }
-        if is_empty && self.shared.has_no_handle() {
+        if self.shared.has_no_handle() {
             self.alarm.keeper.notify_one();
         }
         Some(waker)
     }
 
-    /// Has a driver on a test's clock come only for what is left, because a paused clock would move to where nothing is due.
-    fn put_off(&self, wheel: &TimingWheel<Waker>) {
-        if self.alarm.clock.is_of_test() {
+    /// Has the keeper put the next turn off, if it was to come for an entry that is gone and was due at `until`.
+    fn notice_gone(&self, until: Moment) {
+        if self.clock.is_of_test() && until <= self.wake_at() {
+            self.alarm.keeper.notify_one();
+        }
+    }
+
+    /// Has the driver come only for what is there. This looks at every entry.
+    pub(crate) fn put_off(&self) {
+        let state = lock(&self.state);
+        if let Some(wheel) = &state.wheel {
             let next = self.start_of(wheel.earliest());
             self.wake_at.store(next.0, Relaxed);
-            self.alarm.put_off(next);
         }
     }
 
     fn start_of(&self, tick: Option<Tick>) -> Moment {
-        tick.map_or(Moment::NEVER, |tick| self.alarm.clock.start_of(tick))
+        tick.map_or(Moment::NEVER, |tick| self.clock.start_of(tick))
     }
 
     /// Removes the entry of a spare, whose timer has been cancelled.
@@ -442,7 +456,7 @@ impl Shard {
         let Some(wheel) = &mut state.wheel else {
             return Advanced::default();
         };
-        if now > self.horizon() {
+        if now > self.horizon() && !planted("late_horizon") {
             self.horizon.store(now.0, Relaxed);
         }
         let advanced = wheel.advance(tick, batch, due);
@@ -450,7 +464,7 @@ impl Shard {
         if advanced.more {
             return advanced;
         }
-        let (next, after) = if self.alarm.clock.is_of_test() {
+        let (next, after) = if self.clock.is_moved() {
             // A paused clock moves to the next turn, so there is none to spread a bucket, and none is set ahead.
             (wheel.earliest(), None)
         } else {
@@ -462,6 +476,7 @@ impl Shard {
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
         drop(state);
         drop(arena);
+        planted("late_horizon").then(|| self.horizon.store(now.0, Relaxed));
         advanced
     }
 
@@ -472,7 +487,7 @@ impl Shard {
         let Some(wheel) = &mut state.wheel else { return 0 };
         let marked = wheel.take_marked();
         let taken = marked.len();
-        self.put_off(wheel);
+        self.notice_gone(Moment::ZERO);
         self.shared.limit.release(taken);
         state.tally.cancelled += taken as u64;
         wakers.extend(marked);
@@ -484,6 +499,7 @@ impl Shard {
         let mut state = lock(&self.state);
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
+        planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
         self.wake_at.store(Moment::NEVER.0, Relaxed);
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();

@@ -30,7 +30,7 @@ use super::{
     number,
     shard::{Home, Place, Shard, shared_of},
     shared::WheelId,
-    sync::Arc,
+    sync::{Arc, thread_local},
     timing_wheel::Key,
     waker_id::WakerId,
     words::Words,
@@ -73,7 +73,8 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the probe that is under way for this thread.
     probe: Cell<Weak<()>>,
-    /// The shards that this thread used last, by wheel.
+    /// The shards that this thread used last, by wheel. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of
+    /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
     /// What this thread says of its spares, and the shard that it says that of.
@@ -149,13 +150,12 @@ impl Drop for Thread {
 }
 
 impl Thread {
-    /// Returns the runtime that the caller is in, if any, and the index of the worker if this thread is one. `task` is what is being polled.
+    /// Returns the runtime that the caller is in, if any. `index` is that of the worker if this thread is one, and `task` is what is being polled.
     #[inline]
-    fn runtime(&self, task: WakerId) -> Option<(Id, Option<usize>)> {
-        let index = worker_index();
+    fn runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
-            Some((runtime, known)) if index == Some(known) && task.is_task() => Some((runtime, index)),
-            _ => Some((self.ask(task, index)?, index)),
+            Some((runtime, known)) if index == Some(known) && task.is_task() => Some(runtime),
+            _ => self.ask(task, index),
         }
     }
 
@@ -196,11 +196,10 @@ impl Thread {
     /// Returns the runtime in which a timer of a wheel that may be `pinned` waits, and the number by which its shard is chosen.
     #[inline]
     fn whereabouts(&self, pinned: Option<Id>, task: WakerId) -> Option<(Id, usize)> {
-        let (runtime, index) = match (pinned, self.runtime(task)) {
-            (None, here) => here?,
-            (Some(pinned), Some((here, index))) if here == pinned => (here, index),
-            (Some(pinned), _) => (pinned, None),
-        };
+        let index = worker_index();
+        let here = self.runtime(index, task);
+        let runtime = pinned.or(here)?;
+        let index = index.filter(|_| here == Some(runtime));
         Some((runtime, index.unwrap_or_else(number::get)))
     }
 
@@ -275,10 +274,8 @@ impl Thread {
     pub(crate) fn is_at_home(&self, spare: &Spare, home: &Home) -> bool {
         let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
         let shard = &spare.shard;
-        wheel == shard.wheel
-            && self
-                .whereabouts(shard.pinned(), spare.task)
-                .is_some_and(|(runtime, _)| shard.runtime() == Some(runtime))
+        let runtime = || self.runtime(worker_index(), spare.task);
+        wheel == shard.wheel && shard.runtime() == shard.pinned().or_else(runtime)
     }
 
     pub(crate) fn put_back(&self, spare: Spare) {
@@ -318,6 +315,10 @@ impl Thread {
         let (task, left) = self.wary.get();
         if task == spare.task && left > 0 {
             self.wary.set((task, left - 1));
+            return self.return_shard(spare.free());
+        }
+        if spare.shard.shared.has_no_handle() {
+            // It may be the last timer for which the engine is there.
             return self.return_shard(spare.free());
         }
         if self.about.get() != Arc::as_ptr(&spare.shard) {

@@ -15,14 +15,16 @@ use super::{
     sync::{Arc, Ordering::Relaxed},
 };
 
-/// The number of timers handled under one lock.
+/// The number of timers handled under one lock. With fewer, threads that register timers get the lock in between again and again, and a storm takes
+/// longer. With more, a thread that waits for the lock waits for milliseconds.
 const BATCH: usize = 256;
 
-/// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run.
+/// After waking this many tasks, or after [`SLICE_TIME`], a turn lets other tasks run. Until then no worker polls I/O, because this one holds Tokio's
+/// driver.
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
-/// Makes a turn for the tick in progress at `now`.
+/// Makes a turn for the tick in progress at `now`. What becomes due meanwhile is left to the next turn, or a turn would not end in a storm.
 pub(crate) fn turn(
     shards: &[Arc<Shard>],
     alarm: &Alarm,

@@ -9,12 +9,10 @@ use crate::wheel::Wheel;
 /// Runs the sleeps of AWS SDK clients, and of other clients that smithy-rs generates, on a wheel: operation and attempt timeouts,
 /// pauses between retries, and stalled-stream protection.
 ///
-/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay. A client
+/// Sleeps are as precise as [`Wheel::sleep`]: never early, and less than one tick late plus their slack and the runtime's own delay. A client
 /// starts one sleep for each timeout of each request, and cancels nearly all of them.
 ///
-/// If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so no request times out early. Where that
-/// is not available, outside a Tokio runtime with timers, the sleep ends at once. The guide lists the behaviour of each
-/// integration under "Handle refusals".
+/// No sleep is refused, so requests keep their timeouts on a wheel that is full or has been shut down.
 ///
 /// Only the sleeps move to the wheel. A client still reads the time of day from its `time_source`.
 ///

@@ -9,13 +9,12 @@ use crate::{timers::sleep::Sleep, wheel::Wheel};
 
 /// Runs hyper's timers on a wheel: header read timeouts, keep-alive pings, idle connections.
 ///
-/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus the runtime's own delay.
+/// Sleeps are as precise as those of [`Wheel::sleep`]: never early, and less than one tick late plus their slack and the runtime's own delay.
 /// [`reset`](hyper::rt::Timer::reset) re-arms a sleep in place, so the next keep-alive ping needs no allocation and, while the
 /// sleep is pending, does not touch the wheel. [`now`](hyper::rt::Timer::now) reads the wheel's clock, including one that a test
 /// has paused.
 ///
-/// If the wheel is full or has been shut down, a sleep waits on Tokio's own timer, so connections
-/// keep their timeouts. The guide lists the behaviour of each integration under "Handle refusals".
+/// No sleep is refused, so connections keep their timeouts on a wheel that is full or has been shut down.
 ///
 /// hyper-util's `auto::Builder` reads the first bytes of a connection to tell HTTP/1 from HTTP/2, and no timer runs until then. A
 /// client that connects and sends nothing therefore stays connected in spite of `header_read_timeout`. `http1_only` and `http2_only` do

@@ -130,9 +130,7 @@ impl Wheel {
                     .partition(|(of, _)| std::ptr::eq(&**of, &**shard));
                 spares = others;
                 let spares_here: Vec<_> = spares_here;
-                let due = spares_here
-                    .iter()
-                    .map(|(_, until)| shard.alarm.clock.tick_at(*until));
+                let due = spares_here.iter().map(|(_, until)| shard.clock.tick_at(*until));
                 let pending = counts.add(shard, due.collect());
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;
@@ -174,7 +172,7 @@ impl Counts {
                 Some(spare) => drop(spares.swap_remove(spare)),
                 None => {
                     pending += 1;
-                    self.add_site(site, shard.alarm.clock.start_of(site.due).since(now));
+                    self.add_site(site, shard.clock.start_of(site.due).since(now));
                 }
             }
         });

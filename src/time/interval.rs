@@ -9,8 +9,8 @@ use crate::{
 /// Creates an interval that ticks every `period`, on the global wheel.
 ///
 /// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at or after its
-/// instant: never early, and less than one tick of the wheel late plus the runtime's own delay. It counts as missed if it is later
-/// than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
+/// instant: never early, and less than one tick of the wheel late plus its slack and the runtime's own delay. It counts as missed if it is, beyond its
+/// slack, later than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
 ///
 /// An interval is never refused.
 ///

@@ -14,7 +14,7 @@ use crate::{
 
 /// Waits until `duration` has elapsed, on the global wheel.
 ///
-/// The sleep is never early, and less than one tick of the wheel late plus the runtime's own delay. A zero duration completes at
+/// The sleep is never early, and less than one tick of the wheel late plus its slack and the runtime's own delay. A zero duration completes at
 /// the first poll. A duration that overflows the clock is taken as 30 years. In every other respect it behaves as
 /// `tokio::time::sleep`.
 ///
@@ -47,7 +47,8 @@ pub fn sleep(duration: Duration) -> Sleep {
 
 /// Waits until `deadline`, on the global wheel.
 ///
-/// It is as precise as [`sleep`]. If the deadline is in the past, the sleep completes at the first poll. In every other respect it behaves as `tokio::time::sleep_until`.
+/// It is as precise as [`sleep`]. If the deadline is in the past, the sleep completes at the first poll. In every other respect it behaves as
+/// `tokio::time::sleep_until`.
 ///
 /// # Cancellation
 ///

@@ -5,8 +5,8 @@ use crate::engine::engines;
 
 /// Advances a paused clock, and waits until the global wheel has woken the tasks of all timers that are due.
 ///
-/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks is the
-/// wheel's driver, which then needs to run itself before the wheel's timers fire. This function also waits for that.
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks wakes those whose timers are
+/// on the wheel, once it runs itself. This function also waits for that.
 ///
 /// # Panics
 ///

@@ -9,16 +9,15 @@ use crate::timers::{console::Resource, sleep::Sleep, timeout::Timeout};
 ///
 /// As in `tokio::time::timeout`, the future is polled first, and if it is ready, the timeout succeeds whatever the duration.
 /// Unlike there, the duration counts from the first pending poll. The timeout elapses at a tick of the wheel: never early, and
-/// less than one tick late plus the runtime's own delay; a wheel that is busy with timeouts adds up to 10 ms (or a tick if that is
-/// longer) to durations of 100 times as much. A zero duration elapses at the first pending poll. A duration that overflows the clock is taken as 30 years.
+/// less than one tick late plus its slack and the runtime's own delay. A zero duration elapses at the first pending poll. A duration that
+/// overflows the clock is taken as 30 years.
 ///
-/// A timeout cannot be refused: if the wheel is full or has been shut down, the timeout waits on Tokio's timer.
+/// A timeout is never refused, and goes on for the same instant on the runtime that polls it if the one on which it waits ends.
 ///
 /// # Cancellation
 ///
-/// Dropping the timeout drops the future and cancels the timer at once. The timer that a thread cancelled last may stay in the
-/// wheel for the next timer of its task, for half a second at most, or a tick if that is longer. While it stays, it keeps a clone
-/// of the task's waker.
+/// Dropping the timeout drops the future and cancels the timer at once. The entry of the timer that a thread cancelled last may stay in the
+/// wheel for the next timer of its task, for a minute at most. While it stays, it keeps a clone of the task's waker, and no metric counts it.
 ///
 /// # Panics
 ///
@@ -57,7 +56,7 @@ where
 /// Requires `future` to complete before `deadline`, on the global wheel.
 ///
 /// As in `tokio::time::timeout_at`, the future is polled first, and succeeds if it is ready, even past the deadline. The timeout
-/// is never early, and less than one tick late plus the runtime's own delay.
+/// is never early, and less than one tick late plus its slack and the runtime's own delay.
 ///
 /// # Cancellation
 ///

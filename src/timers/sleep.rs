@@ -297,10 +297,17 @@ impl Sleep {
         had_budget: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
-        self.poll_further(had_budget, cx)
+        let polled = self.poll_further(had_budget, cx);
+        polled.map_err(|refusal| match refusal {
+            Refusal::Shutdown => SleepError::Shutdown,
+            Refusal::AtCapacity => SleepError::AtCapacity {
+                limit: self.timer.shared().settings.max_pending.unwrap_or(usize::MAX),
+            },
+        })
     }
 
-    fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), SleepError>> {
+    #[inline(never)]
+    fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let Sleep { timer, resource } = self;
         let poll = || budget::poll(had_budget, cx, |waker| poll(timer, waker));
         resource.poll(poll)
@@ -317,7 +324,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn begin_poll(&mut self) {}
 
-    /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel at once, whenever the timeout is dropped.
+    /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.timer.complete();
@@ -330,15 +337,11 @@ impl Sleep {
     }
 }
 
-fn poll(timer: &mut Timer, waker: &Waker) -> Poll<Result<(), SleepError>> {
-    match timer.poll(waker) {
+fn poll(timer: &mut Timer, waker: &Waker) -> Poll<Result<(), Refusal>> {
+    match timer.poll_further(waker) {
         Polled::Pending => Poll::Pending,
         Polled::Elapsed => Poll::Ready(Ok(())),
-        Polled::Refused(Refusal::Shutdown) => Poll::Ready(Err(SleepError::Shutdown)),
-        Polled::Refused(Refusal::AtCapacity) => {
-            let limit = timer.shared().settings.max_pending.unwrap_or(usize::MAX);
-            Poll::Ready(Err(SleepError::AtCapacity { limit }))
-        }
+        Polled::Refused(refusal) => Poll::Ready(Err(refusal)),
     }
 }
 

@@ -63,7 +63,7 @@ impl Wheel {
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
     ///
     /// The future is polled first, and succeeds if it is ready, even past the deadline. The timeout is never early, and less than
-    /// one tick late plus the runtime's own delay.
+    /// one tick late plus its slack and the runtime's own delay.
     ///
     /// # Cancellation
     ///

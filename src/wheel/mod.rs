@@ -302,8 +302,7 @@ impl Wheel {
     /// Panics outside a runtime, as `tokio::spawn` does, if none was given or it has ended.
     #[track_caller]
     pub(crate) fn runtime(&self) -> Handle {
-        let pinned = self.shared().pinned_handle();
-        pinned.unwrap_or_else(Handle::current)
+        engines::pinned_runtime(self.shared()).unwrap_or_else(Handle::current)
     }
 
     /// Returns the roster for the tasks that this thread schedules.
@@ -323,6 +322,21 @@ impl WeakWheel {
     /// ```
     pub fn upgrade(&self) -> Option<Wheel> {
         self.0.upgrade().map(Wheel)
+    }
+
+    /// Returns `true` if both are of the same wheel, as [`Weak::ptr_eq`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    ///
+    /// let wheel = Wheel::new();
+    /// assert!(wheel.downgrade().ptr_eq(&wheel.clone().downgrade()));
+    /// assert!(!wheel.downgrade().ptr_eq(&Wheel::new().downgrade()));
+    /// ```
+    pub fn ptr_eq(&self, other: &WeakWheel) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 

@@ -1,7 +1,5 @@
 //! `Wheel::shutdown`, and the unprocessed tasks that it returns.
 
-use std::task::Waker;
-
 use crate::{
     engine::{engines, sync::lock, turn::wake_all},
     wheel::{Wheel, roster::ScheduledTask},
@@ -56,7 +54,7 @@ impl Wheel {
         }
         // With no lock held, because a waker may shut the wheel down.
         wake_all(&mut wakers, self.shared());
-        joiners.into_iter().for_each(Waker::wake);
+        wake_all(&mut joiners, self.shared());
         unprocessed
     }
 }

@@ -849,6 +849,18 @@ macro_rules! log_of {
     }};
 }
 
+/// As tokio-util's own tests expect it: the test's future is polled before any task, so before the wheel's turn.
+#[tokio::test(start_paused = true)]
+async fn a_test_that_has_slept_until_the_deadline_finds_the_queue_woken() {
+    let mut queue = task::spawn(DelayQueue::new());
+    queue.insert("foo", ms(600));
+    assert_pending!(queue.poll_next());
+    tokio::time::sleep(ms(600)).await;
+    assert!(queue.is_woken());
+    let expired = assert_ready!(queue.poll_next()).map(Expired::into_inner);
+    assert_eq!(expired, Some("foo"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

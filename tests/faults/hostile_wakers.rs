@@ -78,7 +78,6 @@ fn on_each(flavors: &[Flavor], act: impl Fn(&Arc<Stage>) + Clone + Send + Sync +
 
 /// The hostile waker acts once. Every other sleep comes, whoever drives the wheel then, and a new one does too.
 fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
-    let wheel = Wheel::builder().tick_duration(ms(1)).shards(2).build().unwrap();
     // On one thread, somebody drives the runtime until the scene is over.
     let (over, is_over) = oneshot::channel::<()>();
     let (runtime, driven) = match flavor {
@@ -98,8 +97,9 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
         (_, Some((handle, _))) => handle.clone(),
         _ => unreachable!("there is one runtime"),
     };
+    let wheel = Wheel::builder().handle(driving.clone()).shards(2);
     let stage = Arc::new(Stage {
-        wheel: Mutex::new(Some(wheel)),
+        wheel: Mutex::new(Some(wheel.build().unwrap())),
         runtime: Mutex::new(runtime),
         driving: driving.clone(),
         beside: Mutex::default(),
@@ -120,11 +120,7 @@ fn play(flavor: Flavor, act: impl Fn(&Arc<Stage>) + Send + Sync + 'static) {
     };
     let elsewhere = threaded_runtime(2);
     let wheel = stage.wheel();
-    // The first registration decides who drives.
-    let sleep = {
-        let _entered = driving.enter();
-        waiting(&hostile, || wheel.try_sleep(DUE))
-    };
+    let sleep = waiting(&hostile, || wheel.try_sleep(DUE));
     let due = sleep.deadline();
     let others: Vec<_> = (0..OTHERS)
         .map(|n| {

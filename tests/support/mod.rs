@@ -75,6 +75,11 @@ pub(crate) fn threaded_runtime(workers: usize) -> Runtime {
         .unwrap()
 }
 
+/// A wheel whose timers wait on `runtime`, wherever they are polled.
+pub(crate) fn pinned_to(runtime: &Runtime) -> Wheel {
+    Wheel::builder().handle(runtime.handle().clone()).build().unwrap()
+}
+
 /// How many tasks the runtime has, a wheel's driver included.
 pub(crate) fn alive_tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()

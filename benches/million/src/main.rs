@@ -1,72 +1,77 @@
-//! The main experiment: what the timers of a server cost, a million of them, on `tickwheel` and on `tokio::time`.
+//! What do timers cost? A million of them in this process, on Tokio's own timer and on tickwheel's wheel in turns; then what that means for
+//! a server with real connections.
 //!
-//! A client process sends requests at a fixed rate, found by a short calibration, which keeps the machine at about half of its CPU. The
-//! server process exists in three versions: without timers, with the wheel's and with Tokio's. They run in short alternating rounds, each
-//! in a process of its own. The cost of the timers is the difference from the version without timers.
-//!
-//!     cargo run --release -p million -- --connections 2000 --timers 1000000 --seconds 2
+//! ```sh
+//! cargo run --release -p million
+//! cargo run --release -p million -- --svg docs/charts/million.svg --into docs/performance.md
+//! ```
+
+#![forbid(unsafe_code)]
 
 use std::{env, io, process::ExitCode, time::Duration};
 
-use tickwheel::Wheel;
+use crate::{options::Options, progress::Progress};
 
-use crate::{
-    clockwork::{NoTimers, TokioTime},
-    experiment::Version,
-    options::Options,
-};
-
-mod client;
-mod clockwork;
-mod experiment;
+mod figures;
 mod machine;
 mod options;
+mod peer;
+mod progress;
 mod report;
+mod rows;
 mod server;
-mod spread;
+mod statistics;
+mod timers;
+mod turns;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).collect();
-    let outcome = match arguments.first().map(String::as_str) {
-        Some("child") => child(&arguments[1..]),
-        _ => match Options::parse(arguments.into_iter()) {
-            Ok(Some(options)) => experiment::run(options).map(|figures| report::print(&options, &figures)),
-            Ok(None) => {
-                println!("{}", Options::HELP);
-                Ok(())
-            }
-            Err(mistake) => {
-                eprintln!("{mistake}");
-                return ExitCode::from(2);
-            }
-        },
-    };
-    match outcome {
+    if let Some("child") = arguments.first().map(String::as_str) {
+        return outcome(child(&arguments[1..]));
+    }
+    match Options::parse(arguments.into_iter()) {
+        Ok(Some(options)) => outcome(run(&options)),
+        Ok(None) => {
+            println!("{}", Options::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(mistake) => {
+            eprintln!("{mistake}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    if cfg!(debug_assertions) {
+        eprintln!("This program has been built without --release, so its figures say nothing.");
+    }
+    let mut progress = Progress::new(options);
+    let figures = figures::measure(options, &mut progress)?;
+    progress.finish();
+    report::write(options, &figures)
+}
+
+/// The part of an experiment that needs a process of its own, so that its memory and its CPU time can be told apart.
+fn child(arguments: &[String]) -> io::Result<()> {
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match *arguments.as_slice() {
+        ["keepalives", timers, connections, millis] => {
+            let ahead = Duration::from_millis(peer::number(millis)? as u64);
+            rows::keepalives::child(timers, peer::number(connections)? as u64, ahead)
+        }
+        ["memory", timers, count] => rows::memory::child(timers, peer::number(count)? as usize),
+        ["server"] => server::child(),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+fn outcome(result: io::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("million: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// One of the processes that the experiment starts: `child client PORT RATE CONNECTIONS` or `child server VERSION TICK TIMERS`.
-fn child(arguments: &[String]) -> io::Result<()> {
-    let number = |place: usize| -> io::Result<u64> {
-        let argument = arguments.get(place).ok_or(io::ErrorKind::InvalidInput)?;
-        argument.parse().map_err(io::Error::other)
-    };
-    if arguments.first().is_some_and(|role| role == "client") {
-        return client::run(number(1)? as u16, number(2)?, number(3)? as usize);
-    }
-    let (tick, timers) = (Duration::from_millis(number(2)?), number(3)? as usize);
-    match arguments.get(1).and_then(|name| Version::named(name)) {
-        Some(Version::None) => server::run(NoTimers, timers),
-        Some(Version::Tokio) => server::run(TokioTime, timers),
-        Some(Version::Wheel) => {
-            let wheel = Wheel::builder().tick_duration(tick).build();
-            server::run(wheel.map_err(io::Error::other)?, timers)
-        }
-        None => Err(io::ErrorKind::InvalidInput.into()),
     }
 }

@@ -16,8 +16,9 @@
 //! 5. *A timer that is set from a waker makes the next `epoll_wait` return for nothing*, unless another one is set to an earlier instant:
 //!    `Handle::process_at_time` notes the earliest instant that is left before it calls the wakers, and `Handle::reregister` writes to the
 //!    runtime's eventfd if the new one is before that. Hence [`super::alarm`] sets a second timer ahead. Without this it would be useless.
-//! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is set afterwards panics. So an engine
-//!    goes on while its runtime's tasks are dropped, and ends with the timers.
+//! 6. *A runtime that shuts down fires all of its timers* after it has dropped its tasks, and a timer that is polled afterwards panics. So an engine
+//!    goes on while its runtime's tasks are dropped, and ends with the timers. One that is reset afterwards elapses at once
+//!    (`Handle::reregister`), which tells that without a panic ([`Probe`], [`timers_have_ended`]).
 //! 7. *A timer without budget is not registered*, so this ignores the budget of the calling task.
 
 use std::{
@@ -34,9 +35,12 @@ use tokio::{
     time::{self, Instant, Interval, MissedTickBehavior, Sleep},
 };
 
-use crate::engine::moment::Moment;
+use crate::engine::{moment::Moment, sync::thread_local};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Longer than any program lasts.
+const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
 /// To what part of a millisecond its beginning is found on the machine's clock: a timer in so small a part of all is a millisecond late.
 const PRECISION: Duration = Duration::from_nanos(1_000_000 / 64);
@@ -87,7 +91,32 @@ impl TokioTimer {
     }
 }
 
+/// Tells whether the timers of a runtime have ended. To set one then panics, which not every process survives.
+pub(super) struct Probe {
+    sleep: Pin<Box<Sleep>>,
+    at: Instant,
+}
+
+impl Probe {
+    /// Creates a probe of the current runtime, which is in none of its lists until it is asked.
+    pub(super) fn new() -> Probe {
+        let sleep = Box::pin(time::sleep(FAR));
+        Probe {
+            at: sleep.deadline(),
+            sleep,
+        }
+    }
+
+    /// Returns whether the timers have ended. Only a runtime that is shutting down is asked, because a paused clock would move to the probe.
+    pub(super) fn timers_have_ended(&mut self) -> bool {
+        // Each time to an earlier instant, because of a later one Tokio only takes note.
+        self.at -= MILLISECOND;
+        reset_and_look(self.sleep.as_mut(), self.at)
+    }
+}
+
 thread_local! {
+    // Of the thread and not of the timer, because the timer may fire on another thread at the same moment, and that must not go unheard.
     static SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -104,22 +133,37 @@ pub(crate) fn is_setting() -> bool {
     SETTING.get()
 }
 
-/// Panics, in Tokio's words, if the timers of the current runtime are disabled or have ended.
+/// Returns whether the timers of the current runtime have ended.
+///
+/// # Panics
+///
+/// Panics in Tokio's words if they are disabled.
 #[track_caller]
-pub(crate) fn panic_if_ended() {
-    let sleep = pin!(task::unconstrained(time::sleep(MILLISECOND)));
-    let _ = sleep.poll(&mut Context::from_waker(Waker::noop()));
+pub(crate) fn timers_have_ended() -> bool {
+    let sleep = pin!(time::sleep(FAR));
+    let at = sleep.deadline();
+    reset_and_look(sleep, at)
 }
 
-/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `when` fires. Outside runtimes, nobody
-/// knows.
+/// Panics, in Tokio's words, because the timers of the current runtime have ended.
+#[cold]
+#[track_caller]
+pub(crate) fn panic_as_ended() -> ! {
+    let sleep = pin!(task::unconstrained(time::sleep(MILLISECOND)));
+    let _ = sleep.poll(&mut Context::from_waker(Waker::noop()));
+    panic!("A Tokio 1.x context was found, but it is being shutdown.")
+}
+
+/// Returns whether the current runtime has processed the millisecond at which a timer of Tokio's for `when` fires. Outside runtimes, and in one
+/// whose timers have ended, nobody knows.
 pub(crate) fn has_come(when: Moment) -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
     let when = when.instant();
     let sleep = pin!(time::sleep_until(when));
-    reset_and_look(sleep, when)
+    // Where timers have ended, each elapses at once. That is asked last, because they may be about to.
+    reset_and_look(sleep, when) && !timers_have_ended()
 }
 
 /// Resets a sleep. Returns whether the millisecond has been processed, because then it elapses at once.

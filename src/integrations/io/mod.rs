@@ -95,8 +95,7 @@ pin_project! {
     /// woken to use the new timeout. A timeout that was off counts from the first poll after it is switched on, and one that is switched
     /// off frees its timers at once.
     ///
-    /// Timeouts are never early, except where a wheel that refuses them finds no timer of Tokio's, and less than one tick
-    /// late plus the runtime's own delay. A byte costs one store and at most one clock reading, because the timers stay in
+    /// Timeouts are never early and never refused, and less than one tick late plus their slack and the runtime's own delay. A byte costs one store and at most one clock reading, because the timers stay in
     /// place in the wheel, and are re-armed only when their old deadline comes.
     ///
     /// Put this wrapper next to the socket, below TLS and buffers, because it cannot see the bytes that those layers move inside
@@ -115,7 +114,7 @@ pin_project! {
     /// # Errors
     ///
     /// An operation fails with [`TimedOut`](std::io::ErrorKind::TimedOut) when the time runs out. The error contains a
-    /// [`TimeoutError`](crate::TimeoutError). If the wheel is full or has been shut down, the time is kept by Tokio's timer.
+    /// [`TimeoutError`](crate::TimeoutError).
     ///
     /// # Examples
     ///

@@ -38,8 +38,8 @@ pub trait WheelStreamExt: Stream {
     /// Yields an error when an item takes longer than `duration`, as tokio-stream's `timeout` does.
     ///
     /// The time counts from the call, and then from each item. After an error, there is no further error until the next item has
-    /// come. Timeouts are never early, and less than one tick late plus the runtime's own delay. A poll that finds an item ready
-    /// yields the item, even past the deadline.
+    /// come. Timeouts are never early, and less than one tick late plus their slack and the runtime's own delay. A poll that finds an item
+    /// ready yields the item, even past the deadline.
     ///
     /// # Cancel safety
     ///
@@ -51,8 +51,7 @@ pub trait WheelStreamExt: Stream {
     ///
     /// # Errors
     ///
-    /// The stream yields [`Elapsed`](crate::time::error::Elapsed) when the time runs out. If the wheel refuses the timer, the
-    /// stream waits for the same instant on Tokio's timer.
+    /// The stream yields [`Elapsed`](crate::time::error::Elapsed) when the time runs out. Its timer is never refused.
     ///
     /// # Examples
     ///
@@ -117,8 +116,7 @@ pub trait WheelStreamExt: Stream {
     /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
     ///
     /// The first item is yielded as soon as it is ready. Each later item waits until `duration` has passed since the last one was
-    /// taken: it is never early, and less than one tick late plus the runtime's own delay. If the wheel is full or has been shut
-    /// down, the pauses wait on Tokio's own timer, so no item is early then either.
+    /// taken: it is never early, and less than one tick late plus its slack and the runtime's own delay. The pauses are never refused.
     ///
     /// # Cancel safety
     ///
@@ -154,9 +152,8 @@ pub trait WheelStreamExt: Stream {
     /// Collects items into chunks of `max_size`, or fewer if `duration` has passed since the chunk's first item, as
     /// tokio-stream's `chunks_timeout` does.
     ///
-    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus the runtime's own delay.
-    /// The last chunk is yielded as soon as the stream ends. If the wheel is full or has been shut down, chunks wait on Tokio's
-    /// own timer.
+    /// A chunk is never empty. A chunk that is not full is never early, and less than one tick late plus its slack and the runtime's own delay.
+    /// The last chunk is yielded as soon as the stream ends. Its timer is never refused.
     ///
     /// # Cancel safety
     ///

@@ -175,7 +175,7 @@ impl<D, A, B> fmt::Debug for DeadlineLayer<D, A, B> {
 /// A service that handles each request inside a [`deadline`](crate::deadline) scope, created by a [`DeadlineLayer`].
 ///
 /// The time counts from the call. Both the call of the inner service and its response future are in the scope, so a client inside
-/// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the current wheel. It does not include the time
+/// may be wrapped in a [`PropagateLayer`](super::PropagateLayer). The scope is on the global wheel. It does not include the time
 /// until the service is ready, and includes the bodies only if [`bodies`](DeadlineLayer::bodies) says so.
 ///
 /// A request that arrives with no time left is refused without calling the inner service. What the inner service reserved in

@@ -33,8 +33,8 @@ use timer::QueueTimer;
 /// as it sorts. However many values it holds, it has one timer on a [`Wheel`], which is never refused.
 ///
 /// Values are returned in order of deadline. Values with equal deadlines are returned in order of insertion, where a reset counts
-/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the runtime's own
-/// delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
+/// as an insertion. No value is early, and a waiting task is woken less than one tick of the wheel late, plus the slack of the wheel and the
+/// runtime's own delay. On a clock that a test controls, values come at the instants at which tokio-util's queue would return them.
 ///
 /// No deadline panics. A duration that overflows the clock is taken as 30 years.
 ///

@@ -15,14 +15,13 @@ use crate::engine::clock::may_be_paused;
 impl<T> DelayQueue<T> {
     /// Polls for the next value that is due, and returns `None` if the queue is empty.
     ///
-    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus the runtime's own delay. Only
+    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus its slack and the runtime's own delay. Only
     /// the task that polled last is woken for a deadline. If another task then takes a value, the task that was waiting is woken
     /// too and should poll again.
     ///
     /// # Panics
     ///
-    /// Panics outside a Tokio runtime if the call has to wait, unless the queue's wheel is already driven or was given a
-    /// [`handle`](crate::Builder::handle).
+    /// Panics outside a Tokio runtime if the call has to wait, unless the queue's wheel was given a [`handle`](crate::Builder::handle).
     ///
     /// # Examples
     ///
@@ -83,7 +82,7 @@ impl<T> DelayQueue<T> {
         } else {
             first
         };
-        self.timer.set(&self.wheel, first, until);
+        self.timer.set(&self.wheel, first, until, is_of_test);
         true
     }
 

@@ -20,8 +20,8 @@ impl Wheel {
     /// Creates a [`PeriodicBuilder`] for a series of runs, one every `period`, like the JDK's `scheduleAtFixedRate` and
     /// `scheduleWithFixedDelay`.
     ///
-    /// A run is never early, and less than one tick late plus the runtime's own delay. A series costs one Tokio task and, while it
-    /// waits, one timer in the wheel.
+    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay. A series costs one Tokio task and, while
+    /// it waits, one timer in the wheel. It ends with its runtime.
     ///
     /// # Panics
     ///
@@ -140,8 +140,8 @@ impl PeriodicBuilder {
 
     /// Spawns a series that starts a run every `period`, measured from start to start.
     ///
-    /// A run is never early, and less than one tick late plus the runtime's own delay. Runs never overlap: after a run that takes
-    /// longer than a period, the next one starts late.
+    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay. Runs never overlap: after a run that
+    /// takes longer than a period, the next one starts late.
     ///
     /// # Cancellation
     ///
@@ -181,7 +181,7 @@ impl PeriodicBuilder {
 
     /// Spawns a series with one period from the end of each run to the start of the next.
     ///
-    /// A run is never early, and less than one tick late plus the runtime's own delay.
+    /// A run is never early, and less than one tick late plus its slack and the runtime's own delay.
     ///
     /// # Cancellation
     ///

@@ -13,7 +13,14 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{engine::moment::after, error::ScheduleError, wheel::Wheel};
+use crate::{
+    engine::{
+        moment::{Moment, after},
+        timer::Timer,
+    },
+    error::ScheduleError,
+    wheel::Wheel,
+};
 use task::{Outcome, Stage, Task};
 
 impl Wheel {
@@ -56,7 +63,12 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.schedule_at(after(self.now(), delay), task)
+        let now = self.shared().now();
+        let timer = Timer::after(self.home(), now, delay);
+        Scheduled {
+            task: Task::register(self, after(now.instant(), delay), timer, task),
+            abort_on_drop: false,
+        }
     }
 
     /// Runs `task` at `deadline`, and otherwise behaves as [`schedule`](Wheel::schedule) does.
@@ -94,8 +106,9 @@ impl Wheel {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        let timer = Timer::at(self.home(), Moment::of(deadline));
         Scheduled {
-            task: Task::register(self, deadline, task),
+            task: Task::register(self, deadline, timer, task),
             abort_on_drop: false,
         }
     }
@@ -151,8 +164,8 @@ impl<T> Scheduled<T> {
 
     /// Moves the task to another deadline, and returns `true` if it had not started, in which case it starts at the new deadline.
     ///
-    /// The task then starts at `deadline` or less than one tick later, plus the runtime's own delay. If the deadline is in the
-    /// past, the task starts at once or by the next tick. It keeps its place in the wheel, even if the wheel is full.
+    /// The task then starts as late as one that [`schedule`](Wheel::schedule) was given that deadline. If the deadline is in the past, it starts
+    /// at once. It keeps its place in the wheel, even if the wheel is full.
     ///
     /// # Examples
     ///

@@ -87,7 +87,7 @@ pub(super) trait Outcome<T>: Send + Sync {
 impl<F: Future<Output: Send> + Send + 'static> Task<F> {
     /// Puts a new task on the roster, then into the wheel.
     #[track_caller]
-    pub(super) fn register(wheel: &Wheel, deadline: Instant, future: F) -> Arc<Task<F>> {
+    pub(super) fn register(wheel: &Wheel, deadline: Instant, mut timer: Timer, future: F) -> Arc<Task<F>> {
         let task = Arc::new(Task {
             roster: wheel.roster().clone(),
             state: Mutex::new(State {
@@ -110,7 +110,6 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
             drop(task.give_up(ScheduleError::Shutdown));
             return task;
         }
-        let mut timer = Timer::at(wheel.home(), Moment::of(deadline));
         timer.let_refuse();
         // With no lock held, because this may begin an engine or end one.
         let waker = Waker::from(task.clone());

@@ -1,0 +1,171 @@
+//! `Builder::handle`: a wheel that is pinned to one runtime.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::Waker,
+    thread,
+    time::Duration,
+};
+
+use tickwheel::ScheduleError;
+use tokio::{task, time::Instant};
+
+use crate::{
+    play::{
+        SECOND, assert_no_engine_is_left, assert_not_early, current, end, found, is_ready, ms, multi,
+        poll_for_nobody, wait_until,
+    },
+    support::{counting_waker, paused_runtime, pinned_to, register, register_for, within},
+};
+
+#[test]
+fn it_is_awaited_from_any_executor() {
+    let timers = multi(1);
+    let wheel = pinned_to(&timers);
+    let deadline = Instant::now() + ms(5);
+    futures::executor::block_on(wheel.sleep_until(deadline));
+    assert_not_early(deadline);
+    let outcome = futures::executor::block_on(wheel.timeout(ms(5), pending::<()>()));
+    outcome.unwrap_err();
+    // The engine is that of the timers' runtime also for those who are in another.
+    for runtime in [current(), multi(1), paused_runtime()] {
+        let outcome =
+            runtime.block_on(wheel.schedule(ms(2), async { tokio::runtime::Handle::current().id() }));
+        assert_eq!(outcome.unwrap(), timers.handle().id());
+        runtime.block_on(wheel.sleep(ms(2)));
+    }
+    assert_eq!(wheel.metrics().engines, 1);
+}
+
+/// Once its runtime has ended, it goes by the runtime that polls.
+#[test]
+fn it_goes_by_the_runtime_that_polls_when_its_own_has_ended() {
+    for is_used in [false, true] {
+        for in_background in [false, true] {
+            let timers = multi(1);
+            let wheel = pinned_to(&timers);
+            let mut waits = wheel.sleep(ms(100));
+            let mut far = wheel.sleep(SECOND * 60);
+            let deadline = waits.deadline();
+            if is_used {
+                register(&mut waits);
+                register(&mut far);
+            }
+            end(timers, in_background);
+            let here = current();
+            here.block_on(async {
+                found("a sleep that its runtime has left", &mut waits).await;
+                assert_not_early(deadline);
+                assert!(!is_ready(&mut far).await);
+                found("a new one", wheel.sleep(ms(2))).await;
+                assert_eq!(found("a task", wheel.schedule(ms(2), async { 7 })).await, Ok(7));
+            });
+            assert_eq!(wheel.metrics().engines, 1);
+            drop(here);
+            assert_no_engine_is_left(&wheel);
+            // Where there is no runtime, it panics in Tokio's words, as any wheel does.
+            assert!(poll_for_nobody(&mut wheel.sleep(ms(1))).is_none());
+        }
+    }
+}
+
+/// A task is the first that uses it, after its runtime has ended.
+#[test]
+fn a_task_runs_where_it_is_scheduled_when_its_own_runtime_has_ended() {
+    for is_used in [false, true] {
+        let timers = multi(1);
+        let wheel = pinned_to(&timers);
+        if is_used {
+            timers.block_on(async { wheel.sleep(ms(1)).await });
+        }
+        drop(timers);
+        current().block_on(async {
+            assert_eq!(found("a task", wheel.schedule(ms(2), async { 7 })).await, Ok(7));
+        });
+    }
+}
+
+/// Its runtime ends at any moment, while threads of no runtime and tasks of another use it.
+#[test]
+fn its_runtime_ends_while_it_is_used() {
+    within(SECOND * 120, || {
+        for round in 0..60 {
+            let timers = if round % 2 == 0 { multi(1) } else { multi(2) };
+            let wheel = pinned_to(&timers);
+            let stop = Arc::new(AtomicBool::new(false));
+            let users: Vec<_> = (0..3)
+                .map(|number| {
+                    let (wheel, stop) = (wheel.clone(), stop.clone());
+                    thread::spawn(move || {
+                        let runtime = current();
+                        let use_it = async {
+                            while !stop.load(Relaxed) {
+                                let deadline =
+                                    Instant::now() + Duration::from_micros(fastrand::u64(0..2_000));
+                                let mut sleep = wheel.sleep(SECOND * 60);
+                                assert!(!is_ready(&mut sleep).await);
+                                sleep.reset(deadline);
+                                found("a sleep", sleep).await;
+                                assert_not_early(deadline);
+                                let _ = wheel.timeout(SECOND * 60, task::yield_now()).await;
+                                let task = wheel.schedule(ms(number), async {});
+                                let ended = found("a task", task).await;
+                                assert!(
+                                    matches!(ended, Ok(()) | Err(ScheduleError::Cancelled)),
+                                    "{ended:?}"
+                                );
+                            }
+                        };
+                        runtime.block_on(use_it);
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_micros(fastrand::u64(0..5_000)));
+            end(timers, round % 3 == 0);
+            thread::sleep(ms(5));
+            stop.store(true, Relaxed);
+            users.into_iter().for_each(|user| user.join().unwrap());
+            assert_no_engine_is_left(&wheel);
+        }
+    });
+}
+
+/// A dedicated timer thread whose clock a test has paused: the clock that the timers of its wheel count from, wherever they are made.
+#[test]
+fn its_clock_is_that_of_its_runtime() {
+    let timers = paused_runtime();
+    let wheel = pinned_to(&timers);
+    timers.block_on(async { tokio::time::advance(SECOND * 86_400).await });
+    let ahead = timers.block_on(async { Instant::now() });
+    assert_eq!(wheel.now(), ahead);
+    assert_eq!(current().block_on(async { wheel.now() }), ahead);
+    let mut sleep = wheel.sleep(SECOND);
+    assert_eq!(sleep.deadline(), ahead + SECOND);
+    register(&mut sleep);
+    timers.block_on(async {
+        let start = Instant::now();
+        sleep.await;
+        assert_eq!(start.elapsed(), SECOND);
+    });
+}
+
+/// A waker that is dropped with the pinned runtime, under all of its timers.
+#[test]
+fn whoever_waits_is_woken_when_its_runtime_ends() {
+    for _ in 0..30 {
+        let timers = multi(1);
+        let wheel = pinned_to(&timers);
+        let (waker, woken) = counting_waker();
+        let mut sleeps: Vec<_> = (0..10).map(|_| wheel.sleep(SECOND * 60)).collect();
+        sleeps.iter_mut().for_each(|sleep| register_for(&waker, sleep));
+        let mut nobody = wheel.sleep(SECOND * 60);
+        register_for(Waker::noop(), &mut nobody);
+        drop(timers);
+        wait_until("woken", || woken.load(Relaxed) == 10);
+        assert_eq!(wheel.pending(), 0);
+    }
+}

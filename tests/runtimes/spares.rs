@@ -1,0 +1,377 @@
+//! The entry of a task's last timer is kept for its next one. That must be observable in no count, no poll and no memory.
+
+use std::{
+    future::{Future, pending, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Poll, Wake, Waker},
+    thread,
+    time::{Duration, Instant as Std},
+};
+
+use tickwheel::{Metrics, Wheel, time};
+use tokio::{sync::oneshot, task, time::Instant};
+
+use crate::{
+    play::{
+        SECOND, assert_not_early, current, found, is_ready, ms, multi, poll_for_nobody, shared_wheels,
+        wait_until,
+    },
+    support::{assert_at_rest, own_process::in_own_process, register_for},
+};
+
+/// All counts are exact as soon as nothing happens, with spares kept, taken over and expired on several threads.
+#[test]
+fn counts_are_exact_at_quiet_points() {
+    let wheel = Wheel::new();
+    let (mut registered, mut expired, mut cancelled) = (0, 0, 0);
+    for round in 0..6 {
+        let runtime = if round % 3 == 2 { current() } else { multi(3) };
+        let mut held = runtime.block_on(async {
+            let tasks: Vec<_> = (0..30)
+                .map(|number| tokio::spawn(a_hundred_and_five_timers(wheel.clone(), number)))
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let mut held: Vec<_> = (0..7).map(|_| wheel.sleep(SECOND * 50)).collect();
+            for sleep in &mut held {
+                assert!(!is_ready(sleep).await);
+            }
+            // So that spares of 30 ms expire.
+            tokio::time::sleep(ms(60)).await;
+            held
+        });
+        registered += 30 * 105 + 7;
+        expired += 30 * 3;
+        cancelled += 30 * 102;
+        let check = |pending: usize, cancelled: u64| {
+            let metrics = wheel.metrics();
+            let Metrics {
+                pending: p,
+                registered: r,
+                expired: e,
+                cancelled: c,
+                ..
+            } = metrics;
+            assert_eq!(
+                (p, r, e, c),
+                (pending, registered, expired, cancelled),
+                "{metrics:?}"
+            );
+        };
+        check(7, cancelled);
+        held.truncate(3);
+        check(3, cancelled + 4);
+        drop(runtime);
+        check(0, cancelled + 7);
+        cancelled += 7;
+    }
+}
+
+/// Three of them expire.
+async fn a_hundred_and_five_timers(wheel: Wheel, number: u64) {
+    for n in 0..100 {
+        let duration = if number % 2 == 0 {
+            SECOND * 20
+        } else {
+            SECOND * (5 + n % 7)
+        };
+        // It is done long before that.
+        wheel.timeout(duration, task::yield_now()).await.unwrap();
+    }
+    for _ in 0..3 {
+        // Long enough that it waits, also where a thread is held up.
+        wheel.timeout(ms(50), pending::<()>()).await.unwrap_err();
+    }
+    let mut given_up = wheel.sleep(SECOND * 20);
+    assert!(!is_ready(&mut given_up).await);
+    drop(given_up);
+    let last = if number % 5 == 0 { ms(30) } else { SECOND * 5 };
+    let _ = wheel.timeout(last, task::yield_now()).await;
+}
+
+/// A task that starts timers whenever it is polled, and waits for none, is not woken by what it has left for ever.
+#[test]
+fn a_task_does_not_wake_itself_for_ever() {
+    let runtime = multi(1);
+    // Tokio's tasks are known from now on.
+    runtime.block_on(async { tokio::spawn(time::sleep(ms(5))).await.unwrap() });
+    for durations in [&[2][..], &[2, 5], &[5, 2], &[2, 3, 50]] {
+        for each_poll in [1, durations.len()] {
+            let polls = Arc::new(AtomicU64::new(0));
+            let counted = polls.clone();
+            let mut durations = durations.iter().cycle();
+            let task = runtime.spawn(poll_fn(move |cx| {
+                counted.fetch_add(1, Relaxed);
+                for duration in durations.by_ref().take(each_poll) {
+                    let mut sleep = pin!(time::sleep(ms(*duration)));
+                    let _ = sleep.as_mut().poll(cx);
+                }
+                Poll::<()>::Pending
+            }));
+            thread::sleep(ms(500));
+            task.abort();
+            let polls = polls.load(Relaxed);
+            assert!(polls <= 5, "{polls} polls with {each_poll} timers each");
+        }
+    }
+}
+
+/// Loops with timeouts around a future that waits once. Returns the number of loops, and of polls beyond two each.
+async fn busy(durations: Vec<u64>) -> (u64, u64) {
+    let (mut loops, mut polls) = (0, 0_u64);
+    let begin = Std::now();
+    while begin.elapsed() < ms(700) {
+        let duration = ms(durations[loops as usize % durations.len()]);
+        let (sender, mut receiver) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            task::yield_now().await;
+            let _ = sender.send(());
+        });
+        let answer = poll_fn(|cx| {
+            polls += 1;
+            pin!(&mut receiver).poll(cx).map(drop)
+        });
+        let _ = time::timeout(duration, answer).await;
+        loops += 1;
+    }
+    (loops, polls.saturating_sub(2 * loops))
+}
+
+#[test]
+fn a_busy_task_is_hardly_woken_for_nothing() {
+    let runtime = multi(1);
+    for durations in [&[20][..], &[5], &[100], &[20, 40], &[3, 5_000], &[200_000]] {
+        let task = runtime.spawn(busy(durations.to_vec()));
+        let (loops, for_nothing) = runtime.block_on(task).unwrap();
+        assert!(
+            for_nothing * 20 <= loops + 200,
+            "timeouts of {durations:?} ms: {loops} loops, {for_nothing} polls for nothing"
+        );
+    }
+}
+
+/// A task that several threads poll in turn, and that starts timers at each poll.
+#[test]
+fn a_spare_does_not_follow_its_task() {
+    multi(4).block_on(async {
+        let tasks: Vec<_> = (0..20)
+            .map(|_| {
+                tokio::spawn(async {
+                    for round in 0..300 {
+                        let duration = ms(fastrand::u64(1..40));
+                        let mut timeout = Box::pin(time::timeout(duration, task::yield_now()));
+                        // A third of them is polled once and kept for a while.
+                        let _ = futures::poll!(&mut timeout);
+                        if round % 3 == 0 {
+                            task::yield_now().await;
+                        }
+                        drop(timeout);
+                        if round % 50 == 0 {
+                            let deadline = Instant::now() + ms(2);
+                            found("a sleep after timeouts", time::sleep_until(deadline)).await;
+                            assert_not_early(deadline);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+struct Owner(#[allow(dead_code)] Arc<()>);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Another executor's waker may own its future.
+#[test]
+fn only_wakers_of_tokio_s_tasks_are_kept() {
+    let task = async {
+        for _ in 0..20 {
+            for wheel in shared_wheels() {
+                // What a task leaves behind is of no use for another waker.
+                let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
+                let owned = Arc::new(());
+                let waker = Waker::from(Arc::new(Owner(owned.clone())));
+                let mut sleep = wheel.sleep(SECOND * 30);
+                register_for(&waker, &mut sleep);
+                drop((sleep, waker));
+                assert_eq!(Arc::strong_count(&owned), 1);
+            }
+        }
+    };
+    let runtime = multi(1);
+    let task = runtime.spawn(task);
+    runtime.block_on(task).unwrap();
+}
+
+#[test]
+fn the_entry_of_a_thread_that_ends_is_freed() {
+    let (runtime, wheel) = (multi(1), Wheel::new());
+    for _ in 0..10 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (handle, wheel) = (runtime.handle().clone(), wheel.clone());
+                let current = current();
+                let task = current.spawn(async move {
+                    for _ in 0..3 {
+                        let _entered = handle.enter();
+                        let mut sleep = wheel.sleep(SECOND * 30);
+                        assert!(poll_for_nobody(&mut sleep).is_some());
+                        let mut timeout = Box::pin(wheel.timeout(SECOND * 30, pending::<()>()));
+                        assert!(poll_for_nobody(&mut timeout).is_some());
+                    }
+                });
+                current.block_on(task).unwrap();
+            });
+        });
+        assert_eq!(wheel.pending(), 0);
+    }
+}
+
+/// Schedules futures of as many types as there are numbers.
+macro_rules! schedule_each {
+    ($wheel:expr, $($number:literal)*) => { [$($wheel.schedule(SECOND * 60, async { $number }).cancel()),*] };
+}
+
+/// How often a task is polled that has left a spare of 50 ms and sleeps for 60: once more if it takes the spare over.
+async fn polls_of_a_sleep_after_a_timeout(wheel: &Wheel) -> u32 {
+    let _ = wheel.timeout(ms(50), task::yield_now()).await;
+    let (mut polls, mut sleep) = (0, wheel.sleep(ms(60)));
+    poll_fn(|cx| {
+        polls += 1;
+        pin!(&mut sleep).poll(cx)
+    })
+    .await;
+    polls
+}
+
+/// In a process of its own, where the scheduled futures come before any task is known.
+#[test]
+fn scheduled_futures_of_many_types_cost_no_task_its_spares() {
+    if !in_own_process(scheduled_futures_of_many_types_cost_no_task_its_spares, "") {
+        return;
+    }
+    let (wheel, runtime) = (Wheel::new(), multi(1));
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    runtime.spawn(async move { receiver.recv() });
+    runtime.block_on(async {
+        let cancelled = schedule_each!(wheel, 0 1 2 3 4 5 6 7 8 9 10 11);
+        assert_eq!(cancelled, [true; 12]);
+    });
+    drop(sender);
+    let task = runtime.spawn(async move {
+        let mut polls = Vec::new();
+        for _ in 0..5 {
+            polls.push(polls_of_a_sleep_after_a_timeout(&wheel).await);
+        }
+        polls
+    });
+    let polls = runtime.block_on(task).unwrap();
+    assert!(polls.contains(&3), "it takes no spare over: {polls:?}");
+}
+
+/// A timer that a task has left, of a kind that another timer with less time must not wait for.
+#[test]
+fn a_timer_after_a_longer_one_of_its_task_is_on_time() {
+    let runtime = multi(1);
+    let task = runtime.spawn(async {
+        for wheel in shared_wheels() {
+            for long in [SECOND * 86_400, SECOND * 30, ms(40)] {
+                for short in [ms(20), ms(5), Duration::ZERO] {
+                    let _ = wheel.timeout(long, task::yield_now()).await;
+                    let begin = Instant::now();
+                    found("a short sleep", wheel.sleep(short)).await;
+                    assert_not_early(begin + short);
+                }
+            }
+        }
+    });
+    runtime.block_on(task).unwrap();
+}
+
+/// Such a timer is not pending, so the engine of a wheel without a handle does not wait for its deadline.
+#[test]
+fn a_spare_keeps_no_engine_of_a_wheel_without_a_handle() {
+    let runtime = multi(1);
+    for is_kept_later in [false, true] {
+        let wheel = Wheel::new();
+        let task = runtime.spawn(async move {
+            // Tokio's tasks are known by then.
+            wheel.sleep(ms(1)).await;
+            let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
+            let last = wheel.timeout(SECOND * 30, task::yield_now());
+            if is_kept_later {
+                drop(wheel);
+                let _ = last.await;
+            }
+        });
+        runtime.block_on(task).unwrap();
+        wait_until("without a keeper", || runtime.metrics().num_alive_tasks() == 0);
+    }
+}
+
+/// A task uses two wheels by turns.
+#[test]
+fn the_counts_of_two_wheels_that_a_task_uses_are_their_own() {
+    let runtime = multi(1);
+    let wheels = [Wheel::new(), Wheel::new()];
+    let of_task = wheels.clone();
+    let task = runtime.spawn(async move {
+        for stay in (0..30).chain([1; 20]) {
+            for wheel in &of_task {
+                for _ in 0..stay {
+                    let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
+                }
+            }
+            let [one, other] = of_task.each_ref().map(|wheel| wheel.metrics().cancelled);
+            assert_eq!(one, other);
+            of_task.iter().for_each(assert_at_rest);
+        }
+    });
+    runtime.block_on(task).unwrap();
+    wheels.iter().for_each(assert_at_rest);
+}
+
+/// One of them is kept as a spare, until it expires.
+#[test]
+fn the_memory_of_a_burst_goes_back_though_one_of_it_is_kept() {
+    let runtime = multi(1);
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let of_task = wheel.clone();
+    let task = runtime.spawn(async move {
+        let mut burst: Vec<_> = (0..100_000).map(|_| of_task.sleep(SECOND * 4)).collect();
+        for sleep in &mut burst {
+            assert!(!is_ready(sleep).await);
+        }
+        assert!(of_task.metrics().arena_bytes > 1 << 20);
+    });
+    runtime.block_on(task).unwrap();
+    assert_at_rest(&wheel);
+    wait_until("given back", || wheel.metrics().arena_bytes < 1 << 17);
+}
+
+#[test]
+fn under_a_limit_the_room_of_a_cancelled_timer_is_free_at_once() {
+    let runtime = multi(1);
+    let task = runtime.spawn(async {
+        let wheel = Wheel::builder().max_pending(1).build().unwrap();
+        for _ in 0..100 {
+            wheel.try_timeout(SECOND * 30, task::yield_now()).await.unwrap();
+            let mut last = wheel.try_sleep(SECOND * 30);
+            assert!(!is_ready(&mut last).await);
+            wheel.try_sleep(SECOND).await.unwrap_err();
+        }
+        assert_eq!(wheel.metrics().rejected, 100);
+    });
+    runtime.block_on(task).unwrap();
+}

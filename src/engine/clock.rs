@@ -29,6 +29,18 @@ pub(crate) fn may_be_paused_in(runtime: &Handle) -> bool {
     has_test_util() && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
 }
 
+/// Reads the clock of the caller's runtime or, once the thread's locals have been destroyed, the machine's, because Tokio then cannot tell whether a test
+/// has paused its clock.
+#[inline]
+pub(crate) fn now() -> Moment {
+    let is_lost = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+    if has_test_util() && is_lost() {
+        Moment::of_machine()
+    } else {
+        Moment::now()
+    }
+}
+
 /// Returns whether Tokio was compiled with its feature `test-util`, which any crate of the program may have asked for. Cargo tells a crate
 /// nothing of the features of its dependencies, but without this one a method is lacking.
 #[inline]
@@ -131,6 +143,16 @@ impl Clock {
         self.source == Source::Test
     }
 
+    /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.
+    pub(crate) fn is_moved(&self) -> bool {
+        if !self.is_of_test() {
+            return false;
+        }
+        let before = Moment::of_machine();
+        let here = self.now();
+        here < before || here > Moment::of_machine()
+    }
+
     /// Reads the clock. If a test may pause it, this must be called in its runtime.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
@@ -138,11 +160,6 @@ impl Clock {
             Source::Machine => Moment::of_machine(),
             Source::Test => Moment::now(),
         }
-    }
-
-    /// Returns the end of time for Tokio's timer on this clock.
-    pub(crate) fn far_future(&self) -> Moment {
-        self.origin.after(Nanos::FAR_FUTURE)
     }
 
     /// Returns a moment that has passed.

@@ -5,7 +5,7 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    clock::{Slack, may_be_paused_in},
+    clock::{self, Slack, may_be_paused_in},
     counts::Tally,
     events,
     labels::Labels,
@@ -140,15 +140,23 @@ impl Shared {
         match &self.pinned {
             Some(pinned) if !pinned.has_ended.load(Ordering::Relaxed) => {
                 if pinned.is_of_test {
-                    let handle = self.pinned_handle();
-                    let _entered = handle.as_ref().map(Handle::enter);
-                    Moment::now()
+                    self.now_there()
                 } else {
                     Moment::of_machine()
                 }
             }
-            _ => Moment::now(),
+            _ => clock::now(),
         }
+    }
+
+    /// Reads the clock of the runtime that was given to the builder.
+    #[cold]
+    fn now_there(&self) -> Moment {
+        let here = Handle::try_current().err();
+        let may_enter = here.is_none_or(|error| error.is_missing_context());
+        let handle = self.pinned_handle().filter(|_| may_enter);
+        let _entered = handle.as_ref().map(Handle::enter);
+        clock::now()
     }
 
     pub(crate) fn pinned_handle(&self) -> Option<Handle> {

@@ -30,7 +30,7 @@ use super::{
     number,
     shard::{Home, Place, Shard, shared_of},
     shared::WheelId,
-    sync::Arc,
+    sync::{Arc, thread_local},
     timing_wheel::Key,
     waker_id::WakerId,
     words::Words,
@@ -315,6 +315,10 @@ impl Thread {
         let (task, left) = self.wary.get();
         if task == spare.task && left > 0 {
             self.wary.set((task, left - 1));
+            return self.return_shard(spare.free());
+        }
+        if spare.shard.shared.has_no_handle() {
+            // It may be the last timer for which the engine is there.
             return self.return_shard(spare.free());
         }
         if self.about.get() != Arc::as_ptr(&spare.shard) {

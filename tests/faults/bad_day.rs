@@ -425,17 +425,6 @@ fn a_worker_that_resets_a_sleep_to_an_earlier_instant_and_blocks_delays_nobody()
     });
 }
 
-/// Its deadline has passed, but the wheel has not been there yet: the driver has to be woken by this worker.
-#[test]
-fn a_worker_that_starts_a_sleep_that_is_due_and_blocks_delays_nobody() {
-    a_worker_that_blocks_delays_nobody(|wheel, came| async move {
-        thread::sleep(ms(60));
-        let mut sleep = wheel.sleep_until(Instant::now() - ms(15));
-        register(&mut sleep);
-        came.block_until_raised()
-    });
-}
-
 /// Thousands of tasks wake at one tick, and three of them block three of four workers: later timers come meanwhile.
 #[test]
 fn tasks_that_block_the_workers_they_were_woken_on_delay_nobody_while_one_is_free() {

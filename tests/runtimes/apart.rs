@@ -188,6 +188,51 @@ fn paused_clocks_of_runtimes_on_one_wheel_are_their_own() {
     assert_eq!(wheel.pending(), 0);
 }
 
+/// Its shard is another thread's than the one with the earliest timer.
+#[test]
+fn a_timer_cancelled_by_another_thread_puts_no_other_off() {
+    within(SECOND * 30, || {
+        let runtime = paused_runtime();
+        let wheel = Wheel::builder().handle(runtime.handle().clone()).shards(64);
+        let wheel = wheel.build().unwrap();
+        runtime.block_on(async {
+            let mut sleep = wheel.sleep(SECOND);
+            register(&mut sleep);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for seconds in [20, 10] {
+                            register(&mut wheel.sleep(SECOND * seconds));
+                        }
+                    });
+                }
+            });
+            let start = Instant::now();
+            sleep.await;
+            assert_eq!(start.elapsed(), SECOND);
+        });
+    });
+}
+
+/// As with Tokio's timers, a paused clock does not move to a timer that has been cancelled.
+#[test]
+fn a_paused_clock_moves_to_no_cancelled_timer() {
+    paused_runtime().block_on(async {
+        for wheel in shared_wheels() {
+            let start = Instant::now();
+            let mut cancelled = wheel.sleep(SECOND);
+            assert!(!is_ready(&mut cancelled).await);
+            let mut far = wheel.sleep(SECOND * 100);
+            assert!(!is_ready(&mut far).await);
+            drop((cancelled, far));
+            // A thread answers, and no timer is there.
+            let answer = task::spawn_blocking(|| thread::sleep(ms(20)));
+            answer.await.unwrap();
+            assert_eq!(start.elapsed(), Duration::ZERO);
+        }
+    });
+}
+
 /// A clock that is days ahead polls, resets and drops timers of the others all the time.
 #[test]
 fn a_runtime_on_another_clock_makes_no_timer_early() {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{ScheduleError, Wheel};
+use tickwheel::ScheduleError;
 use tokio::{task, time::Instant};
 
 use crate::{

@@ -16,8 +16,11 @@ use tickwheel::{Metrics, Wheel, time};
 use tokio::{sync::oneshot, task, time::Instant};
 
 use crate::{
-    play::{SECOND, assert_not_early, current, found, is_ready, ms, multi, poll_for_nobody, shared_wheels},
-    support::{own_process::in_own_process, register_for},
+    play::{
+        SECOND, assert_not_early, current, found, is_ready, ms, multi, poll_for_nobody, shared_wheels,
+        wait_until,
+    },
+    support::{assert_at_rest, own_process::in_own_process, register_for},
 };
 
 /// All counts are exact as soon as nothing happens, with spares kept, taken over and expired on several threads.
@@ -292,6 +295,83 @@ fn a_timer_after_a_longer_one_of_its_task_is_on_time() {
                 }
             }
         }
+    });
+    runtime.block_on(task).unwrap();
+}
+
+/// Such a timer is not pending, so the engine of a wheel without a handle does not wait for its deadline.
+#[test]
+fn a_spare_keeps_no_engine_of_a_wheel_without_a_handle() {
+    let runtime = multi(1);
+    for is_kept_later in [false, true] {
+        let wheel = Wheel::new();
+        let task = runtime.spawn(async move {
+            // Tokio's tasks are known by then.
+            wheel.sleep(ms(1)).await;
+            let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
+            let last = wheel.timeout(SECOND * 30, task::yield_now());
+            if is_kept_later {
+                drop(wheel);
+                let _ = last.await;
+            }
+        });
+        runtime.block_on(task).unwrap();
+        wait_until("without a keeper", || runtime.metrics().num_alive_tasks() == 0);
+    }
+}
+
+/// A task uses two wheels by turns.
+#[test]
+fn the_counts_of_two_wheels_that_a_task_uses_are_their_own() {
+    let runtime = multi(1);
+    let wheels = [Wheel::new(), Wheel::new()];
+    let of_task = wheels.clone();
+    let task = runtime.spawn(async move {
+        for stay in (0..30).chain([1; 20]) {
+            for wheel in &of_task {
+                for _ in 0..stay {
+                    let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
+                }
+            }
+            let [one, other] = of_task.each_ref().map(|wheel| wheel.metrics().cancelled);
+            assert_eq!(one, other);
+            of_task.iter().for_each(assert_at_rest);
+        }
+    });
+    runtime.block_on(task).unwrap();
+    wheels.iter().for_each(assert_at_rest);
+}
+
+/// One of them is kept as a spare, until it expires.
+#[test]
+fn the_memory_of_a_burst_goes_back_though_one_of_it_is_kept() {
+    let runtime = multi(1);
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let of_task = wheel.clone();
+    let task = runtime.spawn(async move {
+        let mut burst: Vec<_> = (0..100_000).map(|_| of_task.sleep(SECOND * 4)).collect();
+        for sleep in &mut burst {
+            assert!(!is_ready(sleep).await);
+        }
+        assert!(of_task.metrics().arena_bytes > 1 << 20);
+    });
+    runtime.block_on(task).unwrap();
+    assert_at_rest(&wheel);
+    wait_until("given back", || wheel.metrics().arena_bytes < 1 << 17);
+}
+
+#[test]
+fn under_a_limit_the_room_of_a_cancelled_timer_is_free_at_once() {
+    let runtime = multi(1);
+    let task = runtime.spawn(async {
+        let wheel = Wheel::builder().max_pending(1).build().unwrap();
+        for _ in 0..100 {
+            wheel.try_timeout(SECOND * 30, task::yield_now()).await.unwrap();
+            let mut last = wheel.try_sleep(SECOND * 30);
+            assert!(!is_ready(&mut last).await);
+            wheel.try_sleep(SECOND).await.unwrap_err();
+        }
+        assert_eq!(wheel.metrics().rejected, 100);
     });
     runtime.block_on(task).unwrap();
 }

@@ -13,6 +13,7 @@ use std::{
 use futures::poll;
 use tickwheel::{Periodic, ScheduleError, SleepError, TimeoutError, TrySleep, Wheel};
 use tokio::{
+    runtime::{Builder, Runtime},
     task,
     time::{Instant, MissedTickBehavior},
 };
@@ -57,6 +58,53 @@ async fn sleep(stage: &Stage, random: &mut Random) {
     if let Some(outcome) = stage.patiently("a sleep", sleep).await {
         stage.check_sleep(outcome, due, "a sleep");
     }
+}
+
+/// Tasks of a runtime that ends while they are at it. Timers that are kept go on elsewhere.
+pub(crate) fn visit(stage: &Arc<Stage>, random: &mut Random) {
+    let runtime = visiting_runtime(random);
+    for _ in 0..random.below(30) {
+        let (stage, mut random) = (stage.clone(), Random::new(random.below(u64::MAX)));
+        runtime.spawn(async move {
+            loop {
+                act_at_random(&stage, &mut random).await;
+                task::yield_now().await;
+            }
+        });
+    }
+    let due = Instant::now() + random.within(SHORT);
+    let mut kept = stage.wheel.sleep_until(due);
+    let pause = random.within(SHORT);
+    runtime.block_on(async {
+        let _ = poll!(&mut kept);
+        tokio::time::sleep(pause).await;
+    });
+    if random.one_in(2) {
+        runtime.shutdown_background();
+    } else {
+        drop(runtime);
+    }
+    visiting_runtime(random).block_on(async {
+        if stage
+            .patiently("a sleep of an ended runtime", kept)
+            .await
+            .is_some()
+        {
+            stage.check_not_early(Ok(()), due, "a sleep of an ended runtime");
+        }
+    });
+}
+
+fn visiting_runtime(random: &mut Random) -> Runtime {
+    let mut builder = match random.below(3) {
+        0 => Builder::new_current_thread(),
+        workers => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(workers as usize);
+            builder
+        }
+    };
+    builder.enable_all().build().expect("a runtime can be had")
 }
 
 pub(crate) async fn sleep_on_another_executor(stage: &Stage, random: &mut Random) {
@@ -181,7 +229,6 @@ async fn interval(stage: &Stage, random: &mut Random) {
             // Too long for the next tick, which is missed.
             tokio::time::sleep(SHORT * 2).await;
         }
-        stage.note_sure();
         match stage.patiently("an interval", interval.tick()).await {
             Some(tick) => {
                 stage.check_not_early(Ok(()), tick, "an interval's tick");
@@ -204,7 +251,6 @@ async fn idle(stage: &Stage, random: &mut Random) {
     let duration = SHORT + random.within(LONG);
     let made = Instant::now();
     let mut timer = stage.wheel.idle_timer(duration);
-    stage.note_sure();
     let handle = timer.handle();
     let pauses: Vec<_> = (0..random.below(6)).map(|_| random.within(SHORT * 2)).collect();
     let mut touching = tokio::spawn(async move {
@@ -275,7 +321,9 @@ async fn schedule_and_cancel(stage: &Stage, random: &mut Random) {
     });
     let mut cancelled = 0;
     for cancel in cancels {
-        if let Some(dropped) = cancel.await.expect("cancelling does not panic") {
+        // It is cancelled where its runtime ends.
+        let Ok(verdict) = cancel.await else { return };
+        if let Some(dropped) = verdict {
             cancelled += 1;
             stage.check(dropped, "a cancelled task is dropped at once", String::new);
         }

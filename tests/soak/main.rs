@@ -1,7 +1,8 @@
 //! Everything at once, on the real clock, under random load, with every promise checked along the way.
 //!
 //! Hundreds of tasks on several threads sleep, time out, reset, tick, idle, schedule, cancel and drop at random, on wheels of different
-//! shapes. Every few seconds the load stops. At such a quiet point nothing may be pending, and the counters must add up.
+//! shapes, while other runtimes use the same wheels, begin and end. Every few seconds the load stops. At such a quiet point nothing may be pending,
+//! the counters must add up, and nothing of a runtime that has ended may be left: no engine, no descriptor and no memory.
 //!
 //! It runs for 5 seconds, or for the number in the environment:
 //!
@@ -20,14 +21,16 @@ use std::{
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    actions::{ON_PURPOSE, act_at_random, sleep_on_another_executor},
+    actions::{ON_PURPOSE, act_at_random, sleep_on_another_executor, visit},
     judge::{Judge, watch_for_a_standstill},
+    left::Left,
     random::Random,
     stage::Stage,
 };
 
 mod actions;
 mod judge;
+mod left;
 #[path = "../support/random.rs"]
 mod random;
 mod stage;
@@ -70,10 +73,7 @@ fn be_silent_about_planned_panics() {
 async fn soak(duration: Duration, judge: &Arc<Judge>) {
     let started = Instant::now();
     let stages: Vec<Arc<Stage>> = Stage::all(judge).into_iter().map(Arc::new).collect();
-    for stage in &stages {
-        stage.start_driver().await;
-    }
-    let mut round = 0;
+    let (mut round, mut left) = (0, Left::default());
     while started.elapsed() < duration {
         round += 1;
         let end = Instant::now() + ROUND.min(duration - started.elapsed());
@@ -88,10 +88,24 @@ async fn soak(duration: Duration, judge: &Arc<Judge>) {
         for stage in &stages {
             stage.check_quiet_point().await;
         }
+        left.check(judge);
     }
     for stage in &stages {
         stage.close();
     }
+}
+
+fn repeat_until(
+    stop: &Arc<AtomicBool>,
+    seed: u64,
+    act: impl Fn(&mut Random) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let (stop, mut random) = (stop.clone(), Random::new(seed));
+    thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            act(&mut random);
+        }
+    })
 }
 
 struct Load {
@@ -111,20 +125,18 @@ fn start_load(stages: &[Arc<Stage>], stop: &Arc<AtomicBool>, round: u64) -> Load
             }
         });
     }
-    // Threads of no runtime: a wheel that is driven may be awaited from any executor.
-    let threads = stages
-        .iter()
+    // Runtimes that come and go. Their refusals would not all be heard of, and a series that they start on the pinned wheel would outlive them.
+    let (pinned, others) = stages.split_last().expect("there are several");
+    let unlimited = others.iter().filter(|stage| stage.wheel.max_pending().is_none());
+    let mut threads: Vec<_> = unlimited
         .cloned()
-        .map(|stage| {
-            let stop = stop.clone();
-            thread::spawn(move || {
-                let mut random = Random::new(round);
-                while !stop.load(Ordering::Relaxed) {
-                    futures::executor::block_on(sleep_on_another_executor(&stage, &mut random));
-                }
-            })
-        })
+        .map(|stage| repeat_until(stop, round, move |random| visit(&stage, random)))
         .collect();
+    // A thread of no runtime.
+    let pinned = pinned.clone();
+    threads.push(repeat_until(stop, round, move |random| {
+        futures::executor::block_on(sleep_on_another_executor(&pinned, random));
+    }));
     Load { tasks, threads }
 }
 

@@ -138,7 +138,7 @@ async fn act(
             poll_once(&mut sleep).await;
             let _ = to.send((sleep, due));
         }
-        // Enough at once that the shard ticks, and all dropped again.
+        // Many at once, and all dropped again.
         7 => {
             let mut many: Vec<_> = (0..200)
                 .map(|_| wheel.timeout(random.long(), pending::<()>()))
@@ -243,7 +243,7 @@ fn none_is_early_or_lost_in_many_shards() {
 
 /// Runtimes come and go under one wheel. A task that is dropped with its runtime leaves nothing behind.
 #[test]
-fn none_is_early_or_lost_while_drivers_are_replaced() {
+fn none_is_early_or_lost_while_runtimes_come_and_go() {
     let wheel = Wheel::builder().tick_duration(ms(1)).shards(2).build().unwrap();
     let until = Instant::now() + lasting();
     let mut seed = seed();
@@ -303,7 +303,6 @@ fn nobody_hangs_as_the_wheel_goes() {
             tokio::time::sleep(Duration::from_micros(random.below(500))).await;
             if shuts_down {
                 wheel.shutdown();
-                assert_at_rest(&wheel);
             }
             drop(wheel);
             for task in tasks {
@@ -387,9 +386,13 @@ fn bursts_of_every_worker_give_their_memory_back() {
         peak
     });
     assert!(peak >= 80_000 * 32, "{peak} bytes at the peak");
-    assert_at_rest(&wheel);
-    // A timer that a worker dropped last, or as a visit began, may be kept until the next visit of its shard.
     let given_up = Instant::now() + SECOND * 60;
+    // Of those that were dropped as they came due, the driver may have some left.
+    while wheel.pending() > 0 && Instant::now() < given_up {
+        std::thread::yield_now();
+    }
+    assert_at_rest(&wheel);
+    // The spare of each worker is freed by its next timer.
     while wheel.metrics().arena_bytes > peak / 10 && Instant::now() < given_up {
         let visits = (0..8).map(|_| {
             let wheel = wheel.clone();

@@ -4,7 +4,7 @@
 //! sleeps. A task would run later. A worker that wakes it puts it where no other worker looks, so the engine stands still if that worker then
 //! blocks, and on a current-thread runtime it waits behind all tasks that are ready.
 //!
-//! On a clock that a test controls, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
+//! On a clock that a test has paused or moved, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
 //! due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
@@ -30,9 +30,9 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::tokio_timer::{self, Probe, TokioTimer};
 use crate::engine::{
-    clock::Clock,
+    clock::{self, Clock},
     moment::{Moment, Nanos},
-    sync::{AtomicBool, Mutex, Ordering, lock},
+    sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 
 /// For how long a driver that has more to do lets other tasks run.
@@ -145,8 +145,7 @@ impl Alarm {
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         if self.clock.is_of_test() {
-            self.in_runtime(|| self.clock.now())
-                .unwrap_or_else(|| self.clock.now())
+            self.in_runtime(|| self.clock.now()).unwrap_or_else(clock::now)
         } else {
             self.clock.now()
         }
@@ -175,9 +174,10 @@ impl Alarm {
         Some(act())
     }
 
-    /// Returns whether the keeper makes the turns.
+    /// Returns whether the keeper makes the turns: on a clock that a test has paused or moved.
     pub(crate) fn keeper_turns(&self) -> bool {
-        self.clock.is_of_test() && !self.is_closing()
+        let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
+        self.clock.is_of_test() && is_moved() && !self.is_closing()
     }
 
     /// Returns whether the runtime has dropped the keeper.
@@ -208,14 +208,15 @@ impl Alarm {
         seat.driver = Some(driver);
         let (next, after) = match next {
             Next::At(next, after) => (next, after),
+            Next::More if planted("pause") => (Moment::NEVER, Moment::NEVER),
             Next::More => {
                 self.keeper.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
-        seat.at = seat.at.min(next);
-        let is_idle = seat.at == Moment::NEVER;
-        let at = seat.at;
+        let at = seat.at.min(next);
+        seat.at = if planted("at_unread") { next } else { at };
+        let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
             Set::Ended => Given::Ended,
             Set::Waits if is_idle => Given::Idle,
@@ -229,13 +230,10 @@ impl Alarm {
     /// Makes the driver run at `at` or earlier, but not on this thread. Returns a waker that the caller wakes with no lock held.
     #[must_use]
     pub(crate) fn wake_by(&self, at: Moment) -> Option<Waker> {
-        self.move_to(at, |seat| at < seat.at)
-    }
-
-    /// Makes the driver run at `at` and not before, because a test's clock would move there for nothing. If the runtime's timers have ended, its
-    /// waker has been called, or is about to be, and ends the engine.
-    pub(crate) fn put_off(&self, at: Moment) {
-        drop(self.move_to(at, |seat| at != seat.at));
+        let mut guard = lock(&self.seat);
+        let seat = guard.as_mut().filter(|seat| at < seat.at)?;
+        seat.at = at;
+        self.set_soon(seat)
     }
 
     /// Records that the runtime is shutting down. Returns a waker as [`Alarm::wake_by`] does.
@@ -246,18 +244,9 @@ impl Alarm {
         self.set_soon(guard.as_mut()?)
     }
 
-    fn move_to(&self, at: Moment, is_to_move: impl Fn(&Seat) -> bool) -> Option<Waker> {
-        let mut guard = lock(&self.seat);
-        let seat = guard.as_mut().filter(|seat| is_to_move(seat))?;
-        seat.at = at;
-        self.set_soon(seat)
-    }
-
     /// Sets Tokio's timer to `at`, unless the driver is running. If that has come in between, the driver runs a little later.
     fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
-        if seat.driver.is_none() {
-            return None;
-        }
+        seat.driver.as_ref()?;
         loop {
             match self.set(seat, Moment::NEVER) {
                 Set::Waits => return None,
@@ -265,6 +254,7 @@ impl Alarm {
                     self.timers_ended.store(true, Ordering::Relaxed);
                     return Some(seat.waker.clone());
                 }
+                Set::HasCome if planted("set_once") => return None,
                 Set::HasCome if self.keeper_turns() => {
                     self.keeper.notify_one();
                     return None;
@@ -280,8 +270,8 @@ impl Alarm {
         if is_closing && seat.probe.timers_have_ended() {
             return Set::Ended;
         }
-        let at = if is_closing {
-            seat.at.min(self.clock.far_future())
+        let at = if is_closing && !planted("unset_as_it_closes") {
+            seat.at.min(self.now().after(Nanos::FAR_FUTURE))
         } else {
             seat.at
         };
@@ -304,7 +294,8 @@ impl Alarm {
         };
         let has_come = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
         let has_failed = has_come.is_err();
-        let has_come = has_come.unwrap_or(false);
+        // Once a thread's locals have been destroyed, Tokio cannot read a test's clock, which it does if the moment has come.
+        let has_come = has_come.unwrap_or(true) && !planted("swallowed");
         if is_closing && (has_failed || has_come && at > self.now()) {
             Set::Ended
         } else if has_come {

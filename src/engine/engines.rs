@@ -23,7 +23,7 @@ use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Given},
+        alarm::{Alarm, Given, Next},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
     },
@@ -85,6 +85,14 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     })
 }
 
+/// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
+pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
+    let pinned = shared.pinned()?;
+    let handle = shared.pinned_handle()?;
+    find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
+    Some(handle)
+}
+
 /// Returns the current runtime.
 ///
 /// # Panics
@@ -98,14 +106,6 @@ fn current(shared: &Shared) -> Handle {
         }
         panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`")
     })
-}
-
-/// Returns the runtime that was given to the builder of a wheel, with the wheel's engine there, unless it has ended.
-pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
-    let pinned = shared.pinned()?;
-    let handle = shared.pinned_handle()?;
-    find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
-    Some(handle)
 }
 
 /// Returns whether the global wheel has due timers in the current runtime whose tasks have not been woken.
@@ -218,13 +218,14 @@ impl Engine {
         self.shards[number & (self.shards.len() - 1)].clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread does so.
-    fn work(&self) {
+    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
+    fn work(&self) -> bool {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
                 // All of the runtime's timers fire.
-                return self.end();
+                self.end();
+                return false;
             }
             if at <= now {
                 let tick = self.alarm.clock.tick();
@@ -237,13 +238,15 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Given::HasCome => {}
-                Given::Ended => return self.end(),
-                Given::Waits if at > now => return,
+                Given::HasCome => continue,
+                Given::Ended => self.end(),
+                Given::Waits if at > now => {}
                 // Spares may be all that is left.
-                Given::Waits | Given::Idle => return self.may_be_idle(),
+                Given::Waits | Given::Idle => self.may_be_idle(),
             }
+            return next == Next::More;
         }
+        false
     }
 
     /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
@@ -300,10 +303,10 @@ impl Engine {
             drop(engines);
             drop(removed);
         }
-        self.alarm.keeper.notify_one();
         if self.alarm.is_closing() {
             self.shared.unpin(self.runtime);
         }
+        self.alarm.keeper.notify_one();
         wake_all(&mut wakers, &self.shared);
         panics(|| events::engine_changed(self.shared.name(), "ended"));
     }
@@ -324,7 +327,8 @@ impl Wake for Engine {
         } else if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
-            self.work();
+            // If there is more to do, the keeper has been told.
+            let _ = self.work();
         }
     }
 }
@@ -356,9 +360,10 @@ impl Keeper {
                 engine.shards.iter().for_each(|shard| shard.put_off());
             }
             // Wakers that poll timers within a turn must not use up the keeper's budget.
-            unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
-            // If there is more to do, a permit is there already, and waiting for it would let no other task run.
-            yield_now().await;
+            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
+            if has_more {
+                yield_now().await;
+            }
         }
     }
 }

@@ -246,9 +246,7 @@ impl Alarm {
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If that has come in between, the driver runs a little later.
     fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
-        if seat.driver.is_none() {
-            return None;
-        }
+        seat.driver.as_ref()?;
         loop {
             match self.set(seat, Moment::NEVER) {
                 Set::Waits => return None,

@@ -237,7 +237,7 @@ impl Thread {
                     again,
                 };
             }
-            self.spare.set(Some(spare));
+            self.leave(spare, wheel);
         }
         let kept = last.take();
         let shard = if home.as_ref().is_some_and(serves) {
@@ -255,6 +255,19 @@ impl Thread {
             shard,
             place: None,
             again,
+        }
+    }
+
+    /// Leaves a spare that is not in the shard of a new timer of this `wheel`. If it is of the same wheel, its task has come from another thread, whose
+    /// shard would keep the memory of a burst for it.
+    #[cold]
+    fn leave(&self, spare: Spare, wheel: WheelId) {
+        if spare.shard.wheel == wheel {
+            self.notice(&spare);
+            self.say_kept_until(Moment::ZERO);
+            drop(spare.free());
+        } else {
+            self.spare.set(Some(spare));
         }
     }
 

@@ -102,6 +102,8 @@ pub(crate) struct Clock {
     /// When tick 0 begins.
     origin: Moment,
     tick: NonZeroU64,
+    /// The last tick that a clock reaches, in some centuries.
+    last: Tick,
     /// Delays from here on have a resolution of two ticks or more.
     coarse_from: u64,
     /// Delays from here on have the slack's bound.
@@ -132,6 +134,7 @@ impl Clock {
             source,
             origin,
             tick,
+            last: Tick(Moment::LAST.since(origin).0 / tick),
             coarse_from: two_ticks.saturating_mul(if is_coarse { slack.divisor } else { u64::MAX }),
             coarsest_from: slack.most.0.saturating_mul(slack.divisor),
         }
@@ -197,7 +200,7 @@ impl Clock {
     #[inline]
     pub(crate) fn due(&self, when: Moment, resolution: u64) -> Tick {
         let tick = when.since(self.origin).0.div_ceil(self.tick.get());
-        Tick((tick + (resolution - 1)) & !(resolution - 1))
+        Tick((tick + (resolution - 1)) & !(resolution - 1)).min(self.last)
     }
 
     #[inline]

@@ -208,7 +208,7 @@ fn a_task_scheduled_in_the_destructor_of_a_thread_local_runs_if_there_is_an_engi
     }
 }
 
-/// A moment is at most 219 years after the beginning. Beyond, the clock of the wheel stands still.
+/// A moment is at most 511 years after the beginning. Beyond, the clock of the wheel stands still.
 #[test]
 fn sleeps_end_also_when_the_clock_of_the_wheel_has() {
     within(SECOND * 60, || {

@@ -331,6 +331,8 @@ impl Timer {
             (place, again) = (bound.place, bound.again);
             self.shard = Some(bound.shard);
             self.when = when.0;
+            // A former entry's, of a shard whose horizon may be beyond that of this one.
+            self.until = Moment::ZERO;
             if self.state != State::Ahead {
                 self.state = State::New;
             }

@@ -20,18 +20,18 @@ doc:
 examples:
     cargo build --release --package examples --package million
 
-# Run the benchmarks, all or one: `just bench`, `just bench --bench timeout`.
-bench *arguments:
-    cargo bench --manifest-path benches/Cargo.toml {{ arguments }}
+# Run a benchmark: `just bench figures`, contention, lateness, bad-day or keepalive; benches/run runs all.
+bench name *arguments:
+    cargo run --release --package tickwheel-benches --bin {{ name }} -- {{ arguments }}
 
-# Model-check the shard's protocol.
+# Model-check the engine, and see that planted faults are found.
 loom:
-    RUSTFLAGS="--cfg loom" cargo test --release --lib --manifest-path loom/Cargo.toml --target-dir target/loom
+    .ci/loom
 
 # Fuzz the timing wheel for so many seconds.
 fuzz seconds="30":
     cargo +nightly fuzz run timing_wheel -- -max_total_time={{ seconds }}
 
-# What every change must pass; `just ci all` for everything that the workflow runs for a change on Linux.
+# What a change can break; `just ci all` for everything that the workflow runs for a change on Linux.
 ci *arguments:
     .ci/run {{ arguments }}

@@ -23,9 +23,8 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 const CONNECTIONS: usize = 8_500;
 
-/// Takes a picture of the wheel five times a second, for all who look.
-async fn observe(wheel: Wheel, pictures: watch::Sender<String>) {
-    let start = Instant::now();
+/// Takes a picture of the wheel five times a second, for all who look. Its ticks count from `start`.
+async fn observe(wheel: Wheel, start: Instant, pictures: watch::Sender<String>) {
     let mut lags = VecDeque::from(vec![wheel.snapshot().lag; 50]);
     let mut period = interval(Duration::from_millis(200));
     loop {
@@ -37,8 +36,10 @@ async fn observe(wheel: Wheel, pictures: watch::Sender<String>) {
             (lag.count() > 0).then(|| lag.quantile(quantile).as_secs_f64() * 1e3)
         };
         let tick_ms = wheel.tick_duration().as_secs_f64() * 1e3;
+        let at = start.elapsed();
         let picture = json!({
-            "at": start.elapsed().as_millis() as u64,
+            "at": at.as_millis() as u64,
+            "tick": at.div_duration_f64(wheel.tick_duration()) as u64,
             "wheel": { "name": "dashboard", "tick_ms": tick_ms, "ticks_per_wheel": wheel.ticks_per_wheel() },
             "metrics": wheel.metrics(),
             "lag_ms": { "max": lag(1, 1.0), "p99": lag(10, 0.99), "p50": lag(10, 0.5) },
@@ -111,6 +112,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Of 256 ticks, so that one sees it turn: a round of the finest level takes 256 ms. Some of a burst of reports find no room.
     let builder = Wheel::builder().ticks_per_wheel(256).levels(3);
     let wheel = builder.max_pending(CONNECTIONS + 1_400).build()?;
+    // Ticks count from the first timer.
+    let start = Instant::now();
+    wheel.sleep(Duration::from_millis(1)).await;
     for (label, period, some, limit, answer) in [
         ("inventory", 20, 0..13, 100, 40..115),
         ("search", 20, 0..17, 5_000, 20..120),
@@ -127,7 +131,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(stalls());
 
     let (sender, pictures) = watch::channel(String::new());
-    tokio::spawn(observe(wheel, sender));
+    tokio::spawn(observe(wheel, start, sender));
     let events = async move || {
         Sse::new(stream::unfold(pictures, |mut pictures| async {
             pictures.changed().await.ok()?;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 /// an hour past which pingora-timeout falls back on Tokio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durations {
-    /// Ten minutes, all of them.
+    /// 30 seconds, all of them, as a server's timeouts are.
     Equal,
     /// Between three and fourteen minutes.
     Random,
@@ -18,7 +18,7 @@ impl Durations {
     #[inline]
     pub fn draw(self, random: &mut Rng) -> Duration {
         match self {
-            Durations::Equal => Duration::from_secs(600),
+            Durations::Equal => Duration::from_secs(30),
             Durations::Random => between(random, Duration::from_secs(180), Duration::from_secs(840)),
         }
     }

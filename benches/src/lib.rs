@@ -2,12 +2,11 @@
 
 pub mod children;
 pub mod durations;
-pub mod pair;
 pub mod peer;
 pub mod process;
 pub mod stage;
 pub mod work;
 
-pub use count::{server, timers};
+pub use count::timers;
 pub use peer::Peer;
 pub use stage::Stage;

@@ -5,9 +5,10 @@ use std::fmt;
 /// A timer, ours or another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
+    /// `tickwheel::time`.
     Tickwheel,
-    /// `tickwheel::time`, on the current wheel: timeouts and sleeps, beside those of a handle.
-    Current,
+    /// A wheel of one's own, by its handle.
+    Handle,
     /// Timeouts counted under a label, one for all workers, beside those without.
     Labelled,
     /// `tokio::time`.
@@ -37,7 +38,7 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Peer::Tickwheel => "tickwheel",
-            Peer::Current => "tickwheel::time",
+            Peer::Handle => "handle",
             Peer::Labelled => "labelled",
             Peer::Tokio => "tokio",
             Peer::TokioAlt => "tokio-alt",

@@ -37,39 +37,6 @@ impl Stage {
     }
 }
 
-/// The peers of a real program, the first one without timers.
-pub fn programs() -> &'static [&'static str] {
-    match cfg!(tokio_unstable) {
-        true => &["none", "tickwheel", "tokio", "tokio-alt"],
-        false => &["none", "tickwheel", "tokio"],
-    }
-}
-
-/// A builder of the runtime that a real program runs on.
-///
-/// # Panics
-///
-/// If the peer is `tokio-alt`, without `--cfg tokio_unstable`.
-pub fn program(peer: &str, workers: u64) -> Builder {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads((workers as usize).max(2));
-    match peer {
-        #[cfg(tokio_unstable)]
-        "tokio-alt" => _ = builder.enable_alt_timer(),
-        #[cfg(not(tokio_unstable))]
-        "tokio-alt" => panic!("tokio-alt needs --cfg tokio_unstable"),
-        _ => {}
-    }
-    builder
-}
-
-/// A runtime for timers alone, which sleeps while there is nothing to do.
-pub fn quiet(workers: usize) -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let builder = builder.worker_threads(workers).enable_time();
-    builder.build().expect("the runtime starts")
-}
-
 fn raise(builder: &mut Builder) -> Runtime {
     let runtime = builder.enable_all().build().expect("the runtime starts");
     // For Tokio's benefit: with no earlier timer pending, each of its registrations would wake the worker that waits for

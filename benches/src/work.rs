@@ -32,17 +32,14 @@ use crate::{
     stage::{Stage, quiesce},
 };
 
-/// Timeouts in a row after which a quiet task pauses for a tick: fewer than make a shard tick.
-const QUIET: u64 = 100;
-
-/// Operations enough for the driver to start, and for a busy shard to begin to tick.
+/// Operations enough for the driver to start.
 const PRELUDE: u64 = 1_000;
 
 /// A peer ready to be used, on a stage.
 #[derive(Clone)]
 enum Timers {
-    Tickwheel(Wheel),
-    Current,
+    Global,
+    Handle(Wheel),
     Labelled(Labelled),
     Tokio,
     Pingora,
@@ -53,8 +50,8 @@ impl Timers {
     fn new(peer: Peer, stage: &Stage) -> Timers {
         let _entered = stage.runtime(peer).enter();
         match peer {
-            Peer::Tickwheel => Timers::Tickwheel(Wheel::new()),
-            Peer::Current => Timers::Current,
+            Peer::Tickwheel => Timers::Global,
+            Peer::Handle => Timers::Handle(Wheel::new()),
             Peer::Labelled => Timers::Labelled(Wheel::new().labelled("benchmark")),
             Peer::Tokio | Peer::TokioAlt => Timers::Tokio,
             Peer::Pingora => Timers::Pingora,
@@ -71,13 +68,13 @@ impl Timers {
     async fn ready(self, times: u64) {
         let duration = Duration::from_secs(600);
         match self {
-            Timers::Tickwheel(wheel) => {
+            Timers::Handle(wheel) => {
                 repeat(times, |cx| {
                     poll_ready(cx, wheel.timeout(black_box(duration), ready(())))
                 })
                 .await;
             }
-            Timers::Current => {
+            Timers::Global => {
                 repeat(times, |cx| {
                     poll_ready(cx, tickwheel::time::timeout(black_box(duration), ready(())));
                 })
@@ -110,10 +107,10 @@ impl Timers {
         let mut random = Rng::with_seed(7);
         let mut draw = || durations.draw(&mut random);
         match self {
-            Timers::Tickwheel(wheel) => {
+            Timers::Handle(wheel) => {
                 repeat(times, |cx| poll_once(cx, wheel.timeout(draw(), Once::default()))).await;
             }
-            Timers::Current => {
+            Timers::Global => {
                 repeat(times, |cx| {
                     poll_once(cx, tickwheel::time::timeout(draw(), Once::default()))
                 })
@@ -144,13 +141,12 @@ impl Timers {
 
     /// Sleeps that are started and given up.
     async fn sleeps(self, times: u64) {
-        // Longer than any pending timer, so that no driver is to come earlier for it.
-        let duration = Duration::from_secs(890);
+        let duration = Duration::from_secs(30);
         match self {
-            Timers::Tickwheel(wheel) => {
+            Timers::Handle(wheel) => {
                 repeat(times, |cx| poll_sleep(cx, wheel.sleep(black_box(duration)))).await;
             }
-            Timers::Current => {
+            Timers::Global => {
                 repeat(times, |cx| {
                     poll_sleep(cx, tickwheel::time::sleep(black_box(duration)))
                 })
@@ -175,9 +171,9 @@ impl Timers {
         let mut random = Rng::with_seed(7);
         let mut draw = || durations.draw(&mut random);
         match self {
-            Timers::Tickwheel(wheel) => Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await),
-            Timers::Current => {
-                let wheel = Wheel::current();
+            Timers::Handle(wheel) => Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await),
+            Timers::Global => {
+                let wheel = Wheel::global();
                 Pending::Tickwheel(start(timers, || wheel.sleep(draw())).await)
             }
             Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
@@ -372,41 +368,6 @@ impl Stage {
         })
     }
 
-    /// The same, with so few timeouts in a tick that no shard ticks, on all workers at the same moments: how long one worker was at
-    /// it, without the pauses.
-    pub fn quiet(&self, peer: Peer, workers: usize, times: u64) -> Duration {
-        let timers = Timers::new(peer, self);
-        let runtime = self.runtime(peer);
-        let arrived = Arc::new(AtomicUsize::new(0));
-        let bursts = times.div_ceil(QUIET) as usize;
-        let tasks = (0..workers).map(|_| {
-            let (timers, arrived) = (timers.clone(), arrived.clone());
-            runtime.spawn(async move {
-                let mut active = Duration::ZERO;
-                for burst in 0..bursts {
-                    thread::sleep(Duration::from_millis(10));
-                    arrived.fetch_add(1, Ordering::SeqCst);
-                    // At its worker, for what sleeps here wakes at another time than the others.
-                    while arrived.load(Ordering::SeqCst) < (burst + 1) * workers {
-                        std::hint::spin_loop();
-                    }
-                    let began = Instant::now();
-                    timers.clone().churn(QUIET, Durations::Equal).await;
-                    active += began.elapsed();
-                }
-                active
-            })
-        });
-        let tasks: Vec<_> = tasks.collect();
-        runtime.block_on(async {
-            let mut active = Duration::ZERO;
-            for task in tasks {
-                active += task.await.expect("no panic");
-            }
-            active / workers as u32
-        })
-    }
-
     /// Starts timers, and waits until the machine is quiet again.
     pub fn hold(&self, peer: Peer, timers: usize, durations: Durations) -> Held<'_> {
         let with = Timers::new(peer, self);
@@ -418,84 +379,6 @@ impl Stage {
             timers: with,
             pending,
             latest: tokio::time::Instant::now() + Duration::from_secs(3600),
-        }
-    }
-
-    /// Starts timers for durations spread over `spread`, waits for all of them, and polls each to its end: CPU time.
-    pub fn expire(&self, peer: Peer, timers: usize, spread: Duration) -> Duration {
-        let with = Timers::new(peer, self);
-        let runtime = self.runtime(peer);
-        let mut random = Rng::with_seed(7);
-        let least = Duration::from_millis(50) + Duration::from_nanos(500) * timers as u32;
-        let mut draw = || between(&mut random, least, least + spread);
-        // Polled by hand, outside any task: no budget runs out.
-        let _entered = runtime.enter();
-        let before = process::cpu_time();
-        match with {
-            Timers::Tickwheel(wheel) => expire(timers, || wheel.sleep(draw())),
-            Timers::Current => expire(timers, || tickwheel::time::sleep(draw())),
-            Timers::Labelled(_) => unreachable!("a label counts timeouts alone"),
-            Timers::Tokio => expire(timers, || tokio::time::sleep(draw())),
-            Timers::Pingora => expire(timers, || fast_sleep(draw())),
-            Timers::DelayQueue(_) => {
-                let mut queue = DelayQueue::new();
-                for _ in 0..timers {
-                    queue.insert((), draw());
-                }
-                let all = poll_fn(|cx| {
-                    while let Some(expired) = std::task::ready!(queue.poll_expired(cx)) {
-                        black_box(expired);
-                    }
-                    Poll::Ready(())
-                });
-                runtime.block_on(tokio::task::unconstrained(all));
-            }
-        }
-        process::cpu_time() - before
-    }
-}
-
-/// Counts wakes, and tells the main thread of the last.
-struct Count {
-    woken: AtomicUsize,
-    wanted: usize,
-    waiting: Thread,
-}
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.woken.fetch_add(1, Ordering::AcqRel) + 1 >= self.wanted {
-            self.waiting.unpark();
-        }
-    }
-}
-
-fn expire<F: Future>(timers: usize, mut make: impl FnMut() -> F) {
-    let count = Arc::new(Count {
-        woken: AtomicUsize::new(0),
-        wanted: timers,
-        waiting: thread::current(),
-    });
-    let waker = Waker::from(count.clone());
-    let cx = &mut Context::from_waker(&waker);
-    let mut sleeping: Boxes<F> = Vec::with_capacity(timers);
-    for _ in 0..timers {
-        let mut timer = Box::pin(make());
-        match timer.as_mut().poll(cx) {
-            Poll::Ready(_) => count.wake_by_ref(),
-            Poll::Pending => sleeping.push(timer),
-        }
-    }
-    while count.woken.load(Ordering::Acquire) < timers {
-        thread::park_timeout(Duration::from_millis(100));
-    }
-    for timer in &mut sleeping {
-        while timer.as_mut().poll(cx).is_pending() {
-            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -29,6 +29,7 @@ pub(crate) mod moment;
 pub(crate) mod number;
 pub(crate) mod shard;
 pub(crate) mod shared;
+#[cfg_attr(loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod timer;

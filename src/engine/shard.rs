@@ -22,7 +22,7 @@ use super::{
     driver::alarm::Alarm,
     moment::Moment,
     shared::{Refusal, Shared, WheelId},
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };
 
@@ -73,8 +73,8 @@ pub(crate) struct State {
     wheel: Option<TimingWheel<Waker>>,
     /// The horizon as the engine ended.
     ended_at: Option<Moment>,
-    /// Whether the entries that may be refused have been taken out, because the wheel was shut down.
-    is_shutdown: bool,
+    /// The horizon as the entries that may be refused were taken out, because the wheel was shut down.
+    shutdown_at: Option<Moment>,
     tally: Tally,
 }
 
@@ -125,7 +125,7 @@ impl Shard {
             state: Mutex::new(State {
                 wheel: None,
                 ended_at: None,
-                is_shutdown: false,
+                shutdown_at: None,
                 tally: Tally::default(),
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
@@ -165,6 +165,15 @@ impl Shard {
     #[inline]
     pub(crate) fn horizon(&self) -> Moment {
         Moment(self.horizon.load(Relaxed))
+    }
+
+    /// Returns the horizon of entries that may be refused, which a shutdown leaves where it is.
+    pub(crate) fn horizon_of_refusable(&self) -> Moment {
+        if !self.shared.limit.is_shutdown() {
+            return self.horizon();
+        }
+        let shutdown_at = lock(&self.state).shutdown_at;
+        shutdown_at.unwrap_or_else(|| self.horizon())
     }
 
     #[inline]
@@ -212,17 +221,18 @@ impl Shard {
         let mut guard = self.lock_noticing();
         let state = &mut *guard;
         let horizon = self.horizon();
-        if state.ended_at.is_some() {
+        if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
             place.into_iter().for_each(|place| self.count_spare(place.until));
             return Started::Ended(waker);
         }
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(place.is_some());
-        let place = place.filter(|place| place.until > horizon);
+        let place = place.filter(|place| place.until > horizon || planted("void_place"));
         let outcome = if until <= horizon || has_come {
             Err(Started::HasCome)
-        } else if let Some(Err(refusal)) = admission.map(|admission| self.admit(admission, state.is_shutdown))
+        } else if let Some(Err(refusal)) =
+            admission.map(|admission| self.admit(admission, state.shutdown_at.is_some()))
         {
             Err(Started::Refused(refusal))
         } else {
@@ -245,7 +255,7 @@ impl Shard {
         if admission.is_some() {
             wheel.mark(&key);
         }
-        if until < self.wake_at() {
+        if until < self.wake_at() && !planted("wake_at") {
             let ended = self.unlock_and_wake_by(guard, until);
             ended.into_iter().for_each(Waker::wake);
         } else {
@@ -289,14 +299,15 @@ impl Shard {
     fn unlock_and_wake_by(&self, state: MutexGuard<'_, State>, until: Moment) -> Option<Waker> {
         self.wake_at.store(until.0, Relaxed);
         drop(state);
-        self.alarm.wake_by(until)
+        self.alarm.wake_by(until).filter(|_| !planted("end_unheard"))
     }
 
     /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
     #[inline]
     fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
-        let is_void = term.until <= self.horizon() || term.may_be_refused && state.is_shutdown;
-        state.wheel.as_mut().filter(|_| !is_void)
+        let has_expired = term.until <= self.horizon() && !planted("expired_key");
+        let was_shut_down = term.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
+        state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
     }
 
     /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
@@ -333,14 +344,24 @@ impl Shard {
         }
     }
 
-    /// Removes an entry, unless it is not there any more. Returns its waker.
+    /// Cancels an entry, unless it is not there any more. Returns its waker.
     pub(crate) fn remove(&self, key: Key, term: Term) -> Option<Waker> {
+        self.take_out(key, term, |tally| tally.cancelled += 1)
+    }
+
+    /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
+    pub(crate) fn expire(&self, key: Key, term: Term) -> Option<Waker> {
+        // Expiries are what is left of registrations.
+        self.take_out(key, term, |_| {})
+    }
+
+    fn take_out(&self, key: Key, term: Term, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
         let wheel = self.wheel_of(&mut guard, term)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
         self.notice_gone(term.until);
-        guard.tally.cancelled += 1;
+        count(&mut guard.tally);
         drop(guard);
         drop(arena);
         if term.may_be_refused {
@@ -435,7 +456,7 @@ impl Shard {
         let Some(wheel) = &mut state.wheel else {
             return Advanced::default();
         };
-        if now > self.horizon() {
+        if now > self.horizon() && !planted("late_horizon") {
             self.horizon.store(now.0, Relaxed);
         }
         let advanced = wheel.advance(tick, batch, due);
@@ -455,13 +476,14 @@ impl Shard {
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
         drop(state);
         drop(arena);
+        planted("late_horizon").then(|| self.horizon.store(now.0, Relaxed));
         advanced
     }
 
     /// Takes out the entries that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
         let mut state = lock(&self.state);
-        state.is_shutdown = true;
+        state.shutdown_at = Some(self.horizon());
         let Some(wheel) = &mut state.wheel else { return 0 };
         let marked = wheel.take_marked();
         let taken = marked.len();
@@ -477,6 +499,7 @@ impl Shard {
         let mut state = lock(&self.state);
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
+        planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
         self.wake_at.store(Moment::NEVER.0, Relaxed);
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();

@@ -1,11 +1,19 @@
-//! Locks and atomics of the engine. Model checking puts `loom/src/sync.rs` in the place of this file, with loom's.
+//! Locks, atomics and statics of the engine. In model checking, `tests/loom/src/engine_sync.rs` is in the place of this file, with loom's.
 
-pub(crate) use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+pub(crate) use std::{
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread_local,
 };
 
 use std::sync::{PoisonError, TryLockError};
+
+/// Returns whether a fault has been planted, which only model checking does, to see that it is found.
+pub(crate) const fn planted(_fault: &str) -> bool {
+    false
+}
 
 /// Locks the mutex even if it is poisoned, because the data behind the engine's locks is consistent at every point that can panic.
 #[inline]

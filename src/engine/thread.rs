@@ -30,7 +30,7 @@ use super::{
     number,
     shard::{Home, Place, Shard, shared_of},
     shared::WheelId,
-    sync::Arc,
+    sync::{Arc, thread_local},
     timing_wheel::Key,
     waker_id::WakerId,
     words::Words,

@@ -48,7 +48,7 @@ impl WakerId {
     fn of_kind(waker: &Waker, kind: Option<usize>) -> WakerId {
         let address = waker.data().addr() as u64;
         match kind {
-            Some(kind) if address.is_multiple_of(KINDS) => WakerId(address | kind as u64),
+            Some(kind) if address % KINDS == 0 => WakerId(address | kind as u64),
             _ => WakerId::UNKNOWN,
         }
     }

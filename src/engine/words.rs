@@ -6,10 +6,10 @@ use super::{
     counts::Tally,
     moment::Moment,
     shard::Shard,
-    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
+    sync::{Arc, AtomicU64, LazyLock, Mutex, MutexGuard, Ordering::Relaxed, lock},
 };
 
-static ALL: std::sync::Mutex<Vec<Arc<Words>>> = std::sync::Mutex::new(Vec::new());
+static ALL: LazyLock<Mutex<Vec<Arc<Words>>>> = LazyLock::new(Mutex::default);
 
 /// What a thread says of its spares. Only that thread writes it.
 pub(crate) struct Words {
@@ -65,8 +65,8 @@ impl Words {
     }
 }
 
-fn all() -> std::sync::MutexGuard<'static, Vec<Arc<Words>>> {
-    ALL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn all() -> MutexGuard<'static, Vec<Arc<Words>>> {
+    lock(LazyLock::force(&ALL))
 }
 
 fn of_taken_over(timers: u64) -> Tally {

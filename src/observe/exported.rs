@@ -1,4 +1,4 @@
-//! What a wheel exports: one list for all exporters, which knows none of them.
+//! The list of what a wheel exports, which knows no exporter. The packages `tickwheel-metrics` and `tickwheel-prometheus` are two.
 
 use std::time::Duration;
 
@@ -10,50 +10,57 @@ use crate::{
 
 /// One value that a wheel exports, with its name and labels.
 ///
-/// [`Wheel::exported`] lists them. Values of one `name` have the same `help`, `unit` and `kind`, and differ in their `labels`.
+/// [`Wheel::exported`] lists them. All values of one `name` have the same `help`, `unit` and `kind`, and differ in their `labels`.
+/// Names, units and labels are the same in every exporter:
+///
+/// | name | kind | labels | |
+/// | --- | --- | --- | --- |
+/// | `tickwheel_pending` | gauge | | pending timers |
+/// | `tickwheel_due` | gauge | `within` | pending timers, by the first of `tick`, `10ms`, `100ms`, `1s`, `10s`, `1m`, `10m`, `1h` and `later` that their deadline is within |
+/// | `tickwheel_registered_total` | counter | | timers that entered the wheel |
+/// | `tickwheel_expired_total` | counter | | timers whose deadline came while they were pending |
+/// | `tickwheel_cancelled_total` | counter | | timers that left the wheel before their deadline |
+/// | `tickwheel_rejected_total` | counter | | timers refused because the wheel was full |
+/// | `tickwheel_cascaded_total` | counter | | moves of a timer from a coarser level to a finer one |
+/// | `tickwheel_turns_total` | counter | | turns of the drivers |
+/// | `tickwheel_panics_total` | counter | | panics caught in wakers |
+/// | `tickwheel_engines` | gauge | | runtimes in which the wheel has a part |
+/// | `tickwheel_arena_bytes` | gauge | | memory held by the arenas, used or not |
+/// | `tickwheel_tick_seconds` | gauge | | duration of a tick |
+/// | `tickwheel_lag_seconds` | histogram | | lateness of the turns |
+/// | `tickwheel_lag_max_seconds` | gauge | | greatest lateness of a turn since the wheel was created |
+/// | `tickwheel_timeouts_started_total` | counter | `label` | [labelled](Wheel::labelled) timeouts that were polled |
+/// | `tickwheel_timeouts_total` | counter | `label`, `outcome` | labelled timeouts that ended: `completed`, `elapsed`, `refused`, `cancelled` |
+/// | `tickwheel_timeouts_pending` | gauge | `label` | pending labelled timeouts |
+/// | `tickwheel_timeouts_headroom_ratio` | histogram | `label` | part of its time that a completed timeout had left, each tenth as its middle |
+///
+/// Each also has the label `wheel`, the [name](crate::Builder::name) of the wheel, which is empty for one without a name.
 ///
 /// # Examples
 ///
-/// An exporter that writes the lines of StatsD:
-///
 /// ```
-/// use tickwheel::{ExportedValue, Wheel};
-///
-/// fn statsd(wheel: &Wheel) -> Vec<String> {
-///     let mut lines = Vec::new();
-///     for exported in wheel.exported() {
-///         let tags: Vec<_> = exported.labels.iter().map(|(key, word)| format!("{key}:{word}")).collect();
-///         let mut line = |value: f64, suffix: &str| {
-///             lines.push(format!("{}{suffix}:{value}|g|#{}", exported.name, tags.join(",")));
-///         };
-///         match &exported.value {
-///             ExportedValue::Count(count) => line(*count as f64, ""),
-///             ExportedValue::Number(number) => line(*number, ""),
-///             ExportedValue::Histogram(counts) => {
-///                 line(counts.iter().map(|(_, count)| *count as f64).sum(), ".count");
-///             }
-///             _ => {}
-///         }
-///     }
-///     lines
-/// }
+/// use tickwheel::{ExportedKind, ExportedValue, Wheel};
 ///
 /// let wheel = Wheel::builder().name("requests").build()?;
-/// assert!(statsd(&wheel).contains(&"tickwheel_pending:0|g|#wheel:requests".to_owned()));
+/// let exported = wheel.exported();
+/// let pending = exported.iter().find(|exported| exported.name == "tickwheel_pending").unwrap();
+/// assert_eq!(pending.kind, ExportedKind::Gauge);
+/// assert_eq!(pending.labels, [("wheel", "requests".to_owned())]);
+/// assert_eq!(pending.value, ExportedValue::Count(0));
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Exported {
-    /// The name, which ends with `_total` for a counter and with the unit for seconds, bytes and ratios.
+    /// The name, which ends in `_total` for a counter, and in the unit if that is not [`Count`](ExportedUnit::Count).
     pub name: &'static str,
-    /// What the value is, in one sentence.
+    /// A description of the value in one sentence.
     pub help: &'static str,
-    /// The unit of the value, or of what a histogram counts.
+    /// The unit of the value, or of the values that a histogram counts.
     pub unit: ExportedUnit,
     /// How the value changes.
     pub kind: ExportedKind,
-    /// The labels, of which the first is the name of the wheel.
+    /// The keys and values of the labels. The first is the name of the wheel.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: ExportedValue,
@@ -63,25 +70,25 @@ pub struct Exported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportedUnit {
-    /// A number of things.
+    /// A number of things, such as timers or turns.
     Count,
     /// Seconds.
     Seconds,
     /// Bytes.
     Bytes,
-    /// A part of 1.
+    /// A fraction of 1.
     Ratio,
 }
 
-/// How an [`Exported`] value changes.
+/// The kind of an [`Exported`] value, which says how it changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportedKind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It goes up and down.
+    /// A number that rises and falls.
     Gauge,
-    /// It is a histogram whose counts only grow.
+    /// A histogram, whose counts only grow.
     Histogram,
 }
 
@@ -89,19 +96,28 @@ pub enum ExportedKind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ExportedValue {
-    /// A whole number.
+    /// The value of a counter or a gauge that is a whole number.
     Count(u64),
-    /// Any number.
+    /// The value of a gauge that may have a fraction.
     Number(f64),
-    /// How often each value was seen, in order. The values of a bucket are represented by its end or its middle, which never changes, and buckets are
-    /// added at the end.
-    Histogram(Vec<(f64, u64)>),
+    /// The counts of a histogram.
+    Histogram {
+        /// The buckets in order, each as its upper limit, which is included, and the number of values above the limit before. There are at most
+        /// twelve of them, always the same ones, and the last limit is infinite.
+        buckets: Vec<(f64, u64)>,
+        /// The sum of all values.
+        sum: f64,
+    },
 }
 
 impl Wheel {
-    /// Lists what this wheel exports: its counters and gauges, the lateness of its turns, and the outcomes of labelled timeouts.
+    /// Returns everything that an exporter reports of this wheel, sorted by name: its counters and gauges, the lateness of its turns, and the
+    /// outcomes of labelled timeouts.
     ///
-    /// Like a [`snapshot`](Wheel::snapshot), it walks all pending timers with bounded work under each lock. Call it about once a second.
+    /// Exporters for the Prometheus client library and for the `metrics` facade are the packages `tickwheel-prometheus` and `tickwheel-metrics`. For
+    /// another library, write one: `examples/statsd.rs` in the repository does it in thirty lines.
+    ///
+    /// Like a [`snapshot`](Wheel::snapshot), this walks all pending timers with bounded work under each lock. Call it about once a second at most.
     ///
     /// # Examples
     ///
@@ -121,6 +137,25 @@ impl Wheel {
         list.exported.sort_by_key(|exported| exported.name);
         list.exported
     }
+}
+
+/// The upper limits of the buckets of histograms, in seconds and in fractions. A last bucket without a limit follows.
+const SECONDS: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 10.0];
+const TENTHS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+
+/// Sorts counted values, which are in order, into buckets.
+fn histogram(limits: &[f64], counts: impl Iterator<Item = (f64, u64)>) -> ExportedValue {
+    let limits = limits.iter().copied().chain([f64::INFINITY]);
+    let mut buckets: Vec<_> = limits.map(|limit| (limit, 0)).collect();
+    let (mut bucket, mut sum) = (0, 0.0);
+    for (value, count) in counts {
+        while value > buckets[bucket].0 {
+            bucket += 1;
+        }
+        buckets[bucket].1 += count;
+        sum += value * count as f64;
+    }
+    ExportedValue::Histogram { buckets, sum }
 }
 
 /// The words for the elements of [`Snapshot::due_within`].
@@ -220,7 +255,7 @@ impl List<'_> {
         );
         self.counter(
             "tickwheel_cascaded_total",
-            "Moves of a timer to a finer level.",
+            "Moves of a timer from a coarser level to a finer one.",
             metrics.cascaded,
         );
         self.counter("tickwheel_turns_total", "Turns of the drivers.", metrics.turns);
@@ -246,7 +281,7 @@ impl List<'_> {
         );
         self.seconds(
             "tickwheel_lag_max_seconds",
-            "Maximum lateness of a turn since the wheel was created.",
+            "Greatest lateness of a turn since the wheel was created.",
             metrics.max_lag,
         );
     }
@@ -258,7 +293,7 @@ impl List<'_> {
             "Lateness of the turns.",
             ExportedKind::Histogram,
             &[],
-            ExportedValue::Histogram(ends.collect()),
+            histogram(&SECONDS, ends),
         );
     }
 
@@ -298,7 +333,7 @@ impl List<'_> {
             "Part of its time that a completed timeout had left.",
             ExportedKind::Histogram,
             &label,
-            ExportedValue::Histogram(middles.zip(stats.headroom).collect()),
+            histogram(&TENTHS, middles.zip(stats.headroom)),
         );
     }
 }

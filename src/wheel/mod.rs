@@ -323,6 +323,21 @@ impl WeakWheel {
     pub fn upgrade(&self) -> Option<Wheel> {
         self.0.upgrade().map(Wheel)
     }
+
+    /// Returns `true` if both are of the same wheel, as [`Weak::ptr_eq`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    ///
+    /// let wheel = Wheel::new();
+    /// assert!(wheel.downgrade().ptr_eq(&wheel.clone().downgrade()));
+    /// assert!(!wheel.downgrade().ptr_eq(&Wheel::new().downgrade()));
+    /// ```
+    pub fn ptr_eq(&self, other: &WeakWheel) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
 }
 
 impl fmt::Debug for WeakWheel {

@@ -5,5 +5,4 @@ mod support;
 
 mod aws;
 mod axum;
-mod quinn;
 mod turmoil;

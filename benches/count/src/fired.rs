@@ -10,7 +10,7 @@ use std::{
 use tickwheel::Wheel;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::timers::{Current, Timers, Tokio};
+use crate::timers::{Global, Timers, Tokio};
 
 /// What the tasks wait with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ macro_rules! fires {
 
 fires!(Tokio, |self| tokio::time::timeout_at, tokio::time::interval_at);
 fires!(
-    Current,
+    Global,
     |self| tickwheel::time::timeout_at,
     tickwheel::time::interval_at
 );

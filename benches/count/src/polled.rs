@@ -16,9 +16,10 @@ impl Future for Once {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        match std::mem::replace(&mut self.0, true) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 }

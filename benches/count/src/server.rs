@@ -1,29 +1,19 @@
 //! A server of short lines. Each connection has a timeout around the reading of every request, and a sleep for the idle time, which every
 //! request restarts. The connections are in memory and are served one after another.
 
-use std::{io, thread, time::Duration};
+use std::{io, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::timers::Timers;
 
-/// How long a request may take to come in whole, once the connection waits for one: more than 100 of the long ticks of busy work, so that
-/// no timeout reads the clock there.
-const READ: Duration = Duration::from_secs(600);
+/// How long a request may take to come in whole, once the connection waits for one.
+const READ: Duration = Duration::from_secs(30);
 /// How long a connection may be silent.
-const IDLE: Duration = Duration::from_secs(1_200);
+const IDLE: Duration = Duration::from_secs(60);
 
 const REQUEST: &[u8; 16] = b"GET the-key    \n";
 const ANSWER: &[u8; 8] = b"a value\n";
-
-/// How the requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
-    /// One after the other, without a pause.
-    Busy,
-    /// One on each connection, and then none for a tick of the wheel.
-    Quiet,
-}
 
 /// The client's ends of the connections of a server.
 pub struct Server(Vec<DuplexStream>);
@@ -54,17 +44,11 @@ impl Server {
     }
 
     /// Sends so many requests, each when the one before has been answered, to one connection after the other.
-    pub async fn ask(&mut self, requests: u64, traffic: Traffic) {
-        let mut left = requests;
-        while left > 0 {
-            for connection in self.0.iter_mut().take(left as usize) {
-                ask(connection).await.expect("the server answers");
-                left -= 1;
-            }
-            if traffic == Traffic::Quiet {
-                // On this thread: what a runtime does when it has nothing to do is not the timers' part.
-                thread::sleep(Duration::from_millis(10));
-            }
+    pub async fn ask(&mut self, requests: u64) {
+        let connections = self.0.len();
+        for request in 0..requests as usize {
+            let connection = &mut self.0[request % connections];
+            ask(connection).await.expect("the server answers");
         }
     }
 }

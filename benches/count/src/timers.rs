@@ -8,8 +8,6 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::NeverError};
-use hyper::rt::Timer;
-use hyper_util::rt::TokioTimer;
 use tickwheel::Wheel;
 use tokio::time::{Instant, error::Elapsed};
 
@@ -34,9 +32,6 @@ pub trait Timers: Clone + Send + Sync + 'static {
     fn restart(sleep: Pin<&mut Self::Sleep>, duration: Duration) {
         Self::reset(sleep, Instant::now() + duration);
     }
-
-    /// What hyper goes by.
-    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static>;
 }
 
 /// A version without timers: what a program costs beside them.
@@ -68,10 +63,6 @@ impl Timers for Nothing {
 
     #[inline]
     fn restart(_: Pin<&mut Pending<()>>, _: Duration) {}
-
-    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
-        None::<TokioTimer>
-    }
 }
 
 /// `tokio::time`.
@@ -102,17 +93,13 @@ impl Timers for Tokio {
     fn reset(sleep: Pin<&mut tokio::time::Sleep>, deadline: Instant) {
         sleep.reset(deadline);
     }
-
-    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
-        Some(TokioTimer::new())
-    }
 }
 
 /// `tickwheel::time`.
 #[derive(Clone, Copy, Debug)]
-pub struct Current;
+pub struct Global;
 
-impl Timers for Current {
+impl Timers for Global {
     type Sleep = tickwheel::time::Sleep;
     type Timeout<F: Future + Send> = tickwheel::time::Timeout<F>;
     type Error = tickwheel::time::error::Elapsed;
@@ -135,10 +122,6 @@ impl Timers for Current {
     #[inline]
     fn reset(sleep: Pin<&mut tickwheel::time::Sleep>, deadline: Instant) {
         sleep.reset(deadline);
-    }
-
-    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
-        Some(Wheel::current())
     }
 }
 
@@ -165,9 +148,5 @@ impl Timers for Wheel {
     #[inline]
     fn reset(mut sleep: Pin<&mut tickwheel::Sleep>, deadline: Instant) {
         sleep.reset(deadline);
-    }
-
-    fn hyper(&self) -> Option<impl Timer + Send + Sync + 'static> {
-        Some(self.clone())
     }
 }

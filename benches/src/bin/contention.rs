@@ -3,8 +3,8 @@
 //!
 //! `ns` is the time that one operation takes one worker, while as many workers run at once as there are cores; `cpu_ns` is the CPU time
 //! of the whole process per operation. `cores_had` is how many cores the slices really had: if that is less than the number of workers
-//! (or of cores, if those are fewer), something else ran on the machine, and the figure is worthless. `labelled` is the wheel's timeout,
-//! counted under one label by all workers.
+//! (or of cores, if those are fewer), something else ran on the machine, and the figure is worthless. `handle` is the timeout of a wheel
+//! of one's own, and `labelled` the same, counted under one label by all workers.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn parse(given: &str) -> usize {
 fn measure(workers: usize, rounds: u64, slice: Duration) {
     let stage = Stage::new(workers);
     let others = Peer::all().filter(|peer| matches!(peer, Peer::Tokio | Peer::TokioAlt | Peer::Pingora));
-    let peers: Vec<Peer> = [Peer::Tickwheel, Peer::Current, Peer::Labelled]
+    let peers: Vec<Peer> = [Peer::Tickwheel, Peer::Handle, Peer::Labelled]
         .into_iter()
         .chain(others)
         .collect();

@@ -26,21 +26,24 @@ fn main() {
     if cfg!(tokio_unstable) {
         return table.measure_alternative(stage);
     }
+    let shared = [Tickwheel, Handle, Tokio, Pingora];
     table.measure(
         "ready",
-        [Tickwheel, Tokio, Pingora].map(|peer| (peer, move |times| stage.ready(peer, times))),
+        shared.map(|peer| (peer, move |times| stage.ready(peer, times))),
     );
     table.measure(
         "one",
         hold(
             stage,
-            [Tickwheel, Tokio, Pingora, DelayQueue],
+            [Tickwheel, Handle, Tokio, Pingora, DelayQueue],
             0,
             Durations::Equal,
         ),
     );
-    let two = [Tickwheel, Tokio, Pingora].map(|peer| (peer, move |times| stage.churn(peer, 2, times)));
-    table.measure("two", two);
+    for (work, workers) in [("one-task", 1), ("two-tasks", 2)] {
+        let tasks = shared.map(|peer| (peer, move |times| stage.churn(peer, workers, times)));
+        table.measure(work, tasks);
+    }
 
     let million = most.min(1_000_000);
     table.measure(
@@ -55,35 +58,11 @@ fn main() {
     });
     table.measure("reset-earlier", earlier);
 
-    for (work, workers) in [("quiet-one", 1), ("quiet-two", 2)] {
-        let quiet = [Tickwheel, Current, Labelled, Tokio, Pingora]
-            .map(|peer| (peer, move |times| stage.quiet(peer, workers, times)));
-        table.measure_times(work, Some(2_000), quiet);
-    }
-
-    let sleeps = [Tickwheel, Tokio, Pingora].map(|peer| {
+    let sleeps = shared.map(|peer| {
         let held = stage.hold(peer, 1_000, Durations::Random);
         (peer, move |times| held.sleeps(times))
     });
     table.measure("sleep", sleeps);
-
-    // The current wheel: the first of each, beside a handle and Tokio.
-    let current = [("tickwheel", Current), ("handle", Tickwheel), ("tokio", Tokio)];
-    table.measure(
-        "current-ready",
-        current.map(|(name, peer)| (name, move |times| stage.ready(peer, times))),
-    );
-    for (work, workers) in [("current-one", 1), ("current-two", 2)] {
-        table.measure(
-            work,
-            current.map(|(name, peer)| (name, move |times| stage.churn(peer, workers, times))),
-        );
-    }
-    let sleeps = current.map(|(name, peer)| {
-        let held = stage.hold(peer, 1_000, Durations::Random);
-        (name, move |times| held.sleeps(times))
-    });
-    table.measure("current-sleep", sleeps);
 
     let mut flat = Vec::new();
     for pending in [1_000, 100_000, 1_000_000, 10_000_000]
@@ -130,10 +109,6 @@ impl Table {
                 peers.map(|peer| (peer, move |times| stage.churn(peer, workers, times))),
             );
         }
-        for (work, workers) in [("quiet-one", 1), ("quiet-two", 2)] {
-            let quiet = peers.map(|peer| (peer, move |times| stage.quiet(peer, workers, times)));
-            self.measure_times(work, Some(2_000), quiet);
-        }
     }
 
     /// Measures each in turn, and prints a line for each with its cost and the ratio to the first: the median over the
@@ -143,25 +118,13 @@ impl Table {
         work: &str,
         runs: impl IntoIterator<Item = (P, R)>,
     ) {
-        self.measure_times(work, None, runs);
-    }
-
-    /// The same with so many operations in each slice, where those that fill it cannot be found by trying.
-    fn measure_times<P: ToString, R: FnMut(u64) -> Duration>(
-        &self,
-        work: &str,
-        times: Option<u64>,
-        runs: impl IntoIterator<Item = (P, R)>,
-    ) {
         let mut runs: Vec<_> = runs
             .into_iter()
             .map(|(peer, mut run)| {
-                let times = times.unwrap_or_else(|| {
-                    let few = 20_000;
-                    run(few);
-                    let took = run(few);
-                    (few as f64 * self.slice.as_secs_f64() / took.as_secs_f64()) as u64
-                });
+                let few = 20_000;
+                run(few);
+                let took = run(few);
+                let times = (few as f64 * self.slice.as_secs_f64() / took.as_secs_f64()) as u64;
                 (peer, run, times, Vec::new(), Vec::new())
             })
             .collect();

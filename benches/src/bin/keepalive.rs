@@ -224,7 +224,7 @@ fn measure(line: Line, arguments: &Arguments, runtime: &Runtime, wheel: Option<W
         let parks: u64 = (0..metrics.num_workers())
             .map(|worker| metrics.worker_park_count(worker))
             .sum();
-        let turns = wheel.as_ref().map_or(0, |wheel| wheel.metrics().wakeups);
+        let turns = wheel.as_ref().map_or(0, |wheel| wheel.metrics().turns);
         let traffic = Duration::from_nanos(shared.traffic.load(Ordering::Relaxed));
         (process::cpu_time() - traffic, parks, turns)
     };

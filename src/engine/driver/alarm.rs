@@ -32,7 +32,7 @@ use super::tokio_timer::{self, Probe, TokioTimer};
 use crate::engine::{
     clock::{self, Clock},
     moment::{Moment, Nanos},
-    sync::{AtomicBool, Mutex, Ordering, lock},
+    sync::{AtomicBool, Mutex, Ordering, lock, planted},
 };
 
 /// For how long a driver that has more to do lets other tasks run.
@@ -208,14 +208,15 @@ impl Alarm {
         seat.driver = Some(driver);
         let (next, after) = match next {
             Next::At(next, after) => (next, after),
+            Next::More if planted("pause") => (Moment::NEVER, Moment::NEVER),
             Next::More => {
                 self.keeper.notify_one();
                 (self.now().after(PAUSE), Moment::NEVER)
             }
         };
-        seat.at = seat.at.min(next);
-        let is_idle = seat.at == Moment::NEVER;
-        let at = seat.at;
+        let at = seat.at.min(next);
+        seat.at = if planted("at_unread") { next } else { at };
+        let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
             Set::Ended => Given::Ended,
             Set::Waits if is_idle => Given::Idle,
@@ -245,9 +246,7 @@ impl Alarm {
 
     /// Sets Tokio's timer to `at`, unless the driver is running. If that has come in between, the driver runs a little later.
     fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
-        if seat.driver.is_none() {
-            return None;
-        }
+        seat.driver.as_ref()?;
         loop {
             match self.set(seat, Moment::NEVER) {
                 Set::Waits => return None,
@@ -255,6 +254,7 @@ impl Alarm {
                     self.timers_ended.store(true, Ordering::Relaxed);
                     return Some(seat.waker.clone());
                 }
+                Set::HasCome if planted("set_once") => return None,
                 Set::HasCome if self.keeper_turns() => {
                     self.keeper.notify_one();
                     return None;
@@ -270,8 +270,8 @@ impl Alarm {
         if is_closing && seat.probe.timers_have_ended() {
             return Set::Ended;
         }
-        let at = if is_closing {
-            seat.at.min(self.clock.far_future())
+        let at = if is_closing && !planted("unset_as_it_closes") {
+            seat.at.min(self.now().after(Nanos::FAR_FUTURE))
         } else {
             seat.at
         };
@@ -295,7 +295,7 @@ impl Alarm {
         let has_come = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
         let has_failed = has_come.is_err();
         // Once a thread's locals have been destroyed, Tokio cannot read a test's clock, which it does if the moment has come.
-        let has_come = has_come.unwrap_or(true);
+        let has_come = has_come.unwrap_or(true) && !planted("swallowed");
         if is_closing && (has_failed || has_come && at > self.now()) {
             Set::Ended
         } else if has_come {

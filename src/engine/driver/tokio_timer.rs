@@ -35,7 +35,7 @@ use tokio::{
     time::{self, Instant, Interval, MissedTickBehavior, Sleep},
 };
 
-use crate::engine::moment::Moment;
+use crate::engine::{moment::Moment, sync::thread_local};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -82,7 +82,7 @@ impl<T> DelayQueue<T> {
         } else {
             first
         };
-        self.timer.set(&self.wheel, first, until);
+        self.timer.set(&self.wheel, first, until, is_of_test);
         true
     }
 

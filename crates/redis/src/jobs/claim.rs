@@ -1,0 +1,86 @@
+//! `Claim`: a job that this process has taken, and `JobLease`: its lease.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tickwheel::Wheel;
+use tokio::time::Instant;
+
+use crate::lost::Validity;
+
+/// A job that this worker has taken. It counts as waiting until it has been started.
+pub(super) struct Claim {
+    pub(super) lease: Arc<JobLease>,
+    /// Shorter than `size` until it has been fetched.
+    pub(super) payload: Vec<u8>,
+    pub(super) size: usize,
+    /// How often it had been started before.
+    pub(super) attempts: u32,
+    /// Microseconds since 1970, by Redis' clock.
+    pub(super) due: u64,
+}
+
+pub(super) struct JobLease {
+    pub(super) id: String,
+    pub(super) partition: usize,
+    pub(super) token: Arc<str>,
+    pub(super) validity: Validity,
+    /// Whether a renewal is in flight.
+    renewing: AtomicBool,
+    /// Until when the job may take, from when it was delivered.
+    limit: OnceLock<Instant>,
+}
+
+impl JobLease {
+    pub(super) fn new(id: String, partition: usize, token: Arc<str>, until: Instant) -> Arc<JobLease> {
+        Arc::new(JobLease {
+            id,
+            partition,
+            token,
+            validity: Validity::new(until),
+            renewing: AtomicBool::new(false),
+            limit: OnceLock::new(),
+        })
+    }
+
+    /// Records that the job was delivered and may take until `limit`.
+    pub(super) fn set_limit(&self, limit: Instant) {
+        let _ = self.limit.set(limit);
+    }
+
+    /// Returns `false` if a renewal is already in flight, or if the lease lasts for as long as the job may take.
+    pub(super) fn begin_renewal(&self) -> bool {
+        let lasts = self
+            .limit
+            .get()
+            .is_some_and(|limit| *limit <= self.validity.until());
+        !lasts && !self.renewing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn end_renewal(&self) {
+        self.renewing.store(false, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for JobLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobLease")
+            .field("id", &self.id)
+            .field("token", &self.token)
+            .field("validity", &self.validity)
+            .finish()
+    }
+}
+
+/// Returns until when a lease is valid whose request was sent at `sent`: the time that Redis grants, minus a margin for the precision of
+/// the wheel and of the clocks.
+pub(super) fn valid_until(wheel: &Wheel, sent: Instant, lease: Duration) -> Instant {
+    let margin = (wheel.tick_duration() * 2 + Duration::from_millis(10)).max(lease / 100);
+    sent + lease.saturating_sub(margin)
+}

@@ -1,0 +1,123 @@
+//! Renews the held leases, and returns the jobs that the consumer does not fetch.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use tickwheel::Wheel;
+use tokio::time::Instant;
+
+use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy};
+use crate::{
+    error::Error,
+    jobs::{
+        batcher::{Answer, Operation},
+        claim::{Claim, JobLease, valid_until},
+        inbox::Status,
+        queue::{PATIENCE, micros, operation},
+    },
+    nonce::random_part,
+};
+
+impl Engine {
+    /// Returns a third of the lease minus a random part, so that workers that started together do not renew together.
+    pub(super) fn renewal_period(&self) -> Duration {
+        let third = self.inbox.settings.lease / 3;
+        third - random_part(third / 5)
+    }
+
+    pub(super) fn renew(&mut self) {
+        self.renew_at = Instant::now() + self.renewal_period();
+        let duration = self.inbox.settings.lease;
+        let mut renewals = Vec::new();
+        for lease in self.expire() {
+            if !lease.begin_renewal() {
+                continue;
+            }
+            let arguments = operation("renew", &lease.id, &lease.token, micros(duration), 0);
+            let (partition, deadline) = (lease.partition, lease.validity.until());
+            let wheel = self.inbox.queue.wheel.clone();
+            let renewal = Operation::new(arguments, deadline, move |answer| {
+                renewed(&lease, answer, &wheel, duration);
+            });
+            renewals.push((partition, renewal));
+        }
+        self.inbox.queue.update_all(&self.inbox.runtime, renewals);
+    }
+
+    /// Ends the leases that have expired, and returns the others.
+    pub(super) fn expire(&mut self) -> Vec<Arc<JobLease>> {
+        let held = self.inbox.held();
+        self.expire_at = held
+            .iter()
+            .map(|lease| lease.validity.until())
+            .min()
+            .unwrap_or_else(|| Instant::now() + self.inbox.settings.lease);
+        held
+    }
+
+    /// Returns the jobs that the consumer has not fetched in time to the queue.
+    pub(super) fn give_back_unwanted(&mut self, status: &Status, now: Instant) {
+        let unasked = is_busy(status, now, UNASKED) && (status.has_due || !self.on_wheel.is_empty());
+        let unfetched = status
+            .started_since
+            .is_some_and(|since| since + GIVE_BACK_AFTER <= now);
+        if unasked {
+            let on_wheel = mem::take(&mut self.on_wheel);
+            let claims = on_wheel.into_iter().filter_map(|on_wheel| on_wheel.claim);
+            self.give_back("release", claims.collect());
+        }
+        if unasked || unfetched {
+            self.give_back_older(unasked.then_some(now), unfetched.then_some(now));
+        }
+    }
+
+    /// Returns claims that have been due, and jobs that have been started, since before these instants.
+    pub(super) fn give_back_older(&self, due: Option<Instant>, started: Option<Instant>) {
+        let (claims, starts) = self.inbox.take_back(due, started);
+        self.give_back("release", claims);
+        self.give_back("unstart", starts);
+    }
+
+    /// Counts an attempt for a claim whose payload could not be fetched in time.
+    pub(super) fn count_as_unfetched(&self, claim: &Claim) {
+        let lease = &claim.lease;
+        self.inbox.let_go(lease);
+        let most = u64::from(self.inbox.settings.attempts);
+        let arguments = operation("unfetched", &lease.id, &lease.token, 0, most);
+        let deadline = Instant::now() + PATIENCE;
+        let counted = Operation::new(arguments, deadline, drop);
+        self.inbox
+            .queue
+            .update_all(&self.inbox.runtime, vec![(lease.partition, counted)]);
+    }
+
+    pub(super) fn give_back(&self, how: &str, claims: Vec<Claim>) {
+        let deadline = Instant::now() + PATIENCE;
+        let given_back = claims.into_iter().map(|Claim { lease, .. }| {
+            self.inbox.let_go(&lease);
+            let arguments = operation(how, &lease.id, &lease.token, 0, 0);
+            let (queue, partition) = (self.inbox.queue.clone(), lease.partition);
+            let returned = move |answer: Result<Answer, Error>| {
+                // A job that cannot be returned is delivered again when its lease has expired.
+                if answer.is_ok_and(|answer| answer.yes) {
+                    queue.expect_job(partition, Duration::ZERO);
+                }
+            };
+            (partition, Operation::new(arguments, deadline, returned))
+        });
+        self.inbox
+            .queue
+            .update_all(&self.inbox.runtime, given_back.collect());
+    }
+}
+
+fn renewed(lease: &JobLease, answer: Result<Answer, Error>, wheel: &Wheel, duration: Duration) {
+    lease.end_renewal();
+    match answer {
+        Ok(Answer { yes: true, sent, .. }) => {
+            lease.validity.extend(valid_until(wheel, sent, duration));
+        }
+        Ok(Answer { yes: false, .. }) => lease.validity.lose(),
+        // The next renewal may succeed; otherwise the lease expires.
+        Err(_) => {}
+    }
+}

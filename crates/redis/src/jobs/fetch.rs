@@ -1,0 +1,122 @@
+//! `fetch`: fetches a large payload in parts, so that other answers on the connection need not wait for all of it.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redis::Value;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{asking::unexpected, queue::Queue};
+use crate::{error::Error, local, nonce::Nonce};
+
+/// Fetches a payload of `size` bytes, a few at a time for all workers of a queue. Returns `None` if the job is no longer held under that
+/// token.
+pub(super) async fn fetch(
+    queue: &Queue,
+    partition: usize,
+    id: &str,
+    token: &str,
+    size: usize,
+) -> Result<Option<Vec<u8>>, Error> {
+    let (name, limit) = (Nonce::new(), queue.limits.answer_within);
+    let _permit = queue.fetches.permit(limit).await;
+    let began = Instant::now();
+    let last = began + limit;
+    let mut payload = Vec::with_capacity(size);
+    while payload.len() < size {
+        if Instant::now() >= last {
+            return Err(Error::NoAnswer {
+                waited: began.elapsed(),
+            });
+        }
+        let call = queue.partitions[partition].fetch(name, limit, id, token, payload.len());
+        match queue.ask_until(call, last).await? {
+            Value::BulkString(part) if !part.is_empty() => payload.extend_from_slice(&part),
+            Value::BulkString(_) | Value::Nil => return Ok(None),
+            other => return Err(unexpected(&other)),
+        }
+    }
+    Ok(Some(payload))
+}
+
+/// How many payloads are fetched in parts at the same time.
+const FETCHES: usize = 2;
+
+/// Permits to fetch a payload in parts.
+#[derive(Debug, Default)]
+pub(super) struct Fetches {
+    /// Until when each permit is valid. One whose holder is not polled any more is replaced then.
+    permits: Mutex<Vec<Instant>>,
+    returned: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct Permit<'a> {
+    fetches: &'a Fetches,
+    until: Instant,
+}
+
+impl Fetches {
+    fn lock(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a permit for a fetch that takes no longer than `limit`.
+    async fn permit(&self, limit: Duration) -> Permit<'_> {
+        loop {
+            let returned = self.returned.notified();
+            let first_end = {
+                let now = Instant::now();
+                let mut permits = self.lock();
+                permits.retain(|until| *until > now);
+                if permits.len() < FETCHES {
+                    let until = now + limit * 2;
+                    permits.push(until);
+                    return Permit { fetches: self, until };
+                }
+                permits.iter().min().copied().unwrap_or(now)
+            };
+            local::until(first_end, returned).await;
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut permits = self.fetches.lock();
+        if let Some(place) = permits.iter().position(|until| *until == self.until) {
+            permits.swap_remove(place);
+        }
+        drop(permits);
+        // All of them, because any one may not be polled any more.
+        self.fetches.returned.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_test::{assert_pending, assert_ready, task};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_are_few_and_none_is_lost() {
+        let fetches = Fetches::default();
+        let first = assert_ready!(task::spawn(fetches.permit(LIMIT)).poll());
+        let kept = assert_ready!(task::spawn(fetches.permit(LIMIT)).poll());
+        let mut unpolled = task::spawn(fetches.permit(LIMIT));
+        assert_pending!(unpolled.poll());
+        let mut third = task::spawn(fetches.permit(LIMIT));
+        assert_pending!(third.poll());
+        drop(first);
+        let third = assert_ready!(third.poll());
+        // Its holder is not polled any more.
+        let fourth = fetches.permit(LIMIT).await;
+        drop((kept, third, fourth));
+        assert!(fetches.lock().is_empty());
+    }
+}

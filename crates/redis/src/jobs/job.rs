@@ -1,0 +1,244 @@
+//! `Job`: a job that was delivered. `DeadJob` and `Counts`: what a queue reports about its jobs.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::Instant;
+
+use super::{
+    claim::Claim,
+    inbox::Inbox,
+    queue::{PATIENCE, micros, operation, submit},
+};
+use crate::{error::Error, lost::Lost};
+
+/// A job that was delivered, to be finished with [`done`](Job::done), [`retry_after`](Job::retry_after), [`snooze`](Job::snooze) or
+/// [`bury`](Job::bury).
+///
+/// Its lease is renewed for as long as the `Job` lives. If a `Job` is dropped unfinished, for example by a panic, it is delivered again
+/// once its lease has expired.
+#[must_use = "a job that is dropped is delivered again after its lease"]
+pub struct Job {
+    claim: Claim,
+    inbox: Arc<Inbox>,
+}
+
+impl Job {
+    pub(super) fn new(claim: Claim, inbox: Arc<Inbox>) -> Job {
+        Job { claim, inbox }
+    }
+
+    /// Returns the id that the job was scheduled under.
+    pub fn id(&self) -> &str {
+        &self.claim.lease.id
+    }
+
+    /// Returns the payload that the job was scheduled with.
+    pub fn payload(&self) -> &[u8] {
+        &self.claim.payload
+    }
+
+    /// Returns how often the job has been delivered, including this time. The first delivery returns 1.
+    ///
+    /// A delivery to a worker that died counts as an attempt, but a job that was only prefetched does not.
+    pub fn attempt(&self) -> u32 {
+        self.claim.attempts + 1
+    }
+
+    /// Returns when the job was due by Redis' clock, with a precision of one microsecond.
+    pub fn due(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.claim.due)
+    }
+
+    /// Returns a future that completes when the job is lost: its lease could not be renewed, and the job may be delivered to another
+    /// worker.
+    ///
+    /// It completes before the lease expires in Redis, by the local clock, even if Redis cannot be reached. It also completes when the
+    /// job has taken as long as its worker's [`time_limit`](super::WorkerBuilder::time_limit), and when it is finished or dropped.
+    pub fn lost(&self) -> Lost {
+        self.claim.lease.validity.lost()
+    }
+
+    /// Finishes the job: it is removed, and its id becomes free. Returns `false` and changes nothing if the job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires. The job may then be done, or be delivered
+    /// again.
+    pub async fn done(self) -> Result<bool, Error> {
+        self.finish("done", 0, 0).await
+    }
+
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, or buries it if this was its last
+    /// attempt.
+    ///
+    /// Returns `false` and changes nothing if the job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    pub async fn retry_after(self, delay: Duration) -> Result<bool, Error> {
+        self.put_off("retry", delay).await
+    }
+
+    /// Returns the job to the queue, due again after `delay` with a precision of one microsecond, and does not count this attempt.
+    ///
+    /// Use it for a job that could not be tried, because of a rate limit or because something that it depends on is unavailable. The next
+    /// delivery has the same [`attempt`](Job::attempt), so a job can be put off without limit. Returns `false` and changes nothing if the
+    /// job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(job: tickwheel_redis::Job, limited_for: Option<std::time::Duration>) -> Result<(), tickwheel_redis::Error> {
+    /// match limited_for {
+    ///     Some(rest) => job.snooze(rest).await?,
+    ///     None => job.done().await?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn snooze(self, delay: Duration) -> Result<bool, Error> {
+        self.put_off("snooze", delay).await
+    }
+
+    pub(super) async fn put_off(&self, name: &str, delay: Duration) -> Result<bool, Error> {
+        let attempts = u64::from(self.inbox.settings.attempts);
+        let waits = self.finish(name, micros(delay), attempts).await?;
+        if waits {
+            self.inbox.queue.expect_job(self.claim.lease.partition, delay);
+        }
+        Ok(waits)
+    }
+
+    /// Marks the job as dead, to be kept until it is revived or purged. Returns `false` and changes nothing if the job has been lost.
+    ///
+    /// # Cancellation
+    ///
+    /// The call is carried out even if the future is dropped after its first poll.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Redis refuses the call or does not answer before the lease expires.
+    pub async fn bury(self) -> Result<bool, Error> {
+        self.finish("bury", 0, 0).await
+    }
+
+    pub(super) async fn finish(&self, name: &str, first: u64, second: u64) -> Result<bool, Error> {
+        let lease = self.claim.lease.clone();
+        let queue = self.inbox.queue.clone();
+        // After a shutdown of the wheel nothing is renewed, and only Redis knows whether the lease is still valid.
+        let deadline = if queue.wheel.is_shutdown() {
+            Instant::now() + PATIENCE
+        } else if lease.validity.is_lost() {
+            return Ok(false);
+        } else {
+            lease.validity.until()
+        };
+        let batcher = &queue.partitions[lease.partition].updates;
+        let asked = submit(
+            batcher,
+            operation(name, &lease.id, &lease.token, first, second),
+            deadline,
+        );
+        // A job that is being finished is not renewed.
+        self.inbox.leave(&lease);
+        let answer = asked.await?;
+        if answer.again {
+            // The next take says when.
+            queue.expect_job(lease.partition, Duration::ZERO);
+        }
+        Ok(answer.yes)
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.inbox.leave(&self.claim.lease);
+        self.inbox.finished();
+        self.claim.lease.validity.lose();
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt())
+            .field("payload", &format_args!("{} bytes", self.payload().len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A job that was buried or has used up its attempts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DeadJob {
+    pub(super) id: String,
+    pub(super) payload: Vec<u8>,
+    pub(super) attempts: u32,
+    pub(super) reason: Option<String>,
+}
+
+impl fmt::Debug for DeadJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadJob")
+            .field("id", &self.id)
+            .field("attempts", &self.attempts)
+            .field("reason", &self.reason)
+            .field("payload", &format_args!("{} bytes", self.payload.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl DeadJob {
+    /// Returns the id that the job was scheduled under.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the payload that the job was scheduled with.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Returns how often the job was delivered, or how often its delivery was tried.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Returns why the job could not be delivered, or `None` if it was delivered and then buried or given up.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+}
+
+/// The numbers of jobs in a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Jobs that have not been delivered, including prefetched ones.
+    pub waiting: u64,
+    /// Jobs that have been delivered and are not finished.
+    pub running: u64,
+    /// Jobs that were buried or have used up their attempts.
+    pub dead: u64,
+}

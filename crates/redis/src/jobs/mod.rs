@@ -1,0 +1,515 @@
+//! `DelayedJobs`: a handle of a queue of delayed jobs.
+//!
+//! `queue` is what all handles, workers and jobs of a queue share. A `partition` has its keys and two `batcher`s, which send operations
+//! to Redis in batches. The scripts that run there are in `scripts/`, and `prelude.lua` describes how a job is stored. A `worker`
+//! consists of a stream, an `engine` that takes, holds and renews jobs, and an `inbox` between the two, in which `demand` decides how many
+//! jobs to start and `pace` how many it starts in a moment, which limits how many are claimed.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use futures_util::future::try_join_all;
+use redis::Value;
+use tickwheel::Wheel;
+
+use crate::{connection::Connection, error::Error, notifications::Notifications};
+
+mod asking;
+mod batcher;
+mod claim;
+mod demand;
+mod engine;
+mod fetch;
+mod inbox;
+mod job;
+mod limits;
+mod listing;
+mod local;
+mod pace;
+mod partition;
+mod queue;
+mod run;
+mod sender;
+mod server;
+mod settings;
+mod take;
+mod waiting;
+mod worker;
+
+use asking::unexpected;
+use fetch::fetch;
+use limits::Limits;
+use listing::waiting_jobs;
+use local::LocalWorkers;
+use partition::{lossy, text};
+use queue::{Queue, micros, micros_of, operation};
+use server::Connected;
+
+/// The longest id of a job that is repeated, to which its deaths add when it was due.
+const LONGEST_REPEATED: usize = 1000;
+
+/// The longest interval between two sweeps of a partition, and the interval while the partition is idle.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+pub use job::{Counts, DeadJob, Job};
+pub use listing::WaitingJob;
+pub use run::{JobError, Run};
+pub use worker::{Worker, WorkerBuilder};
+
+/// A queue of jobs that become due later and outlive the process that scheduled them.
+///
+/// A job consists of an id and a payload. It is delivered at least once, when it is due by Redis' clock, to one of the queue's
+/// [workers](DelayedJobs::worker). The worker gets a lease on the job, and if it does not renew the lease in time, the job is delivered to
+/// another worker. See `docs/guarantees.md` for what Redis itself can lose.
+///
+/// A queue is identified by its name in Redis, and every handle with that name refers to the same queue. Concurrent calls on
+/// one handle are batched by a task on the runtime of one of the callers, so share a handle by cloning it, but not with a
+/// runtime that may stop being driven, because calls from other runtimes would wait for it. A call that finds Redis
+/// unavailable is retried for up to 5 seconds, and one that is repeated after its answer was lost gets the answer of the
+/// first.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use futures_util::StreamExt;
+/// use std::time::Duration;
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::{DelayedJobs, Notifications};
+///
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let jobs = DelayedJobs::new(&Wheel::new(), client.get_connection_manager().await?, "reminders")
+///     .notifications(&Notifications::of(client));
+///
+/// jobs.schedule("order-17", Duration::from_secs(3600), b"pay").await?;
+///
+/// let mut worker = jobs.worker().start();
+/// while let Some(job) = worker.next().await {
+///     let job = job?;
+///     println!("{}: {:?}", job.id(), job.payload());
+///     job.done().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct DelayedJobs<C> {
+    queue: Arc<Queue>,
+    connection: C,
+}
+
+impl<C: Connection> DelayedJobs<C> {
+    /// Creates a handle of the queue `name`, with one partition and without notifications. It does not contact Redis before its first use.
+    pub fn new(wheel: &Wheel, connection: C, name: impl Into<String>) -> DelayedJobs<C> {
+        let server = Arc::new(Connected::new(connection.clone()));
+        DelayedJobs {
+            queue: Arc::new(Queue::new(
+                wheel.clone(),
+                server,
+                name.into(),
+                1,
+                None,
+                Limits::default(),
+                Arc::new(LocalWorkers::default()),
+            )),
+            connection,
+        }
+    }
+
+    /// Sets the number of partitions, from 1 to 1024. The keys of each partition are in one slot of a cluster.
+    ///
+    /// Jobs are ordered by due time within each partition. The number is stored with the queue at first use, and any other number is
+    /// an error from then on.
+    #[must_use]
+    pub fn partitions(self, partitions: usize) -> DelayedJobs<C> {
+        let (notifications, limits) = (self.queue.notifications.clone(), self.queue.limits);
+        self.with(partitions, notifications, limits)
+    }
+
+    /// Notifies workers at once of a job that is due before all others, of which they may otherwise learn up to 5 seconds late.
+    ///
+    /// Without notifications, a worker learns at once only of what this handle and its clones schedule.
+    #[must_use]
+    pub fn notifications(self, notifications: &Notifications) -> DelayedJobs<C> {
+        let (partitions, limits) = (self.queue.given, self.queue.limits);
+        self.with(partitions, Some(notifications.clone()), limits)
+    }
+
+    /// Sets the size in bytes of the largest payload that this handle schedules and its workers deliver, 1 MiB unless set and at most 512
+    /// MiB.
+    ///
+    /// `schedule` refuses a larger payload. A larger one that is in the queue already, because another program stored it, is not sent to
+    /// a worker. Each attempt to take it counts, a second apart, and after the worker's `attempts` the job is dead and says why.
+    ///
+    /// A payload of more than 256 KiB is fetched in parts of that size, so that it does not hold up the other answers on the connection,
+    /// but it is scheduled by a single request. Store large payloads elsewhere, and let the job carry a reference to them.
+    #[must_use]
+    pub fn max_payload(self, bytes: usize) -> DelayedJobs<C> {
+        let limits = Limits {
+            max_payload: bytes,
+            ..self.queue.limits
+        };
+        self.with_limits(limits)
+    }
+
+    /// Sets how long to wait for an answer of Redis, and for a payload that is fetched in parts, before the attempt has failed: 2 seconds
+    /// unless set, from 10 ms to an hour.
+    ///
+    /// A call is repeated until 5 seconds have passed, or this time if it is longer. A job whose payload could not be fetched in this time
+    /// is tried again a second later, and after the worker's `attempts` it is dead and says why.
+    #[must_use]
+    pub fn answer_within(self, limit: Duration) -> DelayedJobs<C> {
+        let limits = Limits {
+            answer_within: limit,
+            ..self.queue.limits
+        };
+        self.with_limits(limits)
+    }
+
+    fn with_limits(self, limits: Limits) -> DelayedJobs<C> {
+        let (partitions, notifications) = (self.queue.given, self.queue.notifications.clone());
+        self.with(partitions, notifications, limits)
+    }
+
+    fn with(self, partitions: usize, notifications: Option<Notifications>, limits: Limits) -> DelayedJobs<C> {
+        let Queue {
+            wheel,
+            server,
+            name,
+            workers,
+            ..
+        } = &*self.queue;
+        let queue = Queue::new(
+            wheel.clone(),
+            server.clone(),
+            name.clone(),
+            partitions,
+            notifications,
+            limits,
+            workers.clone(),
+        );
+        DelayedJobs {
+            queue: Arc::new(queue),
+            ..self
+        }
+    }
+}
+
+impl<C> DelayedJobs<C> {
+    /// Schedules a job to be due after `delay`, by Redis' clock and with a precision of one microsecond.
+    ///
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead.
+    ///
+    /// # Cancellation
+    ///
+    /// The job may be scheduled even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::InvalidSetting`], with nothing stored, if the payload is larger than [`max_payload`](DelayedJobs::max_payload).
+    /// Returns an error if the id is empty or longer than 1,024 bytes, if Redis refuses the call or does not answer within 5 seconds, or
+    /// if the queue cannot be opened. If Redis did not answer, the job may have been scheduled, and it is safe to schedule it
+    /// again under the same id.
+    pub async fn schedule(&self, id: &str, delay: Duration, payload: &[u8]) -> Result<bool, Error> {
+        self.put(id, "in", micros(delay), payload)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+    }
+
+    /// Schedules a job to be due when Redis' clock shows `at`, with a precision of one microsecond. A time in the past is due now.
+    ///
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead.
+    ///
+    /// # Cancellation
+    ///
+    /// The job may be scheduled even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn schedule_at(&self, id: &str, at: SystemTime, payload: &[u8]) -> Result<bool, Error> {
+        let scheduled = self.put(id, "at", micros_of(at), payload).await;
+        // By the clock of this machine, which may be another than Redis'. What that gets wrong, the sweep finds.
+        let delay = at.duration_since(SystemTime::now()).unwrap_or_default();
+        scheduled.inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+    }
+
+    /// Tells this handle's workers that a job is due after that time, if it was scheduled.
+    fn expect_job(&self, scheduled: bool, id: &str, delay: Duration) {
+        if scheduled {
+            self.queue.expect_job(self.queue.number_of(id), delay);
+        }
+    }
+
+    /// Schedules a job to be due after `first`, and again and again at the points of a grid that lie `every` apart from then on, until it is
+    /// [cancelled](DelayedJobs::cancel).
+    ///
+    /// When the job is done it is due at the next point of its grid, so it is delivered at least once for each point, but never while
+    /// another delivery of it runs. Points that pass while it waits for a worker are made up by that one delivery, and points that pass
+    /// while it runs by one more, at once. If it dies, the dead job has an id of its own, which is the job's id, an `@` and when it was due
+    /// in microseconds, and the job goes on at the next point with its first attempt.
+    ///
+    /// Returns `false` and changes nothing if a job with that id is waiting, running or dead, so every process may ask for its recurring
+    /// jobs when it starts. To change the period or the payload, cancel the job first; a new grid begins.
+    ///
+    /// `cancel` also returns `true` while the job runs: that delivery goes on, and is the last one. For times of a calendar, schedule the
+    /// next job when one is done, as the README shows.
+    ///
+    /// # Cancellation
+    ///
+    /// The job may be scheduled even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::InvalidSetting`] if `every` is less than a millisecond or more than a hundred years, [`Error::InvalidName`] if the id
+    /// is longer than 1,000 bytes, and the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let hour = Duration::from_secs(3600);
+    /// jobs.repeat("clean-up", Duration::ZERO, hour, b"").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn repeat(
+        &self,
+        id: &str,
+        first: Duration,
+        every: Duration,
+        payload: &[u8],
+    ) -> Result<bool, Error> {
+        const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        if !(Duration::from_millis(1)..=LONGEST).contains(&every) {
+            return Err(Error::InvalidSetting {
+                setting: "every",
+                value: format!("{every:?}"),
+                allowed: "1 ms to 100 years",
+            });
+        }
+        if id.len() > LONGEST_REPEATED {
+            return Err(Error::InvalidName {
+                name: id.chars().take(64).collect(),
+                reason: "the id of a job that is repeated has at most 1000 bytes",
+            });
+        }
+        self.put(id, &format!("in {}", micros(every)), micros(first), payload)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, first))
+    }
+
+    async fn put(&self, id: &str, kind: &str, micros: u64, payload: &[u8]) -> Result<bool, Error> {
+        let (size, limit) = (payload.len(), self.queue.limits.max_payload);
+        if size > limit {
+            return Err(Error::InvalidSetting {
+                setting: "payload",
+                value: format!("{size} bytes, where max_payload is {limit} bytes,"),
+                allowed: "up to max_payload, which is at most 512 MiB",
+            });
+        }
+        let arguments = vec![
+            id.into(),
+            kind.into(),
+            micros.to_string().into(),
+            payload.to_vec(),
+        ];
+        self.queue
+            .on_job(id, |partition| &partition.schedules, arguments)
+            .await
+    }
+
+    /// Changes the due time of a waiting job to `delay` from now, whether that is earlier or later than before. Returns `false` if the
+    /// job is not waiting: it is running, dead or unknown.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn reschedule(&self, id: &str, delay: Duration) -> Result<bool, Error> {
+        self.update(id, "reschedule", micros(delay))
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, delay))
+    }
+
+    /// Removes a waiting job, so that it is not delivered. Returns `false` if the job is not waiting: it is running, dead or unknown.
+    ///
+    /// A job that is [repeated](DelayedJobs::repeat) is ended while it runs, too.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
+        self.update(id, "cancel", 0).await
+    }
+
+    /// Makes a dead job wait again, due now and with no attempts counted. Returns `false` if it is not dead.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn revive(&self, id: &str) -> Result<bool, Error> {
+        self.update(id, "revive", 0)
+            .await
+            .inspect(|scheduled| self.expect_job(*scheduled, id, Duration::ZERO))
+    }
+
+    /// Removes a dead job permanently. Returns `false` if it is not dead.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn purge(&self, id: &str) -> Result<bool, Error> {
+        self.update(id, "purge", 0).await
+    }
+
+    async fn update(&self, id: &str, name: &str, number: u64) -> Result<bool, Error> {
+        let arguments = operation(name, id, "-", number, 0);
+        self.queue
+            .on_job(id, |partition| &partition.updates, arguments)
+            .await
+    }
+
+    /// Returns the numbers of waiting, running and dead jobs, in constant time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn counts(&self) -> Result<Counts, Error> {
+        self.queue.open().await?;
+        let asked = self
+            .queue
+            .partitions
+            .iter()
+            .map(|partition| async { self.queue.ask(partition.counts()).await });
+        let mut counts = Counts::default();
+        for answer in try_join_all(asked).await? {
+            let [waiting, running, dead]: [u64; 3] =
+                redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
+            counts.waiting += waiting;
+            counts.running += running;
+            counts.dead += dead;
+        }
+        Ok(counts)
+    }
+
+    /// Returns up to `limit` dead jobs, in the order in which they died.
+    ///
+    /// A payload that is larger than [`max_payload`](DelayedJobs::max_payload), or that cannot be fetched in time, is left empty. An id that
+    /// another program stored and that is not UTF-8 is shown with replacement characters, and at most 1,024 bytes of it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    pub async fn dead(&self, limit: usize) -> Result<Vec<DeadJob>, Error> {
+        self.queue.open().await?;
+        let mut dead: Vec<Buried> = Vec::new();
+        for (number, partition) in self.queue.partitions.iter().enumerate() {
+            let mut offset = 0;
+            while offset < limit {
+                let answer = self.queue.ask(partition.dead(offset, limit - offset)).await?;
+                let page = read_page(&answer, number).ok_or_else(|| unexpected(&answer))?;
+                if page.is_empty() {
+                    break;
+                }
+                offset += page.len();
+                dead.extend(page);
+            }
+            dead.sort_by_key(|buried| buried.died);
+            dead.truncate(limit);
+        }
+        for Buried {
+            partition, size, job, ..
+        } in &mut dead
+        {
+            if job.payload.len() < *size && *size <= self.queue.limits.max_payload {
+                let fetched = fetch(&self.queue, *partition, &job.id, "-", *size).await;
+                job.payload = fetched.ok().flatten().unwrap_or_default();
+            }
+        }
+        Ok(dead.into_iter().map(|buried| buried.job).collect())
+    }
+
+    /// Returns up to `limit` waiting jobs in order of due time, after the first `offset` ones, without their payloads.
+    ///
+    /// Those that a worker has claimed are among them, because they can still be cancelled. The list is read in pages of 100 jobs for each
+    /// partition, and jobs move meanwhile, so one may be missing or appear twice. The cost grows with `offset + limit`, and not with the
+    /// length of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// for job in jobs.waiting(0, 10).await? {
+    ///     println!("{} is due at {:?}, attempt {}", job.id, job.due, job.attempt);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn waiting(&self, offset: usize, limit: usize) -> Result<Vec<WaitingJob>, Error> {
+        self.queue.open().await?;
+        waiting_jobs(&self.queue, offset, limit).await
+    }
+
+    /// Returns a builder for a worker on this queue.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(self.queue.clone())
+    }
+}
+
+/// A dead job as a partition lists it, possibly without its payload.
+struct Buried {
+    died: u64,
+    partition: usize,
+    size: usize,
+    job: DeadJob,
+}
+
+/// Parses a page of dead jobs. Returns `None` if the answer is malformed.
+fn read_page(answer: &Value, partition: usize) -> Option<Vec<Buried>> {
+    let Value::Array(values) = answer else { return None };
+    values
+        .chunks(6)
+        .map(|job| {
+            let [id, Value::BulkString(payload), size, attempts, died, why] = job else {
+                return None;
+            };
+            Some(Buried {
+                died: text(died)?.parse().ok()?,
+                partition,
+                size: text(size)?.parse().ok()?,
+                job: DeadJob {
+                    id: lossy(id)?,
+                    payload: payload.clone(),
+                    attempts: text(attempts)?.parse().ok()?,
+                    reason: Some(lossy(why)?).filter(|why| !why.is_empty()),
+                },
+            })
+        })
+        .collect()
+}
+
+impl<C: Clone> Clone for DelayedJobs<C> {
+    fn clone(&self) -> DelayedJobs<C> {
+        DelayedJobs {
+            queue: self.queue.clone(),
+            connection: self.connection.clone(),
+        }
+    }
+}
+
+impl<C> fmt::Debug for DelayedJobs<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayedJobs")
+            .field("name", &self.queue.name)
+            .field("partitions", &self.queue.partitions.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Stores the number of partitions with a new queue.
+-- KEYS: partitions. ARGV: the number given, a partition's channel, a key of that partition.
+-- Returns the number stored, 1 where the user may publish to that channel, and a command of our scripts that the user may not run, or
+-- nothing. A script that fails halfway for want of a right would leave a job in two places, or in none.
+local key = ARGV[3]
+local commands = {
+  { 'TIME' },
+  { 'GET', key }, { 'SET', key, '' }, { 'EXISTS', key }, { 'GETRANGE', key, 0, 1 }, { 'UNLINK', key },
+  { 'HGET', key, '' }, { 'HMGET', key, '' }, { 'HEXISTS', key, '' }, { 'HSTRLEN', key, '' },
+  { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' }, { 'HDEL', key, '' },
+  { 'ZRANGE', key, 0, 0 }, { 'ZSCORE', key, '' }, { 'ZMSCORE', key, '' }, { 'ZCARD', key },
+  { 'ZADD', key, 0, '' }, { 'ZREM', key, '' }, { 'ZPOPMAX', key },
+}
+for _, command in ipairs(commands) do
+  if not redis.acl_check_cmd(unpack(command)) then return { 0, 0, command[1] } end
+end
+local stored = redis.call('GET', KEYS[1])
+if not stored then
+  redis.call('SET', KEYS[1], ARGV[1])
+  stored = ARGV[1]
+end
+return { tonumber(stored), redis.acl_check_cmd('PUBLISH', ARGV[2] .. ':worker', '') and 1 or 0, '' }

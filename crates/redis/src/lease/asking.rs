@@ -1,0 +1,184 @@
+//! `Asking`: one task's requests for a lease, and the fate of a request that got no answer.
+
+use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
+
+use tickwheel::{SleepError, TrySleep};
+use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
+
+use super::{
+    Lease, Leases,
+    calls::{Acquired, Calls, Turn},
+    keeper::{Held, LoseOnDrop, Releasing},
+    release::{Ending, OnConnection},
+    state::{State, Terms},
+};
+use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part};
+
+/// The outcome of an attempt that did not fail.
+pub(super) enum Attempt {
+    Held(Lease),
+    Taken {
+        left: Option<Duration>,
+        token: Option<u64>,
+    },
+}
+
+/// A task's requests for a lease, one or several.
+pub(super) struct Asking<'a, C: Connection> {
+    leases: &'a Leases<C>,
+    name: &'a str,
+    tag: &'a Tag,
+    terms: Terms,
+    runtime: Handle,
+    /// The request that may have acquired the lease, and when it was first sent. It is either repeated unchanged or undone.
+    unsure: Option<(Calls, Instant)>,
+}
+
+impl<'a, C: Connection> Asking<'a, C> {
+    pub(super) fn new(leases: &'a Leases<C>, name: &'a str, tag: &'a Tag, terms: Terms) -> Asking<'a, C> {
+        Asking {
+            leases,
+            name,
+            tag,
+            terms,
+            runtime: Handle::current(),
+            unsure: None,
+        }
+    }
+
+    /// Asks once, and again if the client stops waiting for an answer, for as long as the lease would last.
+    pub(super) async fn attempt(&mut self, turn: Option<Turn>) -> Result<Attempt, Error> {
+        let Leases {
+            wheel,
+            connection,
+            policy,
+            prefix,
+            ..
+        } = self.leases;
+        let validity = self.terms.validity();
+        let mut entry = wheel.try_sleep(validity);
+        enter(&mut entry).await?;
+        let now = Instant::now();
+        // A request that was first sent so long ago would be answered too late.
+        if self
+            .unsure
+            .as_ref()
+            .is_some_and(|(_, sent)| *sent + validity / 2 < now)
+        {
+            self.give_back();
+        }
+        let was_unsure = self.unsure.is_some();
+        let (calls, sent) = self
+            .unsure
+            .get_or_insert_with(|| (Calls::new(prefix, self.tag.clone(), self.terms.ttl), now))
+            .clone();
+        entry.reset(sent + validity);
+        let (mut broken, mut repeated) = (false, was_unsure);
+        let answer = loop {
+            let asked = Instant::now();
+            let ask = async {
+                policy.check(connection).await?;
+                calls.acquire(connection, turn).await
+            };
+            let answer = tokio::select! {
+                answer = ask => answer,
+                slept = &mut entry => return Err(late(slept, self.terms)),
+            };
+            match answer {
+                // A client that does not wait at all would otherwise be called in a busy loop.
+                Err(error) if error.is_unanswered() && asked.elapsed() > Duration::from_millis(10) => {}
+                // A connection that broke while idle is noticed only by the next request.
+                Err(error) if error.is_broken_connection() && !broken => broken = true,
+                answer => break answer,
+            }
+            repeated = true;
+        };
+        let token = match answer {
+            Ok(Acquired::Yes { token }) => token,
+            Ok(Acquired::No { left, token }) => {
+                self.unsure = None;
+                return Ok(Attempt::Taken { left, token });
+            }
+            Err(error) => {
+                if error.is_refusal() && !repeated {
+                    self.unsure = None;
+                }
+                return Err(error);
+            }
+        };
+        let state = State::new(self.terms, sent, random_part);
+        let validity = Validity::new(state.valid_until());
+        if validity.is_lost() {
+            return Err(Error::NoAnswer {
+                waited: sent.elapsed(),
+            });
+        }
+        self.unsure = None;
+        let (give_up, given_up) = oneshot::channel();
+        let release = OnConnection {
+            releasing: self.releasing(),
+            call: calls.release(),
+        };
+        let keepers = self.leases.keepers.clone();
+        let ending = Ending::new(Box::new(release), give_up, keepers, Handle::current());
+        let held = Held {
+            calls,
+            token,
+            state,
+            entry,
+            validity: LoseOnDrop(validity.clone()),
+            given_up,
+            releasing: self.releasing(),
+        };
+        self.leases.keepers.adopt(&self.runtime, Box::pin(held.keep()));
+        Ok(Attempt::Held(Lease {
+            name: self.name.into(),
+            token,
+            ttl: self.terms.ttl,
+            validity,
+            ending: Some(ending),
+        }))
+    }
+
+    fn releasing(&self) -> Releasing<C> {
+        Releasing {
+            connection: self.leases.connection.clone(),
+            ttl: self.terms.ttl,
+            waiters: self.leases.waiters.clone(),
+            key: self.tag.key(""),
+        }
+    }
+
+    /// Releases, in the background, a lease that may have been acquired.
+    fn give_back(&mut self) {
+        if let Some((calls, _)) = self.unsure.take() {
+            let give_back = self.releasing().run(calls.give_back(), None);
+            self.leases.keepers.adopt(&self.runtime, Box::pin(give_back));
+        }
+    }
+}
+
+impl<C: Connection> Drop for Asking<'_, C> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Registers the sleep in the wheel.
+async fn enter(entry: &mut TrySleep) -> Result<(), SleepError> {
+    // A task that has used up its cooperative budget would get `Pending` before it is registered.
+    unconstrained(poll_fn(|cx| match Pin::new(&mut *entry).poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(outcome),
+        Poll::Pending => Poll::Ready(Ok(())),
+    }))
+    .await
+}
+
+fn late(slept: Result<(), SleepError>, terms: Terms) -> Error {
+    match slept {
+        Ok(()) => Error::NoAnswer {
+            waited: terms.validity(),
+        },
+        Err(refused) => refused.into(),
+    }
+}

@@ -1,0 +1,149 @@
+//! `Calls`: the three scripts of a lease and the keys they use.
+
+use std::time::Duration;
+
+use crate::{
+    connection::Connection,
+    error::Error,
+    keys::Tag,
+    nonce::Nonce,
+    script::{Call, Script},
+};
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
+static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
+static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
+
+/// How long the last token is remembered after it was granted or renewed: a day longer than the longest lease.
+const FENCE: Duration = Duration::from_secs(48 * 60 * 60);
+/// How long a release is remembered, in case it is repeated.
+const REPEAT: Duration = Duration::from_secs(10);
+/// How long a release is remembered whose request to acquire may still be in flight.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+
+/// Redis' answer to a request for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acquired {
+    Yes {
+        token: u64,
+    },
+    /// The lease is held for this much longer unless it is renewed, or `None` if it does not expire.
+    No {
+        left: Option<Duration>,
+        /// The holder's token.
+        token: Option<u64>,
+    },
+}
+
+/// The calls by which one nonce acquires, renews and releases one lease.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    tag: Tag,
+    /// The last token of all names in the slot. It may be greater than a name's own, which does no harm, and so costs nothing per name.
+    fence: String,
+    nonce: Nonce,
+    ttl: Duration,
+}
+
+/// What Redis is told of a process that waits for a lease, so that each of several processes has its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) group: Nonce,
+    /// How long it has waited since it last had the lease.
+    pub(super) waited: Duration,
+    /// The token of the holder that it found meanwhile. If there is another one now, this process was passed over.
+    pub(super) seen: Option<u64>,
+}
+
+impl Calls {
+    pub(super) fn new(prefix: &str, tag: Tag, ttl: Duration) -> Calls {
+        Calls {
+            fence: tag.of_slot(prefix).key("fence"),
+            tag,
+            nonce: Nonce::new(),
+            ttl,
+        }
+    }
+
+    /// Asks for the lease. Whoever does not wait for it has no `turn`.
+    pub(super) async fn acquire(
+        &self,
+        connection: &impl Connection,
+        turn: Option<Turn>,
+    ) -> Result<Acquired, Error> {
+        let (group, waited, seen) = match turn {
+            Some(turn) => (turn.group.to_string(), turn.waited, turn.seen),
+            None => Default::default(),
+        };
+        let call = ACQUIRE
+            .call()
+            .key(self.holder())
+            .key(&self.fence)
+            .key(self.ended())
+            .arg(self.nonce.to_string())
+            .arg(milliseconds(self.ttl))
+            .arg(milliseconds(FENCE))
+            .arg(group)
+            .arg(milliseconds(waited))
+            .arg(seen.map_or_else(String::new, |seen| seen.to_string()));
+        // The token arrives as text, because it comes close to the largest integer that a Lua number represents exactly.
+        let (yes, number, holder): (bool, i64, String) = call.send(connection).await?;
+        Ok(match (yes, u64::try_from(number)) {
+            (true, Ok(token)) => Acquired::Yes { token },
+            (_, left) => Acquired::No {
+                left: left.ok().map(Duration::from_millis),
+                token: holder.parse().ok(),
+            },
+        })
+    }
+
+    /// Renews the lease. The call may be sent any number of times.
+    pub(super) fn renew(&self, token: u64) -> Call {
+        RENEW
+            .call()
+            .key(self.holder())
+            .key(&self.fence)
+            .arg(self.nonce.to_string())
+            .arg(token)
+            .arg(milliseconds(self.ttl))
+            .arg(milliseconds(FENCE))
+    }
+
+    /// Releases a lease that was acquired.
+    pub(super) fn release(&self) -> Call {
+        self.end(REPEAT)
+    }
+
+    /// Releases a lease that may have been acquired, or may yet be.
+    pub(super) fn give_back(&self) -> Call {
+        self.end(UNDER_WAY)
+    }
+
+    fn end(&self, remember: Duration) -> Call {
+        RELEASE
+            .call()
+            .key(self.holder())
+            .key(self.ended())
+            .arg(self.nonce.to_string())
+            .arg(milliseconds(remember))
+            .arg(channel(&self.tag))
+    }
+
+    fn holder(&self) -> String {
+        self.tag.key("holder")
+    }
+
+    fn ended(&self) -> String {
+        self.tag.key(&format!("ended:{}", self.nonce))
+    }
+}
+
+/// Returns the channel on which releases are published.
+pub(super) fn channel(tag: &Tag) -> String {
+    tag.key("released")
+}
+
+/// Rounds up, because the lease must not end in Redis before it ends for the holder.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,324 @@
+//! `Keepers`: the tasks that renew the leases of a [`Leases`](super::Leases), and release those that were dropped.
+
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tickwheel::TrySleep;
+use tokio::{
+    runtime::{Handle, Id},
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    calls::Calls,
+    state::{self, Answer, Step},
+    waiters::Waiters,
+};
+use crate::{connection::Connection, error::Error, local, lost::Validity, nonce::random_part, script::Call};
+
+/// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long as it has some. Each lease
+/// is a future in the task of its runtime, with one entry in the wheel. So no runtime that ends or blocks concerns another's leases.
+#[derive(Debug, Default)]
+pub(super) struct Keepers {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keepers: HashMap<Id, Keeper>,
+    started: u64,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    /// Tells it from the one that follows it on the same runtime.
+    number: u64,
+    futures: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+}
+
+impl Keepers {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a future on the current runtime, or on `otherwise` if there is none. If that runtime has been shut down, another one that
+    /// keeps leases runs it.
+    pub(super) fn adopt(self: &Arc<Keepers>, otherwise: &Handle, future: BoxFuture<'static, ()>) {
+        let runtime = Handle::try_current().unwrap_or_else(|_| otherwise.clone());
+        let Err(future) = self.hand_over(&runtime.id(), future) else {
+            return;
+        };
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let number = {
+            let mut state = self.lock();
+            state.started += 1;
+            state.started
+        };
+        let task = KeeperTask {
+            keepers: self.clone(),
+            runtime: runtime.id(),
+            number,
+            new: receiver,
+        };
+        runtime.spawn(task.run());
+        if sender.is_closed() {
+            self.hand_over_to_any(future);
+            return;
+        }
+        let mut state = self.lock();
+        // Another thread of the runtime may have started a keeper meanwhile, whose leases it keeps until they are over.
+        let keeper = Keeper {
+            number,
+            futures: sender.clone(),
+        };
+        state.keepers.insert(runtime.id(), keeper);
+        drop(state);
+        let _ = sender.send(future);
+    }
+
+    /// Hands a future to the keeper of a runtime, or returns it if there is none.
+    fn hand_over(&self, runtime: &Id, future: BoxFuture<'static, ()>) -> Result<(), BoxFuture<'static, ()>> {
+        match self.lock().keepers.get(runtime) {
+            Some(keeper) => keeper.futures.send(future).map_err(|refused| refused.0),
+            None => Err(future),
+        }
+    }
+
+    fn hand_over_to_any(&self, mut future: BoxFuture<'static, ()>) {
+        for keeper in self.lock().keepers.values() {
+            match keeper.futures.send(future) {
+                Ok(()) => return,
+                Err(refused) => future = refused.0,
+            }
+        }
+    }
+
+    /// Removes a keeper if nothing was handed to it that it has not taken.
+    fn end(&self, task: &mut KeeperTask) -> Option<BoxFuture<'static, ()>> {
+        // Nothing is handed over while this is locked.
+        let mut state = self.lock();
+        let left = task.new.try_recv().ok();
+        if left.is_none() {
+            state.remove(task);
+        }
+        left
+    }
+}
+
+impl State {
+    fn remove(&mut self, task: &KeeperTask) {
+        let is_its = |keeper: &Keeper| keeper.number == task.number;
+        if self.keepers.get(&task.runtime).is_some_and(is_its) {
+            self.keepers.remove(&task.runtime);
+        }
+    }
+}
+
+/// The task of a keeper.
+struct KeeperTask {
+    keepers: Arc<Keepers>,
+    runtime: Id,
+    number: u64,
+    new: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
+}
+
+impl KeeperTask {
+    async fn run(mut self) {
+        let mut futures = FuturesUnordered::new();
+        let mut next = self.new.recv().await;
+        while let Some(future) = next {
+            // A panic of one ends no other.
+            futures.push(AssertUnwindSafe(future).catch_unwind());
+            next = loop {
+                tokio::select! {
+                    Some(future) = self.new.recv() => break Some(future),
+                    Some(_) = futures.next(), if !futures.is_empty() => {}
+                    else => break None,
+                }
+                if futures.is_empty() {
+                    let keepers = self.keepers.clone();
+                    break keepers.end(&mut self);
+                }
+            };
+        }
+    }
+}
+
+impl Drop for KeeperTask {
+    /// Removes the keeper of a runtime that was shut down.
+    fn drop(&mut self) {
+        self.keepers.lock().remove(self);
+    }
+}
+
+/// A lease that is held.
+pub(super) struct Held<C> {
+    pub(super) calls: Calls,
+    pub(super) token: u64,
+    pub(super) state: state::State,
+    /// Its place in the wheel.
+    pub(super) entry: TrySleep,
+    pub(super) validity: LoseOnDrop,
+    /// Receives a message when the holder releases the lease, and is closed when the lease is dropped.
+    pub(super) given_up: oneshot::Receiver<()>,
+    pub(super) releasing: Releasing<C>,
+}
+
+/// Tells the holder that the lease is lost, whatever ends the future, including a runtime that is shut down before the first poll.
+pub(super) struct LoseOnDrop(pub(super) Validity);
+
+impl Drop for LoseOnDrop {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
+}
+
+impl<C: Connection> Held<C> {
+    /// Renews the lease until it is given up or lost, and releases it unless the holder does.
+    pub(super) async fn keep(self) {
+        let Held {
+            calls,
+            token,
+            mut state,
+            mut entry,
+            validity,
+            mut given_up,
+            releasing,
+        } = self;
+        let renewal = calls.renew(token);
+        let given_up = {
+            let mut request = None;
+            loop {
+                match state.next(Instant::now()) {
+                    Step::Renew => request = Some(Box::pin(renewal.send::<bool>(&releasing.connection))),
+                    Step::Lose => {
+                        drop(entry);
+                        drop(request);
+                        if state.has_run_out(Instant::now()) {
+                            validity.0.run_out();
+                        } else {
+                            validity.0.lose();
+                        }
+                        break given_up.await;
+                    }
+                    Step::Wait(until) => {
+                        entry.reset(until);
+                        tokio::select! {
+                            biased;
+                            by = &mut given_up => {
+                                drop(entry);
+                                break by;
+                            }
+                            renewed = async { request.as_mut().unwrap().await }, if request.is_some() => {
+                                request = None;
+                                let answer = match renewed {
+                                    Ok(true) => Answer::Renewed,
+                                    Ok(false) => Answer::Refused,
+                                    Err(error) => {
+                                        tracing::debug!(%error, "a lease could not be renewed; it is tried again");
+                                        Answer::Failed
+                                    }
+                                };
+                                state.answered(Instant::now(), answer, random_part);
+                                if answer == Answer::Renewed && !validity.0.extend(state.valid_until()) {
+                                    state.lose();
+                                }
+                            }
+                            slept = &mut entry => {
+                                if slept.is_err() {
+                                    state.lose();
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        state.release();
+        drop(validity);
+        // A holder that calls `release` waits for the answer and sends the request itself. Nobody waits for a lease that was dropped.
+        if given_up.is_err() {
+            releasing.run(calls.release(), None).await;
+        }
+    }
+}
+
+/// Everything that is needed to release a lease.
+#[derive(Clone)]
+pub(super) struct Releasing<C> {
+    pub(super) connection: C,
+    pub(super) ttl: Duration,
+    pub(super) waiters: Arc<Waiters>,
+    /// The key under which the next tasks wait for it.
+    pub(super) key: String,
+}
+
+/// A task that waits for the outcome of a release.
+pub(super) struct Asked {
+    pub(super) answer: oneshot::Sender<Result<bool, Error>>,
+    /// Until when the lease was valid, as far as its holder knew.
+    pub(super) valid_until: Instant,
+}
+
+/// The answer of a release whose message could not be published.
+const HELD_AND_UNTOLD: i64 = 2;
+/// How long a caller waits at least for an answer, and how long an outage of Redis lasts before the caller gets its error.
+const ANSWER: Duration = Duration::from_secs(1);
+
+impl<C: Connection> Releasing<C> {
+    /// Releases the lease, also through an outage, until it must have expired by itself. The caller gets the first answer, or the error
+    /// once the outage has lasted for `ANSWER`, or `NoAnswer` at the end of the lease.
+    pub(super) async fn run(self, call: Call, mut asked: Option<Asked>) {
+        let start = Instant::now();
+        let end = start + self.ttl.max(ANSWER);
+        let held = asked.as_ref().is_some_and(|asked| start < asked.valid_until);
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let by = asked
+                .as_ref()
+                .map_or(end, |asked| asked.valid_until.max(start + ANSWER));
+            let outcome = local::until(by, call.send::<i64>(&self.connection)).await;
+            let outcome = outcome.unwrap_or_else(|| {
+                Err(Error::NoAnswer {
+                    waited: start.elapsed(),
+                })
+            });
+            match outcome {
+                Ok(answer) => {
+                    let was_held = answer != 0;
+                    if answer == HELD_AND_UNTOLD {
+                        self.waiters.warn_of_silence();
+                    }
+                    self.waiters.released(&self.key);
+                    if let Some(Asked { answer, .. }) = asked {
+                        let _ = answer.send(Ok(was_held && held));
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let now = Instant::now();
+                    let over = !error.is_passing() || now >= end;
+                    tracing::debug!(%error, over, "a lease could not be released");
+                    // The client may have stopped waiting before the caller has.
+                    let told_by = if error.is_unanswered() { by } else { start + ANSWER };
+                    if (over || now >= told_by)
+                        && let Some(Asked { answer, .. }) = asked.take()
+                    {
+                        let _ = answer.send(Err(error));
+                    }
+                    if over {
+                        return;
+                    }
+                }
+            }
+            local::sleep(pause - random_part(pause / 4)).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`.
+
+use std::{fmt, mem, sync::Arc, time::Duration};
+
+use tickwheel::Wheel;
+
+use crate::{
+    connection::Connection,
+    error::{Error, check_name},
+    keys::Tag,
+    nonce::random_part,
+    notifications::Notifications,
+    policy::Policy,
+};
+
+mod acquired;
+mod asking;
+mod calls;
+mod keeper;
+#[cfg(test)]
+mod model;
+mod release;
+mod state;
+mod waiters;
+
+use asking::{Asking, Attempt};
+use keeper::Keepers;
+use state::Terms;
+use waiters::Waiters;
+
+pub use acquired::Lease;
+
+/// A factory of leases on one Redis server or cluster.
+///
+/// A lease has a name and at most one holder at a time, and is renewed for as long as its holder lives. One `Leases` per process is
+/// enough: on each runtime that acquires leases, a single task renews them, with one entry in the wheel for each. Clones are cheap and
+/// share these tasks.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::Leases;
+///
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?);
+///
+/// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+/// tokio::select! {
+///     () = lease.lost() => println!("somebody else may have it now"),
+///     () = write_reports(lease.token()) => println!("done"),
+/// }
+/// lease.release().await?;
+/// # Ok(())
+/// # }
+/// # async fn write_reports(_: u64) {}
+/// ```
+#[derive(Clone)]
+pub struct Leases<C> {
+    wheel: Wheel,
+    connection: C,
+    prefix: Arc<str>,
+    notifications: Option<Notifications>,
+    policy: Arc<Policy>,
+    waiters: Arc<Waiters>,
+    keepers: Arc<Keepers>,
+}
+
+/// The longest time that a waiting `acquire` waits before it asks Redis again.
+const POLL: Duration = Duration::from_secs(1);
+
+impl<C: Connection> Leases<C> {
+    /// Creates leases on the server or cluster of `connection`, timed by `wheel`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tickwheel::Wheel;
+    /// use tickwheel_redis::Leases;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(wheel: &Wheel, connection: C) -> Leases<C> {
+        Leases {
+            wheel: wheel.clone(),
+            connection,
+            prefix: "tickwheel:lease".into(),
+            notifications: None,
+            policy: Arc::default(),
+            waiters: Arc::default(),
+            keepers: Arc::default(),
+        }
+    }
+
+    /// Sets the prefix of all keys, `tickwheel:lease` by default. Leases with different prefixes are independent of each other.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// let leases = leases.prefix("shop:lease");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
+        self.prefix = prefix.as_ref().into();
+        self
+    }
+
+    /// Lets the message of a release wake a waiting [`acquire`](Leases::acquire), which otherwise asks again up to a second later.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/").map_err(tickwheel_redis::Error::Redis)?;
+    /// let leases = leases.notifications(&Notifications::of(client));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn notifications(mut self, notifications: &Notifications) -> Leases<C> {
+        self.notifications = Some(notifications.clone());
+        self
+    }
+
+    /// Acquires the lease, or returns `None` if it is held.
+    ///
+    /// `ttl` is how long the lease outlives a holder that has died, and how long an outage of Redis it survives. The lease is renewed at
+    /// a third of `ttl`. The TTL has a precision of one millisecond.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped midway, a lease that it may have acquired is released in the background.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// Before it asks Redis, it returns:
+    ///
+    /// - [`Error::InvalidTtl`]: `ttl` is less than 200 ms or 20 ticks, or more than 24 hours.
+    /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
+    /// - [`Error::Wheel`]: the wheel is full or has been shut down.
+    ///
+    /// Afterwards, it returns:
+    ///
+    /// - [`Error::EvictionPolicy`]: Redis might evict the lease.
+    /// - [`Error::WrongType`]: another program has written to one of its keys.
+    /// - [`Error::NoAnswer`]: no answer came in the time for which the lease would have lasted.
+    /// - [`Error::Redis`]: any other failure.
+    ///
+    /// A lease that may have been acquired all the same is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// match leases.try_acquire("reports", Duration::from_secs(30)).await? {
+    ///     Some(lease) => println!("it is ours, with token {}", lease.token()),
+    ///     None => println!("somebody else has it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(&self, name: &str, ttl: Duration) -> Result<Option<Lease>, Error> {
+        let (tag, terms) = self.check(name, ttl)?;
+        let mut asking = Asking::new(self, name, &tag, terms);
+        match asking.attempt(None).await? {
+            Attempt::Held(lease) => Ok(Some(lease)),
+            Attempt::Taken { .. } => Ok(None),
+        }
+    }
+
+    /// Acquires the lease, waiting for as long as it is held.
+    ///
+    /// Of all the tasks that wait for the same lease through this `Leases` and its clones, one asks Redis at a time, in the
+    /// order of their calls. With [`notifications`](Leases::notifications), the message of a release wakes it. It also asks
+    /// again by itself once the holder's TTL has passed, and at least once a second. If the holder acquired the lease through
+    /// this `Leases`, it first asks a second after that. It continues through outages of Redis.
+    ///
+    /// Several processes that want the same lease have it in turns: a lease that is released is kept for up to 1.2 s for a process that has
+    /// waited for it for half a second, or has seen another process get it meanwhile. A task that waits first in its process and whose
+    /// future is not polled for three seconds loses its place there.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped midway, it loses its place in the queue of this process. A lease that it may have acquired is released
+    /// in the background.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_acquire`](Leases::try_acquire), except for transient ones: it keeps waiting while Redis is
+    /// unavailable, starting, failing over, or out of memory.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self, name: &str, ttl: Duration) -> Result<Lease, Error> {
+        let (tag, terms) = self.check(name, ttl)?;
+        let waiter = self.waiters.waiter(tag.key(""));
+        waiter.first().await;
+        let mut asking = Asking::new(self, name, &tag, terms);
+        let mut backoff = Duration::from_millis(50);
+        // Redis would only confirm what is known here.
+        let mut known_as_held = waiter.is_held_here();
+        loop {
+            let pause = if mem::take(&mut known_as_held) {
+                POLL
+            } else {
+                waiter.forget_releases();
+                let answer = waiter.stay(asking.attempt(Some(waiter.turn()))).await;
+                if let (Err(_) | Ok(Attempt::Taken { .. }), None, Some(notifications)) =
+                    (&answer, waiter.listener(), &self.notifications)
+                {
+                    waiter.listen(notifications.listen(calls::channel(&tag)));
+                }
+                match answer {
+                    Ok(Attempt::Held(lease)) => {
+                        waiter.holds();
+                        return Ok(lease);
+                    }
+                    Ok(Attempt::Taken { left, token }) => {
+                        waiter.saw(token);
+                        backoff = Duration::from_millis(50);
+                        // A millisecond more, so that it has gone.
+                        left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))
+                    }
+                    Err(error) if error.is_passing() => {
+                        tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");
+                        backoff = (backoff * 2).min(POLL);
+                        backoff - random_part(backoff / 2)
+                    }
+                    Err(error) => return Err(error),
+                }
+            };
+            let listener = waiter.listener();
+            let heard = async {
+                match &listener {
+                    Some(listener) => listener.heard().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = heard => {}
+                () = waiter.released() => {}
+                slept = self.wheel.try_sleep(pause) => slept?,
+            }
+            // Another may be first if this future was not polled for a while.
+            waiter.first().await;
+        }
+    }
+
+    fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
+        check_name(name, "a lease needs a name of at least one character")?;
+        let tick = self.wheel.tick_duration();
+        let (min, max) = Terms::limits(tick);
+        if ttl < min || ttl > max {
+            return Err(Error::InvalidTtl { ttl, min, max });
+        }
+        Ok((Tag::new(&self.prefix, name), Terms::new(ttl, tick)))
+    }
+}
+
+impl<C> fmt::Debug for Leases<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases")
+            .field("prefix", &self.prefix)
+            .field("wheel", &self.wheel)
+            .field("notifications", &self.notifications)
+            .finish_non_exhaustive()
+    }
+}

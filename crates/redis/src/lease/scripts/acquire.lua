@@ -1,0 +1,82 @@
+#!lua
+-- Takes a lease that nobody holds.
+-- KEYS: holder, fence, ended. ARGV: nonce, ttl in ms, how long the fence is kept in ms, the waiting process or nothing, how long it has
+-- waited in ms, the token of the holder that it found last or nothing.
+-- Answers {1, token}, or {0, when to ask again in ms, the holder's token}.
+--
+-- The holder's key has its nonce and token, and between them the line: the processes that have waited for long, or have been passed over,
+-- each as ";" and its name, since when it waits and when it asked last, in ms. A lease that was released is kept for the first of them for
+-- a moment: the key then has "kept:" and its name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end
+-- of the line: others want it too, and enter the line at once.
+local held = redis.call('GET', KEYS[1])
+local group, waited, seen = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local nonce, token
+local kept_for, rest = string.match(held or '', '^kept:([^ ;]+)([^ ]*)$')
+if not kept_for then
+    nonce, rest, token = string.match(held or '', '^([^ ;]+)([^ ]*) (%d+)$')
+end
+if nonce == ARGV[1] then
+    return {1, token, ''}
+end
+local is_free = not held or kept_for and (group == '' or group == kept_for)
+
+local time
+if is_free or group ~= '' then
+    time = redis.call('TIME')
+end
+
+-- The line without this process, and without those that have not asked for a while. The order is that of waiting.
+local function others()
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local line = {}
+    for name, since, asked in string.gmatch(rest or '', ';([^;,]+),(%d+),(%d+)') do
+        if name ~= group and asked + 1500 >= now and #line < 7 then
+            line[#line + 1] = {name, tonumber(since), asked}
+        end
+    end
+    return line, now
+end
+
+local function written(line)
+    local text = ''
+    for _, one in ipairs(line) do
+        text = text .. string.format(';%s,%.0f,%.0f', one[1], one[2], one[3])
+    end
+    return text
+end
+
+if not is_free then
+    local left = redis.call('PTTL', KEYS[1])
+    local mark = string.match(rest or '', ';%*$') or ''
+    local is_passed_over = kept_for or mark ~= '' or seen ~= '' and seen ~= token
+    if rest and group ~= '' and (is_passed_over or waited >= 500) then
+        local line, now = others()
+        local since, place = math.max(0, now - waited), 1
+        while line[place] and line[place][2] <= since do
+            place = place + 1
+        end
+        table.insert(line, place, {group, since, now})
+        local head = kept_for and 'kept:' .. kept_for or nonce
+        redis.call('SET', KEYS[1], head .. written(line) .. mark .. (token and ' ' .. token or ''), 'KEEPTTL')
+        -- Where the lease changes hands quickly, it is not kept for long for one who gets no messages.
+        if is_passed_over and left > 25 * place then
+            left = 25 * place
+        end
+    end
+    return {0, left, token or ''}
+end
+-- Given back before it arrived.
+if redis.call('EXISTS', KEYS[3]) == 1 then
+    return {0, 0, ''}
+end
+local new = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local last = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
+-- A number that Lua does not represent exactly is none of ours.
+if last >= new and last < 9e15 then
+    new = last + 1
+end
+new = string.format('%.0f', new)
+local line = kept_for and written(others()) .. ';*' or ''
+redis.call('SET', KEYS[1], ARGV[1] .. line .. ' ' .. new, 'PX', ARGV[2])
+redis.call('SET', KEYS[2], new, 'PX', ARGV[3])
+return {1, new, ''}

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- Ends what a nonce acquired, and what a call of that nonce may yet acquire that is still under way.
+-- KEYS: holder, ended. ARGV: nonce, how long to remember it in ms, channel.
+-- Answers 1 when it was held until now, 2 when that could not be published, 0 when it was not held; a repeated call what the first did.
+local before = redis.call('GET', KEYS[2])
+if before then
+    return tonumber(before)
+end
+local nonce, line = string.match(redis.call('GET', KEYS[1]) or '', '^([^ ;]+)([^ ]*) %d+$')
+local was_held = nonce == ARGV[1]
+-- Keeps the lease for the first of those who wait and have asked lately: it asks again within a second.
+local function keep()
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    while line ~= '' do
+        local first, asked, rest = string.match(line, '^;([^;,]+),%d+,(%d+)(.*)$')
+        if not first then
+            return false
+        end
+        if asked + 1500 >= now then
+            redis.call('SET', KEYS[1], 'kept:' .. first .. rest, 'PX', 1200)
+            return true
+        end
+        line = rest
+    end
+    return false
+end
+if was_held and not (line ~= '' and keep()) then
+    redis.call('DEL', KEYS[1])
+end
+redis.call('SET', KEYS[2], was_held and 1 or 0, 'PX', ARGV[2])
+if was_held then
+    -- A hint: whoever may not publish releases all the same.
+    local published = redis.pcall('PUBLISH', ARGV[3], '')
+    if type(published) == 'table' and published.err then
+        return 2
+    end
+    return 1
+end
+return 0

@@ -1,0 +1,423 @@
+//! `Waiters`: the tasks of a process that wait for leases, of which one per lease asks Redis.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::calls::Turn;
+use crate::{local::LocalSleep, nonce::Nonce, notifications::Listener};
+
+/// How often the first in a queue shows that it is still polled.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// After how long without such a sign the first in a queue loses its place: its future was kept and is not polled any more.
+const STALE: Duration = Duration::from_secs(3);
+
+/// The queues of waiting tasks, by the key of the lease.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    /// The name under which Redis knows that this process waits for a lease.
+    group: Nonce,
+    queues: Mutex<HashMap<String, Queue>>,
+    warned: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Queue {
+    /// The first one asks Redis.
+    places: VecDeque<Place>,
+    numbers: u64,
+    /// When the first was polled last.
+    alive_at: Instant,
+    /// Whether the last task that was first holds the lease, unless it has lost it since.
+    is_held: bool,
+    /// Whether this process has released the lease since the first asked last.
+    is_released: bool,
+    /// Since when this process has waited for its turn among others.
+    since: Instant,
+    /// The token of the holder that it found meanwhile.
+    seen: Option<u64>,
+    /// Hears of releases by other processes. Created once a task has to wait, and left to the next.
+    listener: Option<Arc<Listener>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    /// Wakes the task when it has become the first, or as the first when the lease is released.
+    waker: Option<Waker>,
+}
+
+/// A task's place in a queue.
+#[derive(Debug)]
+pub(super) struct Waiter<'a> {
+    waiters: &'a Waiters,
+    key: String,
+    number: u64,
+}
+
+impl Default for Waiters {
+    fn default() -> Waiters {
+        Waiters {
+            group: Nonce::new(),
+            queues: Mutex::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Waiters {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters the queue for a lease, at its end.
+    pub(super) fn waiter(&self, key: String) -> Waiter<'_> {
+        let mut queues = self.lock();
+        let queue = queues.entry(key.clone()).or_insert_with(Queue::new);
+        let number = queue.numbers;
+        queue.numbers += 1;
+        queue.places.push_back(Place { number, waker: None });
+        drop(queues);
+        Waiter {
+            waiters: self,
+            key,
+            number,
+        }
+    }
+
+    /// Records that this process has released a lease.
+    pub(super) fn released(&self, key: &str) {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(key) else { return };
+        queue.is_held = false;
+        queue.is_released = true;
+        let waker = queue.places.front_mut().and_then(|first| first.waker.take());
+        drop(queues);
+        wake(waker);
+    }
+
+    /// Says once that releases are not announced.
+    pub(super) fn warn_of_silence(&self) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the user of the connection may not publish the release of a lease (ACL): other processes notice it a second later"
+            );
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl Queue {
+    fn new() -> Queue {
+        let now = Instant::now();
+        Queue {
+            places: VecDeque::new(),
+            numbers: 0,
+            alive_at: now,
+            is_held: false,
+            is_released: false,
+            since: now,
+            seen: None,
+            listener: None,
+        }
+    }
+
+    fn is_first(&self, number: u64) -> bool {
+        self.places.front().is_some_and(|first| first.number == number)
+    }
+
+    fn set_waker(&mut self, number: u64, waker: &Waker) {
+        if let Some(place) = self.places.iter_mut().find(|place| place.number == number) {
+            place.waker = Some(waker.clone());
+        }
+    }
+
+    /// Returns the waker of the first, which begins its time.
+    fn call_first(&mut self, now: Instant) -> Option<Waker> {
+        self.alive_at = now;
+        self.places.front_mut().and_then(|first| first.waker.take())
+    }
+
+    /// Moves the first to the end.
+    fn pass_over_first(&mut self, now: Instant) -> Option<Waker> {
+        if let Some(first) = self.places.pop_front() {
+            self.places.push_back(first);
+        }
+        self.call_first(now)
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl Waiter<'_> {
+    fn with<R>(&self, act: impl FnOnce(&mut Queue) -> R) -> R {
+        let mut queues = self.waiters.lock();
+        let queue = queues.get_mut(&self.key);
+        act(queue.expect("a queue exists for as long as its waiters"))
+    }
+
+    /// Waits until this waiter is first in its queue. It stays first while it is polled, by [`stay`](Waiter::stay), until it is dropped.
+    pub(super) async fn first(&self) {
+        let mut look = LocalSleep::until(Instant::now());
+        let mut is_new = true;
+        poll_fn(|cx| {
+            loop {
+                let now = Instant::now();
+                let (place, waker) = self.with(|queue| {
+                    if queue.is_first(self.number) {
+                        queue.alive_at = now;
+                        return (0, None);
+                    }
+                    let mut waker = None;
+                    if queue.alive_at + STALE <= now {
+                        waker = queue.pass_over_first(now);
+                    }
+                    queue.set_waker(self.number, cx.waker());
+                    let place = queue.places.iter().position(|place| place.number == self.number);
+                    (place.unwrap_or_default(), waker)
+                });
+                wake(waker);
+                if place == 0 {
+                    return Poll::Ready(());
+                }
+                // Those farther back look less often, or a long queue would do nothing else.
+                if std::mem::take(&mut is_new) {
+                    look = LocalSleep::until(now + STALE * u32::try_from(place).unwrap_or(u32::MAX));
+                }
+                if Pin::new(&mut look).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                look = LocalSleep::until(now + STALE);
+            }
+        })
+        .await;
+    }
+
+    /// Awaits a future as the first in the queue, and shows that it is polled.
+    pub(super) async fn stay<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let mut sign = LocalSleep::until(Instant::now() + SIGN_OF_LIFE);
+        poll_fn(|cx| {
+            self.with(|queue| {
+                if queue.is_first(self.number) {
+                    queue.alive_at = Instant::now();
+                }
+            });
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(output);
+            }
+            while Pin::new(&mut sign).poll(cx).is_ready() {
+                sign = LocalSleep::until(Instant::now() + SIGN_OF_LIFE);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Forgets earlier releases, because a request that is sent after them finds the lease free anyway.
+    pub(super) fn forget_releases(&self) {
+        let listener = self.with(|queue| {
+            queue.is_released = false;
+            queue.listener.clone()
+        });
+        if let Some(listener) = listener {
+            listener.forget();
+        }
+    }
+
+    /// Records that this waiter has acquired the lease.
+    pub(super) fn holds(&self) {
+        self.with(|queue| {
+            queue.is_held = true;
+            queue.since = Instant::now();
+            queue.seen = None;
+        });
+    }
+
+    /// Whether the waiter before acquired the lease and has not released it.
+    pub(super) fn is_held_here(&self) -> bool {
+        self.with(|queue| queue.is_held)
+    }
+
+    /// Waits until this process has released the lease since [`forget_releases`](Waiter::forget_releases), or until another waiter is
+    /// first.
+    pub(super) async fn released(&self) {
+        poll_fn(|cx: &mut Context<'_>| {
+            self.with(|queue| {
+                if !queue.is_first(self.number) || std::mem::take(&mut queue.is_released) {
+                    return Poll::Ready(());
+                }
+                queue.set_waker(self.number, cx.waker());
+                Poll::Pending
+            })
+        })
+        .await;
+    }
+
+    /// Returns what Redis is told of this process when it asks for the lease.
+    pub(super) fn turn(&self) -> Turn {
+        let (waited, seen) = self.with(|queue| (queue.since.elapsed(), queue.seen));
+        Turn {
+            group: self.waiters.group,
+            waited,
+            seen,
+        }
+    }
+
+    /// Records whom this waiter has found as the holder.
+    pub(super) fn saw(&self, token: Option<u64>) {
+        self.with(|queue| queue.seen = token.or(queue.seen));
+    }
+
+    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+        self.with(|queue| queue.listener.clone())
+    }
+
+    /// Lets the queue hear of releases by other processes.
+    pub(super) fn listen(&self, listener: Listener) {
+        let listener = Arc::new(listener);
+        let old = self.with(|queue| queue.listener.replace(listener));
+        drop(old);
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut queues = self.waiters.lock();
+        let Some(queue) = queues.get_mut(&self.key) else {
+            return;
+        };
+        let mut waker = None;
+        if queue.is_first(self.number) {
+            queue.places.pop_front();
+            waker = queue.call_first(Instant::now());
+        } else {
+            queue.places.retain(|place| place.number != self.number);
+        }
+        let mut gone = None;
+        if queue.places.is_empty() {
+            gone = queues.remove(&self.key);
+            // The table of a process that once waited for many names becomes small again.
+            if queues.capacity() > 64 && queues.len() < queues.capacity() / 8 {
+                queues.shrink_to_fit();
+            }
+        }
+        drop(queues);
+        // Dropped with the lock released, because it may hold the last listener.
+        drop(gone);
+        wake(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_test::{assert_pending, assert_ready, task};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_queue_moves_on_in_order_and_nothing_is_left() {
+        let waiters = Waiters::default();
+        let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
+        assert_ready!(task::spawn(first.first()).poll());
+        let mut waiting = task::spawn(second.first());
+        assert_pending!(waiting.poll());
+        drop(first);
+        assert!(waiting.is_woken());
+        assert_ready!(waiting.poll());
+        drop(waiting);
+        assert_eq!(waiters.len(), 1);
+        drop(second);
+        assert_eq!(waiters.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_table_becomes_small_again() {
+        let waiters = Waiters::default();
+        let many: Vec<_> = (0..10_000).map(|n| waiters.waiter(format!("{n}"))).collect();
+        let kept = waiters.waiter("kept".into());
+        assert!(waiters.lock().capacity() > 10_000);
+        drop(many);
+        assert!(waiters.lock().capacity() < 100);
+        drop(kept);
+    }
+
+    /// As of futures that were polled once and kept.
+    #[tokio::test(start_paused = true)]
+    async fn those_who_are_not_polled_are_passed_over() {
+        let waiters = Waiters::default();
+        let kept: Vec<_> = (0..3).map(|_| waiters.waiter("a".into())).collect();
+        assert_ready!(task::spawn(kept[0].first()).poll());
+        assert_pending!(task::spawn(kept[1].first()).poll());
+        let polled = waiters.waiter("a".into());
+        let began = Instant::now();
+        polled.first().await;
+        assert!(began.elapsed() <= STALE * 6, "{:?}", began.elapsed());
+        // It is polled, and stays first.
+        let later = waiters.waiter("a".into());
+        let mut later = task::spawn(later.first());
+        polled.stay(tokio::time::sleep(STALE * 5)).await;
+        assert_pending!(later.poll());
+    }
+
+    /// As when the thread was not run for a while.
+    #[tokio::test(start_paused = true)]
+    async fn one_whose_future_takes_long_stays() {
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a".into());
+        waiter.first().await;
+        waiter.stay(tokio::time::advance(SIGN_OF_LIFE * 2)).await;
+    }
+
+    #[tokio::test]
+    async fn a_release_before_the_question_is_forgotten() {
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a".into());
+        waiters.released("a");
+        waiter.forget_releases();
+        assert_pending!(task::spawn(waiter.released()).poll());
+    }
+
+    #[tokio::test]
+    async fn the_next_knows_that_the_one_before_holds() {
+        let waiters = Waiters::default();
+        let (first, second) = (waiters.waiter("a".into()), waiters.waiter("a".into()));
+        assert!(!second.is_held_here());
+        first.holds();
+        drop(first);
+        assert!(second.is_held_here());
+        waiters.released("a");
+        assert!(!second.is_held_here());
+    }
+
+    #[tokio::test]
+    async fn a_release_is_heard_also_by_one_who_listens_later() {
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a".into());
+        waiters.released("a");
+        waiters.released("b");
+        assert_ready!(task::spawn(waiter.released()).poll());
+        let mut waiting = task::spawn(waiter.released());
+        assert_pending!(waiting.poll());
+        waiters.released("a");
+        assert!(waiting.is_woken());
+    }
+}

@@ -1,0 +1,90 @@
+//! Timers that belong to whichever runtime polls them.
+//!
+//! A future of this crate may be polled on one runtime, kept, and polled again on another after the first has ended or is no longer
+//! driven. A timer of the first would then never fire, or panic. The limits of calls must hold all the same, so they use these timers.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::future::{Either, select};
+use tokio::{
+    runtime::{Handle, Id},
+    time::{self, Instant},
+};
+
+/// A sleep on Tokio's timer of the runtime that polls it. Outside a runtime it has no timer, and completes only when it is polled late
+/// enough.
+#[derive(Debug)]
+pub(crate) struct LocalSleep {
+    until: Instant,
+    timer: Option<(Id, Pin<Box<time::Sleep>>)>,
+}
+
+impl LocalSleep {
+    pub(crate) fn until(until: Instant) -> LocalSleep {
+        LocalSleep { until, timer: None }
+    }
+}
+
+impl Future for LocalSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.until <= Instant::now() {
+            return Poll::Ready(());
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return Poll::Pending;
+        };
+        let (here, until) = (runtime.id(), self.until);
+        let (_, timer) = match &mut self.timer {
+            Some(timer) if timer.0 == here => timer,
+            other => other.insert((here, Box::pin(time::sleep_until(until)))),
+        };
+        timer.as_mut().poll(cx)
+    }
+}
+
+pub(crate) async fn sleep(duration: Duration) {
+    LocalSleep::until(Instant::now() + duration).await;
+}
+
+/// Returns the output of `future`, or `None` if it takes longer than until `deadline`.
+pub(crate) async fn until<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
+    match select(pin!(future), LocalSleep::until(deadline)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(((), _)) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn it_goes_on_where_it_is_polled() {
+        let (ended, idle, last) = (runtime(), runtime(), runtime());
+        let began = Instant::now();
+        let mut slept = Box::pin(sleep(Duration::from_millis(50)));
+        for first in [&ended, &idle] {
+            let _entered = first.enter();
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(slept.as_mut().poll(&mut cx).is_pending());
+        }
+        drop(ended);
+        last.block_on(slept);
+        assert!(began.elapsed() >= Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,328 @@
+//! `Notifications`: the one subscription of a process to Redis.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::FutureExt;
+use redis::{Client, cluster::ClusterClient};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::Notify,
+    task::AbortHandle,
+};
+
+mod link;
+mod subscription;
+
+use subscription::Task;
+
+/// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
+///
+/// A connection that sends requests cannot receive messages, so this type opens one of its own, which all `Leases` and queues of a
+/// process share: one for each runtime on which somebody waits. It connects when it is first needed, reconnects by itself, and closes
+/// when its last clone is dropped. If a server refuses it, it tries again with growing pauses, up to a minute apart, and logs one warning.
+///
+/// Notifications are hints. Without them, or when a message is lost, leases and queues look again after a while.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::{Leases, Notifications};
+///
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let notifications = Notifications::of(client.clone());
+/// let leases = Leases::new(&Wheel::new(), client.get_connection_manager().await?).notifications(&notifications);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Notifications {
+    hub: Arc<Hub>,
+}
+
+struct Hub {
+    server: Server,
+    state: Mutex<State>,
+}
+
+#[derive(Clone)]
+enum Server {
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
+}
+
+#[derive(Default)]
+struct State {
+    /// One for each runtime on which somebody listens, so that none of them depends on another.
+    subscriptions: HashMap<Id, Subscription>,
+    started: u64,
+}
+
+struct Subscription {
+    /// Tells it from the one that follows it on the same runtime.
+    number: u64,
+    /// Listeners by channel.
+    listeners: HashMap<String, Vec<Arc<Notify>>>,
+    /// Notified when a listener is added or removed.
+    changed: Arc<Notify>,
+    task: Option<AbortHandle>,
+}
+
+/// Which subscription a listener belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    runtime: Id,
+    number: u64,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        for subscription in self.lock().subscriptions.values() {
+            if let Some(task) = &subscription.task {
+                task.abort();
+            }
+        }
+    }
+}
+
+impl Hub {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channels(&self, place: Place) -> BTreeSet<String> {
+        let mut state = self.lock();
+        let channels = |subscription: &mut Subscription| subscription.listeners.keys().cloned().collect();
+        state.get(place).map(channels).unwrap_or_default()
+    }
+
+    fn wake(&self, place: Place, channel: &str) {
+        let mut state = self.lock();
+        let listeners = state
+            .get(place)
+            .and_then(|subscription| subscription.listeners.get(channel));
+        notify(listeners.into_iter().flatten());
+    }
+
+    fn wake_all(&self, place: Place) {
+        if let Some(subscription) = self.lock().get(place) {
+            notify(subscription.listeners.values().flatten());
+        }
+    }
+
+    /// Adds a listener to the subscription of a runtime, and starts that if there is none.
+    fn add(self: &Arc<Hub>, runtime: &Handle, channel: &str, heard: &Arc<Notify>) -> Place {
+        let mut state = self.lock();
+        state.started += 1;
+        let number = state.started;
+        let mut is_new = false;
+        let subscription = state.subscriptions.entry(runtime.id()).or_insert_with(|| {
+            is_new = true;
+            Subscription::new(number)
+        });
+        let listeners = subscription.listeners.entry(channel.to_owned()).or_default();
+        listeners.push(heard.clone());
+        subscription.changed.notify_one();
+        let place = Place {
+            runtime: runtime.id(),
+            number: subscription.number,
+        };
+        let task = is_new.then(|| Task::new(self, place, subscription.changed.clone()));
+        // A runtime that has been shut down drops the task at once, and the task locks the state then.
+        drop(state);
+        if let Some(task) = task {
+            let task = runtime.spawn(task.run()).abort_handle();
+            if let Some(subscription) = self.lock().get(place) {
+                subscription.task = Some(task);
+            }
+        }
+        place
+    }
+
+    fn remove(&self, place: Place, channel: &str, heard: &Arc<Notify>) {
+        let mut state = self.lock();
+        let Some(subscription) = state.get(place) else {
+            return;
+        };
+        if let Some(listeners) = subscription.listeners.get_mut(channel) {
+            listeners.retain(|other| !Arc::ptr_eq(other, heard));
+            if listeners.is_empty() {
+                subscription.listeners.remove(channel);
+            }
+        }
+        subscription.changed.notify_one();
+    }
+
+    /// Removes a subscription whose task has ended, and has its listeners look for another.
+    fn end(&self, place: Place) {
+        let mut state = self.lock();
+        if state.get(place).is_none() {
+            return;
+        }
+        let ended = state.subscriptions.remove(&place.runtime);
+        drop(state);
+        if let Some(subscription) = ended {
+            notify(subscription.listeners.values().flatten());
+        }
+    }
+}
+
+impl State {
+    fn get(&mut self, place: Place) -> Option<&mut Subscription> {
+        let subscription = self.subscriptions.get_mut(&place.runtime)?;
+        (subscription.number == place.number).then_some(subscription)
+    }
+}
+
+impl Subscription {
+    fn new(number: u64) -> Subscription {
+        Subscription {
+            number,
+            listeners: HashMap::new(),
+            changed: Arc::default(),
+            task: None,
+        }
+    }
+}
+
+fn notify<'a>(listeners: impl Iterator<Item = &'a Arc<Notify>>) {
+    listeners.for_each(|listener| listener.notify_one());
+}
+
+impl Notifications {
+    /// Creates a subscription to a single server, which connects at first use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of(client: Client) -> Notifications {
+        Notifications::new(Server::Single(Box::new(client)))
+    }
+
+    /// Creates a subscription to a cluster, which connects at first use.
+    ///
+    /// The client should use RESP3 (`use_protocol(ProtocolVersion::RESP3)`), with which the cluster connection itself receives messages.
+    /// For any other client, a connection to one of the nodes is opened for that purpose, without a password and without TLS.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::{ProtocolVersion, cluster::ClusterClient};
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let client = ClusterClient::builder(["redis://127.0.0.1:7000/", "redis://127.0.0.1:7001/"])
+    ///     .use_protocol(ProtocolVersion::RESP3)
+    ///     .build()?;
+    /// let notifications = Notifications::of_cluster(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of_cluster(client: ClusterClient) -> Notifications {
+        Notifications::new(Server::Cluster(Box::new(client)))
+    }
+
+    fn new(server: Server) -> Notifications {
+        Notifications {
+            hub: Arc::new(Hub {
+                server,
+                state: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Starts listening to a channel.
+    pub(crate) fn listen(&self, channel: impl Into<String>) -> Listener {
+        let listener = Listener {
+            hub: self.hub.clone(),
+            channel: channel.into(),
+            heard: Arc::default(),
+            place: Mutex::default(),
+        };
+        listener.listen_here();
+        listener
+    }
+}
+
+impl fmt::Debug for Notifications {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.hub.lock();
+        let channels = state.subscriptions.values().map(|one| one.listeners.len());
+        f.debug_struct("Notifications")
+            .field("channels", &channels.sum::<usize>())
+            .finish()
+    }
+}
+
+/// A listener on one channel, on the runtime that polled it last.
+pub(crate) struct Listener {
+    hub: Arc<Hub>,
+    channel: String,
+    heard: Arc<Notify>,
+    place: Mutex<Option<Place>>,
+}
+
+impl Listener {
+    /// Waits until there may have been a message since the last call completed: one arrived, or one may have been missed because the
+    /// subscription has just been made, renewed or ended.
+    ///
+    /// This method is cancel safe: a message that a dropped future did not report is reported by the next call.
+    pub(crate) async fn heard(&self) {
+        let mut heard = pin!(self.heard.notified());
+        poll_fn(|cx| {
+            self.listen_here();
+            heard.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    /// Forgets what was heard so far.
+    pub(crate) fn forget(&self) {
+        self.heard.notified().now_or_never();
+    }
+
+    /// Moves to the subscription of the current runtime, if there is a runtime.
+    fn listen_here(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let mut place = self.lock();
+        if let Some(place) = *place {
+            if place.runtime == runtime.id() && self.hub.lock().get(place).is_some() {
+                return;
+            }
+            self.hub.remove(place, &self.channel, &self.heard);
+        }
+        *place = Some(self.hub.add(&runtime, &self.channel, &self.heard));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(place) = *self.lock() {
+            self.hub.remove(place, &self.channel, &self.heard);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("channel", &self.channel)
+            .finish()
+    }
+}

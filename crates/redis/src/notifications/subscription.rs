@@ -1,0 +1,290 @@
+//! `Task`: keeps up the subscription of one runtime.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use redis::{ErrorKind, RedisError};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    Hub, Place,
+    link::{Link, Message},
+};
+use crate::{nonce::random_part, script::guarded};
+
+/// How long connecting, subscribing or a ping may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go unnoticed.
+const SILENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Task {
+    hub: Weak<Hub>,
+    place: Place,
+    changed: Arc<Notify>,
+    pauses: Pauses,
+}
+
+/// Why a connection was given up.
+#[derive(Debug)]
+enum Failure {
+    NoAnswer,
+    Closed,
+    Redis(RedisError),
+    /// Nobody listens any more.
+    Done,
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Failure {
+        Failure::Redis(error)
+    }
+}
+
+impl Failure {
+    /// Whether the server has refused what will be refused again until somebody changes a setting.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Failure::Redis(error) if is_refusal(error))
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Failure::NoAnswer => "no answer".to_owned(),
+            Failure::Closed => "the connection was closed".to_owned(),
+            Failure::Redis(error) => error.to_string(),
+            Failure::Done => "nobody listens".to_owned(),
+        }
+    }
+}
+
+fn is_refusal(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(_)
+            | ErrorKind::Extension
+            | ErrorKind::AuthenticationFailed
+            | ErrorKind::InvalidClientConfig
+            | ErrorKind::RESP3NotSupported
+            | ErrorKind::Client
+    )
+}
+
+impl Task {
+    pub(super) fn new(hub: &Arc<Hub>, place: Place, changed: Arc<Notify>) -> Task {
+        Task {
+            hub: Arc::downgrade(hub),
+            place,
+            changed,
+            pauses: Pauses::default(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        while let Some((server, wanted)) = self
+            .hub
+            .upgrade()
+            .map(|hub| (hub.server.clone(), hub.channels(self.place)))
+        {
+            if wanted.is_empty() {
+                self.changed.notified().await;
+                continue;
+            }
+            let began = Instant::now();
+            let failure = match timeout(PATIENCE, guarded(Link::open(&server))).await {
+                Ok(Ok(link)) => self.serve(link).await,
+                Ok(Err(error)) => error.into(),
+                Err(_) => Failure::NoAnswer,
+            };
+            if matches!(failure, Failure::Done) {
+                return;
+            }
+            if self.pauses.failed(began.elapsed()) {
+                tracing::warn!(
+                    reason = failure.reason(),
+                    "the subscription to Redis could not be made; it is tried again, and who waits looks by himself meanwhile"
+                );
+            }
+            sleep(self.pauses.next(failure.is_refusal())).await;
+        }
+    }
+
+    /// Serves the listeners until the connection fails.
+    async fn serve(&self, mut link: Link) -> Failure {
+        match self.try_serve(&mut link).await {
+            Ok(()) => Failure::Done,
+            Err(failure) => failure,
+        }
+    }
+
+    async fn try_serve(&self, link: &mut Link) -> Result<(), Failure> {
+        let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        // Kept over every `changed`, so that busy listeners do not put the ping off.
+        let mut ping_at = Instant::now() + SILENCE;
+        loop {
+            let Some(wanted) = self.hub.upgrade().map(|hub| hub.channels(self.place)) else {
+                return Ok(());
+            };
+            let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
+            if !gone.is_empty() {
+                // Some servers answer as if there had been no subscription, which is what is wanted.
+                if let Err(failure @ Failure::NoAnswer) = within(link.unsubscribe(&gone)).await {
+                    return Err(failure);
+                }
+                subscribed.retain(|channel| wanted.contains(channel));
+            }
+            refused.retain(|channel| wanted.contains(channel));
+            let is_new = |channel: &&String| !subscribed.contains(*channel) && !refused.contains(*channel);
+            let new: Vec<String> = wanted.iter().filter(is_new).cloned().collect();
+            if !new.is_empty() {
+                let denied = subscribe(link, &new).await?;
+                let done = new.into_iter().filter(|channel| !denied.contains(channel));
+                let done: Vec<String> = done.collect();
+                refused.extend(denied);
+                // Messages published before the subscription was made are not delivered.
+                if let Some(hub) = self.hub.upgrade() {
+                    done.iter().for_each(|channel| hub.wake(self.place, channel));
+                }
+                subscribed.extend(done);
+            }
+            loop {
+                tokio::select! {
+                    () = self.changed.notified() => break,
+                    message = link.next() => {
+                        let Some(hub) = self.hub.upgrade() else { return Ok(()) };
+                        ping_at = Instant::now() + SILENCE;
+                        match message {
+                            Some(Message::On(channel)) => hub.wake(self.place, &channel),
+                            Some(Message::Missed) => hub.wake_all(self.place),
+                            None => return Err(Failure::Closed),
+                        }
+                    }
+                    () = sleep_until(ping_at) => {
+                        within(link.ping()).await?;
+                        ping_at = Instant::now() + SILENCE;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Task {
+    /// Its runtime was shut down, or it panicked: whoever still listens is woken, and starts another.
+    fn drop(&mut self) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.end(self.place);
+        }
+    }
+}
+
+async fn within<T>(answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T, Failure> {
+    match timeout(PATIENCE, guarded(answer)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Failure::NoAnswer),
+    }
+}
+
+/// Subscribes to channels, and returns those that the server refuses. If it refuses all of them, returns its error.
+async fn subscribe(link: &mut Link, channels: &[String]) -> Result<Vec<String>, Failure> {
+    let error = match within(link.subscribe(channels)).await {
+        Ok(()) => return Ok(Vec::new()),
+        Err(Failure::Redis(error)) if is_refusal(&error) && channels.len() > 1 => error,
+        Err(failure) => return Err(failure),
+    };
+    // One channel that is forbidden (ACL) makes Redis refuse all of a command.
+    let mut refused = Vec::new();
+    for channel in channels {
+        match within(link.subscribe(std::slice::from_ref(channel))).await {
+            Ok(()) => {}
+            Err(Failure::Redis(error)) if is_refusal(&error) => refused.push(channel.clone()),
+            Err(failure) => return Err(failure),
+        }
+    }
+    if refused.len() == channels.len() {
+        return Err(error.into());
+    }
+    tracing::warn!(%error, channels = ?refused, "Redis refuses subscriptions; who waits there looks by himself");
+    Ok(refused)
+}
+
+/// The pauses between two connections, which grow while they fail.
+#[derive(Debug)]
+struct Pauses {
+    pause: Duration,
+    warned: bool,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause while the server cannot be reached.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause while the server refuses the subscription.
+const LONGEST_REFUSED: Duration = Duration::from_secs(60);
+/// A connection that lasted for this long was a success.
+const LASTING: Duration = Duration::from_secs(10);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses {
+            pause: FIRST_PAUSE,
+            warned: false,
+        }
+    }
+}
+
+impl Pauses {
+    /// Records that a connection ended. Returns whether to log that.
+    fn failed(&mut self, lasted: Duration) -> bool {
+        if lasted >= LASTING {
+            *self = Pauses::default();
+            // That a connection ends is nothing unusual; that the next one fails would be.
+            return false;
+        }
+        !std::mem::replace(&mut self.warned, true)
+    }
+
+    /// Returns the next pause, with jitter.
+    fn next(&mut self, refused: bool) -> Duration {
+        let longest = if refused { LONGEST_REFUSED } else { LONGEST_PAUSE };
+        let pause = self.pause.min(longest);
+        self.pause = pause * if refused { 4 } else { 2 };
+        pause / 2 + random_part(pause / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many connections are made within so long, each of which fails at once.
+    fn connections(within: Duration, refused: bool) -> u32 {
+        let (mut pauses, mut passed, mut made) = (Pauses::default(), Duration::ZERO, 0);
+        while passed < within {
+            made += 1;
+            pauses.failed(Duration::ZERO);
+            passed += pauses.next(refused);
+        }
+        made
+    }
+
+    #[test]
+    fn pauses_grow_until_a_connection_lasts() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        assert!(connections(minute, true) < 12);
+        assert!(connections(hour, true) < 150);
+        assert!(connections(minute, false) > 50);
+        let mut pauses = Pauses::default();
+        assert!(pauses.failed(Duration::ZERO), "the first is logged");
+        assert!(!pauses.failed(Duration::ZERO));
+        for _ in 0..20 {
+            pauses.next(true);
+        }
+        assert!(!pauses.failed(LASTING));
+        assert!(pauses.next(false) <= FIRST_PAUSE);
+        assert!(pauses.failed(Duration::ZERO));
+    }
+}

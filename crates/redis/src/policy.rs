@@ -1,0 +1,110 @@
+//! Checks whether Redis may evict keys that are in use.
+
+use redis::{ErrorKind, ServerErrorKind, Value};
+
+use crate::{connection::Connection, error::Error, first_use::FirstUse, script::guarded};
+
+/// The check of the eviction policy, made at first use.
+#[derive(Debug, Default)]
+pub(crate) struct Policy {
+    checked: FirstUse,
+}
+
+impl Policy {
+    /// Returns an error if the server may evict keys, and logs a warning if its policy cannot be read. The check is repeated until it
+    /// has succeeded once.
+    pub(crate) async fn check(&self, connection: &impl Connection) -> Result<(), Error> {
+        self.checked.ensure(|| ask(connection.clone())).await
+    }
+}
+
+async fn ask(mut connection: impl Connection) -> Result<(), Error> {
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let answer: Result<Value, _> = guarded(info.query_async(&mut connection)).await;
+    match answer {
+        Ok(info) => {
+            let mut known = false;
+            for text in texts(&info) {
+                let Some(policy) = field(&text, "maxmemory_policy") else {
+                    continue;
+                };
+                known = true;
+                let limited = field(&text, "maxmemory").is_none_or(|limit| limit != "0");
+                if limited && evicts(policy) {
+                    return Err(Error::EvictionPolicy {
+                        policy: policy.to_owned(),
+                    });
+                }
+            }
+            if !known {
+                warn("INFO does not say");
+            }
+            Ok(())
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+            ) =>
+        {
+            warn(error);
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn warn(reason: impl std::fmt::Display) {
+    tracing::warn!(
+        %reason,
+        "whether Redis evicts keys that are in use could not be read: its maxmemory-policy has to be noeviction"
+    );
+}
+
+/// Includes `volatile-*`, because leases and the stored answers for repeated calls have a time to live.
+fn evicts(policy: &str) -> bool {
+    policy.starts_with("allkeys") || policy.starts_with("volatile")
+}
+
+/// Returns the answer of one server, or the answers of a cluster's nodes.
+fn texts(info: &Value) -> Vec<String> {
+    match info {
+        Value::BulkString(bytes) => vec![String::from_utf8_lossy(bytes).into_owned()],
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => vec![text.clone()],
+        Value::Array(values) => values.iter().flat_map(texts).collect(),
+        Value::Map(pairs) => pairs.iter().flat_map(|(_, value)| texts(value)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_evicts() {
+        for (policy, evicting) in [
+            ("noeviction", false),
+            ("allkeys-lru", true),
+            ("allkeys-random", true),
+            ("volatile-lru", true),
+            ("volatile-ttl", true),
+        ] {
+            assert_eq!(evicts(policy), evicting, "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let info = "# Memory\r\nmaxmemory_human:1M\r\nmaxmemory:1048576\r\nmaxmemory_policy:noeviction\r\n";
+        assert_eq!(field(info, "maxmemory"), Some("1048576"));
+        assert_eq!(field(info, "maxmemory_policy"), Some("noeviction"));
+        assert_eq!(field(info, "max"), None);
+    }
+}

@@ -1,0 +1,434 @@
+//! `Reconnecting`: a connection of its own for each runtime, made anew when it breaks or falls silent.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+    cluster::ClusterClient,
+    cluster_async::ClusterConnection,
+};
+use tokio::{
+    runtime::{Handle, Id},
+    task::AbortHandle,
+    time::Instant,
+};
+
+use crate::{connection::Connection, local};
+
+/// A connection that is made anew when it breaks, or when it has been silent for too long while requests wait.
+///
+/// The connections of the `redis` crate are made anew when they break, if at all. One whose other end has vanished without a word, for
+/// example behind a firewall that has forgotten it, does not break for as long as TCP keeps trying, which may be a quarter of an hour. This
+/// one is given up after [two seconds](Reconnecting::silence).
+///
+/// Each runtime that sends requests has a connection of its own, so that a runtime which ends, blocks or is not driven any more concerns
+/// no other. A connection is made at first use, and after a failure by the next request.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::{Leases, Reconnecting};
+///
+/// let connection = Reconnecting::of(redis::Client::open("redis://127.0.0.1/")?);
+/// let leases = Leases::new(&Wheel::new(), connection);
+/// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Reconnecting<C = MultiplexedConnection> {
+    shared: Arc<Links<C>>,
+    silence: Duration,
+}
+
+type Connecting<C> = Shared<BoxFuture<'static, RedisResult<C>>>;
+
+struct Links<C> {
+    connect: Box<dyn Fn() -> BoxFuture<'static, RedisResult<C>> + Send + Sync>,
+    state: Mutex<State<C>>,
+}
+
+struct State<C> {
+    links: HashMap<Id, Link<C>>,
+    made: u64,
+}
+
+/// The connection of one runtime.
+struct Link<C> {
+    /// Tells it from the one that replaces it.
+    number: u64,
+    connection: Connecting<C>,
+    health: Arc<Health>,
+    /// Ends with the runtime.
+    presence: Option<AbortHandle>,
+}
+
+impl<C> Drop for Link<C> {
+    fn drop(&mut self) {
+        if let Some(presence) = self.presence.take() {
+            presence.abort();
+        }
+    }
+}
+
+/// What is known about whether a connection answers.
+struct Health {
+    known: Mutex<Known>,
+}
+
+struct Known {
+    last_answer: Instant,
+    /// When the first of the requests was sent that got no answer since the last answer.
+    unanswered_since: Option<Instant>,
+}
+
+impl Health {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long a request waits at least before it counts as unanswered when its caller gives it up.
+const GIVEN_UP: Duration = Duration::from_millis(500);
+
+impl Reconnecting {
+    /// Creates a connection to a single server.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel_redis::Reconnecting;
+    ///
+    /// let connection = Reconnecting::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of(client: Client) -> Reconnecting {
+        Reconnecting::new(move || {
+            let client = client.clone();
+            async move {
+                // A request has the limit of its call, and the connection that of its silence.
+                let config = AsyncConnectionConfig::new()
+                    .set_response_timeout(None)
+                    .set_connection_timeout(Some(Duration::from_secs(2)));
+                client.get_multiplexed_async_connection_with_config(&config).await
+            }
+        })
+    }
+}
+
+impl Reconnecting<ClusterConnection> {
+    /// Creates a connection to a cluster. If a node is silent, all connections of the runtime are made anew.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::cluster::ClusterClient;
+    /// use tickwheel_redis::Reconnecting;
+    ///
+    /// let connection = Reconnecting::of_cluster(ClusterClient::new(["redis://127.0.0.1:7000/"])?);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of_cluster(client: ClusterClient) -> Reconnecting<ClusterConnection> {
+        Reconnecting::new(move || {
+            let client = client.clone();
+            async move { client.get_async_connection().await }
+        })
+    }
+}
+
+impl<C: Connection> Reconnecting<C> {
+    /// Creates a connection that `connect` makes, as often as it is needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel_redis::Reconnecting;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let connection = Reconnecting::new(move || {
+    ///     let client = client.clone();
+    ///     async move { client.get_multiplexed_async_connection().await }
+    /// });
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn new<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> Reconnecting<C>
+    where
+        F: Future<Output = RedisResult<C>> + Send + 'static,
+    {
+        Reconnecting {
+            shared: Arc::new(Links {
+                connect: Box::new(move || connect().boxed()),
+                state: Mutex::new(State {
+                    links: HashMap::new(),
+                    made: 0,
+                }),
+            }),
+            silence: Duration::from_secs(2),
+        }
+    }
+
+    /// Sets how long a connection may be silent while requests wait before it is replaced, two seconds by default.
+    ///
+    /// It should be longer than the slowest answer that still is one. A single request is given up after three times this duration, even if
+    /// others are answered, because one node of a cluster may be silent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel_redis::Reconnecting;
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let connection = Reconnecting::of(client).silence(Duration::from_secs(5));
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    #[must_use]
+    pub fn silence(mut self, silence: Duration) -> Reconnecting<C> {
+        self.silence = silence;
+        self
+    }
+
+    /// Returns the connection of the current runtime if it has been made.
+    pub(crate) fn present(&self) -> Option<C> {
+        let runtime = Handle::try_current().ok()?.id();
+        let state = self.shared.lock();
+        state
+            .links
+            .get(&runtime)?
+            .connection
+            .peek()?
+            .as_ref()
+            .ok()
+            .cloned()
+    }
+
+    async fn request<T, F>(&self, send: impl FnOnce(C) -> F) -> RedisResult<T>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(io::Error::other("there is no Tokio runtime").into());
+        };
+        let (number, connecting, health) = self.shared.link(&runtime);
+        let mut request = Request {
+            links: &self.shared,
+            runtime: runtime.id(),
+            number,
+            health,
+            sent: Instant::now(),
+            silence: self.silence,
+            is_over: false,
+        };
+        let connection = match local::until(request.sent + self.silence, connecting).await {
+            Some(Ok(connection)) => connection,
+            Some(Err(error)) => {
+                request.is_over = true;
+                request.replace();
+                return Err(error);
+            }
+            None => return Err(request.give_up()),
+        };
+        let mut answer = pin!(send(connection));
+        loop {
+            match local::until(request.silent_at(), &mut answer).await {
+                Some(answer) => return request.answered(answer),
+                None if request.silent_at() <= Instant::now() => return Err(request.give_up()),
+                None => {}
+            }
+        }
+    }
+}
+
+impl<C: Connection> Links<C> {
+    fn lock(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the connection of a runtime, which is made if there is none.
+    fn link(self: &Arc<Self>, runtime: &Handle) -> (u64, Connecting<C>, Arc<Health>) {
+        let mut state = self.lock();
+        if let Some(link) = state.links.get(&runtime.id()) {
+            return (link.number, link.connection.clone(), link.health.clone());
+        }
+        state.made += 1;
+        let link = Link {
+            number: state.made,
+            connection: (self.connect)().shared(),
+            health: Arc::new(Health {
+                known: Mutex::new(Known {
+                    last_answer: Instant::now(),
+                    unanswered_since: None,
+                }),
+            }),
+            presence: None,
+        };
+        let found = (link.number, link.connection.clone(), link.health.clone());
+        let presence = Presence {
+            links: Arc::downgrade(self),
+            runtime: runtime.id(),
+            number: link.number,
+        };
+        state.links.insert(runtime.id(), link);
+        // A runtime that is being shut down drops the task at once, and the task locks the state then.
+        drop(state);
+        let presence = runtime.spawn(async move {
+            let _presence = presence;
+            std::future::pending::<()>().await;
+        });
+        let mut state = self.lock();
+        match state.links.get_mut(&runtime.id()) {
+            Some(link) if link.number == found.0 => link.presence = Some(presence.abort_handle()),
+            _ => presence.abort(),
+        }
+        found
+    }
+
+    /// Forgets a connection, so that the next request makes another.
+    fn replace(&self, runtime: Id, number: u64) {
+        let mut state = self.lock();
+        let is_current = state
+            .links
+            .get(&runtime)
+            .is_some_and(|link| link.number == number);
+        let old = if is_current {
+            state.links.remove(&runtime)
+        } else {
+            None
+        };
+        drop(state);
+        drop(old);
+    }
+}
+
+/// Forgets the connection of a runtime that has been shut down.
+struct Presence<C: Connection> {
+    links: Weak<Links<C>>,
+    runtime: Id,
+    number: u64,
+}
+
+impl<C: Connection> Drop for Presence<C> {
+    fn drop(&mut self) {
+        if let Some(links) = self.links.upgrade() {
+            links.replace(self.runtime, self.number);
+        }
+    }
+}
+
+/// A request that waits for its answer.
+struct Request<'a, C: Connection> {
+    links: &'a Links<C>,
+    runtime: Id,
+    number: u64,
+    health: Arc<Health>,
+    sent: Instant,
+    silence: Duration,
+    is_over: bool,
+}
+
+impl<C: Connection> Request<'_, C> {
+    /// Returns when the connection will have been silent for too long unless it answers before.
+    fn silent_at(&self) -> Instant {
+        let quiet = self.health.lock().last_answer.max(self.sent) + self.silence;
+        quiet.min(self.sent + self.silence * 3)
+    }
+
+    fn replace(&self) {
+        self.links.replace(self.runtime, self.number);
+    }
+
+    fn give_up(&mut self) -> RedisError {
+        self.is_over = true;
+        tracing::debug!("a connection to Redis is silent, and is made anew");
+        self.replace();
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the connection was silent and is made anew",
+        )
+        .into()
+    }
+
+    fn answered<T>(mut self, answer: RedisResult<T>) -> RedisResult<T> {
+        match &answer {
+            Err(error) if error.is_timeout() => self.count_as_unanswered(),
+            Err(error) if error.is_unrecoverable_error() || error.is_connection_dropped() => self.replace(),
+            _ => {
+                let mut known = self.health.lock();
+                known.last_answer = Instant::now();
+                known.unanswered_since = None;
+            }
+        }
+        self.is_over = true;
+        answer
+    }
+
+    fn count_as_unanswered(&self) {
+        let since = *self.health.lock().unanswered_since.get_or_insert(self.sent);
+        if since.elapsed() >= self.silence {
+            self.replace();
+        }
+    }
+}
+
+impl<C: Connection> Drop for Request<'_, C> {
+    /// The caller has waited for long enough, if it has.
+    fn drop(&mut self) {
+        if !self.is_over && self.sent.elapsed() >= GIVEN_UP {
+            self.count_as_unanswered();
+        }
+    }
+}
+
+impl<C: Connection> ConnectionLike for Reconnecting<C> {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.request(move |mut connection: C| async move { connection.req_packed_command(cmd).await })
+            .boxed()
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.request(move |mut connection: C| async move {
+            connection.req_packed_commands(pipeline, offset, count).await
+        })
+        .boxed()
+    }
+
+    /// Returns 0, because the connection may yet have to be made.
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
+impl<C> Clone for Reconnecting<C> {
+    fn clone(&self) -> Reconnecting<C> {
+        Reconnecting {
+            shared: self.shared.clone(),
+            silence: self.silence,
+        }
+    }
+}
+
+impl<C> fmt::Debug for Reconnecting<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconnecting")
+            .field("silence", &self.silence)
+            .finish_non_exhaustive()
+    }
+}

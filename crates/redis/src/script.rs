@@ -1,0 +1,134 @@
+//! `Script`: a Lua script, sent by its hash, or by its text if the server does not have it.
+
+use std::{any::Any, panic::AssertUnwindSafe, sync::OnceLock};
+
+use futures_util::FutureExt;
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
+
+use crate::{connection::Connection, error::Error, silence::look_elsewhere};
+
+/// A Lua script that lives in a `static`.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl Script {
+    pub(crate) const fn new(text: &'static str) -> Script {
+        Script {
+            text,
+            hash: OnceLock::new(),
+        }
+    }
+
+    /// Starts a call without keys and arguments.
+    pub(crate) fn call(&'static self) -> Call {
+        Call {
+            script: self,
+            keys: Vec::new(),
+            arguments: Vec::new(),
+        }
+    }
+
+    fn hash(&self) -> &str {
+        self.hash
+            .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
+    }
+}
+
+/// A call of a script, which can be sent repeatedly.
+#[derive(Clone)]
+pub(crate) struct Call {
+    script: &'static Script,
+    keys: Vec<String>,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Call {
+    /// Adds a key, `KEYS[n]`. All keys of a call share one hash tag.
+    pub(crate) fn key(mut self, key: impl Into<String>) -> Call {
+        self.keys.push(key.into());
+        self
+    }
+
+    /// Adds an argument, `ARGV[n]`.
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Call {
+        argument.write_redis_args(&mut self.arguments);
+        self
+    }
+
+    /// Adds several arguments.
+    pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Call {
+        self.arguments.extend(arguments);
+        self
+    }
+
+    /// Returns a call with a short answer, which arrives behind those of all calls that were sent to the same server before.
+    pub(crate) fn probe(&self) -> Call {
+        static PROBE: Script = Script::new("#!lua flags=allow-oom\nreturn 1");
+        Call {
+            script: &PROBE,
+            keys: self.keys.iter().take(1).cloned().collect(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Sends the call once.
+    ///
+    /// A server that does not know the hash is sent the text with the call, and keeps it. `SCRIPT LOAD` would have to reach every node
+    /// of a cluster, including those that are unavailable.
+    pub(crate) async fn send<T: FromRedisValue>(&self, connection: &impl Connection) -> Result<T, Error> {
+        let key = self.keys.first().map_or("", |key| key);
+        let answer = look_elsewhere(connection, key, guarded(self.query(connection.clone()))).await;
+        answer.map_err(|error| match error.code() {
+            Some("WRONGTYPE") => Error::WrongType {
+                keys: self.keys.clone(),
+            },
+            _ => Error::Redis(error),
+        })
+    }
+
+    async fn query<T: FromRedisValue>(&self, mut connection: impl Connection) -> RedisResult<T> {
+        let sent = self
+            .command("EVALSHA", self.script.hash())
+            .query_async(&mut connection)
+            .await;
+        match sent {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.command("EVAL", self.script.text)
+                    .query_async(&mut connection)
+                    .await
+            }
+            answer => answer,
+        }
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command
+            .arg(script)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(&self.arguments);
+        command
+    }
+}
+
+/// Turns a panic in a connection into an error, because many calls share the task that polls it.
+pub(crate) async fn guarded<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    match AssertUnwindSafe(answer).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Err(RedisError::from((
+            ErrorKind::Client,
+            "the connection panicked",
+            message(&*panic),
+        ))),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
+}

@@ -1,0 +1,296 @@
+//! Users of Redis who may not do everything: what they may do works, and what they may not is a clear error.
+
+mod support;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{Client, ProtocolVersion, cluster::ClusterClient};
+use support::{
+    cluster::Cluster,
+    connect,
+    jobs::{Jobs, next},
+    server::{Server, command},
+    soon, until,
+};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Error, Leases, Notifications};
+use tokio::time::sleep;
+use tracing::{Level, Metadata, Subscriber, span};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The URL of a user with these rules, which begin with the right to do everything.
+fn user(server: &Server, rules: &[&str]) -> String {
+    let mut words = vec![
+        "ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all",
+    ];
+    words.extend(rules);
+    let _: () = server.command(&words);
+    format!("redis://worker:secret@127.0.0.1:{}/", server.port())
+}
+
+async fn queue(url: &str) -> Jobs {
+    DelayedJobs::new(&Wheel::new(), connect(url).await, "queue")
+}
+
+async fn leases(url: &str) -> Leases<redis::aio::ConnectionManager> {
+    Leases::new(&Wheel::new(), connect(url).await)
+}
+
+/// Counts the warnings of this thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicU32>);
+
+impl Warnings {
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        tracing::subscriber::set_default(self.clone())
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN && metadata.target().starts_with("tickwheel_redis")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        if self.enabled(event.metadata()) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test]
+async fn a_user_without_channels_has_jobs() {
+    let server = Server::start();
+    let warnings = Warnings::default();
+    let _listening = warnings.listen();
+    let jobs = queue(&user(&server, &["resetchannels"])).await;
+    for id in ["done", "retried", "buried", "cancelled", "moved"] {
+        assert!(jobs.schedule(id, Duration::ZERO, b"").await.unwrap(), "{id}");
+    }
+    assert!(jobs.reschedule("moved", MINUTE).await.unwrap());
+    assert!(jobs.cancel("cancelled").await.unwrap());
+    let mut worker = jobs.worker().start();
+    for _ in 0..3 {
+        let job = next(&mut worker).await;
+        let outcome = match job.id() {
+            "done" => job.done().await,
+            "retried" => job.retry_after(MINUTE).await,
+            _ => job.bury().await,
+        };
+        assert!(outcome.unwrap());
+    }
+    // Another is claimed and given back.
+    jobs.schedule("given back", Duration::ZERO, b"").await.unwrap();
+    drop(worker);
+    until(|| async { jobs.counts().await.unwrap().waiting == 3 }).await;
+    assert!(jobs.revive("buried").await.unwrap());
+    assert_eq!(warnings.count(), 1, "it is said once");
+}
+
+#[tokio::test]
+async fn a_user_without_channels_has_leases() {
+    let server = Server::start();
+    let warnings = Warnings::default();
+    let _listening = warnings.listen();
+    let leases = leases(&user(&server, &["resetchannels"])).await;
+    for _ in 0..3 {
+        let lease = leases.acquire("x", MINUTE).await.unwrap();
+        assert!(lease.release().await.unwrap());
+    }
+    assert_eq!(warnings.count(), 1, "it is said once");
+}
+
+#[tokio::test]
+async fn a_user_without_info_or_script_has_everything() {
+    let server = Server::start();
+    let url = user(&server, &["-info", "-script"]);
+    let jobs = queue(&url).await;
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    assert!(next(&mut jobs.worker().start()).await.done().await.unwrap());
+    let _: () = server.command(&["SCRIPT", "FLUSH"]);
+    assert!(jobs.schedule("a", Duration::ZERO, b"").await.unwrap());
+    assert!(
+        leases(&url)
+            .await
+            .try_acquire("x", MINUTE)
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_user_without_evalsha_is_told_so() {
+    let server = Server::start();
+    for missing in ["evalsha", "eval"] {
+        let url = user(&server, &[&format!("-{missing}")]);
+        let errors = [
+            soon(queue(&url).await.schedule("a", MINUTE, b""))
+                .await
+                .unwrap_err(),
+            soon(leases(&url).await.try_acquire("x", MINUTE))
+                .await
+                .unwrap_err(),
+            soon(leases(&url).await.acquire("x", MINUTE)).await.unwrap_err(),
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(matches!(error, Error::Redis(_)), "{text}");
+            assert!(
+                text.contains("EVALSHA and EVAL") && text.contains(missing),
+                "{text}"
+            );
+        }
+    }
+}
+
+/// It is told so before anything is done by half.
+#[tokio::test]
+async fn a_user_without_a_command_of_the_scripts_is_told_so() {
+    let server = Server::start();
+    let used = [
+        "get", "set", "time", "exists", "hget", "hset", "hsetnx", "hdel", "hmget", "hexists", "hstrlen",
+        "zadd", "zrem", "zrange", "zscore", "zmscore", "zcard", "getrange", "unlink",
+    ];
+    for missing in used {
+        let url = user(&server, &[&format!("-{missing}")]);
+        let error = soon(queue(&url).await.schedule("a", MINUTE, b""))
+            .await
+            .unwrap_err();
+        let text = error.to_string().to_lowercase();
+        assert!(
+            matches!(error, Error::Redis(_)) && text.contains(missing),
+            "{missing}: {text}"
+        );
+    }
+    for missing in ["get", "set", "time", "exists"] {
+        let url = user(&server, &[&format!("-{missing}")]);
+        let error = soon(leases(&url).await.acquire("x", MINUTE)).await.unwrap_err();
+        assert!(matches!(error, Error::Redis(_)), "{missing}: {error}");
+    }
+    let keys: Vec<String> = server.command(&["KEYS", "*"]);
+    assert!(keys.is_empty(), "{keys:?}");
+}
+
+fn connections(client: &Client) -> u64 {
+    let stats: String = command(client, &["INFO", "stats"]);
+    let count = |line: &str| line.strip_prefix("total_connections_received:")?.parse().ok();
+    stats.lines().find_map(count).unwrap()
+}
+
+#[tokio::test]
+async fn a_refused_subscription_is_tried_again_with_growing_pauses() {
+    let server = Server::start();
+    let warnings = Warnings::default();
+    let _listening = warnings.listen();
+    let url = user(&server, &["resetchannels"]);
+    let notifications = Notifications::of(Client::open(url.as_str()).unwrap());
+    let holder = leases(&server.url()).await;
+    let held = holder.acquire("x", MINUTE).await.unwrap();
+    let waiting = leases(&url).await.notifications(&notifications);
+    let before = connections(&server.client());
+    let waiting = tokio::spawn(async move { waiting.acquire("x", MINUTE).await });
+    let jobs = queue(&url).await.notifications(&notifications);
+    let mut worker = jobs.worker().start();
+    sleep(Duration::from_secs(5)).await;
+    let made = connections(&server.client()) - before;
+    assert!(made < 15, "{made} connections in 5 seconds");
+    // What waits looks by itself.
+    held.release().await.unwrap();
+    drop(soon(waiting).await.unwrap().unwrap());
+    queue(&server.url())
+        .await
+        .schedule("a", Duration::ZERO, b"")
+        .await
+        .unwrap();
+    assert!(next(&mut worker).await.done().await.unwrap());
+    // The subscription, publishing leases and publishing jobs: one each.
+    assert!(
+        (1..=3).contains(&warnings.count()),
+        "{} warnings",
+        warnings.count()
+    );
+}
+
+#[tokio::test]
+async fn one_forbidden_channel_forbids_no_other() {
+    let server = Server::start();
+    let url = user(&server, &["resetchannels", "&tickwheel:lease:{allowed}*"]);
+    let notifications = Notifications::of(Client::open(url).unwrap());
+    let leases = leases(&server.url()).await;
+    let _held = [
+        leases.acquire("allowed", MINUTE).await.unwrap(),
+        leases.acquire("forbidden", MINUTE).await.unwrap(),
+    ];
+    let leases = leases.notifications(&notifications);
+    let waiting = ["forbidden", "allowed"].map(|name| {
+        let leases = leases.clone();
+        tokio::spawn(async move { leases.acquire(name, MINUTE).await })
+    });
+    let channel = ["PUBSUB", "NUMSUB", "tickwheel:lease:{allowed}:released"];
+    until(|| async { server.command::<(String, u64)>(&channel).1 == 1 }).await;
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A client of RESP2 has its messages from a connection of its own, which has no password.
+#[tokio::test]
+async fn a_cluster_with_a_password() {
+    let cluster = Cluster::start();
+    let nodes = cluster.urls().into_iter().map(|url| Client::open(url).unwrap());
+    let authenticated: Vec<Client> = cluster
+        .urls()
+        .into_iter()
+        .map(|url| Client::open(url.replace("redis://", "redis://:secret@")).unwrap())
+        .collect();
+    for node in nodes {
+        let _: () = command(&node, &["CONFIG", "SET", "masterauth", "secret"]);
+        let _: () = command(&node, &["CONFIG", "SET", "requirepass", "secret"]);
+    }
+    let client = |protocol| {
+        ClusterClient::builder(cluster.urls())
+            .password("secret")
+            .use_protocol(protocol)
+            .response_timeout(Duration::from_secs(10))
+            .build()
+            .unwrap()
+    };
+    let made = || -> u64 { authenticated.iter().map(connections).sum() };
+    let resp3 = client(ProtocolVersion::RESP3);
+    let connection = resp3.get_async_connection().await.unwrap();
+    let leases = Leases::new(&Wheel::new(), connection);
+    for (client, most) in [(resp3, 40), (client(ProtocolVersion::RESP2), 150)] {
+        let notifications = Notifications::of_cluster(client);
+        let held = leases.acquire("x", MINUTE).await.unwrap();
+        let before = made();
+        let leases = leases.clone().notifications(&notifications);
+        let waiting = tokio::spawn(async move { leases.acquire("x", MINUTE).await });
+        sleep(Duration::from_secs(5)).await;
+        let made = made() - before;
+        assert!(made < most, "{made} connections in 5 seconds");
+        held.release().await.unwrap();
+        drop(soon(waiting).await.unwrap().unwrap());
+    }
+}

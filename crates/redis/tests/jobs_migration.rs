@@ -1,0 +1,167 @@
+//! Delayed jobs while the slot of their partition moves to another node of a cluster.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use redis::{Client, cluster_async::ClusterConnection};
+use support::{cluster::Cluster, jobs::next_after_errors, server::command, soon};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Error};
+use tokio::time::sleep;
+
+mod support;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A slot on its way from one master to another.
+struct Migration {
+    slot: String,
+    from: Client,
+    to: Client,
+    to_id: String,
+    to_port: u16,
+    masters: Vec<Client>,
+}
+
+impl Migration {
+    fn begin(cluster: &Cluster, key: &str) -> Migration {
+        let from_port = cluster.master_of(key);
+        let ports: Vec<u16> = cluster.masters();
+        let to_port = *ports.iter().find(|port| **port != from_port).unwrap();
+        let (from, to) = (cluster.node(from_port), cluster.node(to_port));
+        let id = |node: &Client| -> String { command(node, &["CLUSTER", "MYID"]) };
+        let slot = command::<i64>(&from, &["CLUSTER", "KEYSLOT", key]).to_string();
+        let _: String = command(&to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(&from)]);
+        let _: String = command(&from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&to)]);
+        Migration {
+            slot,
+            to_id: id(&to),
+            from,
+            to,
+            to_port,
+            masters: ports.iter().map(|port| cluster.node(*port)).collect(),
+        }
+    }
+
+    /// Moves so many of the slot's keys, and returns how many there were.
+    fn move_keys(&self, most: usize) -> usize {
+        let keys: Vec<String> = command(
+            &self.from,
+            &["CLUSTER", "GETKEYSINSLOT", &self.slot, &most.to_string()],
+        );
+        for key in &keys {
+            let port = self.to_port.to_string();
+            let moved: String = command(&self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            assert_eq!(moved, "OK", "{key}");
+        }
+        keys.len()
+    }
+
+    fn end(self) {
+        while self.move_keys(100) > 0 {}
+        let owner = ["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.to_id];
+        let _: String = command(&self.to, &owner);
+        let _: String = command(&self.from, &owner);
+        for master in &self.masters {
+            let _: String = command(master, &owner);
+        }
+    }
+}
+
+fn queue(connection: ClusterConnection) -> DelayedJobs<ClusterConnection> {
+    DelayedJobs::new(&Wheel::new(), connection, "q")
+}
+
+const KEY: &str = "tickwheel:jobs:{q:0}:due";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_in_migration_delays_and_loses_nothing() {
+    let cluster = Cluster::start();
+    let jobs = queue(cluster.connect().await);
+    for n in 0..3 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let mut worker = jobs.worker().lease(9 * SECOND).start();
+    let held = next_after_errors(&mut worker).await;
+    let other = queue(cluster.connect().await);
+    let mut others = other.worker().lease(9 * SECOND).start();
+
+    let migration = Migration::begin(&cluster, KEY);
+    let began = Instant::now();
+    let scheduled = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.schedule("during", HOUR, b"").await }
+    });
+    // The keys are on both nodes for a while, so that no script can run.
+    sleep(SECOND).await;
+    migration.move_keys(2);
+    tokio::select! {
+        () = held.lost() => panic!("not renewed"),
+        job = async {
+            loop {
+                match others.next().await.unwrap() {
+                    Ok(job) => break job,
+                    Err(error) => println!("yielded after {:?}: {error}", began.elapsed()),
+                }
+            }
+        } => panic!("out of a slot on two nodes: {job:?}"),
+        () = sleep(2 * SECOND) => {}
+    }
+    migration.end();
+    let ended = Instant::now();
+    assert!(soon(scheduled).await.unwrap().unwrap());
+    println!("scheduled {:?} after the end", ended.elapsed());
+    tokio::select! {
+        () = held.lost() => panic!("not renewed"),
+        () = sleep(8 * SECOND) => {}
+    }
+    assert!(held.done().await.unwrap());
+    for _ in 1..3 {
+        let job = tokio::select! {
+            job = next_after_errors(&mut worker) => job,
+            job = next_after_errors(&mut others) => job,
+        };
+        println!("{job:?} after {:?}", ended.elapsed());
+        assert_eq!(job.attempt(), 1);
+        assert!(job.done().await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_first_used_while_its_slot_migrates() {
+    let cluster = Cluster::start();
+    let migration = Migration::begin(&cluster, KEY);
+    let jobs = queue(cluster.connect().await);
+    let began = Instant::now();
+    let scheduled = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.schedule("a", Duration::ZERO, b"").await }
+    });
+    sleep(2 * SECOND).await;
+    println!("finished: {}", scheduled.is_finished());
+    migration.end();
+    assert!(soon(scheduled).await.unwrap().unwrap());
+    println!("after {:?}", began.elapsed());
+    let mut worker = jobs.worker().start();
+    assert!(next_after_errors(&mut worker).await.done().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_does_not_end_is_a_clear_error() {
+    let cluster = Cluster::start();
+    let jobs = queue(cluster.connect().await);
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let migration = Migration::begin(&cluster, KEY);
+    let asked = Instant::now();
+    let error = soon(jobs.schedule("b", HOUR, b"")).await.unwrap_err();
+    println!("after {:?}: {error}", asked.elapsed());
+    assert!(asked.elapsed() < 10 * SECOND, "{:?}", asked.elapsed());
+    // The cluster client tries again for longer than a call may take.
+    assert!(
+        matches!(&error, Error::NoAnswer { .. } | Error::Redis(_)),
+        "{error}"
+    );
+    migration.end();
+    assert!(soon(jobs.schedule("c", HOUR, b"")).await.unwrap());
+}

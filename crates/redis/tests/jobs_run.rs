@@ -1,0 +1,260 @@
+//! `Worker::run`: what becomes of jobs by the outcome of their handler.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::future::pending;
+use support::{
+    connect,
+    jobs::{Jobs, queue},
+    proxy::{Network, Proxy},
+    server::Server,
+    soon, until,
+};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Error, Job, JobError, Notifications};
+use tokio::{sync::oneshot, time::sleep};
+
+mod support;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn counts_become(jobs: &Jobs, waiting: u64, running: u64, dead: u64) {
+    until(|| async {
+        let counts = jobs.counts().await.unwrap();
+        (counts.waiting, counts.running, counts.dead) == (waiting, running, dead)
+    })
+    .await;
+}
+
+/// What was seen of each job: its attempts, and since when.
+type Seen = Arc<Mutex<BTreeMap<String, Vec<u32>>>>;
+
+fn see(seen: &Seen, job: &Job) {
+    let mut seen = seen.lock().unwrap();
+    seen.entry(job.id().to_owned()).or_default().push(job.attempt());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_ends_as_its_handler_says() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    let names = ["done", "fails", "later", "worthless", "limited", "panics"];
+    for name in names {
+        jobs.schedule(name, Duration::ZERO, name.as_bytes())
+            .await
+            .unwrap();
+    }
+    let seen = Seen::default();
+    let handler = {
+        let seen = seen.clone();
+        move |job: Arc<Job>| {
+            let seen = seen.clone();
+            async move {
+                see(&seen, &job);
+                assert_eq!(job.id().as_bytes(), job.payload());
+                let calls = seen.lock().unwrap()[job.id()].len();
+                match job.id() {
+                    "fails" => Err(io::Error::other("no"))?,
+                    "later" if calls == 1 => return Err(JobError::RetryAfter(20 * MS, "not yet".into())),
+                    "worthless" => return Err(JobError::bury("of no use")),
+                    "limited" if calls < 4 => return Err(JobError::Snooze(20 * MS)),
+                    "panics" => panic!("as it does"),
+                    _ => {}
+                }
+                Ok::<(), JobError>(())
+            }
+        }
+    };
+    let worker = jobs.worker().lease(HOUR).attempts(3).start();
+    let run = worker.run(4, handler).backoff(10 * MS, 20 * MS);
+    let (end, ended) = oneshot::channel();
+    let run = tokio::spawn(run.until(async { ended.await.unwrap() }).into_future());
+    counts_become(&jobs, 0, 0, 3).await;
+    end.send(()).unwrap();
+    soon(run).await.unwrap().unwrap();
+    let seen = seen.lock().unwrap().clone();
+    let of = |name| &seen[name][..];
+    assert_eq!(of("done"), [1]);
+    assert_eq!(of("fails"), [1, 2, 3]);
+    assert_eq!(of("later"), [1, 2]);
+    assert_eq!(of("worthless"), [1]);
+    assert_eq!(of("limited"), [1, 1, 1, 1]);
+    assert_eq!(of("panics"), [1, 2, 3]);
+    let mut dead: Vec<(String, u32)> = jobs
+        .dead(10)
+        .await
+        .unwrap()
+        .iter()
+        .map(|job| (job.id().to_owned(), job.attempts()))
+        .collect();
+    dead.sort();
+    let expected = [("fails", 3), ("panics", 3), ("worthless", 1)].map(|(id, n)| (id.to_owned(), n));
+    assert_eq!(dead, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_takes_no_more_than_it_can_start() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for n in 0..40 {
+        jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+    }
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let handler = {
+        let (now, most) = (now.clone(), most.clone());
+        move |_: Arc<Job>| {
+            let (now, most) = (now.clone(), most.clone());
+            async move {
+                most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+                sleep(20 * MS).await;
+                now.fetch_sub(1, SeqCst);
+                Ok::<(), JobError>(())
+            }
+        }
+    };
+    let run = tokio::spawn(jobs.worker().lease(HOUR).start().run(3, handler));
+    counts_become(&jobs, 0, 0, 0).await;
+    assert_eq!(most.load(SeqCst), 3);
+    run.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_end_what_runs_is_finished_or_given_back() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    for name in ["0-ends", "1-hangs", "2-waits", "3-waits"] {
+        jobs.schedule(name, Duration::ZERO, b"").await.unwrap();
+    }
+    let handler = |job: Arc<Job>| async move {
+        match job.id() {
+            "0-ends" => sleep(300 * MS).await,
+            _ => pending().await,
+        }
+        Ok::<(), io::Error>(())
+    };
+    let worker = jobs.worker().lease(HOUR).start();
+    let (end, ended) = oneshot::channel();
+    let run = worker
+        .run(2, handler)
+        .grace(SECOND)
+        .until(async { ended.await.unwrap() });
+    let run = tokio::spawn(run);
+    counts_become(&jobs, 2, 2, 0).await;
+    end.send(()).unwrap();
+    let began = Instant::now();
+    soon(run).await.unwrap().unwrap();
+    assert!(began.elapsed() >= SECOND - 20 * MS, "{:?}", began.elapsed());
+    counts_become(&jobs, 3, 0, 0).await;
+    // None of them has an attempt more.
+    let mut worker = jobs.worker().lease(HOUR).start();
+    for name in ["1-hangs", "2-waits", "3-waits"] {
+        let job = support::jobs::next(&mut worker).await;
+        assert_eq!((job.id(), job.attempt()), (name, 1));
+        assert!(job.done().await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_hangs_is_dropped_at_its_time_limit() {
+    let server = Server::start();
+    let jobs = queue(&server, "q").await;
+    jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    struct Count(Arc<AtomicUsize>);
+    impl Drop for Count {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let handler = {
+        let dropped = dropped.clone();
+        move |_: Arc<Job>| {
+            let count = Count(dropped.clone());
+            async move {
+                let _count = count;
+                pending::<Result<(), JobError>>().await
+            }
+        }
+    };
+    let worker = jobs
+        .worker()
+        .lease(SECOND)
+        .attempts(2)
+        .time_limit(500 * MS)
+        .start();
+    let run = tokio::spawn(worker.run(1, handler));
+    counts_become(&jobs, 0, 0, 1).await;
+    assert_eq!(dropped.load(SeqCst), 2);
+    run.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_goes_on_after_an_outage() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let jobs = DelayedJobs::new(&Wheel::new(), connect(&proxy.url()).await, "q")
+        .notifications(&Notifications::of(server.client()));
+    for n in 0..200 {
+        jobs.schedule(&format!("{n}"), n * 10 * MS, b"").await.unwrap();
+    }
+    let seen = Seen::default();
+    let handler = {
+        let seen = seen.clone();
+        move |job: Arc<Job>| {
+            see(&seen, &job);
+            async { Ok::<(), JobError>(()) }
+        }
+    };
+    let run = tokio::spawn(jobs.worker().lease(2 * SECOND).start().run(4, handler));
+    for _ in 0..3 {
+        sleep(300 * MS).await;
+        proxy.set(Network::Down);
+        sleep(300 * MS).await;
+        proxy.set(Network::Up);
+    }
+    let direct = queue(&server, "q").await;
+    counts_become(&direct, 0, 0, 0).await;
+    assert!(!run.is_finished());
+    assert_eq!(
+        seen.lock().unwrap().len(),
+        200,
+        "each was run, some perhaps twice"
+    );
+    run.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_is_an_error_and_the_end_of_the_wheel_is_the_end() {
+    let server = Server::start();
+    let wheel = Wheel::new();
+    let jobs = support::jobs::queue_on(&wheel, &server, "q").await;
+    let handler = |_: Arc<Job>| async { Ok::<(), JobError>(()) };
+    let error = soon(jobs.worker().attempts(0).start().run(1, handler))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::InvalidSetting {
+                setting: "attempts",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let run = tokio::spawn(jobs.worker().start().run(1, handler));
+    sleep(100 * MS).await;
+    assert!(!run.is_finished());
+    wheel.shutdown();
+    soon(run).await.unwrap().unwrap();
+}

@@ -1,0 +1,371 @@
+//! One handle is used from several runtimes: what one of them ends, blocks or leaves undriven disturbs no other.
+
+mod support;
+
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+use futures::{
+    StreamExt,
+    future::{FutureExt, poll_fn},
+};
+use redis::aio::ConnectionManager;
+use support::{connect, jobs::next, server::Server, soon, until};
+use tickwheel::Wheel;
+use tickwheel_redis::{DelayedJobs, Error, Leases, Lost, Notifications};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{Instant, sleep},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(1);
+
+/// A runtime that runs only while somebody calls `block_on`.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A runtime with threads of its own. A connection that is made there is served for as long as it lives.
+fn background() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn connection(server: &Server, runtime: &Runtime) -> ConnectionManager {
+    let url = server.url();
+    runtime.block_on(async move { connect(&url).await })
+}
+
+fn leases(server: &Server, runtime: &Runtime) -> Leases<ConnectionManager> {
+    Leases::new(&Wheel::new(), connection(server, runtime))
+}
+
+fn queue(server: &Server, runtime: &Runtime) -> DelayedJobs<ConnectionManager> {
+    DelayedJobs::new(&Wheel::new(), connection(server, runtime), "queue")
+}
+
+fn exists(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", &format!("tickwheel:lease:{{{name}}}:holder")])
+}
+
+/// Polls a future a few times, until the request that it sent is answered, say.
+async fn poll_for<F: Future + Unpin>(future: &mut F, time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        assert!((&mut *future).now_or_never().is_none());
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_ends_no_others_lease() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (first, second) = (runtime(), runtime());
+    let of_first = first.block_on(leases.acquire("first", TTL)).unwrap();
+    let of_second = second.block_on(leases.acquire("second", TTL)).unwrap();
+    drop(first);
+    assert!(of_first.lost().now_or_never().is_some(), "nobody renews it");
+    second.block_on(async {
+        // Renewed again and again.
+        sleep(TTL * 3).await;
+        assert!(of_second.lost().now_or_never().is_none());
+        assert!(of_second.release().await.unwrap());
+    });
+}
+
+#[test]
+fn a_lease_of_an_ended_runtime_is_given_up_on_another() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (first, second, third) = (runtime(), runtime(), runtime());
+    let _kept = first.block_on(leases.acquire("kept", MINUTE)).unwrap();
+    let [released, dropped] =
+        ["released", "dropped"].map(|name| second.block_on(leases.acquire(name, MINUTE)).unwrap());
+    drop(second);
+    third.block_on(async {
+        let outcome = soon(released.release()).await;
+        assert!(matches!(outcome, Ok(_) | Err(Error::NoRuntime)), "{outcome:?}");
+        drop(dropped);
+        until(|| async { !exists(&server, "released") && !exists(&server, "dropped") }).await;
+    });
+}
+
+#[test]
+fn a_release_goes_on_on_the_runtime_that_polls_it() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (first, second, third) = (runtime(), runtime(), runtime());
+    let lease = first.block_on(leases.acquire("x", MINUTE)).unwrap();
+    server.stop();
+    let mut releasing = Box::pin(lease.release());
+    second.block_on(poll_for(&mut releasing, Duration::from_millis(50)));
+    drop(second);
+    server.cont();
+    assert!(third.block_on(soon(releasing)).unwrap());
+    assert!(!exists(&server, "x"));
+}
+
+/// Its lease is renewed by nobody, and nobody but the future itself can say so.
+#[test]
+fn a_loss_is_reported_where_somebody_waits_for_it() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let undriven = runtime();
+    let lease = undriven.block_on(leases.acquire("x", TTL)).unwrap();
+    runtime().block_on(told(lease.lost()));
+    assert!(lease.valid_until() <= Instant::now());
+}
+
+/// Waits for a loss, of which whoever waits is told, and does not find out by himself when he is polled for another reason.
+async fn told(lost: Lost) {
+    let began = Instant::now();
+    soon(lost).await;
+    assert!(began.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_lease_that_is_dropped_elsewhere_is_released_there() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let undriven = runtime();
+    let lease = undriven.block_on(leases.acquire("x", MINUTE)).unwrap();
+    runtime().block_on(async {
+        drop(lease);
+        until(|| async { !exists(&server, "x") }).await;
+    });
+}
+
+#[test]
+fn an_acquire_that_was_polled_once_blocks_no_other() {
+    let (server, served) = (Server::start(), background());
+    let leases = leases(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    let held = driven.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| Box::pin(leases.acquire("x", MINUTE)));
+    undriven.block_on(async {
+        poll_for(&mut first, Duration::from_millis(50)).await;
+        poll_for(&mut second, Duration::from_millis(50)).await;
+    });
+    driven.block_on(async {
+        held.release().await.unwrap();
+        let lease = soon(leases.acquire("x", MINUTE)).await.unwrap();
+        assert!(lease.release().await.unwrap());
+    });
+}
+
+/// Their wheel belongs to no runtime in particular, so what follows depends on the message alone where it is in time.
+#[test]
+fn a_subscription_is_made_again_when_its_runtime_has_ended() {
+    let (server, served) = (Server::start(), background());
+    let notifications = Notifications::of(server.client());
+    let leases = leases(&server, &served).notifications(&notifications);
+    let subscribers = || -> u64 {
+        let channel = "tickwheel:lease:{x}:released";
+        server.command::<(String, u64)>(&["PUBSUB", "NUMSUB", channel]).1
+    };
+    let held = served.block_on(leases.acquire("x", MINUTE)).unwrap();
+    let (first, second) = (runtime(), runtime());
+    let mut waiting = Box::pin(leases.acquire("x", MINUTE));
+    first.block_on(async {
+        until(|| {
+            assert!(waiting.as_mut().now_or_never().is_none());
+            async { subscribers() == 1 }
+        })
+        .await;
+    });
+    drop(first);
+    until_without_runtime(|| subscribers() == 0);
+    second.block_on(async {
+        until(|| {
+            assert!(waiting.as_mut().now_or_never().is_none());
+            async { subscribers() == 1 }
+        })
+        .await;
+        held.release().await.unwrap();
+        assert!(soon(waiting).await.unwrap().release().await.unwrap());
+    });
+}
+
+fn until_without_runtime(mut look: impl FnMut() -> bool) {
+    let end = Instant::now() + support::PATIENCE;
+    while !look() {
+        assert!(Instant::now() < end);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_call_does_not_wait_for_a_runtime_that_is_left_undriven() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    assert!(undriven.block_on(jobs.schedule("a", MINUTE, b"")).unwrap());
+    assert!(driven.block_on(soon(jobs.schedule("b", MINUTE, b""))).unwrap());
+    assert!(undriven.block_on(soon(jobs.cancel("a"))).unwrap());
+    assert_eq!(driven.block_on(soon(jobs.counts())).unwrap().waiting, 1);
+}
+
+#[test]
+fn a_first_call_that_was_polled_once_blocks_no_other() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    let (undriven, driven) = (runtime(), runtime());
+    let mut kept = Box::pin(jobs.schedule("a", MINUTE, b""));
+    // Rarely, all answers come within one poll.
+    undriven.block_on(async { drop((&mut kept).now_or_never()) });
+    assert!(driven.block_on(soon(jobs.schedule("b", MINUTE, b""))).unwrap());
+
+    let leases = leases(&server, &served);
+    let mut kept = Box::pin(leases.try_acquire("a", MINUTE));
+    undriven.block_on(async { drop((&mut kept).now_or_never()) });
+    let other = driven.block_on(soon(leases.try_acquire("b", MINUTE))).unwrap();
+    assert!(other.is_some());
+}
+
+/// Each of them sends operations, and ends as soon as its own are answered.
+#[test]
+fn jobs_are_finished_on_runtimes_that_end() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    served.block_on(async {
+        for job in 0..400 {
+            assert!(
+                jobs.schedule(&job.to_string(), Duration::ZERO, b"")
+                    .await
+                    .unwrap()
+            );
+        }
+    });
+    let mut worker = served.block_on(async { jobs.worker().start() });
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let receiver = std::sync::Mutex::new(receiver);
+    thread::scope(|scope| {
+        let finishing: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut outcomes = Vec::new();
+                    loop {
+                        let received = receiver.lock().unwrap().recv();
+                        let Ok(job): Result<tickwheel_redis::Job, _> = received else {
+                            return outcomes;
+                        };
+                        outcomes.push(runtime().block_on(job.done()));
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..400 {
+            sender.send(served.block_on(next(&mut worker))).unwrap();
+        }
+        drop(sender);
+        for outcomes in finishing {
+            for outcome in outcomes.join().unwrap() {
+                assert!(matches!(outcome, Ok(true)), "{outcome:?}");
+            }
+        }
+    });
+    let senders: Vec<String> = server.command(&["KEYS", "*:last:*"]);
+    assert!(senders.len() < 20, "{} senders", senders.len());
+}
+
+/// A runtime for each request.
+#[test]
+fn runtimes_that_come_and_go_leave_nothing_behind() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    for job in 0..100 {
+        let scheduled = runtime().block_on(jobs.schedule(&job.to_string(), MINUTE, b""));
+        assert!(scheduled.unwrap());
+    }
+    let senders: Vec<String> = server.command(&["KEYS", "*:last:*"]);
+    assert_eq!(senders.len(), 1);
+}
+
+#[test]
+fn an_operation_of_an_ended_runtime_says_how_long_it_has_waited() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    served.block_on(jobs.schedule("a", Duration::ZERO, b"")).unwrap();
+    let (first, second) = (runtime(), runtime());
+    let mut scheduling = Box::pin(jobs.schedule("b", Duration::ZERO, b""));
+    server.stop();
+    let time = Duration::from_millis(100);
+    first.block_on(poll_for(&mut scheduling, time));
+    drop(first);
+    match second.block_on(soon(scheduling)) {
+        Err(Error::NoAnswer { waited }) => assert!(waited >= time, "{waited:?}"),
+        other => panic!("{other:?}"),
+    }
+    server.cont();
+}
+
+#[test]
+fn a_worker_whose_runtime_has_ended_says_so() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    let (first, second) = (runtime(), runtime());
+    let mut worker = first.block_on(async { jobs.worker().start() });
+    first.block_on(async {
+        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+        assert!(next(&mut worker).await.done().await.unwrap());
+    });
+    // Pending, as there is no job.
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = second.block_on(poll_fn(|_| Poll::Ready(worker.poll_next_unpin(&mut cx))));
+    assert!(polled.is_pending());
+    drop(first);
+    second.block_on(async {
+        let outcome = soon(worker.next()).await;
+        assert!(matches!(outcome, Some(Err(Error::NoRuntime))), "{outcome:?}");
+        assert!(soon(worker.next()).await.is_none());
+    });
+}
+
+/// The start of a job does not depend on whoever polled the stream and has stopped.
+#[test]
+fn a_stream_that_was_polled_elsewhere_keeps_no_job() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    let undriven = runtime();
+    let mut worker = served.block_on(async { jobs.worker().start() });
+    undriven.block_on(async {
+        let mut next = pin!(worker.next());
+        assert!(next.as_mut().now_or_never().is_none());
+    });
+    served.block_on(async {
+        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+        let mut other = jobs.worker().start();
+        let job = next(&mut other).await;
+        assert_eq!(job.id(), "a");
+        assert!(job.done().await.unwrap());
+    });
+    drop(worker);
+}
+
+/// Finished on a runtime that does not renew it.
+#[test]
+fn a_job_outlives_the_runtime_of_its_worker_by_its_lease() {
+    let (server, served) = (Server::start(), background());
+    let jobs = queue(&server, &served);
+    let (first, second) = (runtime(), runtime());
+    let job = first.block_on(async {
+        jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
+        let mut worker = jobs.worker().lease(Duration::from_secs(2)).start();
+        next(&mut worker).await
+    });
+    drop(first);
+    second.block_on(async {
+        assert!(job.lost().now_or_never().is_none());
+        told(job.lost()).await;
+        assert!(!job.done().await.unwrap());
+    });
+}

@@ -1,0 +1,126 @@
+//! What `src/engine/sync.rs` has, with loom's locks, atomics and locals, and with faults that can be planted.
+
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+/// Loom's cannot be a waker. No count of references decides anything in the engine.
+pub(crate) use std::sync::Arc;
+
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    env,
+    marker::PhantomData,
+    rc::Rc,
+    sync::{OnceLock, PoisonError, TryLockError},
+};
+
+use loom::thread::ThreadId;
+
+/// Returns whether `TICKWHEEL_PLANT` names this fault.
+pub(crate) fn planted(fault: &str) -> bool {
+    static PLANTED: OnceLock<Option<String>> = OnceLock::new();
+    PLANTED
+        .get_or_init(|| env::var("TICKWHEEL_PLANT").ok())
+        .as_deref()
+        == Some(fault)
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A static that each execution of a model has anew.
+pub(crate) struct LazyLock<T>(loom::lazy_static::Lazy<T>);
+
+impl<T: 'static> LazyLock<T> {
+    pub(crate) const fn new(init: fn() -> T) -> LazyLock<T> {
+        LazyLock(loom::lazy_static::Lazy {
+            init,
+            _p: PhantomData,
+        })
+    }
+
+    pub(crate) fn force(this: &'static LazyLock<T>) -> &'static T {
+        this.0.get()
+    }
+}
+
+/// A local of loom's threads, all of which run on one thread of the machine. Loom's own locals may be dropped after the statics.
+pub(crate) struct LocalKey<T>(pub(crate) fn() -> T);
+
+pub(crate) struct AccessError;
+
+/// The locals of a thread, in the order in which they were made. `None` once they have been dropped.
+type Locals = Option<Vec<(usize, Rc<dyn Any>)>>;
+
+std::thread_local! {
+    static LOCALS: RefCell<HashMap<ThreadId, Locals>> = RefCell::default();
+}
+
+/// Drops the locals of this thread, which is about to end.
+pub(crate) fn drop_locals() {
+    let id = loom::thread::current().id();
+    let locals = LOCALS.with_borrow_mut(|locals| locals.insert(id, None));
+    drop(locals);
+}
+
+/// Forgets the threads of the last execution.
+pub(crate) fn forget_threads() {
+    LOCALS.with_borrow_mut(HashMap::clear);
+}
+
+impl<T: 'static> LocalKey<T> {
+    pub(crate) fn try_with<R>(&'static self, with: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+        let address = std::ptr::from_ref(self).addr();
+        let id = loom::thread::current().id();
+        let local = LOCALS.with_borrow_mut(|locals| {
+            let locals = locals.entry(id).or_insert_with(|| Some(Vec::new()));
+            let locals = locals.as_mut().ok_or(AccessError)?;
+            if let Some((_, local)) = locals.iter().find(|(of, _)| *of == address) {
+                return Ok(local.clone());
+            }
+            let local: Rc<dyn Any> = Rc::new((self.0)());
+            locals.push((address, local.clone()));
+            Ok(local)
+        })?;
+        let local = local.downcast_ref().expect("no other key has its address");
+        Ok(with(local))
+    }
+}
+
+/// What ought to be a thread's own, if that fault is planted.
+static SHARED: LazyLock<AtomicBool> = LazyLock::new(|| AtomicBool::new(false));
+
+impl LocalKey<Cell<bool>> {
+    pub(crate) fn get(&'static self) -> bool {
+        if planted("shared_setting") {
+            return LazyLock::force(&SHARED).load(Ordering::SeqCst);
+        }
+        self.try_with(Cell::get).unwrap_or(false)
+    }
+
+    pub(crate) fn set(&'static self, value: bool) {
+        if planted("shared_setting") {
+            return LazyLock::force(&SHARED).store(value, Ordering::SeqCst);
+        }
+        let _ = self.try_with(|cell| cell.set(value));
+    }
+}
+
+macro_rules! local {
+    (static $name:ident: $type:ty = const { $init:expr };) => {
+        static $name: $crate::engine::sync::LocalKey<$type> = $crate::engine::sync::LocalKey(|| $init);
+    };
+}
+pub(crate) use local as thread_local;

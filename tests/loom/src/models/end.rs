@@ -1,0 +1,177 @@
+//! An engine's end beside timers that are started: each is woken, or told at once, and goes on elsewhere.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    task::Waker,
+};
+
+use super::{
+    model,
+    task::Task,
+    world::{World, finish, moment, spawn},
+};
+use crate::{
+    engine::timer::{Polled, Timer},
+    runtime::Handle,
+    stand_in::time::{self, ENDED},
+};
+
+/// Waits for a timer on a runtime that may shut down meanwhile. Returns whether it elapsed, and `false` if a poll panicked in Tokio's words.
+fn sleep_or_be_told(timer: &mut Timer, task: &(Arc<Task>, Waker)) -> bool {
+    loop {
+        let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&task.1)));
+        match polled {
+            Ok(Polled::Pending) => task.0.wait(),
+            Ok(polled) => {
+                assert_eq!(polled, Polled::Elapsed);
+                return true;
+            }
+            Err(payload) => {
+                let words = payload.downcast_ref::<&str>();
+                if words != Some(&ENDED) {
+                    resume_unwind(payload);
+                }
+                return false;
+            }
+        }
+    }
+}
+
+/// No time passes, so no timer elapses.
+#[test]
+fn a_timer_that_is_started_while_its_runtime_shuts_down_is_woken_or_told() {
+    model(4, || {
+        let world = World::new();
+        let engine = world.engine();
+        let sleeper = world.spawn(|world| assert!(!sleep_or_be_told(&mut world.timer(1), &Task::new())));
+        drop(engine);
+        world.runtime.shut_down();
+        sleeper.join().unwrap();
+        world.assert_ended();
+    });
+}
+
+/// The task takes its last timer's entry over, as far as it can tell that it is there.
+#[test]
+fn an_entry_that_is_taken_over_while_its_runtime_shuts_down_wakes_its_task() {
+    model(4, || {
+        let world = World::new();
+        let engine = world.engine();
+        let sleeper = world.spawn(|world| {
+            let task = Task::new();
+            let mut first = world.timer(1);
+            let _ = catch_unwind(AssertUnwindSafe(|| first.poll(&task.1)));
+            drop(first);
+            assert!(!sleep_or_be_told(&mut world.timer(2), &task));
+        });
+        drop(engine);
+        world.runtime.shut_down();
+        sleeper.join().unwrap();
+        world.assert_ended();
+    });
+}
+
+/// The engine begins while the runtime shuts down, or not at all.
+#[test]
+fn an_engine_that_begins_while_its_runtime_shuts_down_ends() {
+    model(4, || {
+        let world = World::new();
+        let sleeper = world.spawn(|world| assert!(!sleep_or_be_told(&mut world.timer(1), &Task::new())));
+        world.runtime.shut_down();
+        sleeper.join().unwrap();
+        world.assert_ended();
+    });
+}
+
+#[test]
+fn two_threads_begin_one_engine() {
+    model(3, || {
+        let world = World::new();
+        let sleepers = [(); 2].map(|()| world.spawn(|world| world.sleep_until(1)));
+        world.runtime.timers().run();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        world.shut_down();
+    });
+}
+
+/// The tasks of the runtime are being dropped, and one of them still waits. Its timer goes on.
+#[test]
+fn an_engine_goes_on_while_the_tasks_of_its_runtime_are_dropped() {
+    model(4, || {
+        let world = World::new();
+        let engine = world.engine();
+        let sleeper = world.spawn(|world| world.sleep_until(1));
+        drop(engine);
+        world.runtime.drop_tasks();
+        world.runtime.timers().run();
+        sleeper.join().unwrap();
+        world.runtime.timers().end();
+        world.assert_ended();
+    });
+}
+
+/// The timer is polled on another runtime than that of its engine, and its entry has expired for an earlier deadline.
+#[test]
+fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
+    model(3, || {
+        let [world, other] = [1, 2].map(|id| World::with(Handle::new(id), None));
+        let mut timer = world.timer(1);
+        {
+            let _entered = world.runtime.enter();
+            assert_eq!(timer.poll(Waker::noop()), Polled::Pending);
+        }
+        assert!(timer.reset(moment(2)).is_none());
+        assert!(world.runtime.timers().turn());
+        assert_eq!(time::elapsed(), 1);
+        let polled_there = other.clone();
+        let sleeper = other.spawn(move |_| {
+            assert_eq!(finish(&mut timer, &Task::new(), || ()), Polled::Elapsed);
+            assert!(time::elapsed() >= 2, "early");
+        });
+        let runtime = other.runtime.clone();
+        let time = spawn(&other.runtime, move || runtime.timers().run());
+        world.runtime.shut_down();
+        sleeper.join().unwrap();
+        time.join().unwrap();
+        polled_there.runtime.shut_down();
+        world.assert_ended();
+    });
+}
+
+/// All timers of the wheel wait on one runtime, until that ends.
+#[test]
+fn a_timer_of_a_pinned_wheel_goes_on_where_it_is_polled_once_that_runtime_ends() {
+    model(4, || {
+        let pinned = Handle::new(1);
+        let world = World::with(Handle::new(2), Some(pinned.clone()));
+        let sleeper = world.spawn(|world| world.sleep_until(1));
+        let runtime = world.runtime.clone();
+        let time = spawn(&world.runtime, move || runtime.timers().run());
+        pinned.shut_down();
+        sleeper.join().unwrap();
+        time.join().unwrap();
+        world.shut_down();
+    });
+}
+
+/// The wheel has no handle any more, so the keeper ends the engine unless it has timers.
+#[test]
+fn a_timer_that_is_started_while_an_unused_engine_ends_is_not_slept_through() {
+    model(3, || {
+        let world = World::new();
+        let engine = world.engine();
+        world.shared.forget_handles();
+        engine.may_be_idle();
+        drop(engine);
+        let sleeper = world.spawn(|world| world.sleep_until(1));
+        let runtime = world.runtime.clone();
+        let keeper = spawn(&world.runtime, move || runtime.poll_tasks(&Task::new().1));
+        world.runtime.timers().run();
+        sleeper.join().unwrap();
+        keeper.join().unwrap();
+        world.shut_down();
+    });
+}

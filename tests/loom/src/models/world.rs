@@ -1,0 +1,261 @@
+//! What the models share: a wheel of four ticks, the runtime in which its timers wait, and the threads that are the runtime's tasks.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::Waker,
+};
+
+use loom::thread::{self, JoinHandle};
+
+use super::task::{Bell, Task};
+use crate::{
+    engine::{
+        clock::{Clock, Slack},
+        driver::alarm::{Alarm, Driver, Next},
+        engines::{self, Engine},
+        moment::Moment,
+        shard::Shard,
+        shared::{Settings, Shared, WheelId},
+        sync,
+        timer::{Polled, Timer},
+        turn::turn,
+    },
+    runtime::{EnterGuard, Handle},
+    stand_in::time,
+    time::Instant,
+};
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        ticks_per_wheel: 4,
+        levels: 2,
+        shards: Some(1),
+        ..Settings::default()
+    }
+}
+
+pub(super) fn moment(tick: u64) -> Moment {
+    Moment::of(Instant::at(tick))
+}
+
+/// Runs `task` on a thread of the runtime.
+pub(super) fn spawn<T: 'static>(runtime: &Handle, task: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    let runtime = runtime.clone();
+    thread::spawn(move || {
+        let entered = runtime.enter();
+        let outcome = task();
+        drop(entered);
+        sync::drop_locals();
+        outcome
+    })
+}
+
+/// Polls a timer until it completes, as its task does. Calls `pending` whenever it is pending.
+pub(super) fn finish(timer: &mut Timer, (task, waker): &(Arc<Task>, Waker), pending: impl Fn()) -> Polled {
+    loop {
+        let polled = timer.poll(waker);
+        if polled != Polled::Pending {
+            return polled;
+        }
+        pending();
+        task.wait();
+    }
+}
+
+/// The shards of an engine, without the engine and its alarm: ticks go by, and the model makes a turn in each of them.
+#[derive(Clone)]
+pub(super) struct Shards(Arc<Inner>);
+
+struct Inner {
+    runtime: Handle,
+    shared: Arc<Shared>,
+    alarm: Arc<Alarm>,
+    shards: Vec<Arc<Shard>>,
+    /// Says that a timer has been started or is done, as the alarm would.
+    bell: Bell,
+    /// The number of threads that wait for timers. Not one of loom's atomics, because it adds nothing to what is modelled.
+    sleepers: AtomicUsize,
+}
+
+impl Shards {
+    pub(super) fn new(max_pending: Option<usize>) -> Shards {
+        let settings = Settings {
+            max_pending,
+            ..settings()
+        };
+        let runtime = Handle::new(1);
+        let shared = Arc::new(Shared::new(WheelId::next(), settings, None));
+        let clock = Clock::of_machine(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
+        let alarm = Arc::new(Alarm::new(clock));
+        let shard = Shard::new(shared.clone(), alarm.clone(), Some(runtime.id()), 0, 1);
+        Shards(Arc::new(Inner {
+            runtime,
+            shared,
+            alarm,
+            shards: vec![Arc::new(shard)],
+            bell: Bell::new(),
+            sleepers: AtomicUsize::new(0),
+        }))
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    pub(super) fn shard(&self) -> &Arc<Shard> {
+        &self.0.shards[0]
+    }
+
+    /// Lets the model's own thread start timers.
+    pub(super) fn enter(&self) -> EnterGuard {
+        self.0.runtime.enter()
+    }
+
+    pub(super) fn timer(&self, tick: u64) -> Timer {
+        Timer::at(Some(self.shard().clone()), moment(tick))
+    }
+
+    /// Runs `sleeper` on a thread of its own, beside the turns.
+    pub(super) fn spawn(&self, sleeper: impl FnOnce(&Shards) + 'static) -> JoinHandle<()> {
+        let shards = self.clone();
+        shards.0.sleepers.fetch_add(1, SeqCst);
+        spawn(&self.0.runtime, move || {
+            sleeper(&shards);
+            sync::drop_locals();
+            shards.0.sleepers.fetch_sub(1, SeqCst);
+            shards.0.bell.ring();
+        })
+    }
+
+    /// Starts a timer, for a task that does not wait for it at once. Returns whether it is pending.
+    pub(super) fn start(&self, timer: &mut Timer, waker: &Waker) -> bool {
+        let is_pending = timer.poll(waker) == Polled::Pending;
+        if is_pending {
+            self.say_started();
+        }
+        is_pending
+    }
+
+    /// Says that a timer has been started, as the alarm would.
+    pub(super) fn say_started(&self) {
+        self.0.bell.ring();
+    }
+
+    /// Waits for a timer to elapse, which must not be before `tick`.
+    pub(super) fn sleep_until(&self, tick: u64, timer: &mut Timer, task: &(Arc<Task>, Waker)) {
+        let polled = finish(timer, task, || self.say_started());
+        assert_eq!(polled, Polled::Elapsed);
+        assert!(time::elapsed() >= tick, "early");
+    }
+
+    /// Lets ticks go by until nobody sleeps any more: as many as `ticks`, and then one whenever a timer has been started.
+    pub(super) fn drive(&self, ticks: u64) {
+        let mut tick = 0;
+        while tick < ticks || self.0.sleepers.load(SeqCst) > 0 {
+            if tick >= ticks {
+                self.0.bell.wait();
+            }
+            tick += 1;
+            time::go_on_to(tick);
+            self.turn();
+        }
+        self.assert_vacant();
+    }
+
+    pub(super) fn turn(&self) {
+        let Inner {
+            shared,
+            alarm,
+            shards,
+            ..
+        } = &*self.0;
+        // It has none, but its lock makes known what has been registered.
+        assert!(alarm.take().is_none());
+        let next = turn(shards, alarm, shared, &mut Driver::default(), alarm.now());
+        assert_ne!(next, Next::More);
+        self.assert_no_panic();
+    }
+
+    fn assert_no_panic(&self) {
+        assert_eq!(self.shared().stats.panics.load(SeqCst), 0, "a waker has panicked");
+    }
+
+    /// Asserts that no entry is left behind, and that all timers are counted.
+    pub(super) fn assert_vacant(&self) {
+        let usage = self.shard().usage();
+        assert_eq!(usage.entries, 0, "an entry is lost");
+    }
+}
+
+/// A runtime with an engine.
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) runtime: Handle,
+    pub(super) shared: Arc<Shared>,
+    /// The number of threads that wait for timers.
+    sleepers: Arc<AtomicUsize>,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        World::with(Handle::new(1), None)
+    }
+
+    pub(super) fn with(runtime: Handle, pinned: Option<Handle>) -> World {
+        World {
+            runtime,
+            shared: Arc::new(Shared::new(WheelId::next(), settings(), pinned)),
+            sleepers: Arc::default(),
+        }
+    }
+
+    /// Returns the engine, which begins if there is none.
+    pub(super) fn engine(&self) -> Arc<Engine> {
+        let _entered = self.runtime.enter();
+        engines::engine_for(&self.shared, Some(self.runtime.id()))
+    }
+
+    /// Creates a timer that is not bound.
+    pub(super) fn timer(&self, tick: u64) -> Timer {
+        Timer::at(Some(Arc::new(Shard::unbound(self.shared.clone()))), moment(tick))
+    }
+
+    /// Runs `sleeper` on a thread of the runtime. When the last one is done, the runtime's timers need not go on.
+    pub(super) fn spawn(&self, sleeper: impl FnOnce(&World) + 'static) -> JoinHandle<()> {
+        let world = self.clone();
+        world.sleepers.fetch_add(1, SeqCst);
+        spawn(&self.runtime, move || {
+            sleeper(&world);
+            sync::drop_locals();
+            if world.sleepers.fetch_sub(1, SeqCst) == 1 {
+                world.runtime.timers().be_over();
+            }
+        })
+    }
+
+    /// Waits for a timer to elapse, which must not be before `tick`.
+    pub(super) fn sleep_until(&self, tick: u64) {
+        let polled = finish(&mut self.timer(tick), &Task::new(), || ());
+        assert_eq!(polled, Polled::Elapsed);
+        assert!(time::elapsed() >= tick, "early");
+    }
+
+    /// Shuts the runtime down. After that there is no engine, and nothing is pending.
+    pub(super) fn shut_down(&self) {
+        self.runtime.shut_down();
+        self.assert_ended();
+    }
+
+    pub(super) fn assert_ended(&self) {
+        assert!(
+            engines::of_wheel(self.shared.wheel).is_empty(),
+            "an engine has not ended"
+        );
+        let counts = engines::usage(&self.shared).counts;
+        assert_eq!(counts.registered, counts.expired + counts.cancelled);
+        assert_eq!(self.shared.stats.panics.load(SeqCst), 0, "a waker has panicked");
+    }
+}

@@ -66,11 +66,7 @@ fn of_thousands_of_runtimes_nothing_is_left() {
     let made: [fn() -> Runtime; 3] = [real_runtime, paused_runtime, || threaded_runtime(1)];
     for make in made {
         let asked = left_by(500, || {
-<<<<<<<< HEAD:tests/ended_runtimes.rs
             make().block_on(async { drop(Wheel::new()) });
-========
-            make().block_on(async { drop(time::sleep(DAY)) });
->>>>>>>> t-api:tests/runtimes_gone.rs
         });
         assert!(
             asked < LITTLE,
@@ -94,17 +90,12 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         let shut_down = left_by(50, || {
             let runtime = make();
             runtime.block_on(async {
-<<<<<<<< HEAD:tests/ended_runtimes.rs
                 let wheel = Wheel::new();
                 wheel.sleep(ms(1)).await;
                 tokio::spawn(wheel.try_sleep(DAY));
                 tokio::spawn(wheel.sleep(DAY));
                 settle().await;
                 drop(wheel.shutdown());
-========
-                use_it().await;
-                drop(Wheel::global().shutdown());
->>>>>>>> t-api:tests/runtimes_gone.rs
             });
         });
         assert!(shut_down < LITTLE, "{shut_down} bytes of a wheel shut down");

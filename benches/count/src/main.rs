@@ -148,12 +148,7 @@ async fn play<T: Fires>(timers: &T, work: &str, times: u64) {
             let mut duration = in_turn();
             once(times, || timers.timeout(black_box(duration()), Once::default())).await
         }
-        "sleep" => {
-            repeat(times, |cx| {
-                poll_sleep(cx, timers.sleep_until(black_box(deadline)))
-            })
-            .await
-        }
+        "sleep" => repeat(times, |cx| poll_sleep(cx, timers.sleep(black_box(DURATION)))).await,
         "select" => repeat(times, |cx| poll_select(cx, timers.sleep(black_box(DURATION)))).await,
         "repoll" => {
             repeat(times, |cx| {

@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Uses the runtime's wheel, and leaves timers pending in tasks when the runtime goes.
+/// Uses the global wheel, and leaves timers pending in tasks when the runtime goes.
 async fn use_it() {
     time::sleep(ms(1)).await;
     tokio::spawn(async { time::timeout(DAY, pending::<()>()).await });
@@ -68,7 +68,10 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         let asked = left_by(500, || {
             make().block_on(async { drop(Wheel::new()) });
         });
-        assert!(asked < LITTLE, "{asked} bytes of a wheel without a timer");
+        assert!(
+            asked < LITTLE,
+            "{asked} bytes of a runtime without a timer that was polled"
+        );
 
         let never_driven = left_by(50, || {
             let runtime = make();

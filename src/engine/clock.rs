@@ -162,11 +162,6 @@ impl Clock {
         }
     }
 
-    /// Returns the end of time for Tokio's timer on this clock.
-    pub(crate) fn far_future(&self) -> Moment {
-        self.origin.after(Nanos::FAR_FUTURE)
-    }
-
     /// Returns a moment that has passed.
     pub(crate) fn past(&self) -> Moment {
         self.origin

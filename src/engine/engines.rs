@@ -10,18 +10,20 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     task::{Poll, Wake, Waker},
+    time::Duration,
 };
 
 use tokio::{
     runtime::{Handle, Id},
-    task::yield_now,
+    task::{unconstrained, yield_now},
+    time::sleep,
 };
 
 use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Given},
+        alarm::{Alarm, Given, Next},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
     },
@@ -42,6 +44,9 @@ static ENGINES: LazyLock<Mutex<Engines>> = LazyLock::new(Mutex::default);
 fn engines() -> MutexGuard<'static, Engines> {
     lock(LazyLock::force(&ENGINES))
 }
+
+/// How long an engine that nothing needs any more is kept, because to begin one takes as long as hundreds of timers.
+const LINGER: Duration = Duration::from_millis(10);
 
 pub(crate) struct Engine {
     runtime: Id,
@@ -74,7 +79,7 @@ pub(crate) fn engine_for(shared: &Arc<Shared>, here: Option<Id>) -> Arc<Engine> 
     }
     let found = here.and_then(|here| find(shared, here));
     found.unwrap_or_else(|| {
-        let handle = Handle::current();
+        let handle = current(shared);
         let engine = find(shared, handle.id()).or_else(|| begin(shared, &handle));
         engine.unwrap_or_else(|| panic_as_ended())
     })
@@ -86,6 +91,21 @@ pub(crate) fn pinned_runtime(shared: &Arc<Shared>) -> Option<Handle> {
     let handle = shared.pinned_handle()?;
     find(shared, pinned).or_else(|| begin_pinned(shared, pinned))?;
     Some(handle)
+}
+
+/// Returns the current runtime.
+///
+/// # Panics
+///
+/// Panics in Tokio's words if there is none, and says what to do, unless the timer is of `tickwheel::time`, whose words are Tokio's.
+#[track_caller]
+fn current(shared: &Shared) -> Handle {
+    Handle::try_current().unwrap_or_else(|error| {
+        if shared.wheel == WheelId::GLOBAL {
+            panic!("{error}");
+        }
+        panic!("{error}: poll it in one, or give its wheel one with `Builder::handle`")
+    })
 }
 
 /// Returns whether the global wheel has due timers in the current runtime whose tasks have not been woken.
@@ -198,13 +218,14 @@ impl Engine {
         self.shards[number & (self.shards.len() - 1)].clone()
     }
 
-    /// Makes turns until the driver waits, unless another thread does so.
-    fn work(&self) {
+    /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
+    fn work(&self) -> bool {
         while let Some((mut driver, at)) = self.alarm.take() {
             let now = self.alarm.now();
             if self.alarm.is_closing() && at > now {
                 // All of the runtime's timers fire.
-                return self.end();
+                self.end();
+                return false;
             }
             if at <= now {
                 let tick = self.alarm.clock.tick();
@@ -217,19 +238,31 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Given::HasCome => {}
-                Given::Ended => return self.end(),
-                Given::Waits if at > now => return,
+                Given::HasCome => continue,
+                Given::Ended => self.end(),
+                Given::Waits if at > now => {}
                 // Spares may be all that is left.
-                Given::Waits | Given::Idle => return self.may_be_idle(),
+                Given::Waits | Given::Idle => self.may_be_idle(),
             }
+            return next == Next::More;
         }
+        false
     }
 
     /// Has the keeper look whether the engine is still needed, if the wheel has no handle any more.
     pub(crate) fn may_be_idle(&self) {
         if self.shared.has_no_handle() {
             self.alarm.keeper.notify_one();
+        }
+    }
+
+    /// Gives the tasks that have just been woken, or have dropped a timer, the time to start the next one.
+    async fn linger(&self) {
+        if self.alarm.clock.is_of_test() {
+            // A timer would move a paused clock.
+            yield_now().await;
+        } else {
+            sleep(LINGER).await;
         }
     }
 
@@ -243,11 +276,9 @@ impl Engine {
         entries == 0 || entries == words::said(is_own).kept.len()
     }
 
-    /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were.
-    pub(crate) fn shut_down(&self) -> usize {
-        let mut wakers = Vec::new();
-        let taken = self.shards.iter().map(|shard| shard.shut_down(&mut wakers)).sum();
-        wake_all(&mut wakers, &self.shared);
+    /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
+    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
+        let taken = self.shards.iter().map(|shard| shard.shut_down(wakers)).sum();
         self.may_be_idle();
         taken
     }
@@ -272,10 +303,10 @@ impl Engine {
             drop(engines);
             drop(removed);
         }
-        self.alarm.keeper.notify_one();
         if self.alarm.is_closing() {
             self.shared.unpin(self.runtime);
         }
+        self.alarm.keeper.notify_one();
         wake_all(&mut wakers, &self.shared);
         panics(|| events::engine_changed(self.shared.name(), "ended"));
     }
@@ -296,7 +327,8 @@ impl Wake for Engine {
         } else if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
-            self.work();
+            // If there is more to do, the keeper has been told.
+            let _ = self.work();
         }
     }
 }
@@ -318,15 +350,20 @@ impl Keeper {
                 return;
             }
             if engine.is_unused() {
-                return engine.end();
+                engine.linger().await;
+                if engine.is_unused() {
+                    return engine.end();
+                }
             }
             if engine.alarm.clock.is_moved() {
                 // A paused clock would move to the next turn, though nothing is due.
                 engine.shards.iter().for_each(|shard| shard.put_off());
             }
-            engine.work();
-            // If there is more to do, a permit is there already, and waiting for it would let no other task run.
-            yield_now().await;
+            // Wakers that poll timers within a turn must not use up the keeper's budget.
+            let has_more = unconstrained(poll_fn(|_| Poll::Ready(engine.work()))).await;
+            if has_more {
+                yield_now().await;
+            }
         }
     }
 }

@@ -56,7 +56,8 @@ pub struct LabelStats {
     pub completed: u64,
     /// The number of timeouts whose time ran out.
     pub elapsed: u64,
-    /// The number of timeouts that the wheel refused, because it was full or had been shut down, which only a `try_timeout` can be.
+    /// The number of timeouts that the wheel refused, which only a `try_timeout` can be: at a first poll because it was full or had been shut down,
+    /// or by a shutdown at which they were pending, whatever became of them afterwards.
     pub refused: u64,
     /// The number of timeouts that were dropped before they ended in any of the ways above.
     pub cancelled: u64,
@@ -100,6 +101,8 @@ struct Stripe {
     elapsed: AtomicU64,
     refused: AtomicU64,
     cancelled: AtomicU64,
+    /// Those that wait and may be refused. One that another thread ends is subtracted in another stripe, so only the sum tells.
+    refusable: AtomicU64,
 }
 
 /// A name, and the outcomes of the limits under it.
@@ -123,28 +126,32 @@ impl Label {
         &self.stripes[number::get() & (self.stripes.len() - 1)]
     }
 
-    /// Adds up the stripes. Beginnings are read last, so that no end is counted without its beginning.
-    fn stats(&self) -> LabelStats {
+    /// Adds up the stripes. Beginnings are read last, so that no end is counted without its beginning. Of a wheel that `is_shutdown`, what waits
+    /// and may be refused has been.
+    fn stats(&self, is_shutdown: bool) -> LabelStats {
         let sum = |counter: &dyn Fn(&Stripe) -> &AtomicU64| {
             let stripes = self.stripes.iter();
             stripes
                 .map(|stripe| counter(stripe).load(Ordering::Acquire))
-                .sum::<u64>()
+                .fold(0, u64::wrapping_add)
         };
         let headroom = array::from_fn(|tenths| sum(&|stripe| &stripe.headroom[tenths]));
         let completed = headroom.iter().sum();
         let elapsed = sum(&|stripe| &stripe.elapsed);
         let refused = sum(&|stripe| &stripe.refused);
         let cancelled = sum(&|stripe| &stripe.cancelled);
+        let refusable = sum(&|stripe| &stripe.refusable);
         let started = sum(&|stripe| &stripe.started);
+        let pending = started.saturating_sub(completed + elapsed + refused + cancelled);
+        let refused_now = if is_shutdown { refusable.min(pending) } else { 0 };
         LabelStats {
             name: self.name.clone(),
             started,
             completed,
             elapsed,
-            refused,
+            refused: refused + refused_now,
             cancelled,
-            pending: started.saturating_sub(completed + elapsed + refused + cancelled),
+            pending: pending - refused_now,
             headroom,
         }
     }
@@ -201,6 +208,20 @@ impl Labels {
         }
     }
 
+    /// Counts a limit that begins to wait, and may be refused.
+    pub(crate) fn count_refusable(&self, id: LabelId) {
+        if let Some(label) = self.place(id).get() {
+            label.stripe().refusable.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes back what [`Labels::count_refusable`] counted of a limit that ends.
+    pub(crate) fn uncount_refusable(&self, id: LabelId) {
+        if let Some(label) = self.place(id).get() {
+            label.stripe().refusable.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn count(&self, id: LabelId, outcome: Outcome) {
         let Some(label) = self.place(id).get() else { return };
         let stripe = label.stripe();
@@ -214,10 +235,11 @@ impl Labels {
         counter.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the outcomes of each label.
-    pub(crate) fn stats(&self) -> Vec<LabelStats> {
+    /// Returns the outcomes of each label of a wheel.
+    pub(crate) fn stats(&self, is_shutdown: bool) -> Vec<LabelStats> {
         let places = self.places.get().into_iter().flatten();
-        places.map_while(OnceLock::get).map(Label::stats).collect()
+        let labels = places.map_while(OnceLock::get);
+        labels.map(|label| label.stats(is_shutdown)).collect()
     }
 }
 
@@ -251,7 +273,7 @@ mod tests {
             }
         });
         labels.count_start(label);
-        let stats = &labels.stats()[0];
+        let stats = &labels.stats(false)[0];
         assert_eq!((stats.started, stats.completed, stats.pending), (5, 4, 1));
         assert_eq!(stats.headroom[3], 4);
     }
@@ -262,7 +284,7 @@ mod tests {
         for number in 0..NAMES + 5 {
             labels.count_start(labels.find(number.to_string().into()).0);
         }
-        let stats = labels.stats();
+        let stats = labels.stats(false);
         assert_eq!(stats.len(), NAMES + 1);
         assert_eq!((&*stats[NAMES].name, stats[NAMES].started), (OTHER, 5));
         assert_eq!(labels.find("7".into()), labels.find("7".into()));

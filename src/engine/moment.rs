@@ -90,8 +90,8 @@ impl Moment {
     pub(crate) const ZERO: Moment = Moment(0);
     /// Later than every moment that a timer waits for.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
-    /// The last moment that stands for an instant.
-    const LAST: Moment = Moment(u64::MAX >> 1);
+    /// The last moment that stands for an instant: 511 years after zero, with twice the far future left before [`Moment::NEVER`].
+    const LAST: Moment = Moment(u64::MAX / 8 * 7);
     /// Zero of the axis, where instants have no fields, is this much before the first instant of the process.
     const BEFORE_FIRST: u64 = 1 << 61;
 
@@ -116,10 +116,12 @@ impl Moment {
                 seconds: Some(seconds),
                 nanos: Some(nanos),
                 others: false,
-            } => match u32::try_from(seconds) {
-                Ok(seconds) => Moment(u64::from(seconds) * 1_000_000_000 + u64::from(nanos)),
-                Err(_) if seconds < 0 => Moment::ZERO,
-                Err(_) => Moment::LAST,
+            } => match u64::try_from(seconds) {
+                Ok(seconds) if seconds < Moment::LAST.0 / 1_000_000_000 => {
+                    Moment(seconds * 1_000_000_000 + u64::from(nanos))
+                }
+                Ok(_) => Moment::LAST,
+                Err(_) => Moment::ZERO,
             },
             _ => Moment::by_subtraction(instant),
         }
@@ -129,16 +131,18 @@ impl Moment {
     fn by_subtraction(instant: Instant) -> Moment {
         static ZERO: LazyLock<Instant> = LazyLock::new(|| Instant::from_std(std::time::Instant::now()));
         let zero = *ZERO;
-        let after = Nanos::of(instant.saturating_duration_since(zero)).0;
-        let before = Nanos::of(zero.saturating_duration_since(instant)).0;
-        Moment((Moment::BEFORE_FIRST + after).saturating_sub(before))
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let after = nanos(instant.saturating_duration_since(zero));
+        let before = nanos(zero.saturating_duration_since(instant));
+        let moment = Moment::BEFORE_FIRST.saturating_add(after).saturating_sub(before);
+        Moment(moment).min(Moment::LAST)
     }
 
-    /// Returns the instant, which is cut to the far future.
+    /// Returns the instant or, if that overflows the clock, one in the far future.
     pub(crate) fn instant(self) -> Instant {
         let (first, moment) = *FIRST;
         match self.0.checked_sub(moment.0) {
-            Some(after) => first + Duration::from_nanos(after.min(Nanos::FAR_FUTURE.0 * 2)),
+            Some(span) => after(first, Duration::from_nanos(span)),
             None => first
                 .checked_sub(Duration::from_nanos(moment.0 - self.0))
                 .unwrap_or(first),
@@ -184,6 +188,20 @@ mod tests {
         let now = Instant::now();
         let [first, later] = [now, now + Duration::from_millis(7)].map(Moment::by_subtraction);
         assert_eq!(later.since(first), Nanos(7_000_000));
+    }
+
+    #[test]
+    fn centuries_can_be_told_apart() {
+        let now = Instant::now();
+        for years in [100, 300, 400] {
+            let later = now + Duration::from_secs(86_400 * 365 * years);
+            assert_eq!(Moment::of(later).instant(), later);
+            let passed = Moment::by_subtraction(later).since(Moment::by_subtraction(now));
+            assert_eq!(passed.to_duration(), later - now);
+        }
+        let end = Moment::of(now + Duration::from_secs(86_400 * 365 * 1_000));
+        assert_eq!(end, Moment::LAST);
+        assert!(end.after(Nanos::FAR_FUTURE).after(Nanos::FAR_FUTURE) < Moment::NEVER);
     }
 
     #[test]

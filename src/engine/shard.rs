@@ -73,8 +73,8 @@ pub(crate) struct State {
     wheel: Option<TimingWheel<Waker>>,
     /// The horizon as the engine ended.
     ended_at: Option<Moment>,
-    /// Whether the entries that may be refused have been taken out, because the wheel was shut down.
-    is_shutdown: bool,
+    /// The horizon as the entries that may be refused were taken out, because the wheel was shut down.
+    shutdown_at: Option<Moment>,
     tally: Tally,
 }
 
@@ -125,7 +125,7 @@ impl Shard {
             state: Mutex::new(State {
                 wheel: None,
                 ended_at: None,
-                is_shutdown: false,
+                shutdown_at: None,
                 tally: Tally::default(),
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
@@ -165,6 +165,15 @@ impl Shard {
     #[inline]
     pub(crate) fn horizon(&self) -> Moment {
         Moment(self.horizon.load(Relaxed))
+    }
+
+    /// Returns the horizon of entries that may be refused, which a shutdown leaves where it is.
+    pub(crate) fn horizon_of_refusable(&self) -> Moment {
+        if !self.shared.limit.is_shutdown() {
+            return self.horizon();
+        }
+        let shutdown_at = lock(&self.state).shutdown_at;
+        shutdown_at.unwrap_or_else(|| self.horizon())
     }
 
     #[inline]
@@ -222,7 +231,8 @@ impl Shard {
         let place = place.filter(|place| place.until > horizon || planted("void_place"));
         let outcome = if until <= horizon || has_come {
             Err(Started::HasCome)
-        } else if let Some(Err(refusal)) = admission.map(|admission| self.admit(admission, state.is_shutdown))
+        } else if let Some(Err(refusal)) =
+            admission.map(|admission| self.admit(admission, state.shutdown_at.is_some()))
         {
             Err(Started::Refused(refusal))
         } else {
@@ -296,7 +306,7 @@ impl Shard {
     #[inline]
     fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
         let has_expired = term.until <= self.horizon() && !planted("expired_key");
-        let was_shut_down = term.may_be_refused && state.is_shutdown && !planted("shut_down_key");
+        let was_shut_down = term.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
         state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
     }
 
@@ -334,14 +344,24 @@ impl Shard {
         }
     }
 
-    /// Removes an entry, unless it is not there any more. Returns its waker.
+    /// Cancels an entry, unless it is not there any more. Returns its waker.
     pub(crate) fn remove(&self, key: Key, term: Term) -> Option<Waker> {
+        self.take_out(key, term, |tally| tally.cancelled += 1)
+    }
+
+    /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
+    pub(crate) fn expire(&self, key: Key, term: Term) -> Option<Waker> {
+        // Expiries are what is left of registrations.
+        self.take_out(key, term, |_| {})
+    }
+
+    fn take_out(&self, key: Key, term: Term, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
         let wheel = self.wheel_of(&mut guard, term)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
         self.notice_gone(term.until);
-        guard.tally.cancelled += 1;
+        count(&mut guard.tally);
         drop(guard);
         drop(arena);
         if term.may_be_refused {
@@ -463,7 +483,7 @@ impl Shard {
     /// Takes out the entries that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
     pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
         let mut state = lock(&self.state);
-        state.is_shutdown = true;
+        state.shutdown_at = Some(self.horizon());
         let Some(wheel) = &mut state.wheel else { return 0 };
         let marked = wheel.take_marked();
         let taken = marked.len();

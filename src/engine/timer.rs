@@ -4,6 +4,7 @@ use std::{mem, task::Waker, time::Duration};
 
 use super::{
     clock::may_be_paused,
+    driver::tokio_timer::has_come,
     moment::{Moment, Nanos},
     shard::{Admission, Home, Shard, Started, Term, shared_of},
     shared::{Refusal, Shared},
@@ -54,6 +55,8 @@ enum State {
     Ahead,
     /// Waits for a deadline that may have passed.
     New,
+    /// The same, and has been reset since it waited or was made, so that it elapses without a poll, as Tokio's does.
+    Reset,
     Waiting,
     Elapsed,
 }
@@ -135,8 +138,42 @@ impl Timer {
     pub(crate) fn is_elapsed(&self) -> bool {
         match self.state {
             State::Counting | State::Immediate | State::Ahead | State::New => false,
-            State::Waiting => !self.has_lost_engine() && self.horizon() >= Moment(self.when),
+            State::Reset => self.has_passed(),
+            State::Waiting => self.has_expired() || self.is_overdue(),
             State::Elapsed => true,
+        }
+    }
+
+    /// Returns whether the entry has expired, for the deadline that the timer has now. If the wheel refuses it, that was before the shutdown.
+    fn has_expired(&self) -> bool {
+        let Some(shard) = self.shard.as_ref().filter(|_| self.state == State::Waiting) else {
+            return false;
+        };
+        let horizon = if self.may_be_refused {
+            shard.horizon_of_refusable()
+        } else {
+            shard.horizon()
+        };
+        horizon != Moment::NEVER && self.until <= horizon && Moment(self.when) <= horizon
+    }
+
+    /// Returns whether the entry has expired and the timer, which has been reset since and not been polled, is due again.
+    fn is_overdue(&self) -> bool {
+        let shard = self
+            .shard
+            .as_ref()
+            .filter(|shard| self.until <= shard.horizon() && !shard.has_ended());
+        shard.is_some_and(|shard| shard.alarm.has_come(Moment(self.when), None))
+    }
+
+    /// Returns whether the deadline of a timer that does not wait has passed, on the clock from which it would count here.
+    fn has_passed(&self) -> bool {
+        let when = Moment(self.when);
+        let is_pinned = self.shard.as_ref().is_some_and(|shard| shard.pinned().is_some());
+        if may_be_paused() && !is_pinned {
+            has_come(when)
+        } else {
+            self.now() >= when
         }
     }
 
@@ -188,6 +225,9 @@ impl Timer {
             return Polled::Elapsed;
         }
         if self.may_be_refused && self.shared().limit.is_shutdown() {
+            if self.has_expired() {
+                return self.elapse();
+            }
             self.remove();
             return Polled::Refused(Refusal::Shutdown);
         }
@@ -201,7 +241,7 @@ impl Timer {
                 return self.elapse();
             }
         } else if self.has_come_in_test() {
-            self.remove();
+            self.expire();
             return self.elapse();
         } else if self.wakes_by_now(waker) {
             return Polled::Pending;
@@ -241,7 +281,7 @@ impl Timer {
     fn first_poll(&mut self, waker: &Waker) -> Polled {
         let (mut when, mut now) = (Moment(self.when), None);
         let is_zero = self.state == State::Immediate || self.state == State::Counting && self.when == 0;
-        if is_zero && self.zero_is_at_once() {
+        if is_zero && self.zero_is_at_once() || self.state == State::Reset && self.has_passed() {
             return self.elapse();
         }
         if self.state == State::Counting {
@@ -321,7 +361,18 @@ impl Timer {
     /// # Panics
     ///
     /// Panics where there is no runtime with timers. The timer is then as it was.
-    fn start(&mut self, waker: &Waker, when: Moment, mut now: Option<Moment>) -> Polled {
+    fn start(&mut self, waker: &Waker, when: Moment, now: Option<Moment>) -> Polled {
+        self.start_with_slack(waker, when, now, None)
+    }
+
+    /// Starts the timer as [`Timer::start`] does. Its slack is that of a `wait` or, if there is `None`, of the time that is left.
+    fn start_with_slack(
+        &mut self,
+        waker: &Waker,
+        when: Moment,
+        mut now: Option<Moment>,
+        wait: Option<Nanos>,
+    ) -> Polled {
         let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
         let (mut place, mut again) = (None, false);
@@ -331,6 +382,8 @@ impl Timer {
             (place, again) = (bound.place, bound.again);
             self.shard = Some(bound.shard);
             self.when = when.0;
+            // The former entry may have been in another shard, whose horizon is not this one's, so it says nothing of whether the timer waits.
+            self.task = WakerId::UNKNOWN;
             if self.state != State::Ahead {
                 self.state = State::New;
             }
@@ -350,7 +403,7 @@ impl Timer {
             // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
             clock.due(when.before(Nanos(delay.0 - BRIEF.0 / 2)), 1)
         } else {
-            clock.due(when, clock.resolution(delay))
+            clock.due(when, clock.resolution(wait.unwrap_or(delay)))
         };
         let admission = self.may_be_refused.then_some(if self.was_admitted {
             Admission::Again
@@ -379,7 +432,7 @@ impl Timer {
                 self.state = State::New;
                 Polled::Refused(refusal)
             }
-            Started::Ended(waker) => self.start(&waker, when, now),
+            Started::Ended(waker) => self.start_with_slack(&waker, when, now, wait),
         }
     }
 
@@ -388,7 +441,7 @@ impl Timer {
     #[must_use]
     #[inline]
     pub(crate) fn reset(&mut self, when: Moment) -> Option<Waker> {
-        self.move_to(when, State::New)
+        self.move_to(when, State::Reset)
     }
 
     /// Moves the timer to a deadline that has not passed.
@@ -410,12 +463,24 @@ impl Timer {
             self.state = state;
             return None;
         }
-        // An entry that is due too early is started anew then.
-        if when < self.until && when.0 < former {
+        if state == State::Immediate && self.zero_is_at_once() {
+            return self.pass();
+        }
+        // An entry that is due too early is started anew then, and one that is due too late may have the slack of another time.
+        if when < self.until && when.0 != former {
             self.bring_forward(when)
         } else {
             None
         }
+    }
+
+    /// Ends the wait, because the deadline has passed. Returns the waker of the task that waits. A timer that a shutdown has refused stays so.
+    fn pass(&mut self) -> Option<Waker> {
+        let waker = self.expire();
+        if !(self.may_be_refused && self.shared().limit.is_shutdown()) {
+            self.state = State::Elapsed;
+        }
+        waker
     }
 
     fn bring_forward(&mut self, when: Moment) -> Option<Waker> {
@@ -429,9 +494,7 @@ impl Timer {
             return None;
         }
         if shard.alarm.has_come(when, now) {
-            let waker = self.remove();
-            self.state = State::Elapsed;
-            return waker;
+            return self.pass();
         }
         let delay = delay(shard, when, &mut now);
         let due = clock.due(when, clock.resolution(delay));
@@ -446,27 +509,48 @@ impl Timer {
         ended
     }
 
-    /// Starts a timer anew whose entry has expired, for a later deadline, where `waker` is called by the driver. Returns `false` if that is not
-    /// possible, so that its task has to poll.
-    pub(crate) fn start_anew(&mut self, when: Moment, waker: &Waker) -> bool {
+    /// Starts a timer anew whose entry has expired, if the deadline is a later one, with the slack of a `wait`, where `waker` is called by the
+    /// driver. Returns `false` if the timer is due or cannot be started here, so that its task has to poll.
+    pub(crate) fn start_anew(&mut self, when: Moment, wait: Nanos, waker: &Waker) -> bool {
         if self.state != State::Waiting || self.has_lost_engine() {
             return false;
         }
         self.when = when.0;
-        self.poll_further(waker) == Polled::Pending
+        if self.until > self.horizon() || self.has_expired() {
+            return self.poll_further(waker) == Polled::Pending;
+        }
+        self.start_with_slack(waker, when, None, Some(wait)) == Polled::Pending
     }
 
-    /// Removes the entry, and returns its waker.
+    /// Cancels the entry, and returns its waker.
     pub(crate) fn remove(&mut self) -> Option<Waker> {
+        self.take_out(Shard::remove)
+    }
+
+    /// Removes the entry of a deadline that has passed, and returns its waker.
+    fn expire(&mut self) -> Option<Waker> {
+        self.take_out(Shard::expire)
+    }
+
+    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Term) -> Option<Waker>) -> Option<Waker> {
         if self.state != State::Waiting {
             return None;
         }
         self.state = State::New;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
-        let waker = shard.remove(key, self.term());
+        let waker = take_out(shard, key, self.term());
         self.until = Moment::ZERO;
         waker
+    }
+
+    /// Gives the timer up before it is dropped, because the future that it limits is ready. It must not be polled again.
+    #[inline]
+    pub(crate) fn complete(&mut self) {
+        let is_there = self.state == State::Waiting && self.until > self.horizon();
+        if let Some(key) = self.key.take().filter(|_| is_there) {
+            self.give_up(key);
+        }
     }
 
     /// Gives up the entry, to this thread or under the lock.

@@ -46,8 +46,8 @@ pub struct Snapshot {
     /// The number of pending timers.
     pub pending: usize,
     /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each
-    /// timer is counted once, in the first element that its deadline is within, rounded up to a tick. A timer that was reset to
-    /// a later instant is counted by its old deadline until that comes.
+    /// timer is counted once, in the first element that its deadline is within, rounded up to a tick and by its slack. A timer that
+    /// was reset to a later instant is counted by its old deadline until that comes.
     pub due_within: [usize; 9],
     /// The timers on each level of the wheel, the finest level first, summed over all shards.
     pub levels: Vec<LevelSnapshot>,
@@ -138,7 +138,7 @@ impl Wheel {
         }
         snapshot.due_within = counts.due_within;
         snapshot.levels = counts.levels.into_iter().map(LevelSnapshot::new).collect();
-        snapshot.labels = shared.labels.stats();
+        snapshot.labels = shared.labels.stats(shared.limit.is_shutdown());
         snapshot.lag = shared.stats.lag();
         snapshot
     }

@@ -184,8 +184,8 @@ impl Sleep {
 
     /// Returns `true` if the deadline has passed.
     ///
-    /// As with Tokio's `Sleep`, a sleep that has not been polled has not elapsed. If the runtime on which it waited has ended, it elapses only in
-    /// a poll.
+    /// As with Tokio's `Sleep`, a sleep that has been neither polled nor reset has not elapsed. If the runtime on which it waited has ended, it
+    /// elapses only in a poll.
     ///
     /// # Examples
     ///
@@ -251,7 +251,7 @@ impl Sleep {
         if duration.is_zero() {
             self.reset_immediately(deadline);
         } else {
-            self.reset_ahead(deadline);
+            self.reset(deadline.instant());
         }
     }
 
@@ -324,9 +324,11 @@ impl Sleep {
     #[inline]
     pub(crate) fn begin_poll(&mut self) {}
 
-    /// Ends a poll of the future that the sleep limits, which was ready. The timer is given up with the timeout.
+    /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel at once, whenever the timeout is dropped.
     #[inline]
-    pub(crate) fn complete(&mut self) {}
+    pub(crate) fn complete(&mut self) {
+        self.timer.complete();
+    }
 
     /// Reports that the sleep is counted under a label.
     #[inline]

@@ -34,7 +34,7 @@ impl Wheel {
     /// ```
     pub fn shutdown(&self) -> Unprocessed {
         let mut unprocessed = Unprocessed::default();
-        let mut joiners = Vec::new();
+        let (mut joiners, mut wakers) = (Vec::new(), Vec::new());
         // Dropped when no lock is held, because dropping a task that finished meanwhile drops its result too.
         let added: Vec<_>;
         {
@@ -49,9 +49,11 @@ impl Wheel {
                 unprocessed.tasks.extend(task.hand_back(&mut joiners));
             }
             for engine in engines::of_wheel(self.shared().wheel) {
-                unprocessed.timers += engine.shut_down();
+                unprocessed.timers += engine.shut_down(&mut wakers);
             }
         }
+        // With no lock held, because a waker may shut the wheel down.
+        wake_all(&mut wakers, self.shared());
         wake_all(&mut joiners, self.shared());
         unprocessed
     }

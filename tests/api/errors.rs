@@ -30,7 +30,7 @@ fn errors_keep_the_width_that_one_asks_for() {
     assert_shows(&ScheduleError::Shutdown, "the wheel has been shut down");
     assert_shows(
         &ScheduleError::Cancelled,
-        "the task was cancelled before it started",
+        "the task was cancelled, or its runtime has ended",
     );
     let panicked = ScheduleError::Panicked("at the disco".into());
     assert_shows(&panicked, "the task panicked: at the disco");

@@ -10,7 +10,8 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll},
+    thread,
     time::Duration,
 };
 
@@ -20,7 +21,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
 use support::{
-    DAY, SECOND, advance, assert_at_rest, assert_due, ms, on_a_clock_ahead_by, paused_runtime, register,
+    DAY, SECOND, advance, assert_at_rest, assert_due, counting_waker, ms, on_a_clock_ahead_by,
+    paused_runtime, register, threaded_runtime,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -148,9 +150,9 @@ async fn every_tick_is_never_early_and_less_than_a_tick_of_the_wheel_late() {
     }
 }
 
-/// A driver's ticks begin with its runtime's milliseconds, so that wheel time goes back by less than one when another runtime takes over.
+/// Its ticks begin elsewhere in a millisecond than those of the runtime that has ended.
 #[test]
-fn a_tick_is_no_later_than_the_clock_of_the_driver_that_took_over() {
+fn a_tick_is_no_later_than_the_clock_of_the_next_runtime() {
     let wheel = Wheel::new();
     let mut interval = wheel.interval(ms(10));
     paused_runtime().block_on(async {
@@ -191,6 +193,33 @@ async fn a_waiting_interval_is_one_timer_and_a_dropped_one_none() {
     assert_at_rest(&wheel);
 }
 
+/// A timer waits in the shard of the thread that polls it first, and each shard expires up to a moment of its own.
+#[test]
+fn an_interval_that_moves_between_threads_goes_on_ticking() {
+    let runtime = threaded_runtime(1);
+    let wheel = Wheel::builder().shards(64).build().unwrap();
+    let (waker, woken) = counting_waker();
+    let mut interval = wheel.interval(ms(5));
+    let mut move_on = || {
+        let _entered = runtime.enter();
+        let mut cx = Context::from_waker(&waker);
+        let before = woken.load(Ordering::SeqCst);
+        while interval.poll_tick(&mut cx).is_ready() {}
+        let start = std::time::Instant::now();
+        while woken.load(Ordering::SeqCst) == before {
+            assert!(start.elapsed() < SECOND * 20, "the tick is lost");
+            thread::sleep(ms(1));
+        }
+        assert!(interval.poll_tick(&mut cx).is_ready());
+        // The next one is due as it is polled on the next thread.
+        interval.reset();
+        thread::sleep(ms(10));
+    };
+    for _ in 0..10 {
+        thread::scope(|scope| scope.spawn(&mut move_on).join().unwrap());
+    }
+}
+
 // reset
 
 #[tokio::test(start_paused = true)]
@@ -218,6 +247,124 @@ async fn a_reset_to_a_later_instant_does_not_tick_at_the_old_one() {
     assert_eq!(start.elapsed(), ms(400));
 }
 
+// set_period
+
+#[tokio::test(start_paused = true)]
+async fn set_period_counts_from_the_last_tick() {
+    for (waits, later) in [(true, ms(400)), (false, ms(400)), (true, ms(40)), (false, ms(40))] {
+        let wheel = Wheel::new();
+        let start = Instant::now();
+        let mut interval = wheel.interval(ms(100));
+        assert_eq!(interval.tick().await, start);
+        if waits {
+            assert!(poll!(Box::pin(interval.tick())).is_pending());
+        }
+        tokio::time::advance(ms(30)).await;
+        interval.set_period(later);
+        assert_eq!(interval.period(), later);
+        for tick in 1..4 {
+            assert_eq!(interval.tick().await, start + later * tick);
+            assert_eq!(start.elapsed(), later * tick);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_period_wakes_the_task_that_awaits_a_tick() {
+    let wheel = Wheel::new();
+    let start = Instant::now();
+    let mut interval = task::spawn(wheel.interval(DAY));
+    assert_ready_eq!(poll_tick(&mut interval), start);
+    assert_pending!(poll_tick(&mut interval));
+    tokio::time::advance(ms(100)).await;
+    // To an instant that comes, ..
+    interval.set_period(ms(150));
+    assert!(!interval.is_woken());
+    advance(ms(50)).await;
+    assert!(interval.is_woken());
+    assert_ready_eq!(poll_tick(&mut interval), start + ms(150));
+    // .. and to one that has passed.
+    assert_pending!(poll_tick(&mut interval));
+    advance(ms(100)).await;
+    interval.set_period(ms(60));
+    assert!(interval.is_woken());
+    assert_ready_eq!(poll_tick(&mut interval), start + ms(210));
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_period_counts_from_the_last_reset() {
+    let start = Instant::now();
+    let mut interval = Wheel::new().interval(ms(100));
+    interval.tick().await;
+    tokio::time::advance(ms(70)).await;
+    interval.reset();
+    interval.set_period(ms(50));
+    assert_eq!(interval.tick().await, start + ms(120));
+    assert_eq!(interval.tick().await, start + ms(170));
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_period_leaves_an_instant_that_was_given() {
+    let given: [fn(&mut Interval, Instant); 4] = [
+        |_, _| {}, // by `interval_at`
+        |interval, start| interval.reset_at(start + ms(500)),
+        |interval, _| interval.reset_after(ms(500)),
+        |interval, _| interval.reset_immediately(),
+    ];
+    for (number, give) in given.into_iter().enumerate() {
+        let start = Instant::now();
+        let mut interval = Wheel::new().interval_at(start + ms(500), ms(100));
+        give(&mut interval, start);
+        interval.set_period(ms(30));
+        let first = if number == 3 { start } else { start + ms(500) };
+        assert_eq!(interval.tick().await, first);
+        assert_eq!(interval.tick().await, first + ms(30));
+    }
+}
+
+#[test]
+#[should_panic(expected = "`period` must be non-zero.")]
+fn set_period_panics_on_zero() {
+    Wheel::new().interval(SECOND).set_period(Duration::ZERO);
+}
+
+// Long ticks.
+
+/// Every tick comes late by as much as it was rounded up, which must not add up.
+#[tokio::test(start_paused = true)]
+async fn delay_does_not_drift_on_a_wheel_with_long_ticks() {
+    for (tick, period) in [(7, 10), (7, 100), (7, 333), (10, 25), (50, 120), (100, 101)] {
+        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
+        let start = Instant::now();
+        let mut interval = wheel.interval(ms(period));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for n in 0..200 {
+            let due = interval.tick().await;
+            assert_eq!(
+                due,
+                start + ms(period) * n,
+                "every {period} ms in ticks of {tick} ms"
+            );
+            assert!(Instant::now() - due < ms(tick));
+        }
+    }
+}
+
+/// A zero duration waits neither for a tick of the wheel nor, on such a wheel, for the end of Tokio's millisecond.
+#[tokio::test(start_paused = true)]
+async fn the_first_tick_completes_at_the_first_poll_within_a_millisecond_of_a_long_tick() {
+    let wheel = Wheel::builder().tick_duration(ms(100)).build().unwrap();
+    wheel.sleep(ms(1)).await;
+    for micros in [1, 250, 333, 999] {
+        tokio::time::advance(Duration::from_micros(micros)).await;
+        let now = Instant::now();
+        let mut interval = task::spawn(wheel.interval(SECOND));
+        assert_ready_eq!(poll_tick(&mut interval), now);
+        interval.reset_immediately();
+        assert_ready_eq!(poll_tick(&mut interval), now);
+    }
+}
+
 // As a stream.
 
 #[tokio::test(start_paused = true)]
@@ -231,7 +378,7 @@ async fn as_a_stream_it_yields_the_instants_of_its_ticks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_shutdown_it_skips_what_it_missed_as_before() {
+async fn after_a_shutdown_it_skips_what_it_missed() {
     let wheel = Wheel::new();
     let start = Instant::now();
     let mut interval = wheel.interval(SECOND);
@@ -246,19 +393,39 @@ async fn after_a_shutdown_it_skips_what_it_missed_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_a_stream_it_ends_when_the_wheel_shuts_down() {
+async fn as_a_stream_it_does_not_end_with_a_shutdown() {
     let wheel = Wheel::new();
+    let start = Instant::now();
     let mut waiting = task::spawn(wheel.interval(SECOND));
-    assert_ready!(waiting.poll_next()).unwrap();
+    assert_ready_eq!(waiting.poll_next(), Some(start));
     assert_pending!(waiting.poll_next());
     let mut fresh = wheel.interval(SECOND);
-    assert_eq!(wheel.shutdown().timers, 1);
+    assert_eq!(wheel.shutdown().timers, 0);
+    assert!(!waiting.is_woken());
+    assert_eq!(fresh.next().await, Some(start));
+    assert_eq!(fresh.next().await, Some(start + SECOND));
+    assert_due(start, SECOND);
     assert!(waiting.is_woken());
-    assert_ready_eq!(waiting.poll_next(), None);
-    assert_eq!(fresh.next().await, None);
-    let first = fresh.tick().await;
-    assert_eq!(fresh.tick().await, first + SECOND, "on Tokio's timer");
-    assert_due(first, SECOND);
+    assert_ready_eq!(waiting.poll_next(), Some(start + SECOND));
+}
+
+#[test]
+fn as_a_stream_it_does_not_end_with_its_runtime() {
+    for wheel in [Wheel::new(), Wheel::global()] {
+        let first = paused_runtime();
+        let mut ticks = wheel.interval(ms(10));
+        let start = first.block_on(async {
+            let start = ticks.next().await.unwrap();
+            assert!(poll!(ticks.next()).is_pending());
+            start
+        });
+        drop(first);
+        paused_runtime().block_on(async {
+            assert_eq!(ticks.next().await, Some(start + ms(10)));
+            assert_eq!(ticks.next().await, Some(start + ms(20)));
+            assert!(Instant::now() >= start + ms(20));
+        });
+    }
 }
 
 // The cooperative budget.

@@ -7,12 +7,12 @@ mod support;
 
 mod batches;
 mod builder;
-mod current;
+mod clocks;
 mod deadline;
 mod delay_queue;
-mod driver;
 mod errors;
-mod fallback_sleep;
+mod exported;
+mod handle;
 mod idle;
 mod interval;
 mod labelled;
@@ -20,27 +20,25 @@ mod max_pending;
 mod metrics;
 mod periodic;
 mod precision;
+mod quiet;
+mod runtime_ends;
 mod schedule;
 mod shutdown;
 mod slack;
 mod sleep;
 mod snapshot;
 mod time;
+mod time_in_runtimes;
 mod timeout;
+mod turns;
+mod wheel;
 
-#[cfg(feature = "backon")]
-mod backon;
 #[cfg(feature = "hyper")]
 mod hyper;
 #[cfg(feature = "io")]
 mod io;
 #[cfg(all(feature = "hyper", feature = "io", feature = "tower"))]
 mod io_under_hyper;
-#[cfg(feature = "metrics")]
-mod metrics_reporter;
-// Its list of metrics is compared with that of the other.
-#[cfg(all(feature = "metrics", feature = "prometheus-client"))]
-mod prometheus;
 #[cfg(feature = "serde")]
 mod serde;
 #[cfg(feature = "stream")]

@@ -9,16 +9,19 @@ use std::{
     task::Poll,
 };
 
-use futures::{FutureExt, StreamExt, poll};
+use futures::{FutureExt, poll};
 use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
 use tokio::{
     sync::oneshot,
     task::coop,
     time::{Duration, Instant},
 };
-use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
+use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{SECOND, TICK, advance, assert_adds_up, full_wheel, settle};
+use support::{
+    DAY, SECOND, TICK, advance, assert_adds_up, full_wheel, paused_runtime, register, settle,
+    threaded_runtime,
+};
 
 fn wheel_of(limit: usize) -> Wheel {
     Wheel::builder().max_pending(limit).build().unwrap()
@@ -95,8 +98,8 @@ async fn every_kind_of_timer_that_can_fail_is_refused_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_of_timer_that_cannot_fail_waits_for_the_same_instant_and_is_counted() {
-    let (wheel, _holds) = full_wheel();
+async fn what_cannot_fail_is_neither_counted_nor_refused() {
+    let (wheel, holds) = full_wheel();
     let start = Instant::now();
     let at = start + SECOND;
     let mut interval = wheel.interval_at(at, SECOND);
@@ -116,7 +119,12 @@ async fn every_kind_of_timer_that_cannot_fail_waits_for_the_same_instant_and_is_
     assert_eq!([timeout, timeout_at], [(true, SECOND); 2]);
     assert_eq!(tick, at);
     let metrics = wheel.metrics();
-    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (6, 1, 1));
+    assert_eq!((metrics.rejected, metrics.registered, metrics.pending), (0, 7, 1));
+    // Nor do they take a place from those that can.
+    drop(holds);
+    let mut sleeps: Vec<_> = (0..10).map(|_| wheel.sleep(SECOND)).collect();
+    sleeps.iter_mut().for_each(register);
+    assert_eq!((wheel.pending(), room(&wheel)), (10, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -352,37 +360,31 @@ async fn a_sleep_reset_after_it_elapsed_keeps_its_place() {
     assert_eq!(wheel.pending(), 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_interval_keeps_its_place_from_tick_to_tick() {
-    let wheel = wheel_of(1);
-    let mut interval = task::spawn(wheel.interval_at(Instant::now() + TICK, TICK * 2));
-    assert_pending!(interval.poll_next());
-    advance(TICK).await;
-    let mut other = task::spawn(wheel.try_sleep(SECOND * 60));
-    assert_pending!(other.poll());
-    for _ in 0..10 {
-        assert!(interval.poll_next().is_ready());
-        assert_pending!(interval.poll_next(), "not refused, though the wheel is full");
-        assert_eq!(wheel.pending(), 2);
-        advance(TICK * 2).await;
+/// A limit is of the wheel, whatever the runtime.
+#[test]
+fn runtimes_share_the_limit_and_give_back_what_they_held_as_they_end() {
+    let wheel = wheel_of(4);
+    let [first, second] = [paused_runtime(), threaded_runtime(1)];
+    let entered = first.enter();
+    let mut sleeps: Vec<_> = (0..3).map(|_| task::spawn(wheel.try_sleep(DAY))).collect();
+    sleeps.iter_mut().for_each(|sleep| assert_pending!(sleep.poll()));
+    drop(entered);
+    let _entered = second.enter();
+    assert_eq!(room(&wheel), 1);
+    drop(first);
+    assert_eq!(wheel.pending(), 0);
+    assert_eq!(room(&wheel), 4);
+    // They were admitted once, and go on past the limit if others came first.
+    let mut others: Vec<_> = (0..3).map(|_| task::spawn(wheel.try_sleep(DAY))).collect();
+    others.iter_mut().for_each(|sleep| assert_pending!(sleep.poll()));
+    for sleep in &mut sleeps {
+        assert!(sleep.is_woken());
+        assert_pending!(sleep.poll());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idle_timer_keeps_its_place_when_it_re_arms() {
-    let wheel = wheel_of(1);
-    let mut idle = task::spawn(wheel.idle_timer(TICK * 2));
-    let handle = idle.handle();
-    assert_pending!(idle.poll());
-    advance(TICK).await;
-    handle.touch();
-    advance(TICK).await;
-    let mut other = task::spawn(wheel.try_sleep(SECOND));
-    assert_pending!(other.poll());
-    assert_pending!(idle.poll());
-    assert_eq!(wheel.pending(), 2);
-    advance(TICK).await;
-    assert_ready!(idle.poll());
+    assert_eq!((wheel.pending(), room(&wheel)), (6, 0));
+    drop((sleeps, others));
+    assert_eq!((wheel.pending(), room(&wheel)), (0, 4));
+    assert_adds_up(&wheel);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,14 +419,6 @@ async fn a_series_keeps_its_place_from_run_to_run() {
         settle().await;
         assert_eq!(room(&wheel), 1);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interval_refused_as_a_stream_ticks_on() {
-    let (wheel, _holds) = full_wheel();
-    let start = Instant::now() + SECOND;
-    let ticks = wheel.interval_at(start, SECOND).take(2).collect::<Vec<_>>();
-    assert_eq!(ticks.await, [start, start + SECOND]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use tickwheel::{Metrics, Wheel};
 use tokio::sync::oneshot;
 use tokio_test::{assert_pending, assert_ready, assert_ready_eq, task};
 
-use support::{SECOND, TICK, advance, settle};
+use support::{SECOND, TICK, advance, ms, paused_runtime, register, settle, threaded_runtime};
 
 /// Asserts the sum that holds at every quiet point, and returns what was summed.
 #[track_caller]
@@ -75,7 +75,7 @@ async fn registered_is_expired_and_cancelled_and_pending_at_every_quiet_point() 
         "a timeout that was not needed was cancelled"
     );
 
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
+    let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
     drop(wheel.schedule(SECOND, async {}));
     assert_eq!(sum(&wheel), (7, 2, 3, 2));
@@ -85,28 +85,38 @@ async fn registered_is_expired_and_cancelled_and_pending_at_every_quiet_point() 
     assert_eq!(sum(&wheel), (7, 2, 5, 0), "and only once");
 }
 
-#[tokio::test(start_paused = true)]
-async fn turns_within_one_tick_count_no_tick() {
+#[test]
+fn engines_are_the_runtimes_that_have_a_part_now_and_counters_those_of_all() {
     let wheel = Wheel::new();
-    let mut sleep = task::spawn(wheel.sleep(SECOND));
-    assert_pending!(sleep.poll());
-    settle().await;
+    let first = paused_runtime();
+    first.block_on(wheel.sleep(SECOND));
+    let second = threaded_runtime(2);
+    second.block_on(wheel.sleep(ms(5)));
+    let mut sleep = wheel.sleep(SECOND);
+    first.block_on(async { register(&mut sleep) });
     let metrics = wheel.metrics();
+    assert_eq!((metrics.engines, metrics.registered, metrics.expired), (2, 3, 2));
+    assert!(metrics.turns >= 2 && metrics.arena_bytes > 0);
+    drop(first);
+    let metrics = wheel.metrics();
+    assert_eq!(metrics.engines, 1);
     assert_eq!(
-        (metrics.wakeups, metrics.ticks),
-        (0, 0),
-        "its first turn is at tick 0"
+        sum(&wheel),
+        (3, 2, 1, 0),
+        "a runtime that ends cancels what waits there"
     );
-    advance(SECOND).await;
-    assert_ready!(sleep.poll());
-    let ticks = wheel.metrics().ticks;
-    wheel.shutdown();
-    settle().await;
-    let metrics = wheel.metrics();
-    assert!(metrics.wakeups > 0);
+    drop(second);
+    let ended = wheel.metrics();
     assert_eq!(
-        metrics.ticks, ticks,
-        "its last turn is at the tick of the one before"
+        (ended.engines, ended.arena_bytes, ended.turns),
+        (0, 0, metrics.turns)
+    );
+    assert_eq!(sum(&wheel), (3, 2, 1, 0));
+    paused_runtime().block_on(sleep);
+    assert_eq!(
+        sum(&wheel),
+        (4, 3, 1, 0),
+        "and registers it anew where it goes on"
     );
 }
 
@@ -160,7 +170,7 @@ async fn a_timer_far_away_cascades_from_level_to_level() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_jump_over_many_ticks_is_one_tick_and_every_visit_is_a_wake_up() {
+async fn a_jump_over_many_ticks_is_one_turn() {
     let wheel = Wheel::new();
     let mut sleeps: Vec<_> = (1..=50)
         .map(|ticks| task::spawn(wheel.sleep(TICK * ticks)))
@@ -173,6 +183,7 @@ async fn a_jump_over_many_ticks_is_one_tick_and_every_visit_is_a_wake_up() {
     advance(TICK * 100).await;
     let after = wheel.metrics();
     assert_eq!(after.expired - before.expired, 50);
-    assert_eq!(after.ticks - before.ticks, 1);
-    assert!(after.wakeups > before.wakeups);
+    assert_eq!(after.turns - before.turns, 1);
+    assert_eq!(after.max_lag, TICK * 99, "it was to come at the first deadline");
+    assert_eq!(after.last_lag, after.max_lag);
 }

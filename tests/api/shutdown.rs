@@ -1,4 +1,4 @@
-//! `shutdown`: everything pending resolves at once, and tasks that never started are handed back.
+//! `shutdown`: what may be refused resolves at once, everything else waits on, and tasks that never started are handed back.
 
 use crate::support;
 
@@ -11,7 +11,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-use futures::StreamExt;
+use futures::FutureExt;
 use tickwheel::{ScheduleError, SleepError, TimeoutError, Wheel};
 use tokio::{
     runtime::Handle,
@@ -20,10 +20,13 @@ use tokio::{
 };
 use tokio_test::{assert_pending, assert_ready_eq, task};
 
-use support::{SECOND, TICK, advance, assert_due, ms, real_runtime, register, register_for, settle};
+use support::{
+    DAY, SECOND, TICK, advance, assert_due, ms, paused_runtime, real_runtime, register, register_for, settle,
+    threaded_runtime,
+};
 
 #[tokio::test(start_paused = true)]
-async fn it_resolves_every_pending_future_at_once() {
+async fn it_resolves_at_once_what_may_be_refused() {
     let wheel = Wheel::new();
     let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     let mut sleep_until = task::spawn(wheel.try_sleep_until(Instant::now() + SECOND));
@@ -49,8 +52,8 @@ async fn it_resolves_every_pending_future_at_once() {
     let unprocessed = wheel.shutdown();
 
     assert!(wheel.is_shutdown());
-    assert_eq!(wheel.pending(), 0);
-    assert_eq!(unprocessed.timers, 8, "all but the scheduled task");
+    assert_eq!(wheel.pending(), 2, "the interval and the idle timer");
+    assert_eq!(unprocessed.timers, 6);
     assert_eq!(unprocessed.tasks.len(), 1);
     assert!(sleep.is_woken());
     assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
@@ -60,9 +63,8 @@ async fn it_resolves_every_pending_future_at_once() {
     assert_ready_eq!(timeout.poll(), Err(TimeoutError::Shutdown));
     assert!(timeout_at.is_woken());
     assert_ready_eq!(timeout_at.poll(), Err(TimeoutError::Shutdown));
-    assert!(interval.is_woken());
-    assert_ready_eq!(interval.poll_next(), None);
-    assert!(idle.is_woken());
+    assert!(!interval.is_woken() && !idle.is_woken());
+    assert_pending!(interval.poll_next());
     assert_pending!(idle.poll());
     assert!(scheduled.is_woken());
     assert_ready_eq!(scheduled.poll(), Err(ScheduleError::Shutdown));
@@ -110,7 +112,6 @@ async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
         task::spawn(wheel.try_timeout_at(past, pending::<()>())).poll(),
         Err(TimeoutError::Shutdown)
     );
-    assert_eq!(wheel.interval(SECOND).next().await, None);
     for first_after in [Duration::ZERO, SECOND] {
         let builder = wheel.periodic(SECOND).first_after(first_after);
         let run = || async { unreachable!() };
@@ -128,7 +129,7 @@ async fn later_ones_resolve_at_their_first_poll_zero_durations_included() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_fail_goes_on_for_the_rest_of_its_time() {
+async fn what_cannot_fail_waits_on() {
     let wheel = Wheel::new();
     let start = Instant::now();
     let mut sleep = task::spawn(wheel.sleep(SECOND));
@@ -140,8 +141,9 @@ async fn what_cannot_fail_goes_on_for_the_rest_of_its_time() {
     assert_pending!(idle.poll());
     register(&mut std::pin::pin!(interval.tick()));
     advance(ms(500)).await;
-    assert_eq!(wheel.shutdown().timers, 4);
-    assert_pending!(sleep.poll());
+    assert_eq!(wheel.shutdown().timers, 0);
+    assert_eq!(wheel.pending(), 4);
+    assert!(!sleep.is_woken() && !timeout.is_woken() && !idle.is_woken());
     sleep.await;
     assert_due(start, SECOND);
     assert!(timeout.await.is_err());
@@ -152,11 +154,21 @@ async fn what_cannot_fail_goes_on_for_the_rest_of_its_time() {
         assert_eq!(interval.tick().await, start + SECOND * tick);
         assert_due(start, SECOND * tick);
     }
-    // What begins only now goes on Tokio's timer from the start.
+    // So does what begins only now, zero durations included.
     wheel.sleep(SECOND).await;
     assert_due(start, SECOND * 7);
     assert!(wheel.timeout(SECOND, pending::<()>()).await.is_err());
     assert_due(start, SECOND * 8);
+    assert_eq!(wheel.sleep(Duration::ZERO).now_or_never(), Some(()));
+    assert!(
+        wheel
+            .timeout(Duration::ZERO, pending::<()>())
+            .now_or_never()
+            .unwrap()
+            .is_err()
+    );
+    assert!(wheel.interval(SECOND).tick().now_or_never().is_some());
+    assert_eq!(wheel.idle_timer(Duration::ZERO).now_or_never(), Some(()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,6 +185,17 @@ async fn a_sleep_that_it_ended_has_not_elapsed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_does_not_bring_a_sleep_back() {
+    for ago in [Duration::ZERO, TICK, SECOND] {
+        let wheel = Wheel::new();
+        let [mut to_the_past, mut after_zero] = [(); 2].map(|()| task::spawn(wheel.try_sleep(SECOND)));
+        assert_pending!(to_the_past.poll());
+        assert_pending!(after_zero.poll());
+        drop(wheel.shutdown());
+        to_the_past.reset(Instant::now() - ago);
+        after_zero.reset_after(Duration::ZERO);
+        assert_ready_eq!(to_the_past.poll(), Err(SleepError::Shutdown));
+        assert_ready_eq!(after_zero.poll(), Err(SleepError::Shutdown));
+    }
     let wheel = Wheel::new();
     let mut sleep = task::spawn(wheel.try_sleep(SECOND));
     assert_pending!(sleep.poll());
@@ -349,18 +372,43 @@ async fn a_second_call_returns_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_driver_ends_and_so_does_every_task_of_the_wheel() {
+async fn it_ends_every_task_of_the_wheel_but_the_keeper() {
     let wheel = Wheel::new();
     let alive = || Handle::current().metrics().num_alive_tasks();
     drop(wheel.schedule(SECOND, async {}));
     drop(wheel.periodic(SECOND).spawn_at_fixed_rate(|| async {}));
     settle().await;
-    assert_eq!(alive(), 2, "the driver and the series");
+    assert_eq!(alive(), 2, "the keeper and the series");
     drop(wheel.shutdown());
     settle().await;
+    assert_eq!(alive(), 1, "the keeper, for timers that go on");
+    drop(wheel);
+    settle().await;
     assert_eq!(alive(), 0);
-    assert_eq!(wheel.try_sleep(TICK).await, Err(SleepError::Shutdown));
-    assert_eq!(alive(), 0, "no new driver for a wheel that has ended");
+}
+
+/// In each of three runtimes, one of which is not driven.
+#[test]
+fn it_concerns_all_runtimes() {
+    let wheel = Wheel::new();
+    let runtimes = [real_runtime(), paused_runtime(), threaded_runtime(1)];
+    let mut pending: Vec<_> = runtimes
+        .iter()
+        .map(|runtime| {
+            let _entered = runtime.enter();
+            let mut sleep = task::spawn(wheel.try_sleep(DAY));
+            assert_pending!(sleep.poll());
+            (sleep, wheel.schedule(DAY, async {}))
+        })
+        .collect();
+    assert_eq!(wheel.pending(), 6);
+    let unprocessed = wheel.shutdown();
+    assert_eq!((unprocessed.timers, unprocessed.tasks.len()), (3, 3));
+    assert_eq!(wheel.pending(), 0);
+    for (sleep, task) in &mut pending {
+        assert!(sleep.is_woken() && task.is_cancelled());
+        assert_ready_eq!(sleep.poll(), Err(SleepError::Shutdown));
+    }
 }
 
 #[test]

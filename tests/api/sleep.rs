@@ -20,8 +20,8 @@ use tokio::{task::unconstrained, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, make_tick, ms, paused_runtime, real_runtime,
-    register, register_for, waker_of,
+    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, paused_runtime, real_runtime, register,
+    register_for, waker_of,
 };
 
 const fn send_sync_unpin<T: Send + Sync + Unpin + Debug>() {}
@@ -228,12 +228,6 @@ async fn on_the_real_clock_what_has_elapsed_is_ready() {
     [other, polled, unpolled]
         .into_iter()
         .for_each(assert_ready_if_elapsed);
-
-    let _busy = make_tick(&wheel);
-    let mut polled = wheel.sleep(SECOND);
-    register(&mut polled);
-    polled.reset(Instant::now() - SECOND);
-    assert_ready_if_elapsed(polled);
 }
 
 /// On the real clock, Tokio's timer runs the driver.
@@ -274,6 +268,78 @@ fn polled_as_they_are_woken(runtime: &tokio::runtime::Runtime) {
         assert_eq!(elapsed.load(Ordering::SeqCst), SLEEPS);
         assert_eq!(wheel.metrics().panics, 0);
     });
+}
+
+// reset_after
+
+#[tokio::test(start_paused = true)]
+async fn reset_after_counts_from_now() {
+    for (first, later) in [(ms(100), ms(300)), (ms(300), ms(100)), (DAY, ms(1)), (ms(1), DAY)] {
+        for polled in [false, true] {
+            let mut sleep = Wheel::new().sleep(first);
+            if polled {
+                register(&mut sleep);
+            }
+            advance(ms(50)).await;
+            let now = Instant::now();
+            sleep.reset_after(later);
+            assert_eq!(sleep.deadline(), now + later);
+            assert!(!sleep.is_elapsed());
+            (&mut sleep).await;
+            assert_eq!(now.elapsed(), later);
+            // Again, once it has completed.
+            sleep.reset_after(later);
+            sleep.await;
+            assert_eq!(now.elapsed(), later * 2);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_after_nothing_completes_at_the_next_poll() {
+    for tick in [1, 100] {
+        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
+        let mut sleep = task::spawn(wheel.sleep(DAY));
+        sleep.reset_after(Duration::ZERO);
+        assert_ready!(sleep.poll());
+        sleep.reset_after(DAY);
+        assert_pending!(sleep.poll());
+        sleep.reset_after(Duration::ZERO);
+        assert!(sleep.is_woken());
+        assert_ready!(sleep.poll());
+        assert_at_rest(&wheel);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_after_the_longest_duration_saturates() {
+    let mut sleep = task::spawn(Wheel::new().sleep(ms(1)));
+    sleep.reset_after(Duration::MAX);
+    assert_pending!(sleep.poll());
+    advance(DAY * 365).await;
+    assert!(!sleep.is_woken());
+    assert!(sleep.deadline() >= Instant::now() + DAY * 365 * 28);
+}
+
+/// As Tokio's, whose `reset` starts its timer.
+#[tokio::test(start_paused = true)]
+async fn what_was_reset_elapses_without_a_poll_and_what_was_not_does_not() {
+    let wheel = Wheel::new();
+    let mut sleeps = [wheel.sleep(ms(10)), wheel.sleep(ms(10)), wheel.sleep(ms(10))];
+    let mut tokios = [(); 3].map(|()| Box::pin(tokio::time::sleep(ms(10))));
+    let deadline = Instant::now() + ms(20);
+    sleeps[1].reset(deadline);
+    tokios[1].as_mut().reset(deadline);
+    sleeps[2].reset(Instant::now());
+    tokios[2].as_mut().reset(Instant::now());
+    for expected in [[false, false, true], [false, false, true], [false, true, true]] {
+        assert_eq!(tokios.each_ref().map(|sleep| sleep.is_elapsed()), expected);
+        assert_eq!(sleeps.each_ref().map(Sleep::is_elapsed), expected);
+        advance(ms(10)).await;
+    }
+    for sleep in &mut sleeps[1..] {
+        assert_ready!(task::spawn(sleep).poll());
+    }
 }
 
 // Dropping.

@@ -8,12 +8,11 @@ use std::{
     task::Poll,
 };
 
-use tickwheel::{Mode, Snapshot, Wheel};
+use tickwheel::{Snapshot, Wheel};
 use tokio::time::{Duration, Instant};
 
 use support::{
-    DAY, SECOND, TICK, advance, make_tick, ms, paused_runtime, real_runtime, register, settle,
-    threaded_runtime,
+    DAY, SECOND, TICK, advance, ms, paused_runtime, real_runtime, register, settle, threaded_runtime,
 };
 
 /// What holds at every quiet point.
@@ -21,9 +20,10 @@ use support::{
 fn quiet(wheel: &Wheel) -> Snapshot {
     let snapshot = wheel.snapshot();
     assert_eq!(snapshot.pending, wheel.pending());
-    assert_eq!(snapshot.horizon.iter().sum::<usize>(), snapshot.pending);
+    assert_eq!(snapshot.due_within.iter().sum::<usize>(), snapshot.pending);
     assert_eq!(snapshot.levels.len(), wheel.levels());
-    assert_eq!(snapshot.shards.len(), wheel.shards());
+    let engines = snapshot.shards.iter().map(|shard| shard.engine + 1).max();
+    assert_eq!(engines.unwrap_or(0), wheel.metrics().engines);
     let shards = snapshot.shards.iter().map(|shard| shard.pending);
     assert_eq!(shards.sum::<usize>(), snapshot.pending);
     let levels = snapshot.levels.iter().map(|level| level.pending);
@@ -50,7 +50,7 @@ async fn a_new_wheel_shows_nothing() {
     assert_eq!(snapshot.pending, 0);
     assert_eq!(snapshot.lag.count(), 0);
     assert!(snapshot.labels.is_empty());
-    assert!(snapshot.shards.iter().all(|shard| shard.mode == Mode::Driverless));
+    assert!(snapshot.shards.is_empty(), "no timer has been polled");
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +58,7 @@ async fn what_is_less_than_a_long_tick_away_is_within_a_tick() {
     let wheel = Wheel::builder().tick_duration(SECOND * 2).build().unwrap();
     let mut sleep = wheel.sleep(ms(5));
     register(&mut sleep);
-    assert_eq!(quiet(&wheel).horizon, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(quiet(&wheel).due_within, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,34 +70,53 @@ async fn timers_hang_in_the_bucket_of_the_digit_of_their_deadline() {
         .into();
     timers.iter_mut().for_each(register);
     let snapshot = quiet(&wheel);
-    assert_eq!(snapshot.tick, 0);
     assert_eq!(snapshot.levels[0].buckets, [(1, 2), (7, 1)]);
     assert_eq!(snapshot.levels[1].buckets, [(2, 1), (7, 1)]);
     assert_eq!(snapshot.levels[2].buckets, [(2, 2)], "also of a later round");
     advance(TICK * 8).await;
     let snapshot = quiet(&wheel);
-    assert_eq!(snapshot.tick, 8);
     assert!(snapshot.levels[0].buckets.is_empty());
     assert_eq!(snapshot.levels[1].buckets, [(7, 1)]);
 }
 
-/// Each shard stays where its last visit was, and the wheel is where the one is that came furthest.
+/// Each by its own clock, of which one is a day ahead and another stands still.
 #[test]
-fn without_a_driver_the_wheel_stands_still() {
+fn the_shards_of_all_runtimes_are_there_until_they_end() {
     let wheel = Wheel::builder().shards(2).build().unwrap();
-    let mut sleep = None;
-    paused_runtime().block_on(async {
-        wheel.sleep(TICK * 20).await;
-        register(sleep.insert(wheel.sleep(ms(500))));
-    });
-    paused_runtime().block_on(async {
-        advance(DAY).await;
-        let snapshot = quiet(&wheel);
-        assert_eq!(snapshot.tick, 20);
-        assert_eq!(snapshot.horizon[3], 1);
-        assert!(snapshot.shards.iter().all(|shard| shard.mode == Mode::Driverless));
-    });
-    drop(sleep);
+    let runtimes = [paused_runtime(), paused_runtime(), real_runtime()];
+    let mut sleeps = Vec::new();
+    for (number, runtime) in runtimes.iter().enumerate() {
+        runtime.block_on(async {
+            if number == 0 {
+                advance(DAY).await;
+            }
+            for _ in 0..=number {
+                let mut sleep = wheel.sleep(SECOND * 500);
+                register(&mut sleep);
+                sleeps.push(sleep);
+            }
+        });
+    }
+    let snapshot = quiet(&wheel);
+    assert_eq!((snapshot.pending, snapshot.due_within[6]), (6, 6));
+    assert_eq!(snapshot.shards.len(), 6);
+    let mut pending = [0; 3];
+    for shard in &snapshot.shards {
+        pending[shard.engine] += shard.pending;
+    }
+    pending.sort();
+    assert_eq!(pending, [1, 2, 3]);
+    let left = [5, 3, 0];
+    for (runtime, left) in runtimes.into_iter().zip(left) {
+        drop(runtime);
+        assert_eq!(
+            quiet(&wheel).pending,
+            left,
+            "what waits for another runtime waits in none"
+        );
+    }
+    drop(sleeps);
+    assert_eq!(quiet(&wheel).shards.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,52 +125,30 @@ async fn a_reset_to_later_shows_the_old_deadline_until_it_comes() {
     let mut sleep = wheel.sleep(ms(50));
     register(&mut sleep);
     sleep.reset(Instant::now() + SECOND * 5);
-    assert_eq!(quiet(&wheel).horizon[2], 1);
+    assert_eq!(quiet(&wheel).due_within[2], 1);
     let sleeping = tokio::spawn(sleep);
     settle().await;
     advance(ms(60)).await;
-    assert_eq!(quiet(&wheel).horizon[4], 1);
+    assert_eq!(quiet(&wheel).due_within[4], 1);
     sleeping.abort();
 }
 
-#[tokio::test(start_paused = true)]
-async fn shards_doze_under_a_drivers_care_and_say_when_it_is_over() {
-    let wheel = Wheel::builder().shards(2).build().unwrap();
-    let mut sleep = wheel.sleep(DAY);
-    register(&mut sleep);
-    assert!(
-        quiet(&wheel)
-            .shards
-            .iter()
-            .all(|shard| shard.mode == Mode::Dozing)
-    );
-    wheel.shutdown();
-    let snapshot = quiet(&wheel);
-    assert_eq!(snapshot.pending, 0);
-    assert!(snapshot.shards.iter().all(|shard| shard.mode == Mode::Shutdown));
-}
-
 #[test]
-fn what_is_incoming_counts_and_what_is_kept_for_reuse_does_not() {
-    let runtime = real_runtime();
+fn spares_do_not_count() {
+    let runtime = threaded_runtime(1);
     runtime
         .block_on(runtime.spawn(async {
-            // The tick is so long that nothing is transferred meanwhile.
-            let wheel = Wheel::builder()
-                .shards(1)
-                .tick_duration(SECOND * 600)
-                .build()
-                .unwrap();
-            let busy = make_tick(&wheel);
-            assert_eq!(quiet(&wheel).shards[0].mode, Mode::Ticking);
+            let wheel = Wheel::builder().shards(1).build().unwrap();
+            let mut busy: Vec<_> = (0..20).map(|n| wheel.sleep(DAY - ms(n))).collect();
+            busy.iter_mut().for_each(register);
             assert_eq!(quiet(&wheel).pending, busy.len());
             poll_fn(|cx| {
                 // One after another, as a task starts and ends them.
                 for _ in 0..10 {
-                    let mut timeout = pin!(wheel.timeout(DAY, pending::<()>()));
+                    let mut timeout = pin!(wheel.timeout(SECOND * 30, pending::<()>()));
                     assert!(timeout.as_mut().poll(cx).is_pending());
                     assert_eq!(quiet(&wheel).pending, busy.len() + 1);
-                    timeout.set(wheel.timeout(DAY, pending()));
+                    timeout.set(wheel.timeout(SECOND * 30, pending()));
                     assert_eq!(quiet(&wheel).pending, busy.len());
                 }
                 Poll::Ready(())

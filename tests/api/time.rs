@@ -6,12 +6,12 @@ use std::{
     error::Error,
     future::{Future, pending, poll_fn, ready},
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::Poll,
 };
 
 use futures::FutureExt;
@@ -91,8 +91,11 @@ fn its_futures_are_what_tokios_are_and_unpin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_makes_waits_on_the_current_wheel() {
-    let wheel = Wheel::current();
+async fn what_it_makes_waits_on_the_global_wheel() {
+    if !own_process::in_own_process(what_it_makes_waits_on_the_global_wheel, "") {
+        return;
+    }
+    let wheel = Wheel::global();
     let mut sleep = time::sleep(DAY);
     let mut timeout = time::timeout(DAY, pending::<()>());
     let mut interval = time::interval_at(Instant::now() + DAY, DAY);
@@ -107,126 +110,38 @@ async fn what_it_makes_waits_on_the_current_wheel() {
     assert_eq!(wheel.metrics().cancelled, 3);
 }
 
-#[test]
-fn a_shutdown_leaves_each_what_was_left_of_its_time() {
-    paused_runtime().block_on(async {
-        let wheel = Wheel::current();
-        let start = Instant::now();
-        let mut sleep = task::spawn(time::sleep(SECOND));
-        let mut timeout = task::spawn(time::timeout(SECOND * 2, pending::<()>()));
-        let mut at = task::spawn(time::timeout_at(start + SECOND * 3, pending::<()>()));
-        let mut interval = time::interval_at(start + SECOND * 4, SECOND);
-        let mut beats = task::spawn(poll_fn(|cx| interval.poll_tick(cx)));
-        assert_pending!(sleep.poll());
-        assert_pending!(timeout.poll());
-        assert_pending!(at.poll());
-        assert_pending!(beats.poll());
-        advance(SECOND / 2).await;
-        assert_eq!(wheel.shutdown().timers, 4);
-        assert!(sleep.is_woken() && timeout.is_woken() && at.is_woken() && beats.is_woken());
-
-        sleep.await;
-        assert_due(start, SECOND);
-        assert!(timeout.await.is_err());
-        assert_due(start, SECOND * 2);
-        assert!(at.await.is_err());
-        assert_due(start, SECOND * 3);
-        assert_eq!(beats.await, start + SECOND * 4);
-        assert_due(start, SECOND * 4);
-        // It goes on by Tokio's timer, and so does what is made from now on; the wheel stays shut down.
-        assert_eq!(interval.tick().await, start + SECOND * 5);
-        interval.reset_after(SECOND * 3);
-        assert_eq!(interval.tick().await, start + SECOND * 8);
-        time::sleep(SECOND).await;
-        assert_due(start, SECOND * 9);
-        assert!(time::timeout(SECOND, pending::<()>()).await.is_err());
-        assert_due(start, SECOND * 10);
-        assert_eq!(time::timeout(Duration::ZERO, ready(7)).await, Ok(7));
-        assert!(time::timeout(Duration::ZERO, pending::<()>()).await.is_err());
-        assert!(Wheel::current().is_shutdown());
-        assert_at_rest(&wheel);
-    });
-}
-
-#[test]
-fn what_a_shutdown_leaves_is_as_long_by_another_clock() {
-    let (paused, real) = (paused_runtime(), real_runtime());
-    // The one clock is a day ahead of the other.
-    let (mut sleep, mut timeout, mut interval, mut moved, at) = paused.block_on(async {
-        advance(DAY).await;
-        let at = Instant::now() + TICK * 2;
-        let mut sleep = task::spawn(time::sleep_until(at));
-        let mut timeout = task::spawn(time::timeout_at(at, pending::<()>()));
-        let mut moved = task::spawn(time::sleep(DAY));
-        assert_pending!(sleep.poll());
-        assert_pending!(timeout.poll());
-        assert_pending!(moved.poll());
-        let interval = time::interval_at(at, SECOND);
-        Wheel::current().shutdown();
-        (sleep, timeout, interval, moved, at)
-    });
-    let start = std::time::Instant::now();
-    real.block_on(async {
-        assert_pending!(moved.poll(), "from here on it waits by the clock here");
-        moved.enter(|_, sleep| sleep.reset(at));
-        let all = async {
-            (&mut sleep).await;
-            assert!((&mut timeout).await.is_err());
-            interval.tick().await;
-            (&mut moved).await;
-        };
-        let in_time = tokio::time::timeout(SECOND * 60, all).await;
-        assert!(in_time.is_ok(), "it waits for another clock's instant");
-    });
-    assert!(start.elapsed() >= TICK * 2, "early");
-}
-
-#[test]
-fn a_shutdown_leaves_it_also_to_timeouts_that_have_just_come_in() {
-    // On the real clock, for only there a shard ticks, and lets timeouts wait for the next tick to be counted from.
-    real_runtime().block_on(async {
-        let wheel = Wheel::current();
-        let busy = make_tick(&wheel);
-        let start = std::time::Instant::now();
-        let mut timeouts: Vec<_> = (1..=5)
-            .map(|n| task::spawn(time::timeout(ms(40 * n), pending::<()>())))
-            .collect();
-        timeouts
-            .iter_mut()
-            .for_each(|timeout| assert_pending!(timeout.poll()));
-        assert_eq!(wheel.shutdown().timers, 505);
-        for (n, timeout) in (1..).zip(timeouts) {
-            assert!(timeout.await.is_err());
-            assert!(
-                start.elapsed() >= ms(40 * n),
-                "early by {:?}",
-                ms(40 * n) - start.elapsed()
-            );
-        }
-        drop(busy);
-        assert_at_rest(&wheel);
-    });
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_reset_moves_an_interval_on_tokios_timer() {
-    Wheel::current().shutdown();
+async fn a_shutdown_does_not_concern_it() {
+    if !own_process::in_own_process(a_shutdown_does_not_concern_it, "") {
+        return;
+    }
     let start = Instant::now();
-    let mut interval = time::interval_at(start + SECOND * 10, SECOND);
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(interval.poll_tick(&mut cx).is_pending());
-    interval.reset_at(start + SECOND);
-    assert_eq!(interval.tick().await, start + SECOND);
-    assert!(interval.poll_tick(&mut cx).is_pending());
-    interval.reset_immediately();
-    assert_eq!(interval.tick().await, start + SECOND);
-    interval.reset();
-    assert_eq!(interval.tick().await, start + SECOND * 2);
+    let mut sleep = task::spawn(time::sleep(SECOND));
+    let mut timeout = task::spawn(time::timeout(SECOND * 2, pending::<()>()));
+    let mut interval = time::interval_at(start + SECOND * 3, SECOND);
+    assert_pending!(sleep.poll());
+    assert_pending!(timeout.poll());
+    assert!(futures::poll!(poll_fn(|cx| interval.poll_tick(cx))).is_pending());
+    advance(SECOND / 2).await;
+    assert_eq!(Wheel::global().shutdown().timers, 0);
+    assert!(!sleep.is_woken() && !timeout.is_woken());
+    sleep.await;
+    assert_due(start, SECOND);
+    assert!(timeout.await.is_err());
+    assert_due(start, SECOND * 2);
+    assert_eq!(interval.tick().await, start + SECOND * 3);
+    interval.reset_after(SECOND * 3);
+    assert_eq!(interval.tick().await, start + SECOND * 6);
+    time::sleep(SECOND).await;
+    assert_due(start, SECOND * 7);
+    assert_eq!(time::timeout(Duration::ZERO, ready(7)).await, Ok(7));
+    assert!(time::timeout(Duration::ZERO, pending::<()>()).await.is_err());
+    assert!(Wheel::global().is_shutdown());
+    assert_at_rest(&Wheel::global());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_on_tokios_timer_hands_its_future_back() {
-    Wheel::current().shutdown();
+async fn a_timeout_hands_its_future_back() {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let mut timeout = task::spawn(time::timeout(SECOND, receiver));
     assert_pending!(timeout.poll());
@@ -238,47 +153,37 @@ async fn a_timeout_on_tokios_timer_hands_its_future_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_future_that_uses_up_the_budget_does_not_keep_its_timeout_from_elapsing() {
-    for shut_down in [false, true] {
-        if shut_down {
-            Wheel::current().shutdown();
-        }
-        let spinning = time::timeout(ms(10), async {
-            loop {
-                tokio::task::coop::consume_budget().await;
-                // The clock stands still while somebody has work: he moves it himself.
-                if tokio::task::coop::has_budget_remaining() {
-                    continue;
-                }
-                tokio::time::advance(ms(1)).await;
+    let spinning = time::timeout(ms(10), async {
+        loop {
+            tokio::task::coop::consume_budget().await;
+            // The clock stands still while somebody has work: he moves it himself.
+            if tokio::task::coop::has_budget_remaining() {
+                continue;
             }
-        });
-        let outcome: Result<(), _> = spinning.await;
-        assert!(outcome.is_err());
-    }
+            tokio::time::advance(ms(1)).await;
+        }
+    });
+    let outcome: Result<(), _> = spinning.await;
+    assert!(outcome.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_over_what_is_ready_lets_others_run() {
-    for shut_down in [false, true] {
-        if shut_down {
-            Wheel::current().shutdown();
-        }
-        let polls = AtomicUsize::new(0);
-        let mut spinning = Box::pin(async {
-            let mut sleep = time::sleep(Duration::ZERO);
+    let polls = AtomicUsize::new(0);
+    let mut spinning = Box::pin(async {
+        let mut sleep = time::sleep(Duration::ZERO);
+        (&mut sleep).await;
+        loop {
             (&mut sleep).await;
-            loop {
-                (&mut sleep).await;
-                polls.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        for _ in 0..10 {
-            let polled: Poll<()> = poll_fn(|cx| Poll::Ready(spinning.as_mut().poll(cx))).await;
-            assert!(polled.is_pending());
-            time_passes().await;
+            polls.fetch_add(1, Ordering::Relaxed);
         }
-        assert!(polls.load(Ordering::Relaxed) > 0);
+    });
+    for _ in 0..10 {
+        let polled: Poll<()> = poll_fn(|cx| Poll::Ready(spinning.as_mut().poll(cx))).await;
+        assert!(polled.is_pending());
+        time_passes().await;
     }
+    assert!(polls.load(Ordering::Relaxed) > 0);
 }
 
 async fn time_passes() {
@@ -325,26 +230,28 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
     ];
     let of_zero = of_zero.map(panic_of);
     let outside = constructors.map(panic_of);
-    let current = panic_of(|| drop(Wheel::current()));
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let (tokios, without_timers, pending) = {
+    let (tokios, without_timers) = {
         let _entered = bare.enter();
-        let tokios = panic_of(|| drop(tokio::time::sleep(SECOND)));
-        // The wheel is there at last; with it, as without it, a future is not.
-        let before = constructors.map(panic_of);
-        let wheel = Wheel::current();
-        (tokios, [before, constructors.map(panic_of)], wheel.pending())
+        let first_poll = || register(&mut Box::pin(tokio::time::sleep(SECOND)));
+        let first_polls: [fn(); 3] = [
+            || register(&mut time::sleep(SECOND)),
+            || register(&mut time::timeout(SECOND, pending::<()>())),
+            || {
+                register(&mut pin!(
+                    time::interval_at(Instant::now() + SECOND, SECOND).tick()
+                ))
+            },
+        ];
+        constructors.iter().for_each(|construct| construct());
+        (panic_of(first_poll).0, first_polls.map(|poll| panic_of(poll).0))
     };
     std::panic::set_hook(Box::new(move |panic| hook(panic)));
     let here = |words: &str| (words.to_owned(), file!().to_owned());
     assert_eq!(of_zero, [(); 4].map(|()| here(OF_ZERO)));
     assert_eq!(outside, [(); 6].map(|()| here(OUTSIDE)));
-    assert_eq!(current, here(OUTSIDE));
-    assert_eq!(Wheel::try_current().unwrap_err().to_string(), OUTSIDE);
-    for panics in without_timers {
-        assert_eq!(panics, [(); 6].map(|()| tokios.clone()));
-    }
-    assert_eq!(pending, 0);
+    // There it is not the constructor that panics but the first poll.
+    assert_eq!(without_timers, [(); 3].map(|()| tokios.clone()));
 }
 
 #[cfg(feature = "test-util")]
@@ -374,8 +281,7 @@ async fn an_advance_wakes_thousands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
-    Wheel::current().shutdown();
+async fn a_timeout_elapses_at_once_though_its_future_has_used_up_the_budget() {
     let greedy = poll_fn(|cx| {
         while std::pin::pin!(tokio::task::coop::consume_budget())
             .poll(cx)

@@ -1,6 +1,6 @@
 //! Random scripts under a test's clock, each played by twins in one runtime: on `tokio::time`, on `tickwheel::time` and on a wheel of its
-//! own, of any shape. Whatever ends, ends at the same instant for all three, however the clock is paused and moved, whether it began to wait
-//! before or after, and also if the shards were ticking then.
+//! own, of any shape. Whatever ends, ends at the same instant for all three, however the clock is paused and moved, and whether it began to
+//! wait before or after.
 //!
 //! `TICKWHEEL_TWINS` is another number of scripts, and `TICKWHEEL_TWINS_SEED` the seed of the first.
 
@@ -18,9 +18,7 @@ use tokio::{
     time::{Duration, Instant, MissedTickBehavior},
 };
 
-use crate::support::{
-    DAY, SECOND, make_tick, ms, paused_runtime, random::Random, real_runtime, register, settle,
-};
+use crate::support::{DAY, SECOND, ms, paused_runtime, random::Random, real_runtime, register, settle};
 
 /// The scripts of a run, unless `TICKWHEEL_TWINS` says otherwise.
 const SCRIPTS: u64 = 400;
@@ -39,9 +37,14 @@ type Waited = Vec<(&'static str, Instant)>;
 enum Step {
     Sleep(Duration),
     SleepUntil(Offset),
-    /// A timeout around a sleep.
-    Timeout(Duration, Duration),
-    TimeoutAt(Offset, Duration),
+    Timeout(Duration, Inner),
+    TimeoutAt(Offset, Inner),
+    /// A timeout in a timeout, around a sleep.
+    Nested(Duration, Duration, Duration),
+    /// A sleep that is reset once it has elapsed, and awaited again.
+    Again(Duration, Offset),
+    /// A sleep that is polled, and dropped.
+    Dropped(Duration),
     /// A sleep that is reset some times, polled or not in between, and then awaited.
     Reset {
         duration: Duration,
@@ -72,6 +75,16 @@ enum Step {
     Moved(Duration),
     Join(Vec<Duration>),
     Yield,
+}
+
+/// What a timeout is around.
+#[derive(Clone, Copy, Debug)]
+enum Inner {
+    Sleep(Duration),
+    Ready,
+    Never,
+    /// Wakes its task so many times.
+    Yields(u64),
 }
 
 /// What waits for an instant that was set on the real clock.
@@ -115,12 +128,20 @@ enum Between {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     FromTheStart,
+    /// From the start, and then moved on into a millisecond.
+    WithinAMillisecond,
     /// By hand, somewhere in a millisecond, before the wheels have been used.
     Unused,
     /// The same, with timers pending that were set on the real clock.
     Used,
     /// The same, after some of these have fired.
     Fired,
+}
+
+impl Pause {
+    fn is_from_the_start(self) -> bool {
+        matches!(self, Pause::FromTheStart | Pause::WithinAMillisecond)
+    }
 }
 
 #[derive(Debug)]
@@ -131,8 +152,6 @@ struct Script {
     moves: Vec<(Duration, Duration)>,
     /// What waits already when the clock is paused, and until when.
     begun: Vec<(Begun, Duration)>,
-    /// Whether the shards tick when the clock is paused.
-    is_busy: bool,
     /// The shards, levels and ticks of the own wheel.
     shape: [usize; 3],
 }
@@ -154,9 +173,10 @@ fn duration(random: &mut Random) -> Duration {
 }
 
 fn offset(random: &mut Random) -> Offset {
-    match random.one_in(3) {
-        true => Offset::Before(random.within(ms(3))),
-        false => Offset::After(duration(random)),
+    if random.one_in(3) {
+        Offset::Before(random.within(ms(3)))
+    } else {
+        Offset::After(duration(random))
     }
 }
 
@@ -175,12 +195,21 @@ fn between(random: &mut Random) -> Between {
     }
 }
 
+fn inner(random: &mut Random) -> Inner {
+    match random.below(6) {
+        0 => Inner::Ready,
+        1 => Inner::Never,
+        2 => Inner::Yields(1 + random.below(4)),
+        _ => Inner::Sleep(duration(random)),
+    }
+}
+
 fn step(random: &mut Random) -> Step {
-    match random.below(14) {
+    match random.below(17) {
         0 | 1 => Step::Sleep(duration(random)),
         2 => Step::SleepUntil(offset(random)),
-        3 => Step::Timeout(duration(random), duration(random)),
-        4 => Step::TimeoutAt(offset(random), duration(random)),
+        3 => Step::Timeout(duration(random), inner(random)),
+        4 => Step::TimeoutAt(offset(random), inner(random)),
         5 | 6 => Step::Reset {
             duration: duration(random),
             polled: random.one_in(2),
@@ -213,6 +242,9 @@ fn step(random: &mut Random) -> Step {
             rounds: 1 + random.below(6),
         },
         12 => Step::Moved(duration(random)),
+        13 => Step::Nested(duration(random), duration(random), duration(random)),
+        14 => Step::Again(duration(random), offset(random)),
+        15 => Step::Dropped(duration(random)),
         _ => Step::Yield,
     }
 }
@@ -229,8 +261,9 @@ fn begun(random: &mut Random) -> (Begun, Duration) {
 fn script(random: &mut Random) -> Script {
     Script {
         pause: match random.below(16) {
-            0..6 => Pause::FromTheStart,
-            6..10 => Pause::Unused,
+            0..4 => Pause::FromTheStart,
+            4..7 => Pause::WithinAMillisecond,
+            7..10 => Pause::Unused,
             10..15 => Pause::Used,
             _ => Pause::Fired,
         },
@@ -241,7 +274,6 @@ fn script(random: &mut Random) -> Script {
             .map(|_| (duration(random), duration(random)))
             .collect(),
         begun: (0..random.below(4)).map(|_| begun(random)).collect(),
-        is_busy: random.one_in(4),
         shape: [
             1 << random.below(3),
             1 + random.below(6) as usize,
@@ -256,9 +288,9 @@ struct Tokios {
     longer: Duration,
 }
 
-/// Those of the current wheel.
+/// Those of the global wheel.
 #[derive(Clone, Copy)]
-struct Currents;
+struct Globals;
 
 macro_rules! timers_of {
     ($timers:ty: $($time:ident)::+) => {
@@ -285,7 +317,7 @@ macro_rules! timers_of {
     };
 }
 timers_of!(Tokios: tokio::time);
-timers_of!(Currents: tickwheel::time);
+timers_of!(Globals: tickwheel::time);
 
 /// The outcome of a timer that does not fail here, whether or not its type says so.
 trait Ended<T> {
@@ -304,6 +336,24 @@ impl<E: std::error::Error> Ended<Instant> for Result<Instant, E> {
     }
 }
 
+/// Makes what a timeout is around.
+macro_rules! limited {
+    ($timers:expr, $inner:expr) => {
+        async {
+            match $inner {
+                Inner::Sleep(duration) => drop($timers.sleep(duration).await),
+                Inner::Ready => {}
+                Inner::Never => pending().await,
+                Inner::Yields(times) => {
+                    for _ in 0..times {
+                        yield_now().await;
+                    }
+                }
+            }
+        }
+    };
+}
+
 /// Plays what a task does, on the timers of one of the twins. They have the same names, but no trait in common.
 macro_rules! play {
     ($timers:expr, $steps:expr, $start:expr) => {{
@@ -320,18 +370,50 @@ macro_rules! play {
                         let _ = timers.sleep_until(offset.instant()).await;
                         "sleep_until"
                     }
-                    Step::Timeout(limit, duration) => {
-                        let sleep = timers.sleep(duration);
-                        match timers.timeout(limit, sleep).await {
-                            Ok(_) => "timeout: in time",
-                            Err(_) => "timeout: elapsed",
+                    Step::Timeout(limit, inner) => {
+                        let inner = limited!(timers, inner);
+                        if timers.timeout(limit, inner).await.is_ok() {
+                            "timeout: in time"
+                        } else {
+                            "timeout: elapsed"
                         }
                     }
-                    Step::TimeoutAt(limit, duration) => {
-                        let sleep = timers.sleep(duration);
-                        match timers.timeout_at(limit.instant(), sleep).await {
-                            Ok(_) => "timeout_at: in time",
-                            Err(_) => "timeout_at: elapsed",
+                    Step::TimeoutAt(limit, inner) => {
+                        let inner = limited!(timers, inner);
+                        if timers.timeout_at(limit.instant(), inner).await.is_ok() {
+                            "timeout_at: in time"
+                        } else {
+                            "timeout_at: elapsed"
+                        }
+                    }
+                    Step::Nested(outer, inner, duration) => {
+                        let inner = timers.timeout(inner, timers.sleep(duration));
+                        match timers.timeout(outer, inner).await {
+                            Ok(Ok(_)) => "nested: in time",
+                            Ok(Err(_)) => "nested: the inner one elapsed",
+                            Err(_) => "nested: the outer one elapsed",
+                        }
+                    }
+                    Step::Again(duration, to) => {
+                        let mut sleep = pin!(timers.sleep(duration));
+                        sleep.as_mut().await;
+                        log.push(("again: first", start.elapsed()));
+                        if sleep.is_elapsed() {
+                            log.push(("again: is elapsed", start.elapsed()));
+                        }
+                        sleep.as_mut().reset(to.instant());
+                        log.push((
+                            "again: deadline",
+                            sleep.deadline().saturating_duration_since(start),
+                        ));
+                        sleep.as_mut().await;
+                        "again"
+                    }
+                    Step::Dropped(duration) => {
+                        if polled_once(timers.sleep(duration)).await {
+                            "dropped: done"
+                        } else {
+                            "dropped"
                         }
                     }
                     Step::Reset {
@@ -489,6 +571,12 @@ async fn polled_once(future: impl Future) -> bool {
 /// The timers that were set before the clock was paused.
 async fn pause(pause: Pause, wheel: &Wheel, random: &mut Random) {
     let within = Duration::from_nanos(random.below(1_000_000));
+    if pause == Pause::WithinAMillisecond {
+        tokio::time::advance(within).await;
+    }
+    if pause.is_from_the_start() {
+        return;
+    }
     let begins = Instant::now();
     if matches!(pause, Pause::Used | Pause::Fired) {
         let mut far = (wheel.sleep(DAY), tickwheel::time::sleep(DAY));
@@ -500,20 +588,19 @@ async fn pause(pause: Pause, wheel: &Wheel, random: &mut Random) {
             let _ = futures::join!(wheel.sleep(ms(1)), tickwheel::time::sleep(ms(1)));
         }
     }
-    if pause != Pause::FromTheStart {
-        // A sleep of the thread would be longer, and the same in all scripts.
-        while begins.elapsed() < within {
-            std::hint::spin_loop();
-        }
-        tokio::time::pause();
+    // A sleep of the thread would be longer, and the same in all scripts.
+    while begins.elapsed() < within {
+        std::hint::spin_loop();
     }
+    tokio::time::pause();
 }
 
-/// Plays a script, and returns the logs of Tokio's twin, the current wheel's, the own wheel's, task by task.
+/// Plays a script, and returns the logs of Tokio's twin, the global wheel's, the own wheel's, task by task.
 fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3] {
-    let runtime: Runtime = match script.pause {
-        Pause::FromTheStart => paused_runtime(),
-        _ => real_runtime(),
+    let runtime: Runtime = if script.pause.is_from_the_start() {
+        paused_runtime()
+    } else {
+        real_runtime()
     };
     let [shards, levels, ticks] = script.shape;
     let wheel = Wheel::builder()
@@ -522,38 +609,32 @@ fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3]
         .ticks_per_wheel(ticks);
     let wheel = wheel.build().unwrap();
     runtime.block_on(async {
-        let busy = script.is_busy.then(|| [&wheel, &Wheel::current()].map(make_tick));
         let mut begun = JoinSet::new();
         let begins = Instant::now();
         for (number, (what, after)) in script.begun.iter().enumerate() {
             let at = begins + *after;
             let tokios = Tokios { longer };
             let tokios = wait!(tokios, *what, at);
-            let currents = wait!(Currents, *what, at);
+            let globals = wait!(Globals, *what, at);
             let owns = wait!(wheel.clone(), *what, at);
             begun.spawn(async move { (number, 0, tokios.await) });
-            begun.spawn(async move { (number, 1, currents.await) });
+            begun.spawn(async move { (number, 1, globals.await) });
             begun.spawn(async move { (number, 2, owns.await) });
         }
-        if script.pause != Pause::FromTheStart {
+        if !script.pause.is_from_the_start() {
             settle().await;
         }
         pause(script.pause, &wheel, random).await;
         let paused = Instant::now();
-        if script.is_busy {
-            // Until the next full visit, a timeout has no deadline.
-            tokio::time::sleep(ms(10)).await;
-            settle().await;
-        }
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         for (number, steps) in script.tasks.iter().enumerate() {
             let tokios = Tokios { longer };
             let tokios = play!(tokios, tokios.lengthened(steps.clone()), start);
-            let currents = play!(Currents, steps.clone(), start);
+            let globals = play!(Globals, steps.clone(), start);
             let owns = play!(wheel.clone(), steps.clone(), start);
             tasks.spawn(async move { (number, 0, tokios.await) });
-            tasks.spawn(async move { (number, 1, currents.await) });
+            tasks.spawn(async move { (number, 1, globals.await) });
             tasks.spawn(async move { (number, 2, owns.await) });
         }
         for (after, by) in &script.moves {
@@ -585,7 +666,6 @@ fn logs(script: &Script, random: &mut Random, longer: Duration) -> [Vec<Log>; 3]
                 logs[twin][script.tasks.len() + number] = since.collect();
             }
         }
-        drop(busy);
         logs
     })
 }
@@ -611,11 +691,11 @@ fn twins_end_together() {
     for seed in first..first + scripts {
         let mut random = Random::new(seed);
         let script = script(&mut random);
-        let [tokios, currents, owns] = logs(&script, &mut random, Duration::ZERO);
-        if tokios != currents || tokios != owns {
+        let [tokios, globals, owns] = logs(&script, &mut random, Duration::ZERO);
+        if tokios != globals || tokios != owns {
             if differ.is_empty() {
                 println!(
-                    "{script:#?}\ntokio::time:     {tokios:?}\ntickwheel::time: {currents:?}\na wheel:         {owns:?}"
+                    "{script:#?}\ntokio::time:     {tokios:?}\ntickwheel::time: {globals:?}\na wheel:         {owns:?}"
                 );
             }
             differ.push(seed);
@@ -637,12 +717,11 @@ fn a_twin_that_sleeps_a_millisecond_longer_is_noticed() {
         tasks: vec![vec![Step::Sleep(ms(7)), Step::Yield]],
         moves: Vec::new(),
         begun: Vec::new(),
-        is_busy: false,
         shape: [1, 4, 512],
     };
     let mut random = Random::new(1);
     for (longer, equal) in [(Duration::ZERO, true), (ms(1), false)] {
-        let [tokios, currents, owns] = logs(&script, &mut random, longer);
-        assert_eq!((tokios == currents, tokios == owns), (equal, equal));
+        let [tokios, globals, owns] = logs(&script, &mut random, longer);
+        assert_eq!((tokios == globals, tokios == owns), (equal, equal));
     }
 }

@@ -40,7 +40,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Of every stretch of the horizon as many.
+    // Of every stretch in `due_within` as many.
     let millis = || (1..8_u32, 1..10_u64).prop_map(|(power, factor)| 10_u64.pow(power - 1) * factor);
     let step = prop_oneof![
         4 => millis().prop_map(|millis| Step::Sleep { millis }),
@@ -197,16 +197,16 @@ impl Model {
 
     fn assert_shown(&self, wheel: &Wheel) {
         let snapshot = wheel.snapshot();
-        let mut horizon = [0; 9];
+        let mut due_within = [0; 9];
         if !self.shutdown {
             let bounds = [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, u64::MAX];
             for (deadline, _) in &self.waiting {
                 let stretch = bounds.iter().position(|bound| deadline - self.now <= *bound);
-                horizon[stretch.unwrap()] += 1;
+                due_within[stretch.unwrap()] += 1;
             }
         }
-        assert_eq!(snapshot.horizon, horizon);
-        assert_eq!(snapshot.pending, horizon.iter().sum::<usize>());
+        assert_eq!(snapshot.due_within, due_within);
+        assert_eq!(snapshot.pending, due_within.iter().sum::<usize>());
         assert_eq!(
             snapshot.levels.iter().map(|level| level.pending).sum::<usize>(),
             snapshot.pending

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Sleep, Timeout, Wheel};
+use tickwheel::{Timeout, TrySleep, Wheel};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::Instant,
@@ -134,21 +134,11 @@ pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
 }
 
 /// A wheel whose one place is taken for as long as the sleep lives.
-pub(crate) fn full_wheel() -> (Wheel, Sleep) {
+pub(crate) fn full_wheel() -> (Wheel, TrySleep) {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
-    let mut occupant = wheel.sleep(DAY);
+    let mut occupant = wheel.try_sleep(DAY);
     register(&mut occupant);
     (wheel, occupant)
-}
-
-/// A full wheel as [`full_wheel`], and the runtime that drives it.
-pub(crate) fn full_wheel_driven_elsewhere() -> (Runtime, Wheel, Sleep) {
-    let timers = real_runtime();
-    let wheel = Wheel::builder().handle(timers.handle().clone()).max_pending(1);
-    let wheel = wheel.build().unwrap();
-    let mut occupant = wheel.sleep(DAY);
-    register(&mut occupant);
-    (timers, wheel, occupant)
 }
 
 /// Runs a scene that may hang on a thread of its own, and waits no longer than `limit` for it.

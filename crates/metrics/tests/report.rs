@@ -68,7 +68,7 @@ async fn settle() {
 
 async fn poll_once(future: impl Future) {
     let mut future = pin!(future);
-    poll_fn(|cx| Poll::Ready(assert!(future.as_mut().poll(cx).is_pending()))).await;
+    assert!(poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await);
 }
 
 #[tokio::test(start_paused = true)]

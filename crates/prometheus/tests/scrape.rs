@@ -36,7 +36,7 @@ fn scrape(collector: &WheelCollector) -> BTreeMap<String, f64> {
 
 async fn poll_once(future: impl Future) {
     let mut future = pin!(future);
-    poll_fn(|cx| Poll::Ready(assert!(future.as_mut().poll(cx).is_pending()))).await;
+    assert!(poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -229,7 +229,8 @@ async fn what_is_lost_on_the_way_is_sent_again() {
 async fn a_full_wheel_refuses_no_connection() {
     let wheel = Wheel::builder().max_pending(1).build().unwrap();
     let mut occupant = Box::pin(wheel.try_sleep(SECOND * 3600));
-    poll_fn(|cx| Poll::Ready(assert!(occupant.as_mut().poll(cx).is_pending()))).await;
+    let polled = poll_fn(|cx| Poll::Ready(occupant.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
     let pair = Pair::connect(&wheel, Arc::new(TokioRuntime), idle_after(ms(200))).await;
     pair.echo(10_000).await;
     assert_eq!(pair.client.closed().await, ConnectionError::TimedOut);

@@ -1,6 +1,6 @@
 //! `Counted`: counts a limit under a label, at its first poll and once it ends. A limit that was never polled does not count.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, mem, sync::Arc};
 
 use crate::engine::{
     labels::{LabelId, Outcome},
@@ -21,8 +21,11 @@ enum Progress {
     New(Option<Nanos>),
     /// The beginning is counted, and the future has not been pending.
     Begun(Option<Nanos>),
-    /// The limit has this time, and ends at this moment.
-    Waiting(Nanos, Moment),
+    Waiting {
+        total: Nanos,
+        deadline: Moment,
+        may_be_refused: bool,
+    },
     /// The outcome is counted.
     Ended,
 }
@@ -48,25 +51,55 @@ impl Counted {
     pub(crate) fn wait(&mut self, deadline: Moment, now: impl FnOnce() -> Moment) {
         if let Progress::Begun(total) = self.progress {
             let total = total.unwrap_or_else(|| deadline.since(now()));
-            self.progress = Progress::Waiting(total, deadline);
+            self.progress = Progress::Waiting {
+                total,
+                deadline,
+                may_be_refused: false,
+            };
+        }
+    }
+
+    /// Counts the limit as one that waits and may be refused, which a shutdown does.
+    pub(crate) fn let_refuse(&mut self, shared: &Shared) {
+        if let Progress::Waiting { may_be_refused, .. } = &mut self.progress
+            && !mem::replace(may_be_refused, true)
+        {
+            shared.labels.count_refusable(self.label);
         }
     }
 
     /// Counts a completion by the time that is left, which takes a reading of the clock. All is left of a limit that was ready at its first poll.
     pub(crate) fn complete(&mut self, shared: &Shared, now: impl FnOnce() -> Moment) {
         let outcome = match self.progress {
-            Progress::Waiting(total, deadline) => Outcome::completed(deadline.since(now()).0, total.0),
+            Progress::Waiting { total, deadline, .. } => Outcome::completed(deadline.since(now()).0, total.0),
             _ => Outcome::completed(1, 1),
         };
         self.end(shared, outcome);
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.progress, Progress::Ended)
+    }
+
     /// Counts an outcome, unless one has been counted or the limit was never polled.
     pub(crate) fn end(&mut self, shared: &Shared, outcome: Outcome) {
-        if let Progress::Begun(_) | Progress::Waiting(..) = self.progress {
-            self.progress = Progress::Ended;
-            shared.labels.count(self.label, outcome);
-        }
+        let outcome = match self.progress {
+            Progress::New(_) | Progress::Ended => return,
+            Progress::Waiting {
+                may_be_refused: true, ..
+            } => {
+                shared.labels.uncount_refusable(self.label);
+                // A shutdown has refused it, whatever came after.
+                if shared.limit.is_shutdown() {
+                    Outcome::Refused
+                } else {
+                    outcome
+                }
+            }
+            Progress::Begun(_) | Progress::Waiting { .. } => outcome,
+        };
+        self.progress = Progress::Ended;
+        shared.labels.count(self.label, outcome);
     }
 }
 

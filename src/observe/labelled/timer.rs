@@ -39,6 +39,7 @@ impl LabelledTimer {
     pub(crate) fn complete(&mut self) {
         let timer = &self.sleep.timer;
         self.counted.complete(timer.shared(), || timer.now());
+        self.sleep.complete();
     }
 
     /// Polls the timer after the future was pending.
@@ -63,6 +64,9 @@ impl LabelledTimer {
             Poll::Ready(Ok(())) => Some(Outcome::Elapsed),
             Poll::Ready(Err(_)) => Some(Outcome::Refused),
         });
+        if polled.is_pending() {
+            self.counted.let_refuse(self.sleep.timer.shared());
+        }
         polled
     }
 
@@ -77,6 +81,9 @@ impl LabelledTimer {
 
 impl Drop for LabelledTimer {
     fn drop(&mut self) {
-        self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
+        // A timer that has been given up knows its wheel no more.
+        if !self.counted.has_ended() {
+            self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
+        }
     }
 }

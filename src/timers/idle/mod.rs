@@ -172,7 +172,8 @@ impl Wake for Watch {
             return;
         };
         let deadline = self.deadline(self.activity.last_touch());
-        if deadline > sleep.timer.deadline() && sleep.timer.start_anew(deadline, &Waker::from(self.clone())) {
+        let wait = Nanos::of(self.duration);
+        if sleep.timer.start_anew(deadline, wait, &Waker::from(self.clone())) {
             return;
         }
         let task = waiting.task.take();

@@ -1,4 +1,4 @@
-//! The wheel of the current runtime.
+//! `tickwheel::time` in many runtimes: a future waits on the one that first polls it, and each has a clock and an engine of its own.
 
 use crate::support;
 
@@ -6,13 +6,16 @@ use std::{
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Barrier, mpsc},
+    sync::{Barrier, mpsc},
     task::{Context, Poll, Waker},
     thread,
 };
 
-use futures::{StreamExt, poll};
-use support::*;
+use futures::poll;
+use support::{
+    DAY, SECOND, TICK, advance, alive_tasks, assert_at_rest, ms, own_process::in_own_process, paused_runtime,
+    real_runtime, register, settle, threaded_runtime, waiting, within as within_limit,
+};
 use tickwheel::{Wheel, time};
 use tokio::{
     runtime::{Handle, Runtime},
@@ -20,188 +23,41 @@ use tokio::{
     time::Instant,
 };
 
-/// Whether two handles are of one wheel: what hangs on the one is counted by the other.
-fn are_one(one: &Wheel, other: &Wheel) -> bool {
-    let before = other.pending();
-    let mut timeout = one.timeout(DAY, pending::<()>());
-    register(&mut timeout);
-    other.pending() > before
-}
-
-/// Until the current runtime has so many tasks.
-async fn tasks_come_to(tasks: usize) {
-    for _ in 0..1_000_000 {
-        if alive_tasks() == tasks {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("{} tasks are alive", alive_tasks());
-}
-
 fn runtimes() -> [Runtime; 3] {
     [real_runtime(), paused_runtime(), threaded_runtime(2)]
 }
 
-/// A label's name lives as long as the wheel.
 #[test]
-fn the_thread_that_ends_a_runtime_keeps_nothing_of_its_wheel() {
-    for runtime in [real_runtime(), paused_runtime()] {
-        let name: Arc<str> = "database".into();
-        runtime.block_on(async { drop(Wheel::current().labelled(name.clone())) });
-        assert!(Arc::strong_count(&name) > 1);
-        drop(runtime);
-        assert_eq!(Arc::strong_count(&name), 1);
+fn all_who_poll_first_at_once_begin_one_engine() {
+    if !in_own_process(all_who_poll_first_at_once_begin_one_engine, "") {
+        return;
     }
-}
-
-#[test]
-fn a_runtime_has_one_wheel_and_no_other_has_it() {
-    let [one, other] = [threaded_runtime(2), threaded_runtime(2)];
-    let wheels = |runtime: &Runtime| -> Vec<Wheel> {
-        runtime.block_on(async {
-            let mut wheels = vec![Wheel::current(), Wheel::try_current().unwrap()];
-            for _ in 0..4 {
-                wheels.push(tokio::spawn(async { Wheel::current() }).await.unwrap());
-                wheels.push(tokio::task::spawn_blocking(Wheel::current).await.unwrap());
-            }
-            wheels
-        })
-    };
-    let (mine, others) = (wheels(&one), wheels(&other));
-    let _entered = one.enter();
-    for wheel in &mine {
-        assert!(are_one(wheel, &mine[0]));
-        assert!(!are_one(wheel, &others[0]));
-    }
-}
-
-#[test]
-fn the_wheels_of_all_runtimes_are_listed_as_long_as_these_live() {
-    let labelled = || {
-        let wheels = Wheel::current_all();
-        let mine = wheels.iter().filter(|wheel| {
-            let labels = wheel.snapshot().labels;
-            labels.iter().any(|label| &*label.name == "listed")
-        });
-        mine.count()
-    };
-    let runtimes = runtimes();
-    let _own = Wheel::new().labelled("listed");
-    assert_eq!(labelled(), 0);
-    for runtime in &runtimes {
-        runtime.block_on(async { drop(Wheel::current().labelled("listed")) });
-    }
-    assert_eq!(labelled(), 3);
-    for (ended, runtime) in runtimes.into_iter().enumerate() {
-        drop(runtime);
-        assert_eq!(labelled(), 2 - ended);
-    }
-}
-
-#[test]
-fn all_who_ask_first_at_once_get_one_wheel() {
     for _ in 0..50 {
         for runtime in runtimes() {
             let together = Barrier::new(4);
-            let wheels: Vec<Wheel> = thread::scope(|scope| {
-                let ask = || {
+            let sleeps: Vec<_> = thread::scope(|scope| {
+                let begin = || {
                     let _entered = runtime.enter();
+                    let mut sleep = time::sleep(DAY);
                     together.wait();
-                    Wheel::current()
+                    register(&mut sleep);
+                    sleep
                 };
-                let asking = [(); 4].map(|()| scope.spawn(ask));
-                asking.into_iter().map(|asked| asked.join().unwrap()).collect()
+                let beginning = [(); 4].map(|()| scope.spawn(begin));
+                beginning.into_iter().map(|begun| begun.join().unwrap()).collect()
             });
-            wheels[0].shutdown();
-            assert!(wheels.iter().all(Wheel::is_shutdown));
+            let metrics = Wheel::global().metrics();
+            assert_eq!((metrics.engines, metrics.pending), (1, 4));
             // Of those who came too late to be first, nothing is left on the runtime.
-            runtime.block_on(tasks_come_to(1));
+            runtime.block_on(async {
+                while alive_tasks() > 1 {
+                    tokio::task::yield_now().await;
+                }
+            });
+            drop(sleeps);
         }
     }
-}
-
-#[test]
-fn current_is_the_runtime_entered_now() {
-    let outer = threaded_runtime(1);
-    let inner = threaded_runtime(1);
-    let of_outer = outer.block_on(async { Wheel::current() });
-    let of_inner = inner.block_on(async { Wheel::current() });
-    let inner = inner.handle().clone();
-    let outer_too = of_outer.clone();
-    let task = async move {
-        assert!(are_one(&Wheel::current(), &outer_too));
-        {
-            let _entered = inner.enter();
-            assert!(are_one(&Wheel::current(), &of_inner));
-        }
-        assert!(are_one(&Wheel::current(), &outer_too));
-        tokio::task::block_in_place(|| {
-            inner.block_on(async { assert!(are_one(&Wheel::current(), &of_inner)) });
-        });
-        assert!(are_one(&Wheel::current(), &outer_too));
-    };
-    outer.block_on(async { tokio::spawn(task).await.unwrap() });
-}
-
-#[test]
-fn a_local_set_asks_the_runtime_that_it_is_on() {
-    let [one, other] = [paused_runtime(), paused_runtime()];
-    let set = LocalSet::new();
-    let (sender, receiver) = mpsc::channel();
-    let (go_on, mut turns) = tokio::sync::mpsc::unbounded_channel();
-    // One task, with one id, on two runtimes.
-    set.spawn_local(async move {
-        while turns.recv().await.is_some() {
-            sender.send(Wheel::current()).unwrap();
-        }
-    });
-    for runtime in [&one, &other, &one] {
-        go_on.send(()).unwrap();
-        set.block_on(runtime, settle());
-        let found = receiver.try_recv().unwrap();
-        runtime.block_on(async { assert!(are_one(&found, &Wheel::current())) });
-    }
-}
-
-#[test]
-fn a_future_is_driven_by_the_runtime_it_was_made_on() {
-    let elsewhere = threaded_runtime(1);
-    let here = paused_runtime();
-    let made_elsewhere = || {
-        let _entered = elsewhere.enter();
-        let interval = time::interval_at(Instant::now() + ms(20), ms(20));
-        (
-            time::sleep(ms(20)),
-            time::timeout(ms(20), pending::<()>()),
-            interval,
-        )
-    };
-    // On a busy machine the sleep may be over before it is polled.
-    loop {
-        let (mut sleep, mut timeout, mut interval) = made_elsewhere();
-        let start = std::time::Instant::now();
-        let waited = here.block_on(async {
-            // This clock stands still as long as somebody else may wake the task.
-            let keeping = tokio::task::spawn_blocking(|| thread::sleep(ms(100)));
-            let waited = poll!(&mut sleep).is_pending();
-            if waited {
-                (&mut sleep).await;
-            }
-            assert!((&mut timeout).await.is_err());
-            interval.tick().await;
-            assert!(start.elapsed() >= ms(20));
-            assert_eq!(alive_tasks(), 0, "nothing was started here");
-            keeping.await.unwrap();
-            waited
-        });
-        if waited {
-            break;
-        }
-    }
-    let _entered = elsewhere.enter();
-    let metrics = Wheel::current().metrics();
-    assert!(metrics.driven && metrics.expired >= 2, "{metrics:?}");
+    assert_at_rest(&Wheel::global());
 }
 
 #[test]
@@ -235,7 +91,7 @@ fn what_outlives_its_runtime_completes_where_it_is_polled() {
     ] {
         let polled_on = runtimes().into_iter().nth(polled_on).unwrap();
         let made_on = runtimes().into_iter().nth(made_on).unwrap();
-        let (fresh, mut polled, wheel) = made_on.block_on(async {
+        let (fresh, mut polled) = made_on.block_on(async {
             // On a busy machine its first tick may have come by then, and is then not left for later.
             let next_tick = || {
                 let mut interval = time::interval_at(Instant::now() + ms(30), ms(30));
@@ -248,7 +104,7 @@ fn what_outlives_its_runtime_completes_where_it_is_polled() {
                 std::iter::repeat_with(next_tick).flatten().next().unwrap(),
             );
             let fresh = (time::sleep(ms(30)), time::timeout(ms(30), pending::<()>()));
-            (fresh, polled, Wheel::current())
+            (fresh, polled)
         });
         drop(made_on);
         let start = std::time::Instant::now();
@@ -260,43 +116,15 @@ fn what_outlives_its_runtime_completes_where_it_is_polled() {
             assert!(fresh.1.await.is_err());
         });
         assert!(start.elapsed() < SECOND * 10);
-        // Its driver goes with the last of them, though a handle is left.
-        drop(polled.2);
-        polled_on.block_on(tasks_come_to(0));
-        assert_at_rest(&wheel);
-    }
-}
-
-#[test]
-fn an_interval_that_outlives_its_runtime_goes_on_as_a_stream() {
-    let made_on = paused_runtime();
-    let mut ticks = made_on.block_on(async { time::interval(ms(10)) });
-    made_on.block_on(ticks.next()).unwrap();
-    drop(made_on);
-    paused_runtime().block_on(async {
-        let start = Instant::now();
-        ticks.next().await.expect("nobody has shut its wheel down");
-        ticks.next().await.expect("nobody has shut its wheel down");
-        assert!(start.elapsed() >= ms(10));
-    });
-}
-
-fn current_thread(is_paused: bool) -> Runtime {
-    match is_paused {
-        true => paused_runtime(),
-        false => real_runtime(),
     }
 }
 
 /// The runtime on which the first of them is awaited is alive, but not driven any more.
 #[test]
 fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
-    for (was_polled, is_paused) in [(false, false), (true, false), (true, true)] {
-        let made_on = current_thread(is_paused);
+    for was_polled in [false, true] {
+        let made_on = real_runtime();
         let [first, second] = made_on.block_on(async {
-            if is_paused {
-                time::advance(DAY).await;
-            }
             [30, 60].map(|millis| {
                 let mut sleep = time::sleep(ms(millis));
                 if was_polled {
@@ -308,28 +136,19 @@ fn what_outlives_its_runtime_waits_for_no_runtime_that_is_not_driven() {
         drop(made_on);
         let not_driven = real_runtime();
         not_driven.block_on(first);
-        support::within(SECOND * 20, || real_runtime().block_on(second));
+        within_limit(SECOND * 20, || real_runtime().block_on(second));
         drop(not_driven);
     }
 }
 
-/// The handle lets the next runtime drive the wheel, by a clock that is days behind.
-#[test]
-fn an_idle_timer_outlives_a_clock_that_is_ahead() {
-    let (idle, wheel) = on_a_clock_ahead_by(DAY, async || {
-        let mut idle = time::idle_timer(ms(30));
-        register(&mut idle);
-        (idle, Wheel::current())
-    });
-    support::within(SECOND * 20, || real_runtime().block_on(idle));
-    drop(wheel);
-}
-
-/// Tokio's timer, on which they go on, ends with the first of these runtimes.
 #[test]
 fn what_outlives_its_runtime_outlives_the_next_ones_too() {
     for is_paused in [false, true] {
-        let made_on = current_thread(is_paused);
+        let made_on = if is_paused {
+            paused_runtime()
+        } else {
+            real_runtime()
+        };
         let mut left = made_on.block_on(async {
             if is_paused {
                 time::advance(DAY).await;
@@ -372,7 +191,7 @@ fn tasks_that_panic_as_they_are_dropped_with_a_runtime_disturb_nobody() {
         runtime.block_on(async {
             for _ in 0..3 {
                 let panicking = Panicking(dropped.clone());
-                drop(Wheel::current().schedule(DAY, async move { drop(panicking) }));
+                drop(Wheel::global().schedule(DAY, async move { drop(panicking) }));
             }
         });
         drop((dropped, runtime));
@@ -382,10 +201,12 @@ fn tasks_that_panic_as_they_are_dropped_with_a_runtime_disturb_nobody() {
 
 #[test]
 fn what_is_made_while_a_runtime_ends_hangs_nobody() {
-    struct Asking(mpsc::Sender<(Wheel, time::Sleep)>);
+    struct Asking(mpsc::Sender<[time::Sleep; 2]>);
     impl Drop for Asking {
         fn drop(&mut self) {
-            self.0.send((Wheel::current(), time::sleep(ms(10)))).unwrap();
+            let mut polled = time::sleep(ms(10));
+            register(&mut polled);
+            self.0.send([polled, time::sleep(ms(10))]).unwrap();
         }
     }
     for runtime in runtimes() {
@@ -393,7 +214,7 @@ fn what_is_made_while_a_runtime_ends_hangs_nobody() {
         runtime.block_on(async {
             for task in 0..20 {
                 if task == 10 {
-                    Wheel::current();
+                    register(&mut time::sleep(ms(10)));
                 }
                 let asking = Asking(sender.clone());
                 tokio::spawn(async move {
@@ -408,24 +229,10 @@ fn what_is_made_while_a_runtime_ends_hangs_nobody() {
         let made: Vec<_> = receiver.iter().collect();
         assert_eq!(made.len(), 20);
         let next = paused_runtime();
-        for (wheel, sleep) in made {
-            // It was made in a task, and so belongs to the runtime that polls it.
-            next.block_on(sleep);
-            assert_at_rest(&wheel);
+        for [polled, fresh] in made {
+            next.block_on(polled);
+            next.block_on(fresh);
         }
-    }
-}
-
-#[test]
-fn a_handle_of_a_runtime_that_ended_gives_a_wheel_that_works_elsewhere() {
-    for runtime in runtimes() {
-        let ended = runtime.handle().clone();
-        drop(runtime);
-        let sleep = {
-            let _entered = ended.enter();
-            time::sleep(ms(10))
-        };
-        paused_runtime().block_on(sleep);
     }
 }
 
@@ -457,12 +264,11 @@ fn what_is_made_within_a_runtime_that_ended_belongs_to_the_one_that_polls_it() {
 
 #[test]
 fn a_kept_handle_works_on_under_other_runtimes() {
-    let wheel = paused_runtime().block_on(async { Wheel::current() });
+    let wheel = paused_runtime().block_on(async { Wheel::global() });
     for runtime in runtimes() {
         runtime.block_on(async {
             wheel.sleep(ms(10)).await;
             assert!(wheel.timeout(ms(10), pending::<()>()).await.is_err());
-            assert!(!are_one(&wheel, &Wheel::current()));
             assert_eq!(wheel.schedule(ms(10), async { 7 }).await.unwrap(), 7);
         });
     }
@@ -470,10 +276,7 @@ fn a_kept_handle_works_on_under_other_runtimes() {
 
 /// What each of the runtimes side by side does: every timer is to be found on its own clock.
 async fn live(seed: u64, is_paused: bool) {
-    let pace = match is_paused {
-        true => DAY,
-        false => ms(3),
-    };
+    let pace = if is_paused { DAY } else { ms(3) };
     let start = Instant::now();
     for round in 0..10 {
         let duration = pace * u32::try_from(seed % 7 + round % 3 + 1).unwrap();
@@ -499,17 +302,19 @@ async fn live(seed: u64, is_paused: bool) {
         interval.tick().await;
     }
     assert!(is_paused == (start.elapsed() > DAY));
-    assert_eq!(
-        Wheel::current().metrics().registered,
-        Wheel::current().metrics().expired
-    );
 }
 
 #[test]
 fn a_hundred_runtimes_side_by_side_do_not_meet() {
+    if !in_own_process(a_hundred_runtimes_side_by_side_do_not_meet, "") {
+        return;
+    }
     let together = Barrier::new(100);
     thread::scope(|scope| {
         for seed in 0..100 {
+            if !in_own_process(a_hundred_runtimes_side_by_side_do_not_meet, "") {
+                return;
+            }
             let together = &together;
             scope.spawn(move || {
                 let runtime = match seed % 3 {
@@ -519,13 +324,12 @@ fn a_hundred_runtimes_side_by_side_do_not_meet() {
                 };
                 together.wait();
                 runtime.block_on(live(seed, seed % 3 == 2));
-                let wheel = runtime.block_on(async { Wheel::current() });
-                drop(runtime);
-                assert!(!wheel.metrics().driven);
-                assert_at_rest(&wheel);
             });
         }
     });
+    let metrics = Wheel::global().metrics();
+    assert_eq!((metrics.engines, metrics.cancelled), (0, 0));
+    assert_at_rest(&Wheel::global());
 }
 
 #[test]
@@ -551,58 +355,38 @@ fn runtimes_within_one_thread_take_turns() {
 }
 
 #[test]
-fn a_task_asks_while_its_runtime_is_being_made_to_wait() {
+fn a_runtime_dropped_before_it_ever_ran_leaves_no_future_hanging() {
     // A runtime drops its tasks in an order that depends on their ids, which one more task in each round moves on.
     for _ in 0..8 {
-        // First asked for from within a poll, with the keeper's task not yet run and the runtime dropped before it ever is.
+        // The keeper's task has not run, and never will.
         let runtime = real_runtime();
         runtime.spawn(pending::<()>());
         let _entered = runtime.enter();
-        let wheel = Wheel::current();
         let mut sleep = Box::pin(time::sleep(DAY));
         register(&mut sleep);
-        assert_eq!(wheel.pending(), 1);
         drop(_entered);
         drop(runtime);
         let mut cx = Context::from_waker(Waker::noop());
         let polled = catch_unwind(AssertUnwindSafe(|| {
             Pin::new(&mut sleep).poll(&mut cx) == Poll::Pending
         }));
-        assert!(
-            polled.is_err(),
-            "with no runtime to be driven by, it does not hang"
-        );
+        assert!(polled.is_err(), "where there is no runtime, it does not hang");
         assert!(Handle::try_current().is_err());
     }
 }
 
-/// What `RuntimeMetrics::num_alive_tasks` counts on our account: one task that tells when the runtime ends, and the driver.
+/// What `RuntimeMetrics::num_alive_tasks` counts on our account.
 #[tokio::test(start_paused = true)]
-async fn a_current_wheel_is_two_tasks_of_its_runtime() {
+async fn a_runtime_has_one_more_task_from_its_first_timer_on() {
     assert_eq!(alive_tasks(), 0);
     let mut sleep = time::sleep(DAY);
-    assert_eq!(alive_tasks(), 1, "a timer that is not polled has no driver");
+    assert_eq!(alive_tasks(), 0, "a timer that is not polled needs no engine");
     register(&mut sleep);
     settle().await;
-    assert_eq!(alive_tasks(), 2);
+    assert_eq!(alive_tasks(), 1);
     drop(sleep);
     advance(DAY).await;
-    assert_eq!(alive_tasks(), 2, "they stay for the next timer");
-}
-
-/// There is no place for one that would go with its runtime.
-#[test]
-fn runtimes_that_have_ended_share_a_wheel() {
-    let ended = [(); 2].map(|()| paused_runtime().handle().clone());
-    let wheels = ended.each_ref().map(|handle| {
-        let _entered = handle.enter();
-        [Wheel::current(), Wheel::current()]
-    });
-    let [one, another] = &wheels[0];
-    paused_runtime().block_on(async {
-        assert!(are_one(one, another));
-        assert!(are_one(one, &wheels[1][0]));
-    });
+    assert_eq!(alive_tasks(), 1, "it stays for the next timer");
 }
 
 /// Lets two days pass by a paused clock, and by no other.
@@ -622,28 +406,62 @@ async fn use_timers_for_a_while() {
 }
 
 #[test]
-fn what_is_made_in_a_task_belongs_to_the_runtime_that_polls_it_first() {
+fn what_is_made_on_one_runtime_belongs_to_the_one_that_polls_it_first() {
     for made_on in runtimes() {
-        let (sleep, timeout, mut interval, wheel) = made_on.block_on(async {
+        let make = || {
+            (
+                time::sleep(ms(10)),
+                time::timeout(DAY, pending::<()>()),
+                time::interval(ms(10)),
+            )
+        };
+        let in_a_task = made_on.block_on(async { tokio::spawn(async move { make() }).await.unwrap() });
+        let entered = made_on.enter();
+        let beside_it = make();
+        drop(entered);
+        // The runtime that it was made on is alive, but is perhaps never driven again.
+        for (sleep, timeout, mut interval) in [in_a_task, beside_it] {
+            paused_runtime().block_on(async {
+                sleep.await;
+                let start = Instant::now();
+                assert!(timeout.await.is_err());
+                assert_eq!(start.elapsed(), DAY);
+                interval.tick().await;
+                assert_eq!(alive_tasks(), 1);
+            });
+        }
+        assert_eq!(made_on.metrics().num_alive_tasks(), 0);
+    }
+}
+
+/// As a future that one executor made and another polls, on a thread that has entered a runtime.
+#[test]
+fn what_is_made_in_a_task_waits_on_the_runtime_that_a_plain_thread_has_entered() {
+    let entered = threaded_runtime(1);
+    for made_on in runtimes() {
+        let (sleep, timeout, mut interval) = made_on.block_on(async {
             let made = tokio::spawn(async {
+                use_timers_for_a_while().await;
                 (
                     time::sleep(ms(10)),
-                    time::timeout(DAY, pending::<()>()),
+                    time::timeout(ms(10), pending::<()>()),
                     time::interval(ms(10)),
-                    Wheel::current(),
                 )
             });
             made.await.unwrap()
         });
-        // The runtime that it was made on is alive, but is perhaps never driven again.
-        paused_runtime().block_on(async {
-            sleep.await;
-            let start = Instant::now();
-            assert!(timeout.await.is_err());
-            assert_eq!(start.elapsed(), DAY);
-            interval.tick().await;
+        thread::scope(|scope| {
+            let polling = scope.spawn(|| {
+                let _entered = entered.enter();
+                futures::executor::block_on(async {
+                    sleep.await;
+                    assert!(timeout.await.is_err());
+                    interval.tick().await;
+                    interval.tick().await;
+                });
+            });
+            polling.join().unwrap();
         });
-        assert_eq!(wheel.metrics().registered, 0);
     }
 }
 
@@ -662,7 +480,8 @@ fn without_timers_a_task_panics_at_the_first_pending_poll() {
                 tokio::spawn(async { time::sleep(SECOND).await }),
                 tokio::spawn(async { drop(time::timeout(SECOND, pending::<()>()).await) }),
                 tokio::spawn(async {
-                    time::interval(SECOND).tick().await;
+                    let start = Instant::now() + SECOND;
+                    time::interval_at(start, SECOND).tick().await;
                 }),
             ];
             let words = |panicked: tokio::task::JoinError| match panicked.into_panic().downcast::<&str>() {
@@ -714,7 +533,7 @@ fn what_was_never_polled_answers_as_it_would_on_a_wheel() {
 }
 
 #[test]
-fn a_ready_timeout_in_a_task_needs_no_wheel() {
+fn a_ready_timeout_in_a_task_needs_no_engine() {
     paused_runtime().block_on(async {
         let task = tokio::spawn(async {
             assert_eq!(time::timeout(SECOND, async { 7 }).await, Ok(7));
@@ -769,13 +588,14 @@ fn a_runtime_that_is_entered_for_a_call_leaves_the_task_where_it_was() {
                 // Long enough that it is still pending at its first poll, on a busy machine too: one that is due then is not registered.
                 time::sleep(ms(50))
             };
+            let start = std::time::Instant::now();
             within(&handle, made_elsewhere).await;
+            assert!(start.elapsed() >= ms(45), "it has waited on the paused clock");
             live_by_a_paused_clock().await;
         }
     };
     paused_runtime().block_on(async { tokio::spawn(task).await.unwrap() });
-    let wheel = other.block_on(async { Wheel::current() });
-    assert_eq!(wheel.metrics().registered, 10);
+    assert_eq!(other.metrics().num_alive_tasks(), 1);
 }
 
 /// The thread of the task keeps a timer that each of these could take over.
@@ -802,8 +622,6 @@ fn a_known_task_that_enters_any_runtime_for_a_call_stays_where_it_was() {
             assert!(timeout.await.is_err());
             interval.tick().await;
             interval.tick().await;
-            // A task that is known to its thread is so within another runtime too.
-            within(handle, time::sleep(ms(2))).await;
             time::sleep(ms(2)).await;
         }
     };
@@ -841,7 +659,6 @@ fn a_known_task_blocks_on_any_runtime() {
     outer.block_on(async { tokio::spawn(task).await.unwrap() });
 }
 
-/// Such a task may be taken for one of the first runtime, whose workers then drive its timers, as long as it lives.
 #[test]
 fn a_task_of_a_local_set_moves_on_from_a_runtime_with_workers() {
     for next in [paused_runtime(), real_runtime(), threaded_runtime(1)] {
@@ -881,17 +698,15 @@ fn a_task_of_a_local_set_waits_in_the_runtime_that_polls_it() {
                     time::timeout(DAY, tokio::task::yield_now()).await.unwrap();
                 }
                 time::sleep(ms(5)).await;
-                sender.send(Wheel::current()).unwrap();
+                sender.send(()).unwrap();
             }
         });
         // The runtime that it was on before is alive, and is not driven.
         for runtime in [&runtimes[0], &runtimes[1], &runtimes[0]] {
             go_on.send(20).unwrap();
-            let wheel = set.block_on(runtime, slept.recv()).unwrap();
-            let before = wheel.metrics().expired;
+            set.block_on(runtime, slept.recv()).unwrap();
             go_on.send(0).unwrap();
-            let wheel = set.block_on(runtime, slept.recv()).unwrap();
-            assert_eq!(wheel.metrics().expired, before + 1);
+            set.block_on(runtime, slept.recv()).unwrap();
         }
     }
 }

@@ -1,0 +1,251 @@
+//! A runtime that ends, is not driven, or has no timers: what waited on it goes on elsewhere, and nothing hangs.
+
+// Futures that outlive their runtime are what many of these tests are about.
+#![allow(clippy::async_yields_async)]
+
+use crate::support;
+
+use std::{
+    future::pending,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tickwheel::Wheel;
+use tokio::{runtime::Builder, time::Instant};
+use tokio_test::{assert_pending, assert_ready, task};
+
+use support::{
+    DAY, SECOND, TICK, assert_adds_up, assert_at_rest, ms, paused_runtime, real_runtime, register, settle,
+    threaded_runtime, waiting, waiting_task, waker_of, within,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[test]
+fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
+    let without_timers = Builder::new_current_thread().build().unwrap();
+    let wheel = Wheel::new();
+    let panic = catch_unwind(AssertUnwindSafe(|| without_timers.block_on(wheel.sleep(ms(5))))).unwrap_err();
+    let message = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|message| (*message).to_owned()))
+        .unwrap();
+    assert!(message.contains("timers are disabled"), "{message}");
+    real_runtime().block_on(wheel.sleep(ms(5)));
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn the_first_pending_poll_outside_a_runtime_panics_in_tokios_words_and_spoils_nothing() {
+    let wheel = Wheel::new();
+    let in_a_minute = Instant::now() + SECOND * 60;
+    let mut interval = wheel.interval(SECOND);
+    let two_ticks = async {
+        interval.tick().await; // at once
+        interval.tick().await;
+    };
+    let futures = [
+        wheel.sleep(SECOND).boxed(),
+        wheel.timeout(SECOND, pending::<()>()).map(drop).boxed(),
+        wheel.timeout_at(in_a_minute, pending::<()>()).map(drop).boxed(),
+        wheel.idle_timer(SECOND).boxed(),
+        two_ticks.boxed(),
+    ];
+    for (number, future) in futures.into_iter().enumerate() {
+        let outside = AssertUnwindSafe(|| futures::executor::block_on(future));
+        let panic = catch_unwind(outside).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        let tokios = "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+        assert!(message.contains(tokios), "future {number}: {message}");
+        assert!(
+            message.contains("handle"),
+            "future {number} says what to do: {message}"
+        );
+    }
+    real_runtime().block_on(wheel.sleep(ms(5)));
+    assert_at_rest(&wheel);
+}
+
+/// Blocks the thread until the real clock says so.
+fn block_until(deadline: Instant) {
+    while std::time::Instant::now() < deadline.into_std() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn on_a_runtime_that_is_not_driven_timers_wait_until_it_is() {
+    let runtime = real_runtime();
+    let wheel = Wheel::builder().tick_duration(ms(1)).build().unwrap();
+    let mut sleep = runtime.block_on(async { waiting_task(|| wheel.sleep(ms(2))) });
+    // The real clock goes on while its runtime does not; a paused one would stop with it.
+    block_until(sleep.deadline() + ms(2));
+    assert!(!sleep.is_woken(), "nobody turns its part of the wheel");
+    runtime.block_on(wheel.sleep(ms(2)));
+    assert!(sleep.is_woken());
+    assert_ready!(sleep.poll());
+}
+
+/// Each has an engine of its own.
+#[test]
+fn a_runtime_that_is_not_driven_holds_up_no_other() {
+    let wheel = Wheel::new();
+    let not_driven = real_runtime();
+    let mut stuck = not_driven.block_on(async { waiting_task(|| wheel.sleep(ms(20))) });
+    let driven = real_runtime();
+    driven.block_on(async {
+        wheel.sleep(ms(50)).await;
+        assert!(wheel.timeout(ms(20), pending::<()>()).await.is_err());
+    });
+    assert!(!stuck.is_woken());
+    not_driven.block_on(&mut *stuck);
+    drop(stuck);
+    assert_at_rest(&wheel);
+}
+
+#[test]
+fn a_runtime_dropped_at_every_stage_of_a_sleep_leaves_no_timer_behind() {
+    for make_runtime in [real_runtime, paused_runtime, || threaded_runtime(2)] {
+        for stage in 0..7 {
+            let wheel = Wheel::new();
+            let runtime = make_runtime();
+            let kept = runtime.block_on(async {
+                let mut sleep = match stage {
+                    0 => task::spawn(wheel.sleep(ms(20))),
+                    _ => waiting_task(|| wheel.sleep(ms(20))),
+                };
+                match stage {
+                    2 => settle().await,
+                    3 => sleep.reset(Instant::now() + ms(40)),
+                    4 => sleep.reset(Instant::now() + ms(1)),
+                    5 => wheel.sleep(ms(40)).await, // expired, not polled
+                    6 => {
+                        wheel.sleep(ms(40)).await;
+                        assert_ready!(sleep.poll());
+                    }
+                    _ => {}
+                }
+                sleep
+            });
+            drop(runtime);
+            if (1..=4).contains(&stage) {
+                assert!(kept.is_woken(), "stage {stage}: it is to be polled elsewhere");
+            }
+            assert_adds_up(&wheel);
+            // Half of them go with their runtime, the others on the next one.
+            let other = wheel.sleep(ms(5));
+            if stage % 2 == 0 {
+                drop(kept);
+                assert_at_rest(&wheel);
+            } else {
+                make_runtime().block_on(kept);
+            }
+            make_runtime().block_on(other);
+            assert_at_rest(&wheel);
+        }
+    }
+}
+
+/// Tokio's alternative timer fires all its timers when the runtime shuts down, and only then are tasks dropped.
+#[test]
+fn a_runtime_shuts_down_however_far_away_the_next_timer_is() {
+    for make_runtime in [real_runtime, || threaded_runtime(1), || threaded_runtime(2)] {
+        within(60 * SECOND, move || {
+            let (wheel, runtime) = (Wheel::new(), make_runtime());
+            let mut sleep = runtime.block_on(async {
+                // From here on, the driver waits for its next timer.
+                wheel.sleep(ms(1)).await;
+                waiting_task(|| wheel.sleep(DAY))
+            });
+            drop(runtime);
+            assert!(sleep.is_woken());
+            assert_pending!(paused_runtime().block_on(async { sleep.poll() }));
+        });
+    }
+}
+
+/// Further than Tokio takes for the far future.
+#[test]
+fn a_runtime_shuts_down_after_decades_of_a_paused_clock() {
+    within(60 * SECOND, || {
+        let (wheel, runtime) = (Wheel::new(), paused_runtime());
+        let sleep = runtime.block_on(async {
+            wheel.sleep(DAY * 365 * 45).await;
+            waiting_task(|| wheel.sleep(DAY * 365 * 29))
+        });
+        drop(runtime);
+        assert!(sleep.is_woken());
+        assert_eq!(wheel.metrics().engines, 0);
+        let deadline = sleep.deadline();
+        paused_runtime().block_on(async {
+            sleep.await;
+            assert!(Instant::now() >= deadline);
+        });
+    });
+}
+
+#[test]
+fn a_runtime_dropped_in_the_middle_of_a_turn_loses_no_timer() {
+    let wheel = Wheel::builder().shards(1).build().unwrap();
+    let runtime = paused_runtime();
+    // More than the driver wakes before it yields, and it is dropped at the yield.
+    let mut sleeps: Vec<_> = runtime.block_on(async {
+        let mut sleeps: Vec<_> = (0..5_000).map(|_| task::spawn(wheel.sleep(ms(100)))).collect();
+        sleeps.iter_mut().for_each(|sleep| assert_pending!(sleep.poll()));
+        tokio::time::advance(ms(100)).await;
+        sleeps
+    });
+    drop(runtime);
+    assert!(sleeps.iter().all(|sleep| sleep.is_woken()));
+    assert_adds_up(&wheel);
+    paused_runtime().block_on(async {
+        for sleep in sleeps.drain(..) {
+            sleep.await;
+        }
+    });
+    assert_at_rest(&wheel);
+}
+
+/// The driver wakes a timer of one shard and is kept from the other. Meanwhile its runtime shuts down, and another one begins a part of its own.
+#[test]
+fn a_runtime_that_goes_while_its_driver_is_at_work_disturbs_no_other() {
+    let wheel = Wheel::builder().shards(2).build().unwrap();
+    let runtime = threaded_runtime(2);
+    let (at_work, working) = mpsc::channel();
+    let (go_on, going_on) = mpsc::channel::<()>();
+    let (went_on, gone_on) = mpsc::channel();
+    let going_on = Mutex::new(going_on);
+    let waker = waker_of(move || {
+        at_work.send(()).unwrap();
+        going_on.lock().unwrap().recv().unwrap();
+        went_on.send(()).unwrap();
+    });
+    runtime.block_on(async { wheel.sleep(ms(1)).await });
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let entered = runtime.enter();
+    let sleep = waiting(&waker, || wheel.sleep(ms(20)));
+    drop(entered);
+    working.recv().unwrap();
+    runtime.shutdown_background();
+    let other = paused_runtime();
+    other.block_on(async {
+        let start = Instant::now();
+        let mut pending = wheel.sleep(HOUR);
+        register(&mut pending);
+        go_on.send(()).unwrap();
+        gone_on.recv().unwrap();
+        // What that driver does beside is over by then, or nearly.
+        thread::sleep(ms(20));
+        pending.await;
+        let took = start.elapsed();
+        assert!(HOUR <= took && took <= HOUR + TICK, "an hour took {took:?}");
+    });
+    drop(sleep);
+    drop(other);
+    assert_at_rest(&wheel);
+}

@@ -39,7 +39,7 @@ fn histogram(wheel: &Wheel, name: &str) -> Vec<(f64, u64)> {
         .into_iter()
         .find(|exported| exported.name == name);
     match exported.unwrap().value {
-        ExportedValue::Histogram(counts) => counts,
+        ExportedValue::Histogram { buckets, .. } => buckets,
         other => panic!("{name} is {other:?}"),
     }
 }
@@ -170,7 +170,7 @@ async fn names_tell_units_and_kinds_and_agree() {
         assert_eq!(name.ends_with("_bytes"), unit == ExportedUnit::Bytes, "{name}");
         assert_eq!(name.ends_with("_ratio"), unit == ExportedUnit::Ratio, "{name}");
         assert_eq!(
-            matches!(value, ExportedValue::Histogram(_)),
+            matches!(value, ExportedValue::Histogram { .. }),
             kind == ExportedKind::Histogram
         );
         assert!(help.ends_with('.') && help.len() > 10, "{name}: {help}");

@@ -544,12 +544,14 @@ impl Timer {
         waker
     }
 
-    /// Gives the timer up before it is dropped, because the future that it limits is ready. It must not be polled again.
+    /// Gives the timer up before it is dropped, because the future that it limits is ready. If it is polled again all the same, it waits on the global
+    /// wheel, because the entry has taken its own with it.
     #[inline]
     pub(crate) fn complete(&mut self) {
         let is_there = self.state == State::Waiting && self.until > self.horizon();
         if let Some(key) = self.key.take().filter(|_| is_there) {
             self.give_up(key);
+            self.state = State::New;
         }
     }
 

@@ -80,9 +80,7 @@ fn a_timeout_may_be_polled_after_it_is_ready() {
         for _ in 0..6 {
             ready += u32::from(is_ready(&mut timeout).await);
         }
-        assert_eq!((ready, wheel.pending()), (3, 1));
-        drop(timeout);
-        assert_eq!(wheel.pending(), 0);
+        assert_eq!((ready, wheel.pending()), (3, 0));
     });
 }
 

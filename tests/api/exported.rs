@@ -116,7 +116,11 @@ async fn it_says_what_became_of_labelled_timeouts() {
     let headroom = histogram(&wheel, "tickwheel_timeouts_headroom_ratio");
     assert_eq!(headroom.len(), 10);
     let seen: Vec<_> = headroom.into_iter().filter(|(_, count)| *count > 0).collect();
-    assert_eq!(seen, [(0.6, 1), (f64::INFINITY, 1)], "the upper ends of the tenths");
+    assert_eq!(
+        seen,
+        [(0.6, 1), (f64::INFINITY, 1)],
+        "the upper ends of the tenths"
+    );
 }
 
 #[tokio::test(start_paused = true)]

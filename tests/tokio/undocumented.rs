@@ -389,7 +389,7 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
         let last = Last(events.clone());
         let record = events.clone();
         let waker = waker(move || record.lock().unwrap().push("timer"));
-        let mut sleep = runtime.block_on(async {
+        runtime.block_on(async {
             let (tell, told) = oneshot::channel();
             tokio::spawn(async move {
                 let _last = last;
@@ -397,10 +397,10 @@ fn a_runtime_that_shuts_down_drops_its_tasks_and_then_fires_all_of_its_timers() 
                 std::future::pending::<()>().await;
             });
             told.await.unwrap();
-            Box::pin(time::sleep(HOUR))
         });
         let handle = runtime.handle().clone();
         let _entered = handle.enter();
+        let mut sleep = Box::pin(time::sleep(HOUR));
         assert!(set(sleep.as_mut(), &waker).is_pending());
         drop(runtime);
         assert_eq!(

@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Uses the global wheel, and leaves timers pending in tasks when the runtime goes.
+/// Uses the runtime's wheel, and leaves timers pending in tasks when the runtime goes.
 async fn use_it() {
     time::sleep(ms(1)).await;
     tokio::spawn(async { time::timeout(DAY, pending::<()>()).await });
@@ -68,10 +68,7 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         let asked = left_by(500, || {
             make().block_on(async { drop(Wheel::new()) });
         });
-        assert!(
-            asked < LITTLE,
-            "{asked} bytes of a runtime without a timer that was polled"
-        );
+        assert!(asked < LITTLE, "{asked} bytes of a wheel without a timer");
 
         let never_driven = left_by(50, || {
             let runtime = make();

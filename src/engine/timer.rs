@@ -558,10 +558,14 @@ impl Timer {
         }
     }
 
+    fn leaves_a_spare(&self) -> bool {
+        self.is_brief && self.task.is_task()
+    }
+
     /// Gives up the entry, to this thread or under the lock.
     fn give_up(&mut self, key: Key) {
         let Some(shard) = self.shard.take() else { return };
-        if self.is_brief && self.task.is_task() {
+        if self.leaves_a_spare() {
             let (until, task) = (self.until, self.task);
             let spare = Spare {
                 shard,

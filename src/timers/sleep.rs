@@ -324,7 +324,7 @@ impl Sleep {
     #[inline]
     pub(crate) fn begin_poll(&mut self) {}
 
-    /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel at once, whenever the timeout is dropped.
+    /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
     #[inline]
     pub(crate) fn complete(&mut self) {
         self.timer.complete();

@@ -1,7 +1,10 @@
 //! What the driver requires of Tokio and Tokio's documentation does not promise: a test for each point of the list at the top of
 //! `src/engine/driver/tokio_timer.rs`, and for what `src/engine/thread.rs` and `src/engine/waker_id.rs` go by. They use Tokio alone. One that
 //! fails says what has changed and what rests on it.
-#![allow(clippy::async_yields_async, reason = "futures that outlive their runtimes are returned from there")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures that outlive their runtimes are returned from there"
+)]
 
 use std::{
     future::{Future, poll_fn},

@@ -77,10 +77,6 @@ impl Counted {
         self.end(shared, outcome);
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.progress, Progress::Ended)
-    }
-
     /// Counts an outcome, unless one has been counted or the limit was never polled.
     pub(crate) fn end(&mut self, shared: &Shared, outcome: Outcome) {
         let outcome = match self.progress {

@@ -81,9 +81,6 @@ impl LabelledTimer {
 
 impl Drop for LabelledTimer {
     fn drop(&mut self) {
-        // A timer that has been given up knows its wheel no more.
-        if !self.counted.has_ended() {
-            self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
-        }
+        self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
     }
 }

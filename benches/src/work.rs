@@ -5,15 +5,10 @@
 //! driver and the wheel's.
 
 use std::{
-    future::{Future, poll_fn, ready},
+    future::{Future, ready},
     hint::black_box,
     pin::Pin,
-    sync::{
-        Arc, Barrier,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    sync::{Arc, Barrier},
     time::{Duration, Instant},
 };
 
@@ -26,9 +21,7 @@ pub use count::polled::{Once, poll_once, poll_ready, poll_sleep, repeat};
 
 pub use crate::durations::Durations;
 use crate::{
-    durations::between,
     peer::Peer,
-    process,
     stage::{Stage, quiesce},
 };
 

@@ -15,8 +15,8 @@
 //! - On the real clock a zero duration completes at the first poll. Where a test's clock stands between two milliseconds, it waits for the
 //!   next one, as Tokio's does.
 //! - A [`timeout()`] counts from the first poll that finds its future pending, not from the call.
-//! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] whose future is ready
-//!   at its first poll does not panic at all.
+//! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] in a task whose future is ready at its
+//!   first poll does not panic at all. Outside tasks the call of [`timeout()`] panics, as Tokio's does.
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the wheel and its slack, late.
 //! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.
 //! - A runtime in which a timer of this module has waited has one more task, which `RuntimeMetrics::num_alive_tasks` counts.

@@ -2,8 +2,13 @@
 
 use std::future::IntoFuture;
 
-use super::{Duration, Instant, home};
-use crate::timers::{console::Resource, sleep::Sleep, timeout::Timeout};
+use tokio::task;
+
+use super::{Duration, Instant};
+use crate::{
+    engine::shard::Home,
+    timers::{console::Resource, sleep::Sleep, timeout::Timeout},
+};
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
 ///
@@ -90,4 +95,19 @@ where
 {
     let resource = Resource::new("Timeout", "Wheel::timeout_at");
     Timeout::new(Sleep::until(home(), deadline, resource), future)
+}
+
+/// Returns what stands for the global wheel in a new timer.
+///
+/// # Panics
+///
+/// Panics at the caller's place where Tokio's functions do: outside a runtime, and on one without timers. A task is in a runtime, and is not asked, because
+/// that costs a count that all workers share.
+#[track_caller]
+#[inline]
+fn home() -> Home {
+    if task::try_id().is_none() {
+        drop(tokio::time::sleep(Duration::ZERO));
+    }
+    None
 }

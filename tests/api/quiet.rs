@@ -136,7 +136,8 @@ async fn an_engine_stays_while_there_is_a_handle_or_a_timer_that_waits() {
 /// Whichever way the last of them goes.
 #[test]
 fn without_a_handle_the_last_timer_ends_the_engine() {
-    let ways: [(&str, fn(&Wheel)); 4] = [
+    type Way = (&'static str, fn(&Wheel));
+    let ways: [Way; 4] = [
         ("dropped", |wheel| register(&mut wheel.sleep(SECOND))),
         ("dropped by its timeout", |wheel| {
             register(&mut wheel.timeout(SECOND, pending::<()>()));

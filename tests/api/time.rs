@@ -231,7 +231,7 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
     let of_zero = of_zero.map(panic_of);
     let outside = constructors.map(panic_of);
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let (tokios, without_timers) = {
+    let (tokios, without_timers, timeouts) = {
         let _entered = bare.enter();
         let first_poll = || register(&mut Box::pin(tokio::time::sleep(SECOND)));
         let first_polls: [fn(); 3] = [
@@ -243,15 +243,23 @@ fn constructors_panic_in_tokios_words_and_name_the_line_of_the_caller() {
                 ))
             },
         ];
-        constructors.iter().for_each(|construct| construct());
-        (panic_of(first_poll).0, first_polls.map(|poll| panic_of(poll).0))
+        let [sleep, sleep_until, timeout, timeout_at, interval, interval_at] = constructors;
+        [sleep, sleep_until, interval, interval_at]
+            .iter()
+            .for_each(|construct| construct());
+        (
+            panic_of(first_poll).0,
+            first_polls.map(|poll| panic_of(poll).0),
+            [timeout, timeout_at].map(panic_of),
+        )
     };
     std::panic::set_hook(Box::new(move |panic| hook(panic)));
     let here = |words: &str| (words.to_owned(), file!().to_owned());
     assert_eq!(of_zero, [(); 4].map(|()| here(OF_ZERO)));
     assert_eq!(outside, [(); 6].map(|()| here(OUTSIDE)));
-    // There it is not the constructor that panics but the first poll.
+    // There it is not the constructor that panics but the first poll, except of a timeout.
     assert_eq!(without_timers, [(); 3].map(|()| tokios.clone()));
+    assert_eq!(timeouts, [(); 2].map(|()| here(&tokios)));
 }
 
 #[cfg(feature = "test-util")]

@@ -465,6 +465,17 @@ fn what_is_made_in_a_task_waits_on_the_runtime_that_a_plain_thread_has_entered()
     }
 }
 
+/// As Tokio's own tests expect it.
+#[test]
+fn without_timers_a_timeout_outside_tasks_panics_where_it_is_made() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let timeout = || drop(time::timeout(SECOND, pending::<()>()));
+    let timeout_at = || drop(time::timeout_at(Instant::now(), pending::<()>()));
+    assert!(catch_unwind(AssertUnwindSafe(timeout)).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(timeout_at)).is_err());
+}
+
 #[test]
 fn without_timers_a_task_panics_at_the_first_pending_poll() {
     let runtimes = [

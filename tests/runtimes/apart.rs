@@ -164,12 +164,11 @@ fn paused_clocks_of_runtimes_on_one_wheel_are_their_own() {
         .iter()
         .enumerate()
         .map(|(number, runtime)| {
-            runtime.block_on(async {
-                tokio::time::advance(SECOND * 1_000 * number as u32).await;
-                let mut sleep = wheel.sleep(SECOND * 10);
-                register(&mut sleep);
-                sleep
-            })
+            runtime.block_on(tokio::time::advance(SECOND * 1_000 * number as u32));
+            let _entered = runtime.enter();
+            let mut sleep = wheel.sleep(SECOND * 10);
+            register(&mut sleep);
+            sleep
         })
         .collect();
     for (number, runtime) in runtimes.iter().enumerate().rev() {

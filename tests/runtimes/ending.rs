@@ -23,7 +23,7 @@ use crate::{
         PATIENCE, SECOND, assert_no_engine_is_left, assert_not_early, current, end, found, is_ready, ms,
         multi, poll_for_nobody, shared_wheels, wait_until,
     },
-    support::{assert_at_rest, paused_runtime, register_for, waker_of, within},
+    support::{assert_at_rest, paused_runtime, register, register_for, waker_of, within},
 };
 
 /// Runs `work` as long as it does not panic. Panics are counted.
@@ -294,8 +294,10 @@ fn a_scheduled_task_ends_with_its_runtime_and_tells_its_handle_at_once() {
                 let runtime = if round % 2 == 0 { multi(1) } else { current() };
                 let owned = Arc::new(());
                 let seen = Arc::downgrade(&owned);
-                let task =
-                    runtime.block_on(async { wheel.schedule(SECOND * 3_600, async move { drop(owned) }) });
+                let entered = runtime.enter();
+                let task = wheel.schedule(SECOND * 3_600, async move { drop(owned) });
+                drop(entered);
+                runtime.block_on(task::yield_now());
                 end(runtime, round % 4 > 1);
                 let outcome = futures::executor::block_on(task);
                 assert_eq!(outcome, Err(ScheduleError::Cancelled));
@@ -347,12 +349,12 @@ fn a_timer_that_is_reset_as_the_runtime_s_timers_end_is_not_early() {
                 let is_early = poll_for_nobody(&mut *sleep).is_some_and(|polled| polled.is_ready());
                 sender.send(is_early || sleep.is_elapsed()).unwrap();
             });
-            let of_tokio = runtime.block_on(async {
-                assert!(!is_ready(&mut *sleep.lock().unwrap()).await);
-                let mut of_tokio = Box::pin(tokio::time::sleep(SECOND * 60));
-                register_for(&waker, &mut of_tokio);
-                of_tokio
-            });
+            let entered = runtime.enter();
+            register(&mut *sleep.lock().unwrap());
+            let mut of_tokio = Box::pin(tokio::time::sleep(SECOND * 60));
+            register_for(&waker, &mut of_tokio);
+            drop(entered);
+            runtime.block_on(task::yield_now());
             woken.push((of_tokio, receiver));
         }
         drop(runtime);

@@ -1,17 +1,18 @@
 //! `Builder::handle`: a wheel that is pinned to one runtime.
 
 use std::{
-    future::pending,
+    future::{Future, pending},
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::Waker,
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
 
-use tickwheel::ScheduleError;
+use tickwheel::{ScheduleError, Sleep, Wheel};
 use tokio::{task, time::Instant};
 
 use crate::{
@@ -151,6 +152,33 @@ fn its_clock_is_that_of_its_runtime() {
         sleep.await;
         assert_eq!(start.elapsed(), SECOND);
     });
+}
+
+/// It completes in one shard, and for an instant that has passed in another one, where less time has gone by. Then it waits there.
+#[test]
+fn a_sleep_that_has_completed_waits_in_another_shard() {
+    let timers = multi(1);
+    let wheel = Wheel::builder().handle(timers.handle().clone()).shards(64);
+    let wheel = wheel.build().unwrap();
+    let (waker, woken) = counting_waker();
+    let mut sleep = wheel.sleep(ms(5));
+    register_for(&waker, &mut sleep);
+    wait_until("woken", || woken.load(Relaxed) == 1);
+    let poll = |sleep: &mut Sleep| {
+        let mut context = Context::from_waker(&waker);
+        Pin::new(sleep).poll(&mut context).is_ready()
+    };
+    assert!(poll(&mut sleep));
+    // A thread has a shard of its own.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep.reset(Instant::now() - ms(1));
+            assert!(poll(&mut sleep));
+            sleep.reset(Instant::now() + ms(50));
+            assert!(!poll(&mut sleep));
+        });
+    });
+    wait_until("woken again", || woken.load(Relaxed) == 2);
 }
 
 /// A waker that is dropped with the pinned runtime, under all of its timers.

@@ -205,21 +205,18 @@ fn a_local_set_that_moves_from_runtime_to_runtime() {
 fn a_local_set_that_has_left_a_runtime_for_good() {
     let (first, second) = (current(), current());
     let local = LocalSet::new();
-    let handle = local.block_on(&first, async {
-        let handle = task::spawn_local(async {
-            for wheel in shared_wheels() {
-                // Left on the first runtime.
-                let _ = wheel.timeout(SECOND * 20, task::yield_now()).await;
-            }
-            task::yield_now().await;
-            task::yield_now().await;
-            for wheel in shared_wheels() {
-                wheel.timeout(ms(5), pending::<()>()).await.unwrap_err();
-            }
-        });
+    let handle = local.spawn_local(async {
+        for wheel in shared_wheels() {
+            // Left on the first runtime.
+            let _ = wheel.timeout(SECOND * 20, task::yield_now()).await;
+        }
         task::yield_now().await;
-        handle
+        task::yield_now().await;
+        for wheel in shared_wheels() {
+            wheel.timeout(ms(5), pending::<()>()).await.unwrap_err();
+        }
     });
+    local.block_on(&first, task::yield_now());
     local
         .block_on(&second, found("a task that moved", handle))
         .unwrap();

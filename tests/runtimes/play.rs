@@ -20,7 +20,7 @@ use tokio::{
 pub(crate) use crate::support::{SECOND, ms};
 
 /// Longer than a busy machine keeps a timer waiting. The watchdogs are Tokio's timers, or threads.
-pub(crate) const PATIENCE: Duration = ms(30_000);
+pub(crate) const PATIENCE: Duration = ms(15_000);
 
 static OWN: LazyLock<Wheel> = LazyLock::new(Wheel::new);
 
@@ -49,8 +49,12 @@ pub(crate) fn end(runtime: Runtime, in_background: bool) {
 
 /// Awaits a future that is lost if it takes very long.
 pub(crate) async fn found<F: Future>(what: &str, future: F) -> F::Output {
-    let found = tokio::time::timeout(PATIENCE, future).await;
-    found.unwrap_or_else(|_| panic!("lost: {what}"))
+    // The watchdog comes first: a future that was never woken would be ready when this is.
+    tokio::select! {
+        biased;
+        () = tokio::time::sleep(PATIENCE) => panic!("lost: {what}"),
+        output = future => output,
+    }
 }
 
 /// Polls a future once, for the task that awaits this.

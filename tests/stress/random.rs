@@ -41,7 +41,8 @@ impl Random {
     /// On any level.
     fn long(&mut self) -> Duration {
         let bits = self.below(40);
-        ms(60_000 + self.below(1 << bits))
+        // Too long for a spare, which would keep the arena until it expires.
+        ms(70_000 + self.below(1 << bits))
     }
 }
 

@@ -3,10 +3,6 @@
 //! A test that needs a process of its own, because it counts allocations or sets a default, is a file beside this folder.
 #![allow(
     clippy::async_yields_async,
-    reason = "futures that outlive their runtimes are returned from there"
-)]
-#![allow(
-    clippy::async_yields_async,
     reason = "futures are made in one runtime and polled in another"
 )]
 

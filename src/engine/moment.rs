@@ -30,6 +30,11 @@ impl Nanos {
         Duration::from_nanos(self.0)
     }
 
+    /// Rounds down.
+    pub(crate) fn to_multiple_of(self, span: Nanos) -> Nanos {
+        Nanos(self.0 - self.0 % span.0.max(1))
+    }
+
     pub(crate) fn saturating_sub(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }

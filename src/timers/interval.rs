@@ -201,9 +201,15 @@ impl Interval {
         let timer = &self.sleep.timer;
         let (tick, now) = (timer.deadline(), timer.now());
         let late = now.since(tick);
-        let punctual = PUNCTUAL.max(Nanos::of(timer.shared().settings.tick_duration));
-        // By how much it was rounded up to a tick or for its slack is not missed. That holds for the ticks after it, too, until they are on time.
-        let is_missed = late > punctual && late.saturating_sub(timer.rounding()) > PUNCTUAL;
+        let wheel_tick = Nanos::of(timer.shared().settings.tick_duration);
+        // By how much it was rounded up to a longer tick or for its slack is not missed. That holds for the ticks after it, too, until they are on
+        // time. Tokio rounds up to a millisecond, and counts that.
+        let rounding = if wheel_tick > Nanos::MILLISECOND {
+            timer.rounding()
+        } else {
+            timer.rounding().to_multiple_of(wheel_tick)
+        };
+        let is_missed = late > PUNCTUAL.max(wheel_tick) && late.saturating_sub(rounding) > PUNCTUAL;
         let period = Nanos::of(self.period);
         let next = if is_missed {
             self.after_missed(tick, now, late)

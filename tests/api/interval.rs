@@ -94,6 +94,34 @@ async fn a_tick_late_by_no_more_than_a_tick_of_the_wheel_or_5_ms_does_not_count_
     }
 }
 
+/// To the nanosecond, though both round deadlines up to milliseconds.
+#[tokio::test(start_paused = true)]
+async fn with_ticks_of_a_millisecond_a_tick_counts_as_missed_when_tokios_does() {
+    let wheel = Wheel::new();
+    for behavior in [MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
+        for micros in [0, 1, 250, 483, 999] {
+            for late in [4_900, 5_000, 5_001, 5_400, 5_517, 5_999, 6_000, 6_001] {
+                let first = Instant::now() + ms(10) + Duration::from_micros(micros);
+                let period = Duration::from_micros(11_483);
+                let mut ours = wheel.interval_at(first, period);
+                let mut tokios = tokio::time::interval_at(first, period);
+                ours.set_missed_tick_behavior(behavior);
+                tokios.set_missed_tick_behavior(behavior);
+                assert!(poll!(pin!(ours.tick())).is_pending());
+                assert!(poll!(pin!(tokios.tick())).is_pending());
+                advance(first - Instant::now() + Duration::from_micros(late)).await;
+                for tick in 0..3 {
+                    let (tokios, ours) = (tokios.tick().await, ours.tick().await);
+                    assert_eq!(
+                        ours, tokios,
+                        "tick {tick}, {late} us late of {micros}, {behavior:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// That instant is within a tick of the wheel.
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_due_at_this_very_instant_waits_for_no_tick_of_the_wheel() {

@@ -37,3 +37,5 @@ pub(crate) mod timing_wheel;
 pub(crate) mod turn;
 pub(crate) mod waker_id;
 pub(crate) mod words;
+#[cfg(all(test, not(loom)))]
+mod worker_tests;

@@ -102,6 +102,8 @@ pub(crate) enum Given {
 enum Set {
     Waits,
     HasCome,
+    /// This thread cannot set it: its locals have been destroyed, or it is a worker of another runtime and this one has the alternative timer.
+    Failed,
     /// The engine is closing, and the runtime's timers have ended.
     Ended,
 }
@@ -224,6 +226,10 @@ impl Alarm {
             // Only a runtime that shuts down fires a timer early.
             Set::HasCome if at > now && at > self.now() => Given::Waits,
             Set::HasCome => Given::HasCome,
+            Set::Failed => {
+                self.keeper.notify_one();
+                Given::Waits
+            }
         }
     }
 
@@ -255,11 +261,11 @@ impl Alarm {
                     return Some(seat.waker.clone());
                 }
                 Set::HasCome if planted("set_once") => return None,
-                Set::HasCome if self.keeper_turns() => {
+                Set::HasCome if !self.keeper_turns() => seat.at = self.now().after(PAUSE),
+                Set::HasCome | Set::Failed => {
                     self.keeper.notify_one();
                     return None;
                 }
-                Set::HasCome => seat.at = self.now().after(PAUSE),
             }
         }
     }
@@ -292,16 +298,12 @@ impl Alarm {
             }
             has_come
         };
-        let has_come = tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set)));
-        let has_failed = has_come.is_err();
-        // Once a thread's locals have been destroyed, Tokio cannot read a test's clock, which it does if the moment has come.
-        let has_come = has_come.unwrap_or(true) && !planted("swallowed");
-        if is_closing && (has_failed || has_come && at > self.now()) {
-            Set::Ended
-        } else if has_come {
-            Set::HasCome
-        } else {
-            Set::Waits
+        match tokio_timer::while_setting(|| catch_unwind(AssertUnwindSafe(set))) {
+            Err(_) if is_closing => Set::Ended,
+            Err(_) => Set::Failed,
+            Ok(true) if is_closing && at > self.now() => Set::Ended,
+            Ok(true) if !planted("swallowed") => Set::HasCome,
+            Ok(_) => Set::Waits,
         }
     }
 }

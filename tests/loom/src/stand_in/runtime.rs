@@ -59,6 +59,16 @@ impl TryCurrentError {
     pub fn is_missing_context(&self) -> bool {
         true
     }
+
+    pub fn is_thread_local_destroyed(&self) -> bool {
+        false
+    }
+}
+
+impl std::fmt::Display for TryCurrentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("there is no reactor running")
+    }
 }
 
 pub struct EnterGuard(Option<(Handle, usize)>);

@@ -7,7 +7,7 @@ use super::{
     driver::tokio_timer::has_come,
     moment::{Moment, Nanos},
     shard::{Admission, Home, Shard, Started, Term, shared_of},
-    shared::{Refusal, Shared, WheelId},
+    shared::{Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
     timing_wheel::Key,
@@ -544,17 +544,12 @@ impl Timer {
         waker
     }
 
-    /// Gives the timer up before it is dropped, because the future that it limits is ready. If it is polled again all the same, it waits anew.
+    /// Takes the entry out before the timer is dropped, because the future that it limits is ready, unless the entry then becomes a spare. If the
+    /// timer is polled again all the same, it waits anew.
     #[inline]
     pub(crate) fn complete(&mut self) {
-        let is_there = self.state == State::Waiting && self.until > self.horizon();
-        if let Some(key) = self.key.take().filter(|_| is_there) {
-            // The entry takes the shard with it, which stands for the wheel. The global one needs none.
-            let wheel = self.shard.as_ref().filter(|shard| shard.wheel != WheelId::GLOBAL);
-            let wheel = wheel.cloned();
-            self.give_up(key);
-            self.shard = wheel;
-            self.state = State::New;
+        if self.state == State::Waiting && !self.leaves_a_spare() {
+            self.remove();
         }
     }
 

@@ -6,7 +6,7 @@ pub(crate) mod random;
 pub(crate) mod ready_tasks;
 
 use std::{
-    future::{Future, Pending, pending},
+    future::Future,
     pin::Pin,
     sync::{
         Arc,
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use tickwheel::{Timeout, TrySleep, Wheel};
+use tickwheel::{TrySleep, Wheel};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::Instant,
@@ -119,18 +119,6 @@ pub(crate) fn waiting_task<F: Future>(make: impl Fn() -> F) -> Spawn<F> {
             return task;
         }
     }
-}
-
-/// Timers for as long as they are kept, so many at once that this thread's shard ticks: there registrations wait on its
-/// `incoming` list.
-pub(crate) fn make_tick(wheel: &Wheel) -> Vec<Timeout<Pending<()>>> {
-    // Shorter ones would not be incoming.
-    let long = wheel.tick_duration().max(ms(10)) * 100;
-    let mut busy: Vec<_> = (0..500)
-        .map(|_| wheel.timeout(SECOND * 60 + long, pending()))
-        .collect();
-    busy.iter_mut().for_each(register);
-    busy
 }
 
 /// A wheel whose one place is taken for as long as the sleep lives.

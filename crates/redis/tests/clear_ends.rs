@@ -119,7 +119,8 @@ async fn a_panic_of_the_connection_ends_no_lease() {
     let leases = Leases::new(&Wheel::new(), connection);
     let mut held = Vec::new();
     for name in ["a", "b", "c"] {
-        held.push(leases.acquire(name, Duration::from_secs(1)).await.unwrap());
+        // Long enough for a busy machine to print the backtrace of a panic.
+        held.push(leases.acquire(name, Duration::from_secs(4)).await.unwrap());
     }
     // In a renewal.
     panics.store(true, Ordering::Relaxed);

@@ -61,10 +61,10 @@ impl Counted {
 
     /// Counts the limit as one that waits and may be refused, which a shutdown does.
     pub(crate) fn let_refuse(&mut self, shared: &Shared) {
-        if let Progress::Waiting { may_be_refused, .. } = &mut self.progress
-            && !mem::replace(may_be_refused, true)
-        {
-            shared.labels.count_refusable(self.label);
+        if let Progress::Waiting { may_be_refused, .. } = &mut self.progress {
+            if !mem::replace(may_be_refused, true) {
+                shared.labels.count_refusable(self.label);
+            }
         }
     }
 

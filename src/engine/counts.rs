@@ -1,7 +1,7 @@
 //! What has become of the timers of a wheel. At quiet points the numbers are exact, and no two workers share a counter.
 //!
-//! A shard counts under its lock. What a thread does without a lock, it says in words of its own, by plain stores: until when it keeps a spare, and how
-//! many timers have taken one over. Whoever wants to know adds all up:
+//! A shard counts under its lock. What a thread does without a lock it counts in a `SpareCounts` of its own, by plain stores: until when it keeps a
+//! spare, and how many timers have taken one over. A reader adds them all up:
 //!
 //! - a take-over is a timer that was cancelled, and one that was registered;
 //! - a kept spare was cancelled. Beyond its shard's horizon it is an entry that is not pending; by it, it has expired without being a timer;

@@ -30,10 +30,10 @@ use super::{
     events,
     shard::Shard,
     shared::{Shared, WheelId},
+    spare_counts,
     sync::{Arc, LazyLock, Mutex, MutexGuard, lock, planted},
     turn::{panics, turn, wake_all},
     waker_id::WakerId,
-    words,
 };
 
 type Engines = HashMap<(WheelId, Id), Arc<Engine>>;
@@ -138,10 +138,10 @@ pub(crate) fn usage(shared: &Shared) -> WheelUsage {
         entries += usage.entries;
         arena_bytes += usage.arena_bytes;
     }
-    let said = words::said(|shard| shard.wheel == shared.wheel);
-    tally.add(said.tally);
+    let spares = spare_counts::sums(|shard| shard.wheel == shared.wheel);
+    tally.add(spares.tally);
     WheelUsage {
-        counts: Counts::new(tally, entries.saturating_sub(said.kept.len())),
+        counts: Counts::new(tally, entries.saturating_sub(spares.kept.len())),
         engines: engines.len(),
         arena_bytes,
     }
@@ -273,7 +273,7 @@ impl Engine {
         let entries: usize = self.shards.iter().map(|shard| shard.usage().entries).sum();
         let is_own = |shard: &Shard| self.shards.iter().any(|own| std::ptr::eq(&**own, shard));
         // The entry of a spare is no timer.
-        entries == 0 || entries == words::said(is_own).kept.len()
+        entries == 0 || entries == spare_counts::sums(is_own).kept.len()
     }
 
     /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.

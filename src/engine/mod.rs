@@ -16,7 +16,7 @@
 //!                      engines   Tokio fires all of its timers: every waker is woken, and its timer is bound elsewhere
 //! ```
 //!
-//! Locks are taken in this order: the table of engines, a thread's words, a shard, the alarm's seat, Tokio's own.
+//! Locks are taken in this order: the table of engines, a thread's counts of spares, a shard, the alarm's seat, Tokio's own.
 
 pub(crate) mod clock;
 pub(crate) mod counts;
@@ -29,6 +29,7 @@ pub(crate) mod moment;
 pub(crate) mod number;
 pub(crate) mod shard;
 pub(crate) mod shared;
+pub(crate) mod spare_counts;
 #[cfg_attr(loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
 pub(crate) mod thread;
@@ -36,6 +37,5 @@ pub(crate) mod timer;
 pub(crate) mod timing_wheel;
 pub(crate) mod turn;
 pub(crate) mod waker_id;
-pub(crate) mod words;
 #[cfg(all(test, not(loom)))]
 mod worker_tests;

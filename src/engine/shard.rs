@@ -97,8 +97,8 @@ pub(crate) enum Started {
     Ended(Waker),
 }
 
-/// What a thread has in hand as it starts a timer: an entry in the same shard, which may have expired.
-pub(crate) struct Place {
+/// The entry of a spare that the timer which is started may reuse. It is in the same shard, and may have expired.
+pub(crate) struct SpareEntry {
     pub(crate) key: Key,
     pub(crate) until: Moment,
 }
@@ -207,14 +207,14 @@ impl Shard {
         ended_at.is_some_and(|horizon| until <= horizon)
     }
 
-    /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `place` in this shard gives up its cell, or is reused.
+    /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `spare` in this shard gives up its cell, or is reused.
     /// `has_come` says that the timer is to complete at once.
     #[inline]
     pub(crate) fn start(
         &self,
         waker: Waker,
         (due, until): (Tick, Moment),
-        place: Option<Place>,
+        spare: Option<SpareEntry>,
         admission: Option<Admission>,
         has_come: bool,
     ) -> Started {
@@ -223,12 +223,12 @@ impl Shard {
         let horizon = self.horizon();
         if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
-            place.into_iter().for_each(|place| self.count_spare(place.until));
+            spare.into_iter().for_each(|spare| self.count_spare(spare.until));
             return Started::Ended(waker);
         }
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
-        state.tally.cancelled += u64::from(place.is_some());
-        let place = place.filter(|place| place.until > horizon || planted("void_place"));
+        state.tally.cancelled += u64::from(spare.is_some());
+        let spare = spare.filter(|spare| spare.until > horizon || planted("void_spare"));
         let outcome = if until <= horizon || has_come {
             Err(Started::HasCome)
         } else if let Some(Err(refusal)) =
@@ -239,14 +239,14 @@ impl Shard {
             Ok(())
         };
         if let Err(outcome) = outcome {
-            let spent = place.map(|place| wheel.remove(place.key));
+            let spent = spare.map(|spare| wheel.remove(spare.key));
             drop(guard);
             drop((spent, waker));
             return outcome;
         }
         state.tally.registered += 1;
-        let (key, spent) = match place {
-            Some(Place { key, .. }) => {
+        let (key, spent) = match spare {
+            Some(SpareEntry { key, .. }) => {
                 let spent = wheel.reinsert(&key, due, waker);
                 (key, Some(spent))
             }

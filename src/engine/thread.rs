@@ -28,12 +28,12 @@ use super::{
     engines::{Engine, engine_for},
     moment::Moment,
     number,
-    shard::{Home, Place, Shard, shared_of},
+    shard::{Home, Shard, SpareEntry, shared_of},
     shared::WheelId,
+    spare_counts::SpareCounts,
     sync::{Arc, thread_local},
     timing_wheel::Key,
     waker_id::WakerId,
-    words::Words,
 };
 
 /// The number of timers of a task that are not kept once a spare of it has expired unclaimed. It is more than a task starts in one poll, and no more
@@ -63,7 +63,7 @@ impl Spare {
 pub(crate) struct Bound {
     pub(crate) shard: Arc<Shard>,
     /// A spare in that shard.
-    pub(crate) place: Option<Place>,
+    pub(crate) spare: Option<SpareEntry>,
     /// Whether this thread has just cancelled a timer of the same task.
     pub(crate) again: bool,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Thread {
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
     /// What this thread says of its spares, and the shard that it says that of.
-    words: OnceCell<Arc<Words>>,
+    counts: OnceCell<Arc<SpareCounts>>,
     about: Cell<*const Shard>,
     /// The task whose spare expired unclaimed, and how many of its timers are therefore not kept.
     wary: Cell<(WakerId, u32)>,
@@ -91,7 +91,7 @@ thread_local! {
             probe: Cell::new(Weak::new()),
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
-            words: OnceCell::new(),
+            counts: OnceCell::new(),
             about: Cell::new(ptr::null()),
             wary: Cell::new((WakerId::UNKNOWN, 0)),
         }
@@ -130,7 +130,7 @@ pub(super) fn worker_index() -> Option<usize> {
 pub(crate) fn bind_without_locals(home: &Home) -> Bound {
     Bound {
         shard: engine_of(home, None).shard(0),
-        place: None,
+        spare: None,
         again: false,
     }
 }
@@ -143,8 +143,8 @@ fn engine_of(home: &Home, here: Option<Id>) -> Arc<Engine> {
 impl Drop for Thread {
     fn drop(&mut self) {
         self.spare.take().map(Spare::free);
-        if let Some(words) = self.words.get() {
-            words.retire();
+        if let Some(counts) = self.counts.get() {
+            counts.retire();
         }
     }
 }
@@ -231,15 +231,15 @@ impl Thread {
         if let Some(spare) = spare {
             if serves(&spare.shard) {
                 self.notice(&spare);
-                self.say_kept_until(Moment::ZERO);
+                self.set_kept_until(Moment::ZERO);
                 last.set(last.take().or_else(|| home.take()));
-                let place = Place {
+                let entry = SpareEntry {
                     key: spare.key,
                     until: spare.until,
                 };
                 return Bound {
                     shard: spare.shard,
-                    place: Some(place),
+                    spare: Some(entry),
                     again,
                 };
             }
@@ -259,7 +259,7 @@ impl Thread {
         last.set(kept);
         Bound {
             shard,
-            place: None,
+            spare: None,
             again,
         }
     }
@@ -270,7 +270,7 @@ impl Thread {
     fn leave(&self, spare: Spare, wheel: WheelId) {
         if spare.shard.wheel == wheel {
             self.notice(&spare);
-            self.say_kept_until(Moment::ZERO);
+            self.set_kept_until(Moment::ZERO);
             drop(spare.free());
         } else {
             self.spare.set(Some(spare));
@@ -303,9 +303,9 @@ impl Thread {
 
     /// Says that the spare has been taken over.
     #[inline]
-    pub(crate) fn say_taken_over(&self) {
-        if let Some(words) = self.words.get() {
-            words.say_taken_over();
+    pub(crate) fn count_take_over(&self) {
+        if let Some(counts) = self.counts.get() {
+            counts.count_take_over();
         }
     }
 
@@ -341,9 +341,9 @@ impl Thread {
             return self.return_shard(spare.free());
         }
         if self.about.get() != Arc::as_ptr(&spare.shard) {
-            self.speak_of(&spare.shard);
+            self.count_in(&spare.shard);
         }
-        self.say_kept_until(spare.until);
+        self.set_kept_until(spare.until);
         if let Some(former) = self.spare.replace(Some(spare)) {
             self.notice(&former);
             self.return_shard(former.free());
@@ -351,15 +351,17 @@ impl Thread {
     }
 
     #[cold]
-    fn speak_of(&self, shard: &Arc<Shard>) {
+    fn count_in(&self, shard: &Arc<Shard>) {
         self.about.set(Arc::as_ptr(shard));
-        self.words.get_or_init(Words::new).speak_of(Some(shard.clone()));
+        self.counts
+            .get_or_init(SpareCounts::new)
+            .move_to(Some(shard.clone()));
     }
 
     #[inline]
-    fn say_kept_until(&self, until: Moment) {
-        if let Some(words) = self.words.get() {
-            words.say_kept_until(until);
+    fn set_kept_until(&self, until: Moment) {
+        if let Some(counts) = self.counts.get() {
+            counts.set_kept_until(until);
         }
     }
 

@@ -330,7 +330,7 @@ impl Timer {
         }
         (self.when, self.until, self.task) = (when.0, until, spare.task);
         (self.key, self.state, self.is_brief) = (Some(spare.key), State::Waiting, true);
-        thread.say_taken_over();
+        thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
             thread.return_shard(shard);
         }
@@ -375,11 +375,11 @@ impl Timer {
     ) -> Polled {
         let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
-        let (mut place, mut again) = (None, false);
+        let (mut spare, mut again) = (None, false);
         if !is_bound {
             let bound = thread::with(|thread| thread.bind(&mut self.shard, task))
                 .unwrap_or_else(|| thread::bind_without_locals(&self.shard));
-            (place, again) = (bound.place, bound.again);
+            (spare, again) = (bound.spare, bound.again);
             self.shard = Some(bound.shard);
             self.when = when.0;
             // The former entry may have been in another shard, whose horizon is not this one's, so it says nothing of whether the timer waits.
@@ -414,7 +414,7 @@ impl Timer {
         // Tokio's timer cannot be set to a moment that has passed.
         let may_have_come = clock.is_of_test() || now.is_some() || until < shard.wake_at();
         let has_come = may_have_come && shard.alarm.has_come(when, now);
-        match shard.start(waker, (due, until), place, admission, has_come) {
+        match shard.start(waker, (due, until), spare, admission, has_come) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);

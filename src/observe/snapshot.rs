@@ -9,8 +9,8 @@ use crate::{
         lag::LagHistogram,
         moment::Nanos,
         shard::Shard,
+        spare_counts,
         timing_wheel::{Site, Tick},
-        words,
     },
     wheel::Wheel,
 };
@@ -119,10 +119,10 @@ impl Wheel {
     /// ```
     pub fn snapshot(&self) -> Snapshot {
         let shared = self.shared();
-        let mut counts = Counts::new(self.tick_duration(), self.levels());
+        let mut counts = Census::new(self.tick_duration(), self.levels());
         let mut snapshot = Snapshot::default();
         // Spares are entries that are not pending.
-        let mut spares = words::said(|shard| shard.wheel == shared.wheel).kept;
+        let mut spares = spare_counts::sums(|shard| shard.wheel == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
             for shard in &parts.shards {
                 let (spares_here, others) = spares
@@ -145,17 +145,17 @@ impl Wheel {
 }
 
 /// What is counted of the timers in all shards.
-struct Counts {
+struct Census {
     bounds: [Nanos; 8],
     due_within: [usize; 9],
     /// The counts of each level's buckets up to the last one in use.
     levels: Vec<Vec<usize>>,
 }
 
-impl Counts {
-    fn new(tick: Duration, levels: usize) -> Counts {
+impl Census {
+    fn new(tick: Duration, levels: usize) -> Census {
         let [a, b, c, d, e, f, g] = BOUNDS.map(|millis| Nanos::of(Duration::from_millis(millis)));
-        Counts {
+        Census {
             bounds: [Nanos::of(tick), a, b, c, d, e, f, g],
             due_within: [0; 9],
             levels: vec![Vec::new(); levels],

@@ -70,30 +70,15 @@ fn descriptors_before() -> usize {
     descriptors()
 }
 
-/// The entry of a task's timer is kept by a thread that is parked for long, when the task's runtime has ended.
-#[test]
-fn a_parked_thread_keeps_no_runtime() {
-    if !in_own_process(a_parked_thread_keeps_no_runtime, "") {
-        return;
-    }
+/// Runs `use_a_runtime` on each of ten threads, and asserts that it leaves no descriptor while they are parked.
+fn assert_parked_threads_leave_none(use_a_runtime: impl Fn() + Clone + Send + 'static) {
     let before = descriptors_before();
     let (sender, receiver) = mpsc::channel();
     let parked: Vec<_> = (0..10)
         .map(|_| {
-            let sender = sender.clone();
+            let (use_a_runtime, sender) = (use_a_runtime.clone(), sender.clone());
             thread::spawn(move || {
-                let runtime = current();
-                runtime.block_on(async {
-                    let task = tokio::spawn(async {
-                        for wheel in shared_wheels() {
-                            for _ in 0..3 {
-                                let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
-                            }
-                        }
-                    });
-                    task.await.unwrap();
-                });
-                drop(runtime);
+                use_a_runtime();
                 sender.send(()).unwrap();
                 thread::park_timeout(SECOND * 20);
             })
@@ -107,6 +92,26 @@ fn a_parked_thread_keeps_no_runtime() {
     }
 }
 
+/// The entry of a task's timer is kept by a thread that is parked for long, when the task's runtime has ended.
+#[test]
+fn a_parked_thread_keeps_no_runtime() {
+    if !in_own_process(a_parked_thread_keeps_no_runtime, "") {
+        return;
+    }
+    assert_parked_threads_leave_none(|| {
+        current().block_on(async {
+            let task = tokio::spawn(async {
+                for wheel in shared_wheels() {
+                    for _ in 0..3 {
+                        let _ = wheel.timeout(SECOND * 30, task::yield_now()).await;
+                    }
+                }
+            });
+            task.await.unwrap();
+        });
+    });
+}
+
 /// A sleep of one runtime is polled by a task of another, which ends.
 #[test]
 fn a_spare_keeps_no_task_of_another_runtime() {
@@ -114,34 +119,18 @@ fn a_spare_keeps_no_task_of_another_runtime() {
         return;
     }
     let first = multi(1);
-    let before = descriptors_before();
-    let (sender, receiver) = mpsc::channel();
-    let parked: Vec<_> = (0..10)
-        .map(|_| {
-            let (handle, sender) = (first.handle().clone(), sender.clone());
-            thread::spawn(move || {
-                let mut sleep = Wheel::global().sleep(SECOND * 30);
-                let entered = handle.enter();
-                assert!(poll_for_nobody(&mut sleep).is_some());
-                drop(entered);
-                let runtime = current();
-                let polled = std::future::poll_fn(move |cx| {
-                    register_for(cx.waker(), &mut sleep);
-                    Poll::Ready(())
-                });
-                runtime.block_on(async { tokio::spawn(polled).await.unwrap() });
-                drop(runtime);
-                sender.send(()).unwrap();
-                thread::park_timeout(SECOND * 20);
-            })
-        })
-        .collect();
-    (0..10).for_each(|_| receiver.recv().unwrap());
-    assert!(descriptors() <= before, "{before} to {}", descriptors());
-    for parked in parked {
-        parked.thread().unpark();
-        parked.join().unwrap();
-    }
+    let handle = first.handle().clone();
+    assert_parked_threads_leave_none(move || {
+        let mut sleep = Wheel::global().sleep(SECOND * 30);
+        let entered = handle.enter();
+        assert!(poll_for_nobody(&mut sleep).is_some());
+        drop(entered);
+        let polled = std::future::poll_fn(move |cx| {
+            register_for(cx.waker(), &mut sleep);
+            Poll::Ready(())
+        });
+        current().block_on(async { tokio::spawn(polled).await.unwrap() });
+    });
 }
 
 /// As with `panic = "abort"`: no panic is survived, be it caught or not.

@@ -11,11 +11,14 @@ use std::{
 };
 
 use futures::{StreamExt, future::FutureExt};
-use redis::{
-    Cmd, Pipeline, RedisFuture, Value,
-    aio::{ConnectionLike, ConnectionManager},
+use redis::aio::ConnectionManager;
+use support::{
+    connect,
+    faulty::{Fault, Faulty, PANIC},
+    jobs::next_after_errors,
+    server::Server,
+    soon, until,
 };
-use support::{connect, jobs::next_after_errors, server::Server, soon, until};
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Error, Leases};
 use tokio::time::Instant;
@@ -69,53 +72,26 @@ async fn the_first_call_of_a_queue_is_tried_again() {
     assert!(soon(scheduling).await.unwrap().unwrap());
 }
 
-/// A connection that panics when it is told to.
-#[derive(Clone)]
-struct Panicky {
-    inner: ConnectionManager,
-    panics: Arc<AtomicBool>,
-}
-
-impl Panicky {
-    async fn new(server: &Server) -> (Panicky, Arc<AtomicBool>) {
-        let panics = Arc::new(AtomicBool::new(false));
-        let inner = connect(&server.url()).await;
-        let panicky = Panicky {
-            inner,
-            panics: panics.clone(),
-        };
-        (panicky, panics)
-    }
-}
-
-impl ConnectionLike for Panicky {
-    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        async move {
-            tokio::task::yield_now().await;
-            assert!(!self.panics.swap(false, Ordering::Relaxed), "as it was told to");
-            self.inner.req_packed_command(cmd).await
+/// A connection that panics in the request after it is told to.
+async fn panicky(server: &Server) -> (Faulty<ConnectionManager>, Arc<AtomicBool>) {
+    let panics = Arc::new(AtomicBool::new(false));
+    let connection = Faulty::new(connect(&server.url()).await, {
+        let panics = panics.clone();
+        move || {
+            if panics.swap(false, Ordering::Relaxed) {
+                Fault::Panic
+            } else {
+                Fault::None
+            }
         }
-        .boxed()
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        self.inner.req_packed_commands(pipeline, offset, count)
-    }
-
-    fn get_db(&self) -> i64 {
-        self.inner.get_db()
-    }
+    });
+    (connection, panics)
 }
 
 #[tokio::test]
 async fn a_panic_of_the_connection_ends_no_lease() {
     let server = Server::start();
-    let (connection, panics) = Panicky::new(&server).await;
+    let (connection, panics) = panicky(&server).await;
     let leases = Leases::new(&Wheel::new(), connection);
     let mut held = Vec::new();
     for name in ["a", "b", "c"] {
@@ -146,7 +122,7 @@ async fn a_panic_of_the_connection_ends_no_lease() {
 #[tokio::test]
 async fn a_panic_of_the_connection_is_an_error_of_the_stream() {
     let server = Server::start();
-    let (connection, panics) = Panicky::new(&server).await;
+    let (connection, panics) = panicky(&server).await;
     let jobs = DelayedJobs::new(&Wheel::new(), connection, "queue");
     panics.store(true, Ordering::Relaxed);
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
@@ -154,7 +130,7 @@ async fn a_panic_of_the_connection_is_an_error_of_the_stream() {
     panics.store(true, Ordering::Relaxed);
     let outcome = soon(worker.next()).await.unwrap();
     let error = outcome.unwrap_err();
-    assert!(error.to_string().contains("as it was told to"), "{error}");
+    assert!(error.to_string().contains(PANIC), "{error}");
     let job = next_after_errors(&mut worker).await;
     panics.store(true, Ordering::Relaxed);
     assert!(job.done().await.unwrap());

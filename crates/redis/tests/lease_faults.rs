@@ -37,6 +37,12 @@ async fn controlled(server: &Server) -> (Faulty<ConnectionManager>, Arc<Mutex<Fa
     (connection, fault)
 }
 
+/// Lets Redis know the scripts: it cannot carry out what it has to ask for first.
+async fn warm(leases: &Leases<Faulty<ConnectionManager>>) {
+    let lease = leases.acquire("warm", MINUTE).await.unwrap();
+    assert!(lease.release().await.unwrap());
+}
+
 fn exists(server: &Server) -> bool {
     server.command(&["EXISTS", HOLDER])
 }
@@ -77,16 +83,7 @@ async fn a_release_whose_answer_was_lost_is_answered_as_the_first() {
     let server = Server::start();
     let (connection, fault) = controlled(&server).await;
     let leases = Leases::new(&Wheel::new(), connection);
-    // The server has the scripts from now on.
-    assert!(
-        leases
-            .acquire("warm", MINUTE)
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap()
-    );
+    warm(&leases).await;
     let lease = leases.acquire("x", MINUTE).await.unwrap();
     *fault.lock().unwrap() = Fault::LoseAnswer;
     let releasing = tokio::spawn(lease.release());
@@ -124,15 +121,7 @@ async fn one_broken_connection_is_not_noticed() {
     let server = Server::start();
     let (connection, fault) = controlled(&server).await;
     let leases = Leases::new(&Wheel::new(), connection.clone());
-    assert!(
-        leases
-            .acquire("warm", MINUTE)
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap()
-    );
+    warm(&leases).await;
     let mut number = 0;
     // Every other request fails, in one way or the other, but for the first: that is INFO.
     let every_other = Faulty::new(connection, move || {

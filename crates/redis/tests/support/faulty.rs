@@ -7,7 +7,7 @@ use std::{
 };
 
 use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value, aio::ConnectionLike};
-use tokio::{sync::Notify, time::sleep};
+use tokio::{sync::Notify, task::yield_now, time::sleep};
 
 /// What happens to one request.
 #[derive(Clone, Debug)]
@@ -23,7 +23,11 @@ pub enum Fault {
     Slow(Duration),
     /// The request arrives when it is told to, whether or not anybody still waits for the answer.
     Hold(Arc<Notify>),
+    /// The connection panics with [`PANIC`].
+    Panic,
 }
+
+pub const PANIC: &str = "a panic of the test";
 
 #[derive(Clone)]
 pub struct Faulty<C> {
@@ -74,6 +78,10 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Fault
                 })
                 .await
                 .unwrap(),
+                Fault::Panic => {
+                    yield_now().await;
+                    panic!("{PANIC}")
+                }
             }
         })
     }

@@ -25,6 +25,14 @@ fn shut_down(shards: &Shards) -> usize {
     taken
 }
 
+fn drive_beside_a_shutdown(shards: &Shards, ticks: u64) {
+    let other = shards.clone();
+    let shutdown = thread::spawn(move || shut_down(&other));
+    shards.drive(ticks);
+    assert!(shutdown.join().unwrap() <= 1);
+    shards.assert_vacant();
+}
+
 fn refusable(shards: &Shards, tick: u64) -> Timer {
     let mut timer = shards.timer(tick);
     timer.let_refuse();
@@ -42,11 +50,7 @@ fn beside_a_shutdown(act: fn(&Shards, &mut Timer, &(std::sync::Arc<Task>, Waker)
                 act(shards, &mut timer, &task);
             }
         });
-        let other = shards.clone();
-        let shutdown = thread::spawn(move || shut_down(&other));
-        shards.drive(1);
-        assert!(shutdown.join().unwrap() <= 1);
-        shards.assert_vacant();
+        drive_beside_a_shutdown(&shards, 1);
     });
 }
 
@@ -88,11 +92,7 @@ fn a_timer_that_is_moved_beside_a_shutdown_elapses_or_is_refused() {
                 ));
             }
         });
-        let other = shards.clone();
-        let shutdown = thread::spawn(move || shut_down(&other));
-        shards.drive(2);
-        assert!(shutdown.join().unwrap() <= 1);
-        shards.assert_vacant();
+        drive_beside_a_shutdown(&shards, 2);
     });
 }
 
@@ -107,11 +107,7 @@ fn a_timer_that_is_dropped_beside_a_shutdown_removes_its_own_entry_or_none() {
             drop(timer);
             shards.sleep_until(1, &mut shards.timer(1), &Task::new());
         });
-        let other = shards.clone();
-        let shutdown = thread::spawn(move || shut_down(&other));
-        shards.drive(2);
-        assert!(shutdown.join().unwrap() <= 1);
-        shards.assert_vacant();
+        drive_beside_a_shutdown(&shards, 2);
     });
 }
 

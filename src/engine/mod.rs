@@ -37,5 +37,3 @@ pub(crate) mod timer;
 pub(crate) mod timing_wheel;
 pub(crate) mod turn;
 pub(crate) mod waker_id;
-#[cfg(all(test, not(loom)))]
-mod worker_tests;

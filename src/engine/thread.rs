@@ -107,7 +107,7 @@ pub(crate) fn with<R>(with: impl FnOnce(&Thread) -> R) -> Option<R> {
 /// Returns the index of this worker, where Tokio tells it: from 1.54 on, of which the glob import then finds the function.
 #[inline]
 #[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
-pub(super) fn worker_index() -> Option<usize> {
+fn worker_index() -> Option<usize> {
     mod otherwise {
         pub(super) fn worker_index() -> Option<usize> {
             None
@@ -150,12 +150,6 @@ impl Drop for Thread {
 }
 
 impl Thread {
-    /// Returns the worker as which this thread knows itself.
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn known_worker(&self) -> Option<(Id, usize)> {
-        self.worker.get()
-    }
-
     /// Returns the runtime that the caller is in, if any. `index` is that of the worker if this thread is one, and `task` is what is being polled.
     #[inline]
     fn runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
@@ -169,16 +163,15 @@ impl Thread {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
         // Of no use to whatever is not a task, nor to worker 0.
-        let is_usable = index.is_some_and(|index| index > 0 && self.worker.get() != Some((id, index)));
-        if is_usable && task.is_task() {
-            self.probe(&handle);
+        if index.is_some_and(|index| index > 0 && self.worker.get() != Some((id, index))) && task.is_task() {
+            self.probe(handle);
         }
         Some(id)
     }
 
     /// Has a worker of the runtime, preferably this thread, learn that it is one. There is at most one probe under way for a thread.
     #[cold]
-    fn probe(&self, handle: &Handle) {
+    fn probe(&self, handle: Handle) {
         let id = handle.id();
         let former = self.probe.take();
         if former.strong_count() > 0 || handle.runtime_flavor() != RuntimeFlavor::MultiThread {
@@ -369,6 +362,93 @@ impl Thread {
     fn notice(&self, spare: &Spare) {
         if spare.until <= spare.shard.horizon() && !spare.shard.has_ended() {
             self.wary.set((spare.task, WARY));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use tokio::{
+        runtime::{Builder, Runtime},
+        task,
+    };
+
+    use super::*;
+    use crate::engine::timer::Timer;
+
+    fn multi(workers: usize) -> Runtime {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(workers).enable_all().build().unwrap()
+    }
+
+    /// Starts a timer of the global wheel, and cancels it after the task has waited once.
+    async fn use_timer() {
+        let mut timer = Timer::counting(None, Duration::from_secs(9));
+        poll_fn(|cx| {
+            timer.poll(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        task::yield_now().await;
+    }
+
+    /// Returns the worker as which this thread knows itself.
+    fn known() -> Option<(Id, usize)> {
+        with(|thread| thread.worker.get()).unwrap()
+    }
+
+    /// Returns the worker as which Tokio presents this thread.
+    fn presented() -> (Id, Option<usize>) {
+        (Handle::current().id(), worker_index())
+    }
+
+    #[test]
+    fn workers_learn_what_they_are() {
+        let runtime = multi(3);
+        let start = Instant::now();
+        let learns = || async move {
+            loop {
+                use_timer().await;
+                if presented().1.is_none() {
+                    // Before Tokio 1.54, nobody is told.
+                    return;
+                }
+                if let Some((id, index)) = known() {
+                    return assert_eq!((id, Some(index)), presented());
+                }
+                assert!(start.elapsed() < Duration::from_secs(20));
+                // So that others than worker 0 take it.
+                task::block_in_place(|| std::thread::sleep(Duration::from_micros(50)));
+            }
+        };
+        let tasks: Vec<_> = (0..9).map(|_| runtime.spawn(learns())).collect();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+    }
+
+    #[test]
+    fn nothing_else_teaches_them() {
+        let (outer, other) = (multi(3), multi(2));
+        let bridges = |handle: Handle| async move {
+            for _ in 0..200 {
+                task::block_in_place(|| handle.block_on(use_timer()));
+                task::block_in_place(|| {
+                    let current = Builder::new_current_thread().enable_all().build().unwrap();
+                    current.block_on(use_timer());
+                });
+                use_timer().await;
+                let (id, known) = (presented().0, known());
+                assert!(known.is_none_or(|(of, _)| of == id), "{known:?} is of {id}");
+            }
+        };
+        let tasks: Vec<_> = (0..4)
+            .map(|_| outer.spawn(bridges(other.handle().clone())))
+            .collect();
+        for task in tasks {
+            outer.block_on(task).unwrap();
         }
     }
 }

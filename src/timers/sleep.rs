@@ -15,7 +15,7 @@ use crate::{
         moment::{Moment, Nanos},
         shard::Home,
         shared::Refusal,
-        timer::{Polled, Timer},
+        timer::Timer,
     },
     error::SleepError,
     timers::{budget, console::Resource},
@@ -306,17 +306,17 @@ impl Sleep {
         })
     }
 
-    #[inline(never)]
+    #[inline]
     fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let Sleep { timer, resource } = self;
-        let poll = || budget::poll(had_budget, cx, |waker| poll(timer, waker));
+        let poll = || budget::poll(had_budget, cx, |waker| timer.poll_further(waker));
         resource.poll(poll)
     }
 
     /// Polls the sleep on the task's budget, but has `waker` woken.
     pub(crate) fn poll_for(&mut self, waker: &Waker, cx: &mut Context<'_>) -> Poll<()> {
         let Sleep { timer, resource } = self;
-        let poll = || budget::poll(false, cx, |_| poll(timer, waker));
+        let poll = || budget::poll(false, cx, |_| timer.poll_further(waker));
         resource.poll(poll).map(drop)
     }
 
@@ -334,14 +334,6 @@ impl Sleep {
     #[inline]
     pub(crate) fn has_label(&self, label: &str) {
         self.resource.has_label(label);
-    }
-}
-
-fn poll(timer: &mut Timer, waker: &Waker) -> Poll<Result<(), Refusal>> {
-    match timer.poll_further(waker) {
-        Polled::Pending => Poll::Pending,
-        Polled::Elapsed => Poll::Ready(Ok(())),
-        Polled::Refused(refusal) => Poll::Ready(Err(refusal)),
     }
 }
 

@@ -119,6 +119,10 @@ impl<T> TimingWheel<T> {
         if self.next_due() != NIL {
             return Some(self.now);
         }
+        // Usual after a timer that was alone, and otherwise found by a look at each level.
+        if self.entries.is_empty() {
+            return None;
+        }
         let soonest = Tick(self.now.0.saturating_add(1));
         let levels = self.levels.iter().enumerate();
         let mut visits = levels.filter_map(|(level, ring)| {

@@ -250,10 +250,13 @@ fn the_next_deadline_is_found_without_a_look_at_any_entry() {
         (2, vec![500, 99], 18),
     ] {
         let mut wheel = wheel_of(8, levels, &deadlines);
-        // Without its arena, the wheel has only heads and bits, and any step along a list would panic.
-        let entries = mem::take(&mut wheel.entries);
+        // With one entry elsewhere in its arena, the wheel has only heads and bits, and any step along a list would panic.
+        let last = wheel.entries.remove(deadlines.len() - 1);
+        let elsewhere = [(10_000, last)].into_iter().collect();
+        let mut entries = mem::replace(&mut wheel.entries, elsewhere);
         assert_eq!(wheel.next_deadline(), Some(Tick(next)));
-        wheel.entries = entries;
+        mem::swap(&mut wheel.entries, &mut entries);
+        wheel.entries.insert(entries.remove(10_000));
         assert_eq!(wheel.len(), deadlines.len());
     }
 }

@@ -27,7 +27,7 @@ use crate::{
         moment::Moment,
         shared::Refusal,
         sync::{Mutex, MutexGuard, lock},
-        timer::{Polled, Timer},
+        timer::Timer,
     },
     error::ScheduleError,
     timers::budget,
@@ -115,13 +115,13 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         let waker = Waker::from(task.clone());
         let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&waker)));
         match polled {
-            Ok(Polled::Refused(Refusal::AtCapacity)) => {
+            Ok(Poll::Ready(Err(Refusal::AtCapacity))) => {
                 let limit = wheel.max_pending().unwrap_or(usize::MAX);
                 drop(task.give_up(ScheduleError::AtCapacity { limit }));
             }
             // The shutdown is about to hand the task back.
-            Ok(Polled::Refused(Refusal::Shutdown)) => {}
-            Ok(Polled::Pending | Polled::Elapsed) => task.clone().wait_on(timer),
+            Ok(Poll::Ready(Err(Refusal::Shutdown))) => {}
+            Ok(Poll::Pending | Poll::Ready(Ok(()))) => task.clone().wait_on(timer),
             // The runtime has no timers. The task must not stay on the roster.
             Err(panic) => {
                 drop(task.give_up(ScheduleError::Cancelled));
@@ -215,8 +215,8 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         // The state stays locked, because a task that is due must no longer be reset.
         match timer.poll(&waker) {
             // A shutdown is about to hand the task back. The wheel's limit does not concern a task that was admitted before.
-            Polled::Pending | Polled::Refused(_) => {}
-            Polled::Elapsed => {
+            Poll::Pending | Poll::Ready(Err(_)) => {}
+            Poll::Ready(Ok(())) => {
                 if let Some((future, runtime)) = self.end_wait(state, Progress::Starting) {
                     self.start(future, &runtime);
                 }

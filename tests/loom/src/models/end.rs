@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
-    task::Waker,
+    task::{Poll, Waker},
 };
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     world::{World, finish, moment, spawn},
 };
 use crate::{
-    engine::timer::{Polled, Timer},
+    engine::timer::Timer,
     runtime::Handle,
     stand_in::time::{self, ENDED},
 };
@@ -22,9 +22,9 @@ fn sleep_or_be_told(timer: &mut Timer, task: &(Arc<Task>, Waker)) -> bool {
     loop {
         let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&task.1)));
         match polled {
-            Ok(Polled::Pending) => task.0.wait(),
+            Ok(Poll::Pending) => task.0.wait(),
             Ok(polled) => {
-                assert_eq!(polled, Polled::Elapsed);
+                assert_eq!(polled, Poll::Ready(Ok(())));
                 return true;
             }
             Err(payload) => {
@@ -121,14 +121,14 @@ fn a_timer_whose_runtime_shuts_down_goes_on_where_it_is_polled() {
         let mut timer = world.timer(1);
         {
             let _entered = world.runtime.enter();
-            assert_eq!(timer.poll(Waker::noop()), Polled::Pending);
+            assert_eq!(timer.poll(Waker::noop()), Poll::Pending);
         }
         assert!(timer.reset(moment(2)).is_none());
         assert!(world.runtime.timers().turn());
         assert_eq!(time::elapsed(), 1);
         let polled_there = other.clone();
         let sleeper = other.spawn(move |_| {
-            assert_eq!(finish(&mut timer, &Task::new(), || ()), Polled::Elapsed);
+            assert_eq!(finish(&mut timer, &Task::new(), || ()), Poll::Ready(Ok(())));
             assert!(time::elapsed() >= 2, "early");
         });
         let runtime = other.runtime.clone();

@@ -1,6 +1,6 @@
 //! Timers that may be refused: a shutdown takes their entries out, whose keys are then void, and a limit counts them.
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use loom::thread;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::engine::{
     shared::Refusal,
-    timer::{Polled, Timer},
+    timer::Timer,
     turn::wake_all,
 };
 
@@ -60,7 +60,7 @@ fn a_timer_that_is_polled_beside_a_shutdown_elapses_or_is_refused() {
         let polled = finish(timer, task, || shards.say_started());
         assert!(matches!(
             polled,
-            Polled::Elapsed | Polled::Refused(Refusal::Shutdown)
+            Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
         ));
     });
 }
@@ -71,7 +71,7 @@ fn a_timer_that_another_task_polls_beside_a_shutdown_elapses_or_is_refused() {
         let polled = finish(timer, &Task::new(), || shards.say_started());
         assert!(matches!(
             polled,
-            Polled::Elapsed | Polled::Refused(Refusal::Shutdown)
+            Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
         ));
     });
 }
@@ -88,7 +88,7 @@ fn a_timer_that_is_moved_beside_a_shutdown_elapses_or_is_refused() {
                 let polled = finish(&mut timer, &task, || shards.say_started());
                 assert!(matches!(
                     polled,
-                    Polled::Elapsed | Polled::Refused(Refusal::Shutdown)
+                    Poll::Ready(Ok(()) | Err(Refusal::Shutdown))
                 ));
             }
         });
@@ -120,14 +120,14 @@ fn a_limit_is_exact_and_its_room_comes_back() {
                 let polled = finish(&mut refusable(shards, 1), &Task::new(), || shards.say_started());
                 assert!(matches!(
                     polled,
-                    Polled::Elapsed | Polled::Refused(Refusal::AtCapacity)
+                    Poll::Ready(Ok(()) | Err(Refusal::AtCapacity))
                 ));
             });
         }
         shards.drive(1);
         let _entered = shards.enter();
         let (mut one, mut another) = (refusable(&shards, 9), refusable(&shards, 9));
-        assert_eq!(one.poll(Waker::noop()), Polled::Pending);
-        assert_eq!(another.poll(Waker::noop()), Polled::Refused(Refusal::AtCapacity));
+        assert_eq!(one.poll(Waker::noop()), Poll::Pending);
+        assert_eq!(another.poll(Waker::noop()), Poll::Ready(Err(Refusal::AtCapacity)));
     });
 }

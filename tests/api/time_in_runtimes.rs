@@ -430,7 +430,12 @@ fn what_is_made_on_one_runtime_belongs_to_the_one_that_polls_it_first() {
                 assert_eq!(alive_tasks(), 1);
             });
         }
-        assert_eq!(made_on.metrics().num_alive_tasks(), 0);
+        // Whoever joins a task is told before the runtime has counted it out.
+        let start = std::time::Instant::now();
+        while made_on.metrics().num_alive_tasks() > 0 {
+            assert!(start.elapsed().as_secs() < 20, "an engine is left there");
+            thread::yield_now();
+        }
     }
 }
 

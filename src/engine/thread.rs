@@ -64,7 +64,7 @@ pub(crate) struct Bound {
     pub(crate) shard: Arc<Shard>,
     /// A spare in that shard.
     pub(crate) spare: Option<SpareEntry>,
-    /// Whether this thread has just cancelled a timer of the same task.
+    /// Whether the same task was the last to cancel a timer on this thread.
     pub(crate) again: bool,
 }
 
@@ -77,6 +77,8 @@ pub(crate) struct Thread {
     /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
+    /// The task that cancelled a timer here last, whether or not that left a spare.
+    canceller: Cell<WakerId>,
     /// What this thread says of its spares, and the shard that it says that of.
     counts: OnceCell<Arc<SpareCounts>>,
     about: Cell<*const Shard>,
@@ -91,6 +93,7 @@ thread_local! {
             probe: Cell::new(Weak::new()),
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
+            canceller: Cell::new(WakerId::UNKNOWN),
             counts: OnceCell::new(),
             about: Cell::new(ptr::null()),
             wary: Cell::new((WakerId::UNKNOWN, 0)),
@@ -220,7 +223,7 @@ impl Thread {
         };
         let last = &self.shards[wheel.place(SHARDS)];
         let spare = self.spare.take();
-        let again = spare.as_ref().is_some_and(|spare| spare.task == task);
+        let again = self.canceller.get() == task;
         if let Some(spare) = spare {
             if serves(&spare.shard) {
                 self.notice(&spare);
@@ -321,9 +324,16 @@ impl Thread {
         drop(last.replace(Some(shard)));
     }
 
+    /// Remembers whose timer was cancelled here. A task that cancels one will hardly wait for its next one.
+    #[inline]
+    pub(crate) fn note_cancelled(&self, task: WakerId) {
+        self.canceller.set(task);
+    }
+
     /// Keeps the entry of a timer that is cancelled, in place of another one.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
+        self.note_cancelled(spare.task);
         let (task, left) = self.wary.get();
         if task == spare.task && left > 0 {
             self.wary.set((task, left - 1));
@@ -376,7 +386,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::engine::timer::Timer;
+    use crate::engine::{moment::Nanos, timer::Timer};
 
     fn multi(workers: usize) -> Runtime {
         let mut builder = Builder::new_multi_thread();
@@ -385,7 +395,11 @@ mod tests {
 
     /// Starts a timer of the global wheel, and cancels it after the task has waited once.
     async fn use_timer() {
-        let mut timer = Timer::counting(None, Duration::from_secs(9));
+        use_timer_of(Duration::from_secs(9)).await;
+    }
+
+    async fn use_timer_of(duration: Duration) {
+        let mut timer = Timer::counting(None, duration);
         poll_fn(|cx| {
             timer.poll(cx.waker());
             Poll::Ready(())
@@ -450,5 +464,32 @@ mod tests {
         for task in tasks {
             outer.block_on(task).unwrap();
         }
+    }
+
+    #[test]
+    fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
+        let task = multi(1).block_on(async {
+            let keeps_spare = || {
+                with(|thread| {
+                    let spare = thread.spare.take();
+                    let until = spare.as_ref().map(|spare| spare.until);
+                    thread.spare.set(spare);
+                    until.is_some_and(|until| until < Moment::now().after(Nanos::of(Duration::from_secs(60))))
+                })
+                .unwrap()
+            };
+            // With the first timer of a process begins what tells the wakers of tasks from others.
+            tokio::spawn(use_timer()).await.unwrap();
+            tokio::spawn(async move {
+                let mut kept = Vec::new();
+                for _ in 0..3 {
+                    use_timer_of(Duration::from_secs(3600)).await;
+                    kept.push(keeps_spare());
+                }
+                kept
+            })
+            .await
+        });
+        assert_eq!(task.unwrap(), [false, true, true]);
     }
 }

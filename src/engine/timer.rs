@@ -557,8 +557,14 @@ impl Timer {
     #[inline]
     pub(crate) fn complete(&mut self) {
         if self.state == State::Waiting && !self.leaves_a_spare() {
-            self.remove();
+            self.cancel();
         }
+    }
+
+    #[cold]
+    fn cancel(&mut self) {
+        self.remove();
+        thread::with(|thread| thread.note_cancelled(self.task));
     }
 
     fn leaves_a_spare(&self) -> bool {
@@ -581,7 +587,10 @@ impl Timer {
             spare.map(Spare::free);
         } else {
             shard.remove(key, self.term());
-            thread::with(|thread| thread.return_shard(shard));
+            thread::with(|thread| {
+                thread.note_cancelled(self.task);
+                thread.return_shard(shard);
+            });
         }
     }
 }

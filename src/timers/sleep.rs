@@ -306,7 +306,8 @@ impl Sleep {
         })
     }
 
-    #[inline]
+    // So that a poll which finds the timer waiting, 10 instructions, is inlined where the future is polled.
+    #[inline(never)]
     fn poll_further(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         let Sleep { timer, resource } = self;
         let poll = || budget::poll(had_budget, cx, |waker| timer.poll_further(waker));

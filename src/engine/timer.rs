@@ -403,13 +403,10 @@ impl Timer {
         }
         let delay = delay(shard, when, &mut now);
         let again = again && task != WakerId::UNKNOWN;
-        let is_long = delay >= BRIEF;
-        let is_brief = again || !is_long;
-        let due = if again {
-            // This task starts one timer after the other. It will hardly wait for this one, but the next one is to fit the entry, so that has no slack
-            // and is due in a minute at most, when a timer that waits is started anew.
-            let early = if is_long { delay.0 - BRIEF.0 / 2 } else { 0 };
-            clock.due(when.before(Nanos(early)), 1)
+        let is_brief = again || delay < BRIEF;
+        let due = if is_brief && delay >= BRIEF {
+            // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
+            clock.due(when.before(Nanos(delay.0 - BRIEF.0 / 2)), 1)
         } else {
             clock.due(when, clock.resolution(wait.unwrap_or(delay)))
         };

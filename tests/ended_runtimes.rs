@@ -108,13 +108,15 @@ fn of_thousands_of_runtimes_nothing_is_left() {
         "{elsewhere} bytes of a runtime that ended on another thread"
     );
 
-    // Many at once, and all of them gone.
-    let together = left_by(3, || {
+    // Many at once, and all of them gone. The table of engines is a hash table, which may double once more after the first hundreds, depending on
+    // its random hashes. A leak would be found both times.
+    let many = || {
         let runtimes: Vec<_> = (0..100).map(|_| paused_runtime()).collect();
         for runtime in &runtimes {
             runtime.block_on(use_it());
         }
-    });
+    };
+    let together = left_by(3, many).min(left_by(3, many));
     assert!(together < LITTLE, "{together} bytes of many at once");
 
     // To the last byte, but for what a thread keeps of what it used last.

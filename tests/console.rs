@@ -255,7 +255,7 @@ fn a_labelled_timeout_says_its_label() {
 }
 
 #[test]
-fn what_is_made_on_the_current_wheel_was_made_by_the_caller() {
+fn a_timer_of_the_global_wheel_names_the_line_of_its_caller() {
     logged(async |log| {
         let _sleep = tickwheel::time::sleep(SECOND);
         let mut expected = made("Sleep", "Wheel::sleep", 1).to_vec();

@@ -251,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn a_product_says_what_the_quotient_does(tick in 1..3_600_000_000_001_u64, when in 0..1_u64 << 62, off in 0..3_u64) {
+        fn is_due_by_agrees_with_due(tick in 1..3_600_000_000_001_u64, when in 0..1_u64 << 62, off in 0..3_u64) {
             let clock = Clock::new(Moment(7), Duration::from_nanos(tick), Slack::DEFAULT);
             let (when, due) = (Moment(when), clock.due(Moment(when), 1));
             for other in [Tick(due.0.saturating_sub(off)), Tick(due.0 + off)] {

@@ -189,7 +189,7 @@ mod tests {
 
     /// On platforms whose instants have other fields.
     #[test]
-    fn the_axis_by_subtraction_is_as_long() {
+    fn moments_by_subtraction_are_as_far_apart_as_their_instants() {
         let now = Instant::now();
         let [first, later] = [now, now + Duration::from_millis(7)].map(Moment::by_subtraction);
         assert_eq!(later.since(first), Nanos(7_000_000));

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_keeps_meeting_others_takes_another_number() {
+    fn a_thread_that_often_meets_others_takes_another_number() {
         let first = get();
         (1..MEETINGS).for_each(|_| met_another());
         assert_eq!(get(), first);

@@ -197,7 +197,7 @@ fn it_is_made_anywhere_and_needs_a_runtime_only_while_pending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_wheel_refuses_waits_for_tokios_timer() {
+async fn a_scope_is_not_refused_by_a_full_wheel_or_one_shut_down() {
     let (full, _occupant) = full_wheel();
     let shut = Wheel::new();
     drop(shut.shutdown());

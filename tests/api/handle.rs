@@ -2,21 +2,17 @@
 
 use crate::support;
 
-use std::{
-    future::pending,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc,
-    task::Waker,
-    thread,
-    time::Duration,
-};
+use std::{future::pending, sync::mpsc, thread, time::Duration};
 
 use tickwheel::Wheel;
-use tokio::{runtime::Runtime, time::Instant};
+use tokio::{
+    runtime::{Handle, Runtime},
+    time::Instant,
+};
 
 use support::{
     DAY, SECOND, advance, alive_tasks, assert_at_rest, ms, paused_runtime, real_runtime, register,
-    threaded_runtime, waiting, within,
+    threaded_runtime, within,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -49,34 +45,16 @@ fn futures_are_awaited_on_a_foreign_executor() {
 fn its_runtime_turns_the_wheel_though_another_one_polls() {
     let dedicated = threaded_runtime(2);
     let wheel = wheel_on(&dedicated);
-    real_runtime().block_on(async {
-        wheel.sleep(ms(5)).await;
-        assert_eq!(alive_tasks(), 0, "the driver is not here");
-    });
-    assert_eq!(dedicated.metrics().num_alive_tasks(), 1, "but there");
-}
-
-/// A first poll outside any runtime says what to do, and leaves the future as it was.
-#[test]
-fn once_its_runtime_has_ended_the_wheel_goes_by_the_one_that_polls() {
-    let dedicated = threaded_runtime(2);
-    let wheel = wheel_on(&dedicated);
-    let mut waited = waiting(Waker::noop(), || wheel.sleep(ms(30)));
-    drop(dedicated);
-    let mut fresh = wheel.sleep(ms(5));
-    for sleep in [&mut waited, &mut fresh] {
-        let panics = catch_unwind(AssertUnwindSafe(|| register(sleep)));
-        let message = *panics.unwrap_err().downcast::<String>().unwrap();
-        assert!(message.contains("there is no reactor running"), "{message}");
+    for polling in [real_runtime(), paused_runtime(), threaded_runtime(1)] {
+        polling.block_on(async {
+            wheel.sleep(ms(5)).await;
+            assert_eq!(alive_tasks(), 0, "the driver is not here");
+            let runs_on = wheel.schedule(ms(2), async { Handle::current().id() });
+            assert_eq!(runs_on.await.unwrap(), dedicated.handle().id());
+        });
     }
-    real_runtime().block_on(async {
-        let start = std::time::Instant::now();
-        wheel.sleep(ms(5)).await;
-        assert!(start.elapsed() >= ms(5));
-        waited.await;
-        fresh.await;
-    });
-    assert_at_rest(&wheel);
+    assert_eq!(wheel.metrics().engines, 1);
+    assert_eq!(dedicated.metrics().num_alive_tasks(), 1, "but there");
 }
 
 /// The clock of a paused runtime falls behind, unless a test moves it ahead.

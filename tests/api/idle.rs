@@ -251,7 +251,7 @@ impl fmt::Write for Writer {
 }
 
 #[test]
-fn what_writes_it_may_do_anything() {
+fn a_writer_of_its_debug_output_may_shut_the_wheel_down() {
     within(60 * SECOND, || {
         real_runtime().block_on(async {
             let wheel = Wheel::new();

@@ -360,20 +360,27 @@ fn set_period_panics_on_zero() {
 
 /// Every tick comes late by as much as it was rounded up, which must not add up.
 #[tokio::test(start_paused = true)]
-async fn delay_does_not_drift_on_a_wheel_with_long_ticks() {
+async fn an_interval_does_not_drift_on_a_wheel_with_long_ticks() {
+    let behaviors = [
+        MissedTickBehavior::Burst,
+        MissedTickBehavior::Delay,
+        MissedTickBehavior::Skip,
+    ];
     for (tick, period) in [(7, 10), (7, 100), (7, 333), (10, 25), (50, 120), (100, 101)] {
-        let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
-        let start = Instant::now();
-        let mut interval = wheel.interval(ms(period));
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for n in 0..200 {
-            let due = interval.tick().await;
-            assert_eq!(
-                due,
-                start + ms(period) * n,
-                "every {period} ms in ticks of {tick} ms"
-            );
-            assert!(Instant::now() - due < ms(tick));
+        for behavior in behaviors {
+            let wheel = Wheel::builder().tick_duration(ms(tick)).build().unwrap();
+            let start = Instant::now();
+            let mut interval = wheel.interval(ms(period));
+            interval.set_missed_tick_behavior(behavior);
+            for n in 0..700 {
+                let due = interval.tick().await;
+                assert_eq!(
+                    due,
+                    start + ms(period) * n,
+                    "{behavior:?} every {period} ms in ticks of {tick} ms"
+                );
+                assert!(Instant::now() - due < ms(tick));
+            }
         }
     }
 }
@@ -435,25 +442,6 @@ async fn as_a_stream_it_does_not_end_with_a_shutdown() {
     assert_due(start, SECOND);
     assert!(waiting.is_woken());
     assert_ready_eq!(waiting.poll_next(), Some(start + SECOND));
-}
-
-#[test]
-fn as_a_stream_it_does_not_end_with_its_runtime() {
-    for wheel in [Wheel::new(), Wheel::global()] {
-        let first = paused_runtime();
-        let mut ticks = wheel.interval(ms(10));
-        let start = first.block_on(async {
-            let start = ticks.next().await.unwrap();
-            assert!(poll!(ticks.next()).is_pending());
-            start
-        });
-        drop(first);
-        paused_runtime().block_on(async {
-            assert_eq!(ticks.next().await, Some(start + ms(10)));
-            assert_eq!(ticks.next().await, Some(start + ms(20)));
-            assert!(Instant::now() >= start + ms(20));
-        });
-    }
 }
 
 // The cooperative budget.

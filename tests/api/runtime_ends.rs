@@ -43,17 +43,18 @@ fn a_runtime_without_timers_panics_in_tokios_words_and_spoils_nothing() {
 #[test]
 fn the_first_pending_poll_outside_a_runtime_panics_in_tokios_words_and_spoils_nothing() {
     let wheel = Wheel::new();
-    let in_a_minute = Instant::now() + SECOND * 60;
-    let mut interval = wheel.interval(SECOND);
+    // Far enough away not to have come by the first poll, whose panics before it take long on a busy machine.
+    let tomorrow = Instant::now() + DAY;
+    let mut interval = wheel.interval(DAY);
     let two_ticks = async {
         interval.tick().await; // at once
         interval.tick().await;
     };
     let futures = [
-        wheel.sleep(SECOND).boxed(),
-        wheel.timeout(SECOND, pending::<()>()).map(drop).boxed(),
-        wheel.timeout_at(in_a_minute, pending::<()>()).map(drop).boxed(),
-        wheel.idle_timer(SECOND).boxed(),
+        wheel.sleep(DAY).boxed(),
+        wheel.timeout(DAY, pending::<()>()).map(drop).boxed(),
+        wheel.timeout_at(tomorrow, pending::<()>()).map(drop).boxed(),
+        wheel.idle_timer(DAY).boxed(),
         two_ticks.boxed(),
     ];
     for (number, future) in futures.into_iter().enumerate() {

@@ -61,22 +61,6 @@ fn all_who_poll_first_at_once_begin_one_engine() {
 }
 
 #[test]
-fn a_runtime_that_is_not_driven_holds_up_nobody() {
-    let idle = real_runtime();
-    let mut stuck = {
-        let _entered = idle.enter();
-        waiting(Waker::noop(), || time::sleep(ms(20)))
-    };
-    let driven = real_runtime();
-    driven.block_on(async {
-        time::sleep(ms(50)).await;
-        assert!(time::timeout(ms(20), pending::<()>()).await.is_err());
-    });
-    register(&mut stuck);
-    idle.block_on(stuck);
-}
-
-#[test]
 fn what_outlives_its_runtime_completes_where_it_is_polled() {
     for (made_on, polled_on) in [
         (0, 0),
@@ -262,18 +246,6 @@ fn what_is_made_within_a_runtime_that_ended_belongs_to_the_one_that_polls_it() {
     }
 }
 
-#[test]
-fn a_kept_handle_works_on_under_other_runtimes() {
-    let wheel = paused_runtime().block_on(async { Wheel::global() });
-    for runtime in runtimes() {
-        runtime.block_on(async {
-            wheel.sleep(ms(10)).await;
-            assert!(wheel.timeout(ms(10), pending::<()>()).await.is_err());
-            assert_eq!(wheel.schedule(ms(10), async { 7 }).await.unwrap(), 7);
-        });
-    }
-}
-
 /// What each of the runtimes side by side does: every timer is to be found on its own clock.
 async fn live(seed: u64, is_paused: bool) {
     let pace = if is_paused { DAY } else { ms(3) };
@@ -312,9 +284,6 @@ fn a_hundred_runtimes_side_by_side_do_not_meet() {
     let together = Barrier::new(100);
     thread::scope(|scope| {
         for seed in 0..100 {
-            if !in_own_process(a_hundred_runtimes_side_by_side_do_not_meet, "") {
-                return;
-            }
             let together = &together;
             scope.spawn(move || {
                 let runtime = match seed % 3 {
@@ -330,28 +299,6 @@ fn a_hundred_runtimes_side_by_side_do_not_meet() {
     let metrics = Wheel::global().metrics();
     assert_eq!((metrics.engines, metrics.cancelled), (0, 0));
     assert_at_rest(&Wheel::global());
-}
-
-#[test]
-fn runtimes_within_one_thread_take_turns() {
-    let paused: Vec<Runtime> = (0..8).map(|_| paused_runtime()).collect();
-    let mut sleeps: Vec<_> = paused
-        .iter()
-        .enumerate()
-        .map(|(number, runtime)| {
-            let _entered = runtime.enter();
-            time::sleep(DAY * number as u32)
-        })
-        .collect();
-    // Each moves its own clock and no other.
-    for (number, runtime) in paused.iter().enumerate().rev() {
-        let elapsed = runtime.block_on(async {
-            let start = Instant::now();
-            (&mut sleeps[number]).await;
-            start.elapsed()
-        });
-        assert!(elapsed >= DAY * number as u32 && elapsed < DAY * number as u32 + TICK);
-    }
 }
 
 #[test]
@@ -436,37 +383,6 @@ fn what_is_made_on_one_runtime_belongs_to_the_one_that_polls_it_first() {
             assert!(start.elapsed().as_secs() < 20, "an engine is left there");
             thread::yield_now();
         }
-    }
-}
-
-/// As a future that one executor made and another polls, on a thread that has entered a runtime.
-#[test]
-fn what_is_made_in_a_task_waits_on_the_runtime_that_a_plain_thread_has_entered() {
-    let entered = threaded_runtime(1);
-    for made_on in runtimes() {
-        let (sleep, timeout, mut interval) = made_on.block_on(async {
-            let made = tokio::spawn(async {
-                use_timers_for_a_while().await;
-                (
-                    time::sleep(ms(10)),
-                    time::timeout(ms(10), pending::<()>()),
-                    time::interval(ms(10)),
-                )
-            });
-            made.await.unwrap()
-        });
-        thread::scope(|scope| {
-            let polling = scope.spawn(|| {
-                let _entered = entered.enter();
-                futures::executor::block_on(async {
-                    sleep.await;
-                    assert!(timeout.await.is_err());
-                    interval.tick().await;
-                    interval.tick().await;
-                });
-            });
-            polling.join().unwrap();
-        });
     }
 }
 

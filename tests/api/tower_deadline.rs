@@ -394,7 +394,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_panics(value in proptest::collection::vec(0x20..0x7f_u8, 0..40), digits in "[0-9]{0,25}[HMSmun]?") {
+    fn no_header_value_panics(value in proptest::collection::vec(0x20..0x7f_u8, 0..40), digits in "[0-9]{0,25}[HMSmun]?") {
         for (name, header) in HEADERS {
             read(&header(), name, &value);
             read(&header(), name, digits.as_bytes());

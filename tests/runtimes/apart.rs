@@ -256,7 +256,7 @@ fn a_runtime_on_another_clock_makes_no_timer_early() {
     });
 }
 
-/// Registrations, cancellations and counts of a hundred threads, each with a runtime, at once.
+/// Registrations, cancellations and counts of fifty threads, each with a runtime, at once.
 #[test]
 fn many_runtimes_begin_on_one_wheel_at_once() {
     let (wheel, done) = (Wheel::new(), AtomicUsize::new(0));

@@ -211,7 +211,7 @@ fn a_sleep_outlives_its_runtimes() {
 }
 
 #[test]
-fn after_the_end_a_poll_panics_in_tokio_s_words() {
+fn after_the_end_a_poll_panics_in_tokios_words() {
     let (wheel, runtime) = (Wheel::new(), multi(1));
     let handle = runtime.handle().clone();
     drop(runtime);
@@ -336,7 +336,7 @@ fn a_future_of_an_ended_runtime_is_not_early_where_there_is_none() {
 
 /// One of Tokio's timers is fired by the end of its runtime before the wheel's own, and resets and polls a sleep of the wheel in its waker.
 #[test]
-fn a_timer_that_is_reset_as_the_runtime_s_timers_end_is_not_early() {
+fn a_timer_that_is_reset_as_the_timers_of_its_runtime_end_is_not_early() {
     for runtime in [current(), multi(1), paused_runtime()] {
         let mut woken = Vec::new();
         for wheel in shared_wheels() {

@@ -194,7 +194,7 @@ impl Wake for Owner {
 
 /// Another executor's waker may own its future.
 #[test]
-fn only_wakers_of_tokio_s_tasks_are_kept() {
+fn only_wakers_of_tokios_tasks_are_kept() {
     let task = async {
         for _ in 0..20 {
             for wheel in shared_wheels() {

@@ -278,7 +278,7 @@ fn none_is_early_or_lost_while_runtimes_come_and_go() {
 
 /// Each round has a wheel of its own, which is shut down, or whose handles go, while tasks are at it.
 #[test]
-fn nobody_hangs_as_the_wheel_goes() {
+fn no_task_hangs_as_its_wheel_is_shut_down_or_dropped() {
     let runtime = threaded_runtime(4);
     let until = Instant::now() + lasting();
     let mut random = Random::new(seed());
@@ -315,7 +315,7 @@ fn nobody_hangs_as_the_wheel_goes() {
 
 /// Metrics that are read meanwhile never show more pending than there can be.
 #[test]
-fn onlookers_see_no_more_than_there_is() {
+fn metrics_never_show_more_pending_than_there_can_be() {
     let wheel = Wheel::builder().tick_duration(ms(1)).shards(1).build().unwrap();
     let runtime = threaded_runtime(3);
     let stop = Arc::new(AtomicBool::new(false));

@@ -19,8 +19,8 @@ use tokio::{runtime::Builder, time::Instant};
 use tokio_test::{assert_pending, assert_ready, task};
 
 use support::{
-    DAY, SECOND, TICK, assert_adds_up, assert_at_rest, ms, paused_runtime, real_runtime, register, settle,
-    threaded_runtime, waiting, waiting_task, waker_of, within,
+    DAY, SECOND, TICK, assert_adds_up, assert_at_rest, block_until, ms, paused_runtime, real_runtime,
+    register, settle, threaded_runtime, waiting, waiting_task, waker_of, within,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -70,13 +70,6 @@ fn the_first_pending_poll_outside_a_runtime_panics_in_tokios_words_and_spoils_no
     }
     real_runtime().block_on(wheel.sleep(ms(5)));
     assert_at_rest(&wheel);
-}
-
-/// Blocks the thread until the real clock says so.
-fn block_until(deadline: Instant) {
-    while std::time::Instant::now() < deadline.into_std() {
-        thread::yield_now();
-    }
 }
 
 #[test]

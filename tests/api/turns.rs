@@ -16,18 +16,11 @@ use tickwheel::{Sleep, Wheel};
 use tokio::time::Instant;
 
 use support::{
-    DAY, SECOND, TICK, advance, assert_at_rest, counting_waker, ms, real_runtime, register, register_for,
-    settle, waiting, waker_of,
+    DAY, SECOND, TICK, advance, assert_at_rest, block_until, counting_waker, ms, real_runtime, register,
+    register_for, settle, waiting, waker_of,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Blocks the thread until the real clock says so.
-fn block_until(deadline: Instant) {
-    while std::time::Instant::now() < deadline.into_std() {
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn a_starved_driver_catches_up_in_one_turn_in_order_of_deadline() {

@@ -206,3 +206,10 @@ pub(crate) fn assert_arena_given_back(wheel: &Wheel) {
         "{held} bytes are still held"
     );
 }
+
+/// Blocks the thread until the real clock says so.
+pub(crate) fn block_until(deadline: Instant) {
+    while std::time::Instant::now() < deadline.into_std() {
+        thread::yield_now();
+    }
+}

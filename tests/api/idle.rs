@@ -176,7 +176,8 @@ async fn on_the_real_clock_it_is_never_early() {
     assert!(completed < last || completed - last >= ms(15));
 }
 
-/// However long the machine stalls, the task is polled once before it waits, and once when the timer completes.
+/// The task is polled once before it waits, and once when the timer completes. If the machine stalls for the whole duration between two touches,
+/// the timer wakes the task, and a touch may come before the task is polled.
 #[test]
 fn on_the_real_clock_traffic_wakes_no_task() {
     let threads = Builder::new_multi_thread()
@@ -197,15 +198,21 @@ fn on_the_real_clock_traffic_wakes_no_task() {
                 .await;
                 polls
             };
-            let polls = runtime.block_on(async {
+            let (polls, has_stalled) = runtime.block_on(async {
                 let waiting = tokio::spawn(waiting);
+                let (mut touched, mut has_stalled) = (Instant::now(), false);
                 for _ in 0..30 {
                     tokio::time::sleep(ms(millis / 20)).await;
                     traffic.touch();
+                    has_stalled |= touched.elapsed() >= ms(millis);
+                    touched = Instant::now();
                 }
-                waiting.await.unwrap()
+                (waiting.await.unwrap(), has_stalled)
             });
-            assert_eq!(polls, 2, "{millis} ms on {runtime:?}");
+            assert!(
+                polls == 2 || has_stalled,
+                "{polls} polls, {millis} ms on {runtime:?}"
+            );
             assert_at_rest(&wheel);
         }
     }

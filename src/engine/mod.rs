@@ -32,6 +32,8 @@ pub(crate) mod shared;
 pub(crate) mod spare_counts;
 #[cfg_attr(loom, path = "../../tests/loom/src/engine_sync.rs")]
 pub(crate) mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod timing_wheel;

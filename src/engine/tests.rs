@@ -1,0 +1,118 @@
+//! Tests of what a thread learns and keeps as timers are polled on it.
+
+use std::{
+    future::poll_fn,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    runtime::{Builder, Handle, Id, Runtime},
+    task,
+};
+
+use super::{
+    moment::{Moment, Nanos},
+    thread::{with, worker_index},
+    timer::Timer,
+};
+
+fn multi(workers: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(workers).enable_all().build().unwrap()
+}
+
+/// Starts a timer of the global wheel, and cancels it after the task has waited once.
+async fn use_timer() {
+    use_timer_of(Duration::from_secs(9)).await;
+}
+
+async fn use_timer_of(duration: Duration) {
+    let mut timer = Timer::counting(None, duration);
+    poll_fn(|cx| {
+        let _ = timer.poll(cx.waker());
+        Poll::Ready(())
+    })
+    .await;
+    task::yield_now().await;
+}
+
+/// Returns the worker as which this thread knows itself.
+fn known() -> Option<(Id, usize)> {
+    with(|thread| thread.known_worker()).unwrap()
+}
+
+/// Returns the worker as which Tokio presents this thread.
+fn presented() -> (Id, Option<usize>) {
+    (Handle::current().id(), worker_index())
+}
+
+#[test]
+fn workers_learn_what_they_are() {
+    let runtime = multi(3);
+    let start = Instant::now();
+    let learns = || async move {
+        loop {
+            use_timer().await;
+            if presented().1.is_none() {
+                // Before Tokio 1.54, nobody is told.
+                return;
+            }
+            if let Some((id, index)) = known() {
+                return assert_eq!((id, Some(index)), presented());
+            }
+            assert!(start.elapsed() < Duration::from_secs(20));
+            // So that others than worker 0 take it.
+            task::block_in_place(|| std::thread::sleep(Duration::from_micros(50)));
+        }
+    };
+    let tasks: Vec<_> = (0..9).map(|_| runtime.spawn(learns())).collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+#[test]
+fn nothing_else_teaches_them() {
+    let (outer, other) = (multi(3), multi(2));
+    let bridges = |handle: Handle| async move {
+        for _ in 0..200 {
+            task::block_in_place(|| handle.block_on(use_timer()));
+            task::block_in_place(|| {
+                let current = Builder::new_current_thread().enable_all().build().unwrap();
+                current.block_on(use_timer());
+            });
+            use_timer().await;
+            let (id, known) = (presented().0, known());
+            assert!(known.is_none_or(|(of, _)| of == id), "{known:?} is of {id}");
+        }
+    };
+    let tasks: Vec<_> = (0..4)
+        .map(|_| outer.spawn(bridges(other.handle().clone())))
+        .collect();
+    for task in tasks {
+        outer.block_on(task).unwrap();
+    }
+}
+
+#[test]
+fn the_long_timers_of_a_task_reuse_one_entry_once_it_has_cancelled_one() {
+    let task = multi(1).block_on(async {
+        let keeps_spare = || {
+            let until = with(|thread| thread.kept_until()).unwrap();
+            until.is_some_and(|until| until < Moment::now().after(Nanos::of(Duration::from_secs(60))))
+        };
+        // With the first timer of a process begins what tells the wakers of tasks from others.
+        tokio::spawn(use_timer()).await.unwrap();
+        tokio::spawn(async move {
+            let mut kept = Vec::new();
+            for _ in 0..3 {
+                use_timer_of(Duration::from_secs(3600)).await;
+                kept.push(keeps_spare());
+            }
+            kept
+        })
+        .await
+    });
+    assert_eq!(task.unwrap(), [false, true, true]);
+}

@@ -37,7 +37,7 @@ mod silence;
 pub use connection::Connection;
 pub use error::Error;
 pub use jobs::{Counts, DeadJob, DelayedJobs, Job, JobError, Run, WaitingJob, Worker, WorkerBuilder};
-pub use lease::{Lease, Leases};
+pub use lease::{Holder, Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
 pub use reconnecting::Reconnecting;

@@ -1,4 +1,5 @@
-//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`.
+//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`, and `holder`
+//! finds who has one.
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
@@ -16,6 +17,7 @@ use crate::{
 mod acquired;
 mod asking;
 mod calls;
+mod holder;
 mod keeper;
 #[cfg(test)]
 mod model;
@@ -29,6 +31,7 @@ use state::Terms;
 use waiters::Waiters;
 
 pub use acquired::Lease;
+pub use holder::Holder;
 
 /// A factory of leases on one Redis server or cluster.
 ///
@@ -275,14 +278,50 @@ impl<C: Connection> Leases<C> {
         }
     }
 
+    /// Returns who holds the lease now, or `None` if nobody does.
+    ///
+    /// The answer may be out of date as soon as it arrives, so use it for people and their tools, and [`try_acquire`](Leases::try_acquire) to
+    /// decide who acts. A holder that has died is found until its TTL has passed. A lease that was released and is kept for a process that
+    /// waits for it has no holder. It costs one command and changes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
+    /// - [`Error::WrongType`]: another program has written to the key of the lease.
+    /// - [`Error::NoAnswer`], [`Error::Redis`]: Redis was asked for five seconds and did not answer, or refused the call.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// match leases.holder("reports").await? {
+    ///     Some(holder) => println!("held with token {}, for {:?} at least", holder.token, holder.expires_in),
+    ///     None => println!("nobody holds it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holder(&self, name: &str) -> Result<Option<Holder>, Error> {
+        holder::find(&self.connection, &self.tag(name)?).await
+    }
+
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
-        check_name(name, "a lease needs a name of at least one character")?;
+        let tag = self.tag(name)?;
         let tick = self.wheel.tick_duration();
         let (min, max) = Terms::limits(tick);
         if ttl < min || ttl > max {
             return Err(Error::InvalidTtl { ttl, min, max });
         }
-        Ok((Tag::new(&self.prefix, name), Terms::new(ttl, tick)))
+        Ok((tag, Terms::new(ttl, tick)))
+    }
+
+    fn tag(&self, name: &str) -> Result<Tag, Error> {
+        check_name(name, "a lease needs a name of at least one character")?;
+        Ok(Tag::new(&self.prefix, name))
     }
 }
 

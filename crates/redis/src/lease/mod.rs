@@ -3,7 +3,7 @@
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
-use tickwheel::Wheel;
+use tickwheel::{Exported, Wheel};
 
 use crate::{
     connection::Connection,
@@ -23,11 +23,13 @@ mod keeper;
 mod model;
 mod release;
 mod state;
+mod stats;
 mod waiters;
 
 use asking::{Asking, Attempt};
 use keeper::Keepers;
 use state::Terms;
+use stats::{LeaseLabels, LeaseStats};
 use waiters::Waiters;
 
 pub use acquired::Lease;
@@ -69,6 +71,7 @@ pub struct Leases<C> {
     policy: Arc<Policy>,
     waiters: Arc<Waiters>,
     keepers: Arc<Keepers>,
+    stats: Arc<LeaseStats>,
 }
 
 /// The longest time that a waiting `acquire` waits before it asks Redis again.
@@ -98,6 +101,7 @@ impl<C: Connection> Leases<C> {
             policy: Arc::default(),
             waiters: Arc::default(),
             keepers: Arc::default(),
+            stats: Arc::default(),
         }
     }
 
@@ -114,6 +118,7 @@ impl<C: Connection> Leases<C> {
     #[must_use]
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
         self.prefix = prefix.as_ref().into();
+        self.stats = Arc::default();
         self
     }
 
@@ -307,6 +312,47 @@ impl<C: Connection> Leases<C> {
     /// ```
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, Error> {
         holder::find(&self.connection, &self.tag(name)?).await
+    }
+
+    /// Returns everything that an exporter reports of the leases that were acquired through this `Leases` and its clones, sorted by name.
+    ///
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched) for the names.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) {
+    /// for exported in leases.exported() {
+    ///     println!("{} {:?}: {:?}", exported.name, exported.labels, exported.value);
+    /// }
+    /// # }
+    /// ```
+    pub fn exported(&self) -> Vec<Exported> {
+        LeaseLabels::new(&self.wheel, &self.prefix).exported(&self.stats)
+    }
+
+    /// Returns what [`exported`](Leases::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
+    /// `Reporter::and_source` of `tickwheel-metrics`.
+    ///
+    /// It is empty once this `Leases`, its clones and their leases have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>, wheel: tickwheel::Wheel) {
+    /// use tickwheel_prometheus::WheelCollector;
+    ///
+    /// let collector = WheelCollector::new(&wheel).and_source(leases.source());
+    /// # }
+    /// ```
+    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<C> {
+        let labels = LeaseLabels::new(&self.wheel, &self.prefix);
+        let stats = Arc::downgrade(&self.stats);
+        move || {
+            stats
+                .upgrade()
+                .map_or_else(Vec::new, |stats| labels.exported(&stats))
+        }
     }
 
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {

@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::FutureExt;
 use redis::{Client, cluster::ClusterClient};
+use tickwheel::Exported;
 use tokio::{
     runtime::{Handle, Id},
     sync::Notify,
@@ -20,6 +21,8 @@ mod link;
 mod subscription;
 
 use subscription::Task;
+
+use crate::exported::{Counter, List};
 
 /// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
 ///
@@ -49,6 +52,7 @@ pub struct Notifications {
 
 struct Hub {
     server: Server,
+    stats: Stats,
     state: Mutex<State>,
 }
 
@@ -56,6 +60,34 @@ struct Hub {
 enum Server {
     Single(Box<Client>),
     Cluster(Box<ClusterClient>),
+}
+
+/// What is counted of all subscriptions.
+#[derive(Default)]
+struct Stats {
+    /// Connections that took the place of one that had ended.
+    reconnects: Counter,
+    /// Connections that ended or could not be made.
+    failures: Counter,
+}
+
+impl Stats {
+    fn exported(&self) -> Vec<Exported> {
+        let mut list = List::new(Vec::new());
+        list.counter(
+            "tickwheel_redis_notifications_failures_total",
+            "Connections for notifications that ended or could not be made.",
+            None,
+            self.failures.get(),
+        );
+        list.counter(
+            "tickwheel_redis_notifications_reconnects_total",
+            "Connections for notifications that took the place of one that had ended.",
+            None,
+            self.reconnects.get(),
+        );
+        list.sorted()
+    }
 }
 
 #[derive(Default)]
@@ -236,9 +268,51 @@ impl Notifications {
         Notifications {
             hub: Arc::new(Hub {
                 server,
+                stats: Stats::default(),
                 state: Mutex::default(),
             }),
         }
+    }
+
+    /// Returns everything that an exporter reports of this subscription and its clones, sorted by name.
+    ///
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched) for the names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::ExportedValue;
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// for exported in notifications.exported() {
+    ///     assert_eq!(exported.value, ExportedValue::Count(0), "it has not connected yet");
+    /// }
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn exported(&self) -> Vec<Exported> {
+        self.hub.stats.exported()
+    }
+
+    /// Returns what [`exported`](Notifications::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
+    /// `Reporter::and_source` of `tickwheel-metrics`.
+    ///
+    /// It does not keep the subscription, and is empty once that has been closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tickwheel_prometheus::WheelCollector;
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// let collector = WheelCollector::new(&Wheel::new()).and_source(notifications.source());
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<> {
+        let hub = Arc::downgrade(&self.hub);
+        move || hub.upgrade().map_or_else(Vec::new, |hub| hub.stats.exported())
     }
 
     /// Starts listening to a channel.

@@ -5,7 +5,8 @@
 //! - [`DelayedJobs`]: a queue of jobs that become due later, outlive the process that scheduled them, and are delivered at least once.
 //!
 //! The crate works with Redis 7.0 or Valkey 7.2 and later, standalone or as a cluster, through any connection of the `redis` crate that
-//! can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), or `cluster_async::ClusterConnection`.
+//! can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), or `cluster_async::ClusterConnection`. [`sentinel::Connection`]
+//! follows the master of a set-up with Redis Sentinel.
 //!
 //! # Being watched
 //!
@@ -53,7 +54,7 @@
 //!
 //! # Layout
 //!
-//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
+//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent, and `sentinel` one of these that follows a master. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
 //! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
 //! draws call names and jitter. `policy` checks whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever
 //! runtime polls them. `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a process.
@@ -76,6 +77,7 @@ mod notifications;
 mod policy;
 mod reconnecting;
 mod script;
+pub mod sentinel;
 mod silence;
 
 pub use connection::Connection;

@@ -149,7 +149,7 @@ async fn a_damaged_key_is_an_error_that_names_it() {
             .collect();
         server.command::<redis::Value>(&words);
         match leases.holder("x").await {
-            Err(Error::WrongType { keys }) => assert_eq!(keys, [key.clone()]),
+            Err(Error::WrongType { keys }) => assert_eq!(keys, std::slice::from_ref(&key)),
             other => panic!("{words:?}: {other:?}"),
         }
         server.command::<i64>(&["DEL", &key]);

@@ -34,6 +34,7 @@ impl Link {
         match server {
             Server::Single(client) => Link::single(client).await,
             Server::Cluster(client) => Link::cluster(client).await,
+            Server::Sentinel(master) => Link::single(&master.client().await?).await,
         }
     }
 

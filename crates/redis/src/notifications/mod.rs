@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use redis::{Client, cluster::ClusterClient};
+use redis::{Client, cluster::ClusterClient, sentinel::SentinelClient};
 use tickwheel::Exported;
 use tokio::{
     runtime::{Handle, Id},
@@ -22,7 +22,10 @@ mod subscription;
 
 use subscription::Task;
 
-use crate::exported::{Counter, List};
+use crate::{
+    exported::{Counter, List},
+    sentinel::Master,
+};
 
 /// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
 ///
@@ -60,6 +63,7 @@ struct Hub {
 enum Server {
     Single(Box<Client>),
     Cluster(Box<ClusterClient>),
+    Sentinel(Master),
 }
 
 /// What is counted of all subscriptions.
@@ -262,6 +266,27 @@ impl Notifications {
     /// ```
     pub fn of_cluster(client: ClusterClient) -> Notifications {
         Notifications::new(Server::Cluster(Box::new(client)))
+    }
+
+    /// Creates a subscription to the master that the sentinels of `client` name, which connects at first use and follows the master over a
+    /// failover.
+    ///
+    /// Messages that are published until it has connected to the new master are lost, as in any outage. A master that vanishes without closing
+    /// its connections is given up after ten seconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let sentinels = vec!["redis://127.0.0.1:26379/"];
+    /// let client = SentinelClient::build(sentinels, "mymaster".to_owned(), None, SentinelServerType::Master)?;
+    /// let notifications = Notifications::of_sentinel(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of_sentinel(client: SentinelClient) -> Notifications {
+        Notifications::new(Server::Sentinel(Master::new(client)))
     }
 
     fn new(server: Server) -> Notifications {

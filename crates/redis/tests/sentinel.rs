@@ -175,11 +175,13 @@ async fn fails_over(failover: Failover) {
         .iter()
         .find(|exported| exported.name.ends_with("_reconnects_total"));
     assert_ne!(reconnects.unwrap().value, tickwheel::ExportedValue::Count(0));
-    if failover == Failover::Suspended {
-        // It becomes a replica, and what was under way to it is for nobody.
-        sentinels.cont(master);
-        sleep(SECOND).await;
+    // The old one becomes a replica, and what was under way to it is for nobody.
+    match failover {
+        Failover::Killed => {}
+        Failover::Suspended => sentinels.cont(master),
+        Failover::Ordered => sentinels.unsettle(master),
     }
+    sleep(SECOND).await;
 
     ends.store(true, Ordering::Relaxed);
     while let Some(ended) = soon(scheduling.join_next()).await {

@@ -271,8 +271,8 @@ impl Notifications {
     /// Creates a subscription to the master that the sentinels of `client` name, which connects at first use and follows the master over a
     /// failover.
     ///
-    /// Messages that are published until it has connected to the new master are lost, as in any outage. A master that vanishes without closing
-    /// its connections is given up after ten seconds.
+    /// It connects to another master as soon as the sentinels publish that there is one (`+switch-master`), to which each runtime listens on a
+    /// second connection, to one of them. Messages that are published before are lost, as in any outage.
     ///
     /// # Examples
     ///

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Hub, Place, Server,
+    Hub, Place,
     link::{Link, Message},
 };
 use crate::{nonce::random_part, script::guarded};
@@ -22,17 +22,6 @@ use crate::{nonce::random_part, script::guarded};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may be silent before it is pinged, because a peer that vanished would otherwise go unnoticed.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The same where somebody else may be the master by then.
-const SILENCE_OF_MASTER: Duration = Duration::from_secs(5);
-
-impl Server {
-    fn silence(&self) -> Duration {
-        match self {
-            Server::Single(_) | Server::Cluster(_) => SILENCE,
-            Server::Sentinel(_) => SILENCE_OF_MASTER,
-        }
-    }
-}
 
 pub(super) struct Task {
     hub: Weak<Hub>,
@@ -112,7 +101,7 @@ impl Task {
             let failure = match timeout(PATIENCE, guarded(Link::open(&server))).await {
                 Ok(Ok(link)) => {
                     self.connected();
-                    self.serve(link, server.silence()).await
+                    self.serve(link).await
                 }
                 Ok(Err(error)) => error.into(),
                 Err(_) => Failure::NoAnswer,
@@ -143,17 +132,17 @@ impl Task {
     }
 
     /// Serves the listeners until the connection fails.
-    async fn serve(&self, mut link: Link, silence: Duration) -> Failure {
-        match self.try_serve(&mut link, silence).await {
+    async fn serve(&self, mut link: Link) -> Failure {
+        match self.try_serve(&mut link).await {
             Ok(()) => Failure::Done,
             Err(failure) => failure,
         }
     }
 
-    async fn try_serve(&self, link: &mut Link, silence: Duration) -> Result<(), Failure> {
+    async fn try_serve(&self, link: &mut Link) -> Result<(), Failure> {
         let (mut subscribed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         // Kept over every `changed`, so that busy listeners do not put the ping off.
-        let mut ping_at = Instant::now() + silence;
+        let mut ping_at = Instant::now() + SILENCE;
         loop {
             let Some(wanted) = self.hub.upgrade().map(|hub| hub.channels(self.place)) else {
                 return Ok(());
@@ -185,7 +174,7 @@ impl Task {
                     () = self.changed.notified() => break,
                     message = link.next() => {
                         let Some(hub) = self.hub.upgrade() else { return Ok(()) };
-                        ping_at = Instant::now() + silence;
+                        ping_at = Instant::now() + SILENCE;
                         match message {
                             Some(Message::On(channel)) => hub.wake(self.place, &channel),
                             Some(Message::Missed) => {
@@ -199,7 +188,7 @@ impl Task {
                     }
                     () = sleep_until(ping_at) => {
                         within(link.ping()).await?;
-                        ping_at = Instant::now() + silence;
+                        ping_at = Instant::now() + SILENCE;
                     }
                 }
             }

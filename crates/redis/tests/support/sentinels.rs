@@ -69,8 +69,8 @@ impl Sentinels {
             let child = start(self.sentinel(&name, port));
             self.sentinels.push(Node::new(name, port, child));
         }
-        let all = self.servers.iter_mut().chain(&mut self.sentinels);
-        all.fold(true, |all, node| node.answers() && all) && self.becomes(Sentinels::is_whole)
+        let mut all = self.servers.iter_mut().chain(&mut self.sentinels);
+        all.all(Node::answers) && self.becomes(Sentinels::is_whole)
     }
 
     fn sentinel(&self, name: &str, port: u16) -> Command {
@@ -165,6 +165,11 @@ impl Sentinels {
             state.matches(&format!("offset={offset},")).count() == 2
         };
         assert!(self.becomes(have_all), "the replicas do not get everything");
+    }
+
+    /// Lets it go on.
+    pub fn unsettle(&self, master: u16) {
+        let _: () = command(&self.client_of(master), &["CLIENT", "UNPAUSE"]);
     }
 
     /// The sentinels promote a replica although the master lives.

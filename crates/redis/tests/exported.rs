@@ -609,7 +609,7 @@ async fn names_say_kind_and_unit_and_are_documented_and_on_the_dashboard() {
                     let mut labels = exported.labels.iter();
                     labels.any(|(its, value)| *its == key && (word.starts_with('$') || value == word))
                 };
-                assert!(found.iter().any(|exported| has(exported)), "{query}: {matcher}");
+                assert!(found.iter().any(has), "{query}: {matcher}");
             }
         }
     }

@@ -13,7 +13,11 @@ use std::{
 
 use futures::{FutureExt, StreamExt};
 use redis::Client;
-use support::{sentinels::Sentinels, server::Server, soon, until};
+use support::{
+    sentinels::Sentinels,
+    server::{Server, command},
+    soon, until,
+};
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Leases, Lost, Notifications, Reconnecting, sentinel::Connection};
 use tokio::{
@@ -266,6 +270,31 @@ async fn sentinels_that_are_silent_or_gone_are_passed_over() {
     let none = Leases::new(&Wheel::new(), Connection::new(sentinels.client()));
     let error = soon(none.holder("x")).await.unwrap_err();
     println!("without sentinels: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_sentinel_is_listened_to_when_one_is_gone() {
+    let mut sentinels = Sentinels::start();
+    // Nothing but a message of a sentinel makes it leave a master whose connections stay open.
+    let connection = Connection::new(sentinels.client()).silence(60 * MINUTE);
+    let leases = Leases::new(&Wheel::new(), connection);
+    let lease = soon(leases.acquire("x", 60 * MINUTE)).await.unwrap();
+    // It is asked first.
+    sentinels.kill(sentinels.sentinel_port(0));
+    for _ in 0..2 {
+        let old = sentinels.master();
+        tokio::task::block_in_place(|| sentinels.settle(old));
+        sentinels.fail_over();
+        let next = tokio::task::block_in_place(|| sentinels.next_master(old));
+        let other = soon(leases.acquire("y", 60 * MINUTE)).await.unwrap();
+        let holder = ["EXISTS", "tickwheel:lease:{y}:holder"];
+        assert_eq!(command::<i64>(&sentinels.client_of(next), &holder), 1);
+        assert!(soon(other.release()).await.unwrap());
+        // The old one follows before it can be the master again.
+        sentinels.unsettle(old);
+        tokio::task::block_in_place(|| sentinels.wait_until_followed(next));
+    }
+    assert!(soon(lease.release()).await.unwrap());
 }
 
 #[test]

@@ -110,16 +110,25 @@ impl Sentinels {
             let state: std::collections::HashMap<String, String> =
                 command(&sentinel.client(), &["SENTINEL", "MASTER", NAME]);
             state["flags"] == "master" && state["num-slaves"] == "2" && state["num-other-sentinels"] == "2"
-        }) && replication(&self.servers[0].client())
-            .matches("state=online")
-            .count()
-            == 2
+        }) && self.is_followed(self.servers[0].port)
+    }
+
+    fn is_followed(&self, master: u16) -> bool {
+        let state = replication(&self.client_of(master));
+        state.matches("state=online").count() == 2
+    }
+
+    /// Waits until both other servers are replicas of this one.
+    pub fn wait_until_followed(&self, master: u16) {
+        assert!(
+            self.becomes(|sentinels| sentinels.is_followed(master)),
+            "the others do not follow"
+        );
     }
 
     /// The master, as a sentinel says that lives.
     pub fn master(&self) -> u16 {
-        let sentinel = self.sentinels.iter().find(|sentinel| sentinel.child.is_some());
-        let client = sentinel.expect("a sentinel").client();
+        let client = self.sentinel_that_lives();
         let (_, port): (String, u16) = command(&client, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
         port
     }
@@ -174,7 +183,13 @@ impl Sentinels {
 
     /// The sentinels promote a replica although the master lives.
     pub fn fail_over(&self) {
-        let _: () = command(&self.sentinels[0].client(), &["SENTINEL", "FAILOVER", NAME]);
+        let _: () = command(&self.sentinel_that_lives(), &["SENTINEL", "FAILOVER", NAME]);
+    }
+
+    fn sentinel_that_lives(&self) -> Client {
+        let mut sentinels = self.sentinels.iter();
+        let lives = sentinels.find(|sentinel| sentinel.child.is_some());
+        lives.expect("a sentinel").client()
     }
 
     pub fn kill(&mut self, port: u16) {

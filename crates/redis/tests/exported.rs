@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use metrics::with_local_recorder;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -396,6 +396,23 @@ async fn leases_are_counted() {
     assert_eq!(value(&source(), "leases_held"), 1.0, "the lease counts");
     assert!(lease.release().await.unwrap());
     until(|| async { source().is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_lease_is_lost_of_which_its_holder_hears_first() {
+    let server = Server::start();
+    let leases = Leases::new(&Wheel::new(), connect(&server.url()).await);
+    let lease = leases.acquire("x", SECOND).await.unwrap();
+    server.stop();
+    // Asked all the time, it answers a millisecond before the wheel does.
+    let mut lost = lease.lost();
+    while (&mut lost).now_or_never().is_none() {
+        tokio::task::yield_now().await;
+    }
+    drop(lease);
+    until(|| async { value(&leases.exported(), "leases_held") == 0.0 }).await;
+    assert_eq!(value(&leases.exported(), "leases_lost_total"), 1.0);
+    server.cont();
 }
 
 #[test]

@@ -208,7 +208,8 @@ impl<C: Connection> Held<C> {
                             biased;
                             by = &mut given_up => {
                                 drop(entry);
-                                if state.has_run_out(Instant::now()) {
+                                // The holder may know before this future that it has run out.
+                                if lease.validity.granted() <= Instant::now() {
                                     lease.lost();
                                 }
                                 break by;

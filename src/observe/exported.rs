@@ -36,6 +36,9 @@ use crate::{
 ///
 /// Each also has the label `wheel`, the [name](crate::Builder::name) of the wheel, which is empty for one without a name.
 ///
+/// Exporters also take values from sources other than a wheel, which are created by [`Exported::new`]. The queues and leases of the package
+/// `tickwheel-redis` are such sources.
+///
 /// # Examples
 ///
 /// ```
@@ -60,7 +63,7 @@ pub struct Exported {
     pub unit: ExportedUnit,
     /// How the value changes.
     pub kind: ExportedKind,
-    /// The keys and values of the labels. The first is the name of the wheel.
+    /// The keys and values of the labels. Of the values that a wheel exports, the first is the name of the wheel.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: ExportedValue,
@@ -108,6 +111,46 @@ pub enum ExportedValue {
         /// The sum of all values.
         sum: f64,
     },
+}
+
+impl Exported {
+    /// Creates a value of a source other than a wheel, which an exporter is to report beside its wheels.
+    ///
+    /// Choose a `name` as the [field](Exported::name) describes, and give all values of one name the same `help`, `unit` and `kind`. The buckets of
+    /// a histogram are to be the same ones each time, and the last limit infinite.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue};
+    ///
+    /// let waiting = Exported::new(
+    ///     "shop_orders_waiting",
+    ///     "Orders that wait.",
+    ///     ExportedUnit::Count,
+    ///     ExportedKind::Gauge,
+    ///     vec![("region", "north".to_owned())],
+    ///     ExportedValue::Count(17),
+    /// );
+    /// assert_eq!(waiting.name, "shop_orders_waiting");
+    /// ```
+    pub fn new(
+        name: &'static str,
+        help: &'static str,
+        unit: ExportedUnit,
+        kind: ExportedKind,
+        labels: Vec<(&'static str, String)>,
+        value: ExportedValue,
+    ) -> Exported {
+        Exported {
+            name,
+            help,
+            unit,
+            kind,
+            labels,
+            value,
+        }
+    }
 }
 
 impl Wheel {

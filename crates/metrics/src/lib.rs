@@ -3,7 +3,13 @@
 //! [`Reporter`] does so once or periodically, under the names, units and labels that [`Exported`] lists.
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    sync::Arc,
+    time::Duration,
+};
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, gauge};
 use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, Wheel};
@@ -29,6 +35,21 @@ use tokio::time::{MissedTickBehavior, interval};
 #[derive(Clone, Debug)]
 pub struct Reporter {
     wheel: WeakWheel,
+    sources: Vec<Source>,
+}
+
+/// What returns further values for a report.
+#[derive(Clone)]
+struct Source(Arc<dyn Fn() -> Vec<Exported> + Send + Sync>);
+
+// A panic of it interrupts a report, of which nothing is kept here.
+impl UnwindSafe for Source {}
+impl RefUnwindSafe for Source {}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").finish_non_exhaustive()
+    }
 }
 
 impl Reporter {
@@ -45,12 +66,36 @@ impl Reporter {
     pub fn new(wheel: &Wheel) -> Reporter {
         Reporter {
             wheel: wheel.downgrade(),
+            sources: Vec::new(),
         }
     }
 
-    /// Describes all metrics to the recorder.
+    /// Returns a reporter that reports what `source` returns, too, for as long as there is the wheel.
     ///
-    /// [`run`](Reporter::run) does this first.
+    /// It is called for each report, so it must not block. The queues, leases and notifications of `tickwheel-redis` have such a source each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+    /// use tickwheel_metrics::Reporter;
+    ///
+    /// let tasks = || {
+    ///     let value = ExportedValue::Count(17);
+    ///     vec![Exported::new("shop_tasks", "Tasks.", ExportedUnit::Count, ExportedKind::Gauge, Vec::new(), value)]
+    /// };
+    /// let reporter = Reporter::new(&Wheel::global()).and_source(tasks);
+    /// assert!(reporter.report());
+    /// ```
+    #[must_use]
+    pub fn and_source(mut self, source: impl Fn() -> Vec<Exported> + Send + Sync + 'static) -> Reporter {
+        self.sources.push(Source(Arc::new(source)));
+        self
+    }
+
+    /// Describes all metrics of a wheel to the recorder, and those that the sources return at the moment.
+    ///
+    /// [`run`](Reporter::run) does this first, and describes what a source returns later when it first does.
     ///
     /// # Examples
     ///
@@ -61,22 +106,19 @@ impl Reporter {
         // A wheel with a label exports everything that there is.
         let example = Wheel::new();
         example.labelled("");
-        for exported in example.exported() {
-            let Exported { name, help, .. } = exported;
-            let unit = match exported.unit {
-                ExportedUnit::Seconds => Unit::Seconds,
-                ExportedUnit::Bytes => Unit::Bytes,
-                // The facade has none for a fraction.
-                _ => Unit::Count,
-            };
-            match exported.kind {
-                ExportedKind::Counter => describe_counter!(name, unit, help),
-                ExportedKind::Histogram => {
-                    describe_counter!(format!("{name}_bucket"), Unit::Count, help);
-                    describe_counter!(format!("{name}_count"), Unit::Count, help);
-                    describe_gauge!(format!("{name}_sum"), unit, help);
-                }
-                _ => describe_gauge!(name, unit, help),
+        example.exported().iter().for_each(describe);
+        self.of_sources().for_each(|exported| describe(&exported));
+    }
+
+    fn of_sources(&self) -> impl Iterator<Item = Exported> {
+        self.sources.iter().flat_map(|source| (source.0)())
+    }
+
+    /// Describes what the sources return and is not `described` yet.
+    fn describe_new(&self, described: &mut BTreeSet<&'static str>) {
+        for exported in self.of_sources() {
+            if described.insert(exported.name) {
+                describe(&exported);
             }
         }
     }
@@ -92,6 +134,7 @@ impl Reporter {
     pub fn report(&self) -> bool {
         if let Some(wheel) = self.wheel.upgrade() {
             wheel.exported().iter().for_each(record);
+            self.of_sources().for_each(|exported| record(&exported));
             true
         } else {
             false
@@ -129,17 +172,38 @@ impl Reporter {
     /// ```
     pub async fn run(self, period: Duration) {
         self.describe();
+        let mut described = BTreeSet::new();
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             // Asked before the report, so that the last one has what the shutdown ended.
             let is_last = self.wheel.upgrade().is_none_or(|wheel| wheel.is_shutdown());
+            self.describe_new(&mut described);
             self.report();
             if is_last {
                 return;
             }
         }
+    }
+}
+
+fn describe(exported: &Exported) {
+    let Exported { name, help, .. } = *exported;
+    let unit = match exported.unit {
+        ExportedUnit::Seconds => Unit::Seconds,
+        ExportedUnit::Bytes => Unit::Bytes,
+        // The facade has none for a fraction.
+        _ => Unit::Count,
+    };
+    match exported.kind {
+        ExportedKind::Counter => describe_counter!(name, unit, help),
+        ExportedKind::Histogram => {
+            describe_counter!(format!("{name}_bucket"), Unit::Count, help);
+            describe_counter!(format!("{name}_count"), Unit::Count, help);
+            describe_gauge!(format!("{name}_sum"), unit, help);
+        }
+        _ => describe_gauge!(name, unit, help),
     }
 }
 

@@ -4,6 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::{pending, poll_fn},
     pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -15,7 +19,7 @@ use metrics_util::{
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tickwheel::Wheel;
+use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
 use tickwheel_metrics::Reporter;
 use tickwheel_prometheus::WheelCollector;
 
@@ -129,7 +133,7 @@ fn samples(text: &str) -> BTreeMap<(String, BTreeSet<String>), f64> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let samples = lines.map(|line| {
         let (series, value) = line.rsplit_once(' ').unwrap();
-        let (name, labels) = series.split_once('{').unwrap();
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         let labels = labels
             .trim_end_matches('}')
             .split(',')
@@ -254,4 +258,99 @@ fn a_report_records_no_more_however_many_timeouts_there_were() {
     let count = "tickwheel_timeouts_headroom_ratio_count{wheel=\"\",label=\"l\"} 10001\n";
     let text = recorder.handle().render();
     assert!(text.contains(count), "{text}");
+}
+
+fn orders(count: u64) -> Vec<Exported> {
+    let region = |name: &str| vec![("region", name.to_owned())];
+    let waiting = |name, count| {
+        Exported::new(
+            "shop_waiting",
+            "Orders that wait.",
+            ExportedUnit::Count,
+            ExportedKind::Gauge,
+            region(name),
+            ExportedValue::Count(count),
+        )
+    };
+    let late = Exported::new(
+        "shop_late_seconds",
+        "Lateness of orders.",
+        ExportedUnit::Seconds,
+        ExportedKind::Histogram,
+        Vec::new(),
+        ExportedValue::Histogram {
+            buckets: vec![(0.5, count), (f64::INFINITY, 1)],
+            sum: 2.5,
+        },
+    );
+    vec![waiting("north", count), waiting("south", 3), late]
+}
+
+#[test]
+fn further_sources_are_reported_and_described_by_both_exporters() {
+    let wheel = Wheel::new();
+    let count = Arc::new(AtomicU64::new(1));
+    let source = {
+        let count = count.clone();
+        move || orders(count.load(Ordering::Relaxed))
+    };
+    let reporter = Reporter::new(&wheel).and_source(source.clone());
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(WheelCollector::new(&wheel).and_source(source)));
+    with_local_recorder(&recorder, || reporter.describe());
+    for orders in [1, 17] {
+        count.store(orders, Ordering::Relaxed);
+        assert!(with_local_recorder(&recorder, || reporter.report()));
+        let rendered = recorder.handle().render();
+        assert!(
+            rendered.contains("# HELP shop_waiting Orders that wait.\n"),
+            "{rendered}"
+        );
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let (reported, scraped) = (samples(&rendered), samples(&text));
+        assert_eq!(reported, scraped);
+        for (name, labels, value) in [
+            ("shop_waiting", "region=\"north\"", orders as f64),
+            ("shop_waiting", "region=\"south\"", 3.0),
+            ("shop_late_seconds_bucket", "le=\"0.5\"", orders as f64),
+            ("shop_late_seconds_bucket", "le=\"+Inf\"", orders as f64 + 1.0),
+            ("shop_late_seconds_count", "", orders as f64 + 1.0),
+            ("shop_late_seconds_sum", "", 2.5),
+        ] {
+            let key = (name.to_owned(), BTreeSet::from([labels.to_owned()]));
+            assert_eq!(reported[&key], value, "{name}{{{labels}}}");
+        }
+    }
+    drop(wheel);
+    assert!(
+        !with_local_recorder(&recorder, || reporter.report()),
+        "it ends with its wheel"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_source_returns_later_is_described_then() {
+    let recording = Recording::new();
+    let _guard = metrics::set_default_local_recorder(&recording.recorder);
+    let wheel = Wheel::new();
+    let ready = Arc::new(AtomicU64::new(0));
+    let source = {
+        let ready = ready.clone();
+        move || orders(1).split_off(3 - ready.load(Ordering::Relaxed) as usize)
+    };
+    let reports = tokio::spawn(Reporter::new(&wheel).and_source(source).run(SECOND));
+    settle().await;
+    ready.store(3, Ordering::Relaxed);
+    tokio::time::advance(SECOND * 3 / 2).await;
+    settle().await;
+    let reported = recording.snapshotter.snapshot().into_vec();
+    let of_shop = reported
+        .iter()
+        .filter(|(key, ..)| key.key().name().starts_with("shop_"));
+    let described = of_shop.map(|(_, unit, text, _)| unit.is_some() && text.is_some());
+    assert_eq!(described.collect::<Vec<_>>(), [true; 6]);
+    drop(wheel);
+    reports.await.unwrap();
 }

@@ -3,7 +3,12 @@
 //! [`WheelCollector`] does so at each scrape, under the names, units and labels that [`Exported`] lists.
 #![forbid(unsafe_code)]
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    sync::Arc,
+};
 
 use prometheus_client::{
     collector::Collector,
@@ -15,7 +20,7 @@ use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, 
 
 /// A collector that exports wheels to a registry of `prometheus-client` at each scrape.
 ///
-/// It exports what [`Exported`] lists. Wheels of the same name are reported as one, with their counts added up, and of durations the greatest.
+/// It exports what [`Exported`] lists, and what [further sources](WheelCollector::and_source) return. Wheels of the same name are reported as one, with their counts added up, and of durations the greatest.
 /// A scrape takes a [snapshot](Wheel::snapshot) of each wheel. The collector does not keep a wheel alive.
 ///
 /// Register one collector, and add further wheels with [`and`](WheelCollector::and), because a second collector would describe the same metrics again,
@@ -41,6 +46,21 @@ use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, WeakWheel, 
 pub struct WheelCollector {
     /// Each wheel once.
     wheels: Vec<WeakWheel>,
+    sources: Vec<Source>,
+}
+
+/// What returns further values for a report.
+#[derive(Clone)]
+struct Source(Arc<dyn Fn() -> Vec<Exported> + Send + Sync>);
+
+// A panic of it interrupts a report, of which nothing is kept here.
+impl UnwindSafe for Source {}
+impl RefUnwindSafe for Source {}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").finish_non_exhaustive()
+    }
 }
 
 impl WheelCollector {
@@ -58,6 +78,7 @@ impl WheelCollector {
     pub fn new(wheel: &Wheel) -> WheelCollector {
         WheelCollector {
             wheels: vec![wheel.downgrade()],
+            sources: Vec::new(),
         }
     }
 
@@ -83,13 +104,49 @@ impl WheelCollector {
         }
         self
     }
+
+    /// Returns a collector that reports what `source` returns, too.
+    ///
+    /// It is called at each scrape, so it must not block. The queues, leases and notifications of `tickwheel-redis` have such a source each. Values
+    /// of the same name and labels are added up as those of wheels are, so add each source once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use prometheus_client::{encoding::text::encode, registry::Registry};
+    /// use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue, Wheel};
+    /// use tickwheel_prometheus::WheelCollector;
+    ///
+    /// let tasks = || {
+    ///     let value = ExportedValue::Count(17);
+    ///     let region = vec![("region", "north".to_owned())];
+    ///     vec![Exported::new("shop_tasks", "Tasks.", ExportedUnit::Count, ExportedKind::Gauge, region, value)]
+    /// };
+    /// let mut registry = Registry::default();
+    /// registry.register_collector(Box::new(WheelCollector::new(&Wheel::global()).and_source(tasks)));
+    ///
+    /// let mut text = String::new();
+    /// encode(&mut text, &registry)?;
+    /// assert!(text.contains("shop_tasks{region=\"north\"} 17\n"));
+    /// # Ok::<(), std::fmt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn and_source(
+        mut self,
+        source: impl Fn() -> Vec<Exported> + Send + Sync + 'static,
+    ) -> WheelCollector {
+        self.sources.push(Source(Arc::new(source)));
+        self
+    }
 }
 
 impl Collector for WheelCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let wheels = self.wheels.iter().filter_map(WeakWheel::upgrade);
+        let of_wheels = wheels.flat_map(|wheel| wheel.exported());
+        let of_sources = self.sources.iter().flat_map(|source| (source.0)());
         let mut families: BTreeMap<&str, Vec<Exported>> = BTreeMap::new();
-        for exported in wheels.flat_map(|wheel| wheel.exported()) {
+        for exported in of_wheels.chain(of_sources) {
             families.entry(exported.name).or_default().push(exported);
         }
         families

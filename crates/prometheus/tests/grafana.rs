@@ -1,4 +1,5 @@
 //! grafana.json and grafana-alerts.json query only what is exported: the names, labels and label values of each query are looked up in a scrape.
+//! Those of queues and leases on Redis are looked up by tests/exported.rs of tickwheel-redis, which has some.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -113,6 +114,7 @@ fn queries_ask_for_what_is_exported() {
         let json = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         let mut found = Vec::new();
         queries(&json, &mut found);
+        found.retain(|query| !query.contains("tickwheel_redis_"));
         assert!(found.len() >= expected, "{file} has only {} queries", found.len());
         for query in found {
             assert!(

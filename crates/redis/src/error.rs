@@ -46,7 +46,7 @@ pub enum Error {
         /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// A key of this crate holds a value of another type, because another program has written to it.
+    /// A key of this crate holds a value of another type, or one that is none of this crate's, because another program has written to it.
     WrongType {
         /// The keys of the call, which include that key.
         keys: Vec<String>,

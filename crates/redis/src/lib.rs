@@ -5,22 +5,67 @@
 //! - [`DelayedJobs`]: a queue of jobs that become due later, outlive the process that scheduled them, and are delivered at least once.
 //!
 //! The crate works with Redis 7.0 or Valkey 7.2 and later, standalone or as a cluster, through any connection of the `redis` crate that
-//! can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), or `cluster_async::ClusterConnection`.
+//! can be cloned: `MultiplexedConnection`, `ConnectionManager` (which reconnects by itself), or `cluster_async::ClusterConnection`. [`sentinel::Connection`]
+//! follows the master of a set-up with Redis Sentinel.
+//!
+//! # Being watched
+//!
+//! [`DelayedJobs::source`], [`Leases::source`] and [`Notifications::source`] report to the exporters of a wheel, the packages `tickwheel-prometheus`
+//! and `tickwheel-metrics`:
+//!
+//! ```no_run
+//! # async fn example(wheel: tickwheel::Wheel, connection: redis::aio::ConnectionManager) {
+//! use std::time::Duration;
+//! use tickwheel_prometheus::WheelCollector;
+//! use tickwheel_redis::{DelayedJobs, Leases};
+//!
+//! let jobs = DelayedJobs::new(&wheel, connection.clone(), "reminders");
+//! let leases = Leases::new(&wheel, connection);
+//! let collector = WheelCollector::new(&wheel).and_source(jobs.source()).and_source(leases.source());
+//! // In one process of the fleet:
+//! tokio::spawn(jobs.sample_every(Duration::from_secs(10)));
+//! # }
+//! ```
+//!
+//! | name | kind | labels | |
+//! | --- | --- | --- | --- |
+//! | `tickwheel_redis_jobs_waiting` | gauge | | jobs in the queue that wait, at the last sample |
+//! | `tickwheel_redis_jobs_running` | gauge | | jobs in the queue that were delivered and are not finished, at the last sample |
+//! | `tickwheel_redis_jobs_dead` | gauge | | dead jobs in the queue, at the last sample |
+//! | `tickwheel_redis_jobs_oldest_due_seconds` | gauge | | for how long the oldest due job had been due that no worker had claimed, at the last sample; 0 if none was due |
+//! | `tickwheel_redis_jobs_sample_age_seconds` | gauge | | time since that sample |
+//! | `tickwheel_redis_jobs_deliveries_total` | counter | `attempt` | jobs that this process's workers yielded: the `first` time or a `later` one |
+//! | `tickwheel_redis_jobs_lateness_seconds` | histogram | | time from when a job was due to its delivery, at most a day |
+//! | `tickwheel_redis_jobs_renewals_total` | counter | `outcome` | renewals of jobs that this process has claimed: `renewed`, or `failed` without an answer |
+//! | `tickwheel_redis_jobs_lost_total` | counter | | jobs whose lease this process lost before it was done with them, those that it had not delivered yet included |
+//! | `tickwheel_redis_leases_held` | gauge | | leases that this process holds |
+//! | `tickwheel_redis_leases_acquired_total` | counter | | leases that this process acquired |
+//! | `tickwheel_redis_leases_renewals_total` | counter | `outcome` | renewals: `renewed`, or `failed` without an answer and tried again |
+//! | `tickwheel_redis_leases_lost_total` | counter | | leases that this process lost before it released them |
+//! | `tickwheel_redis_notifications_reconnects_total` | counter | | connections for notifications that took the place of one that had ended |
+//! | `tickwheel_redis_notifications_failures_total` | counter | | connections for notifications that ended or could not be made |
+//!
+//! The values of a queue have the labels `wheel`, the name of its wheel, and `queue`, and those of leases `wheel` and `prefix`. What a process counts
+//! by itself is exact, and costs a relaxed atomic addition each, or two for a delivery. What only Redis knows is sampled by
+//! [`DelayedJobs::sample`] and [`sample_every`](DelayedJobs::sample_every), so that an exporter never waits for Redis, and is missing before the first
+//! sample. Every process that samples a queue reports the whole queue: take the greatest over the fleet (`max by (queue)`), not the sum.
 //!
 //! `docs/guarantees.md` in the repository lists what is promised and what Redis itself can lose.
 //!
 //! # Layout
 //!
-//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
+//! `connection` is the bound on a connection, and `reconnecting` one that is made anew when it is silent, and `sentinel` one of these that follows a master. `keys` builds key names, with one hash tag each. `script` runs a Lua script with EVALSHA
 //! and falls back to EVAL where the server does not have it; `silence` asks another node of a cluster that does not answer. `nonce`
 //! draws call names and jitter. `policy` checks whether Redis evicts keys, at `first_use`. `local` has timers that belong to whichever
 //! runtime polls them. `lost` tracks the validity of a lease or a job, for both. `notifications` is the subscription of a process.
+//! `exported` has the lists that exporters read.
 //! `lease/` contains the leases: `state` is the pure state machine of renewal and release, and `keeper` the task of each runtime that
 //! drives its leases. `jobs/` contains the delayed jobs and their Lua scripts.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod error;
+mod exported;
 mod first_use;
 mod jobs;
 mod keys;
@@ -32,12 +77,15 @@ mod notifications;
 mod policy;
 mod reconnecting;
 mod script;
+pub mod sentinel;
 mod silence;
 
 pub use connection::Connection;
 pub use error::Error;
-pub use jobs::{Counts, DeadJob, DelayedJobs, Job, JobError, Run, WaitingJob, Worker, WorkerBuilder};
-pub use lease::{Lease, Leases};
+pub use jobs::{
+    Counts, DeadJob, DelayedJobs, Job, JobError, QueueSample, Run, WaitingJob, Worker, WorkerBuilder,
+};
+pub use lease::{Holder, Lease, Leases};
 pub use lost::Lost;
 pub use notifications::Notifications;
 pub use reconnecting::Reconnecting;

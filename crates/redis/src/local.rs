@@ -50,7 +50,11 @@ impl Future for LocalSleep {
 }
 
 pub(crate) async fn sleep(duration: Duration) {
-    LocalSleep::until(Instant::now() + duration).await;
+    sleep_until(Instant::now() + duration).await;
+}
+
+pub(crate) async fn sleep_until(until: Instant) {
+    LocalSleep::until(until).await;
 }
 
 /// Returns the output of `future`, or `None` if it takes longer than until `deadline`.

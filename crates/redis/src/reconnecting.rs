@@ -13,7 +13,8 @@ use futures_util::{
     future::{BoxFuture, Shared},
 };
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult,
+    ServerErrorKind, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
@@ -30,7 +31,8 @@ use crate::{connection::Connection, local};
 ///
 /// The connections of the `redis` crate are made anew when they break, if at all. One whose other end has vanished without a word, for
 /// example behind a firewall that has forgotten it, does not break for as long as TCP keeps trying, which may be a quarter of an hour. This
-/// one is given up after [two seconds](Reconnecting::silence).
+/// one is given up after [two seconds](Reconnecting::silence). One to a server that has become a replica is made anew when that refuses a
+/// request, because a name or a proxy may lead to the new master by then.
 ///
 /// Each runtime that sends requests has a connection of its own, so that a runtime which ends, blocks or is not driven any more concerns
 /// no other. A connection is made at first use, and after a failure by the next request.
@@ -118,15 +120,26 @@ impl Reconnecting {
     pub fn of(client: Client) -> Reconnecting {
         Reconnecting::new(move || {
             let client = client.clone();
-            async move {
-                // A request has the limit of its call, and the connection that of its silence.
-                let config = AsyncConnectionConfig::new()
-                    .set_response_timeout(None)
-                    .set_connection_timeout(Some(Duration::from_secs(2)));
-                client.get_multiplexed_async_connection_with_config(&config).await
-            }
+            async move { connect(&client).await }
         })
     }
+}
+
+/// Connects to a single server.
+pub(crate) async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
+    // A request has the limit of its call, and the connection that of its silence.
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(Some(Duration::from_secs(2)));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Whether a server refuses because it is no master, or not any more.
+fn is_of_replica(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+    )
 }
 
 impl Reconnecting<ClusterConnection> {
@@ -364,7 +377,13 @@ impl<C: Connection> Request<'_, C> {
     fn answered<T>(mut self, answer: RedisResult<T>) -> RedisResult<T> {
         match &answer {
             Err(error) if error.is_timeout() => self.count_as_unanswered(),
-            Err(error) if error.is_unrecoverable_error() || error.is_connection_dropped() => self.replace(),
+            Err(error)
+                if error.is_unrecoverable_error()
+                    || error.is_connection_dropped()
+                    || is_of_replica(error) =>
+            {
+                self.replace();
+            }
             _ => {
                 let mut known = self.health.lock();
                 known.last_answer = Instant::now();
@@ -394,8 +413,11 @@ impl<C: Connection> Drop for Request<'_, C> {
 
 impl<C: Connection> ConnectionLike for Reconnecting<C> {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        self.request(move |mut connection: C| async move { connection.req_packed_command(cmd).await })
-            .boxed()
+        self.request(move |mut connection: C| async move {
+            // The caller would do so, and it matters here what the error is.
+            connection.req_packed_command(cmd).await?.extract_error()
+        })
+        .boxed()
     }
 
     fn req_packed_commands<'a>(

@@ -24,6 +24,16 @@ pub(super) struct Claim {
     pub(super) attempts: u32,
     /// Microseconds since 1970, by Redis' clock.
     pub(super) due: u64,
+    /// How late it was already by Redis' clock when it was taken, and from when on it has been later than that.
+    pub(super) overdue: Duration,
+    pub(super) later_from: Instant,
+}
+
+impl Claim {
+    /// Returns how late the job is.
+    pub(super) fn lateness(&self, now: Instant) -> Duration {
+        self.overdue + now.saturating_duration_since(self.later_from)
+    }
 }
 
 pub(super) struct JobLease {

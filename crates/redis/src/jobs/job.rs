@@ -161,8 +161,11 @@ impl Job {
             deadline,
         );
         // A job that is being finished is not renewed.
-        self.inbox.leave(&lease);
+        let was_held = self.inbox.leave(&lease);
         let answer = asked.await?;
+        if was_held && !answer.yes {
+            queue.workers.stats.lost.increment();
+        }
         if answer.again {
             // The next take says when.
             queue.expect_job(lease.partition, Duration::ZERO);

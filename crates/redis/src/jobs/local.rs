@@ -1,4 +1,5 @@
-//! `LocalWorkers`: the workers of one queue that share a handle, which learn of what it schedules without a notification.
+//! `LocalWorkers`: the workers of one queue that share a handle, which learn of what it schedules without a notification, and what is counted
+//! of them.
 
 use std::{
     fmt,
@@ -7,11 +8,12 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::inbox::Inbox;
+use super::{inbox::Inbox, stats::QueueStats};
 
 #[derive(Default)]
 pub(super) struct LocalWorkers {
     inboxes: Mutex<Vec<Weak<Inbox>>>,
+    pub(super) stats: Arc<QueueStats>,
 }
 
 impl LocalWorkers {

@@ -11,9 +11,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::future::try_join_all;
 use redis::Value;
-use tickwheel::Wheel;
+use tickwheel::{Exported, Wheel};
 
 use crate::{connection::Connection, error::Error, notifications::Notifications};
 
@@ -32,9 +31,11 @@ mod pace;
 mod partition;
 mod queue;
 mod run;
+mod sampling;
 mod sender;
 mod server;
 mod settings;
+mod stats;
 mod take;
 mod waiting;
 mod worker;
@@ -47,6 +48,7 @@ use local::LocalWorkers;
 use partition::{lossy, text};
 use queue::{Queue, micros, micros_of, operation};
 use server::Connected;
+use stats::QueueLabels;
 
 /// The longest id of a job that is repeated, to which its deaths add when it was due.
 const LONGEST_REPEATED: usize = 1000;
@@ -57,6 +59,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub use job::{Counts, DeadJob, Job};
 pub use listing::WaitingJob;
 pub use run::{JobError, Run};
+pub use stats::QueueSample;
 pub use worker::{Worker, WorkerBuilder};
 
 /// A queue of jobs that become due later and outlive the process that scheduled them.
@@ -380,20 +383,109 @@ impl<C> DelayedJobs<C> {
     /// Returns the errors of [`schedule`](DelayedJobs::schedule).
     pub async fn counts(&self) -> Result<Counts, Error> {
         self.queue.open().await?;
-        let asked = self
-            .queue
-            .partitions
-            .iter()
-            .map(|partition| async { self.queue.ask(partition.counts()).await });
-        let mut counts = Counts::default();
-        for answer in try_join_all(asked).await? {
-            let [waiting, running, dead]: [u64; 3] =
-                redis::from_redis_value(answer).map_err(|error| Error::Redis(error.into()))?;
-            counts.waiting += waiting;
-            counts.running += running;
-            counts.dead += dead;
+        sampling::counts(&self.queue).await
+    }
+
+    /// Asks Redis how many jobs wait, run and are dead, and how late the oldest due one is, in constant time.
+    ///
+    /// The sample is kept, so that [`source`](DelayedJobs::source) reports it to exporters until there is a newer one.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`schedule`](DelayedJobs::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// let sample = jobs.sample().await?;
+    /// println!("{} jobs wait, the oldest due one for {:?}", sample.counts.waiting, sample.oldest_due);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn sample(&self) -> Result<QueueSample, Error> {
+        self.queue.open().await?;
+        sampling::sample(&self.queue).await
+    }
+
+    /// Samples the queue at once, and then every `period`.
+    ///
+    /// A sample that fails is tried again after `period`. The future does not keep the queue: it completes when all handles, workers and jobs of
+    /// this handle and its clones have been dropped, or the wheel has been shut down, within `period`. One process of a fleet that samples a
+    /// queue is enough; each sample costs two commands for each partition.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the samples.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `period` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) {
+    /// use std::time::Duration;
+    ///
+    /// tokio::spawn(jobs.sample_every(Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn sample_every(&self, period: Duration) -> impl Future<Output = ()> + Send + use<C> {
+        assert!(!period.is_zero(), "a queue cannot be sampled all the time");
+        sampling::sample_every(Arc::downgrade(&self.queue), period)
+    }
+
+    /// Returns everything that an exporter reports of this queue, sorted by name, without asking Redis.
+    ///
+    /// Deliveries, renewals and losses are those of the workers of this handle and its clones, and exact. What only Redis knows is as old as
+    /// the last [sample](DelayedJobs::sample), and is missing before the first one. See the [crate documentation](crate#being-watched) for the
+    /// names.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>) {
+    /// for exported in jobs.exported() {
+    ///     println!("{} {:?}: {:?}", exported.name, exported.labels, exported.value);
+    /// }
+    /// # }
+    /// ```
+    pub fn exported(&self) -> Vec<Exported> {
+        self.labels().exported(&self.queue.workers.stats)
+    }
+
+    /// Returns what [`exported`](DelayedJobs::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
+    /// `Reporter::and_source` of `tickwheel-metrics`.
+    ///
+    /// It does not keep the queue, and is empty once all handles, workers and jobs of this handle and its clones have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(jobs: tickwheel_redis::DelayedJobs<redis::aio::ConnectionManager>, wheel: tickwheel::Wheel) {
+    /// use tickwheel_metrics::Reporter;
+    /// use std::time::Duration;
+    ///
+    /// tokio::spawn(jobs.sample_every(Duration::from_secs(10)));
+    /// let reporter = Reporter::new(&wheel).and_source(jobs.source());
+    /// tokio::spawn(reporter.run(Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<C> {
+        let (labels, workers) = (self.labels(), Arc::downgrade(&self.queue.workers));
+        move || {
+            let workers = workers.upgrade();
+            workers.map_or_else(Vec::new, |workers| labels.exported(&workers.stats))
         }
-        Ok(counts)
+    }
+
+    fn labels(&self) -> QueueLabels {
+        QueueLabels::new(&self.queue.wheel, &self.queue.name)
     }
 
     /// Returns up to `limit` dead jobs, in the order in which they died.

@@ -28,6 +28,7 @@ static UPDATE: Script = script!("#!lua flags=allow-oom", "scripts/update.lua");
 static TAKE: Script = script!("#!lua flags=allow-oom", "scripts/take.lua");
 static GIVE_BACK: Script = script!("#!lua flags=allow-oom", "scripts/give_back.lua");
 static FETCH: Script = Script::new(include_str!("scripts/fetch.lua"));
+static OLDEST: Script = Script::new(include_str!("scripts/oldest.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
 static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
@@ -118,6 +119,10 @@ impl Partition {
 
     pub(super) fn counts(&self) -> Call {
         self.with_keys(&COUNTS)
+    }
+
+    pub(super) fn oldest(&self) -> Call {
+        OLDEST.call().key(self.tag.key("due"))
     }
 
     /// Returns a call that reads a page of the jobs that are "due" or "claimed".

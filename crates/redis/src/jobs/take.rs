@@ -107,7 +107,7 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
             });
             continue;
         };
-        let due = text(due)?.parse().ok()?;
+        let due: u64 = text(due)?.parse().ok()?;
         let token = request.call.token.clone();
         let claim = Claim {
             lease: JobLease::new(text(id)?.to_owned(), request.partition, token, until),
@@ -115,6 +115,8 @@ fn read(answer: &Value, request: &TakeRequest, until: Instant) -> Option<Taken> 
             size,
             attempts: text(attempts)?.parse().ok()?,
             due,
+            overdue: Duration::from_micros(now.saturating_sub(due)),
+            later_from: instant(due),
         };
         claims.push((instant(due), claim));
     }

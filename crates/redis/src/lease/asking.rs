@@ -8,9 +8,10 @@ use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time::Instant};
 use super::{
     Lease, Leases,
     calls::{Acquired, Calls, Turn},
-    keeper::{Held, LoseOnDrop, Releasing},
+    keeper::{Held, Releasing},
     release::{Ending, OnConnection},
     state::{State, Terms},
+    stats::HeldLease,
 };
 use crate::{connection::Connection, error::Error, keys::Tag, lost::Validity, nonce::random_part};
 
@@ -126,7 +127,8 @@ impl<'a, C: Connection> Asking<'a, C> {
             token,
             state,
             entry,
-            validity: LoseOnDrop(validity.clone()),
+            lease: HeldLease::new(validity.clone(), self.leases.stats.clone()),
+            stats: self.leases.stats.clone(),
             given_up,
             releasing: self.releasing(),
         };

@@ -18,9 +18,10 @@ use tokio::{
 use super::{
     calls::Calls,
     state::{self, Answer, Step},
+    stats::{HeldLease, LeaseStats},
     waiters::Waiters,
 };
-use crate::{connection::Connection, error::Error, local, lost::Validity, nonce::random_part, script::Call};
+use crate::{connection::Connection, error::Error, local, nonce::random_part, script::Call};
 
 /// The keepers of a [`Leases`](super::Leases): one task on each runtime that has acquired leases, for as long as it has some. Each lease
 /// is a future in the task of its runtime, with one entry in the wheel. So no runtime that ends or blocks concerns another's leases.
@@ -164,19 +165,11 @@ pub(super) struct Held<C> {
     pub(super) state: state::State,
     /// Its place in the wheel.
     pub(super) entry: TrySleep,
-    pub(super) validity: LoseOnDrop,
+    pub(super) lease: HeldLease,
+    pub(super) stats: Arc<LeaseStats>,
     /// Receives a message when the holder releases the lease, and is closed when the lease is dropped.
     pub(super) given_up: oneshot::Receiver<()>,
     pub(super) releasing: Releasing<C>,
-}
-
-/// Tells the holder that the lease is lost, whatever ends the future, including a runtime that is shut down before the first poll.
-pub(super) struct LoseOnDrop(pub(super) Validity);
-
-impl Drop for LoseOnDrop {
-    fn drop(&mut self) {
-        self.0.lose();
-    }
 }
 
 impl<C: Connection> Held<C> {
@@ -187,7 +180,8 @@ impl<C: Connection> Held<C> {
             token,
             mut state,
             mut entry,
-            validity,
+            mut lease,
+            stats,
             mut given_up,
             releasing,
         } = self;
@@ -200,10 +194,11 @@ impl<C: Connection> Held<C> {
                     Step::Lose => {
                         drop(entry);
                         drop(request);
+                        lease.lost();
                         if state.has_run_out(Instant::now()) {
-                            validity.0.run_out();
+                            lease.validity.run_out();
                         } else {
-                            validity.0.lose();
+                            lease.validity.lose();
                         }
                         break given_up.await;
                     }
@@ -213,20 +208,28 @@ impl<C: Connection> Held<C> {
                             biased;
                             by = &mut given_up => {
                                 drop(entry);
+                                // The holder may know before this future that it has run out.
+                                if lease.validity.granted() <= Instant::now() {
+                                    lease.lost();
+                                }
                                 break by;
                             }
                             renewed = async { request.as_mut().unwrap().await }, if request.is_some() => {
                                 request = None;
                                 let answer = match renewed {
-                                    Ok(true) => Answer::Renewed,
+                                    Ok(true) => {
+                                        stats.renewals.renewed.increment();
+                                        Answer::Renewed
+                                    }
                                     Ok(false) => Answer::Refused,
                                     Err(error) => {
+                                        stats.renewals.failed.increment();
                                         tracing::debug!(%error, "a lease could not be renewed; it is tried again");
                                         Answer::Failed
                                     }
                                 };
                                 state.answered(Instant::now(), answer, random_part);
-                                if answer == Answer::Renewed && !validity.0.extend(state.valid_until()) {
+                                if answer == Answer::Renewed && !lease.validity.extend(state.valid_until()) {
                                     state.lose();
                                 }
                             }
@@ -241,7 +244,8 @@ impl<C: Connection> Held<C> {
             }
         };
         state.release();
-        drop(validity);
+        lease.given_up();
+        drop(lease);
         // A holder that calls `release` waits for the answer and sends the request itself. Nobody waits for a lease that was dropped.
         if given_up.is_err() {
             releasing.run(calls.release(), None).await;

@@ -1,8 +1,9 @@
-//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`.
+//! `Leases`: acquires named leases, each of which one process of the fleet holds at a time. `acquired` has the acquired `Lease`, and `holder`
+//! finds who has one.
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
-use tickwheel::Wheel;
+use tickwheel::{Exported, Wheel};
 
 use crate::{
     connection::Connection,
@@ -16,19 +17,23 @@ use crate::{
 mod acquired;
 mod asking;
 mod calls;
+mod holder;
 mod keeper;
 #[cfg(test)]
 mod model;
 mod release;
 mod state;
+mod stats;
 mod waiters;
 
 use asking::{Asking, Attempt};
 use keeper::Keepers;
 use state::Terms;
+use stats::{LeaseLabels, LeaseStats};
 use waiters::Waiters;
 
 pub use acquired::Lease;
+pub use holder::Holder;
 
 /// A factory of leases on one Redis server or cluster.
 ///
@@ -66,6 +71,7 @@ pub struct Leases<C> {
     policy: Arc<Policy>,
     waiters: Arc<Waiters>,
     keepers: Arc<Keepers>,
+    stats: Arc<LeaseStats>,
 }
 
 /// The longest time that a waiting `acquire` waits before it asks Redis again.
@@ -95,6 +101,7 @@ impl<C: Connection> Leases<C> {
             policy: Arc::default(),
             waiters: Arc::default(),
             keepers: Arc::default(),
+            stats: Arc::default(),
         }
     }
 
@@ -111,6 +118,7 @@ impl<C: Connection> Leases<C> {
     #[must_use]
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Leases<C> {
         self.prefix = prefix.as_ref().into();
+        self.stats = Arc::default();
         self
     }
 
@@ -275,14 +283,91 @@ impl<C: Connection> Leases<C> {
         }
     }
 
+    /// Returns who holds the lease now, or `None` if nobody does.
+    ///
+    /// The answer may be out of date as soon as it arrives, so use it for people and their tools, and [`try_acquire`](Leases::try_acquire) to
+    /// decide who acts. A holder that has died is found until its TTL has passed. A lease that was released and is kept for a process that
+    /// waits for it has no holder. It costs one command and changes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::InvalidName`]: the name is empty or longer than 1,024 bytes.
+    /// - [`Error::WrongType`]: another program has written to the key of the lease.
+    /// - [`Error::NoAnswer`], [`Error::Redis`]: Redis was asked for five seconds and did not answer, or refused the call.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) -> Result<(), tickwheel_redis::Error> {
+    /// match leases.holder("reports").await? {
+    ///     Some(holder) => println!("held with token {}, for {:?} at least", holder.token, holder.expires_in),
+    ///     None => println!("nobody holds it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holder(&self, name: &str) -> Result<Option<Holder>, Error> {
+        holder::find(&self.connection, &self.tag(name)?).await
+    }
+
+    /// Returns everything that an exporter reports of the leases that were acquired through this `Leases` and its clones, sorted by name.
+    ///
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched) for the names.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>) {
+    /// for exported in leases.exported() {
+    ///     println!("{} {:?}: {:?}", exported.name, exported.labels, exported.value);
+    /// }
+    /// # }
+    /// ```
+    pub fn exported(&self) -> Vec<Exported> {
+        LeaseLabels::new(&self.wheel, &self.prefix).exported(&self.stats)
+    }
+
+    /// Returns what [`exported`](Leases::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
+    /// `Reporter::and_source` of `tickwheel-metrics`.
+    ///
+    /// It is empty once this `Leases`, its clones and their leases have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(leases: tickwheel_redis::Leases<redis::aio::ConnectionManager>, wheel: tickwheel::Wheel) {
+    /// use tickwheel_prometheus::WheelCollector;
+    ///
+    /// let collector = WheelCollector::new(&wheel).and_source(leases.source());
+    /// # }
+    /// ```
+    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<C> {
+        let labels = LeaseLabels::new(&self.wheel, &self.prefix);
+        let stats = Arc::downgrade(&self.stats);
+        move || {
+            stats
+                .upgrade()
+                .map_or_else(Vec::new, |stats| labels.exported(&stats))
+        }
+    }
+
     fn check(&self, name: &str, ttl: Duration) -> Result<(Tag, Terms), Error> {
-        check_name(name, "a lease needs a name of at least one character")?;
+        let tag = self.tag(name)?;
         let tick = self.wheel.tick_duration();
         let (min, max) = Terms::limits(tick);
         if ttl < min || ttl > max {
             return Err(Error::InvalidTtl { ttl, min, max });
         }
-        Ok((Tag::new(&self.prefix, name), Terms::new(ttl, tick)))
+        Ok((tag, Terms::new(ttl, tick)))
+    }
+
+    fn tag(&self, name: &str) -> Result<Tag, Error> {
+        check_name(name, "a lease needs a name of at least one character")?;
+        Ok(Tag::new(&self.prefix, name))
     }
 }
 

@@ -1,20 +1,21 @@
 //! `Link`: the connection on which messages arrive, from a server or a cluster.
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::BoxStream};
 use redis::{
-    Client, ErrorKind, PushInfo, PushKind, RedisResult, Value,
-    aio::{PubSubSink, PubSubStream},
+    Client, ErrorKind, Msg, PushInfo, PushKind, RedisResult, Value,
+    aio::PubSubSink,
     cluster::{ClusterClient, ClusterConfig},
     cluster_async::ClusterConnection,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Server;
+use crate::sentinel::Master;
 
 pub(super) enum Link {
     Single {
         sink: PubSubSink,
-        messages: PubSubStream,
+        messages: BoxStream<'static, Msg>,
     },
     Cluster {
         connection: ClusterConnection,
@@ -34,12 +35,27 @@ impl Link {
         match server {
             Server::Single(client) => Link::single(client).await,
             Server::Cluster(client) => Link::cluster(client).await,
+            Server::Sentinel(master) => Link::master(master).await,
         }
     }
 
     async fn single(client: &Client) -> RedisResult<Link> {
         let (sink, messages) = client.get_async_pubsub().await?.split();
-        Ok(Link::Single { sink, messages })
+        Ok(Link::Single {
+            sink,
+            messages: messages.boxed(),
+        })
+    }
+
+    /// Opens a connection that ends when there is another master.
+    async fn master(master: &Master) -> RedisResult<Link> {
+        let (client, watch) = master.find().await?;
+        let (sink, messages) = client.get_async_pubsub().await?.split();
+        let moved = async move { watch.moved().await };
+        Ok(Link::Single {
+            sink,
+            messages: messages.take_until(moved).boxed(),
+        })
     }
 
     async fn cluster(client: &ClusterClient) -> RedisResult<Link> {

@@ -9,7 +9,8 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use redis::{Client, cluster::ClusterClient};
+use redis::{Client, cluster::ClusterClient, sentinel::SentinelClient};
+use tickwheel::Exported;
 use tokio::{
     runtime::{Handle, Id},
     sync::Notify,
@@ -20,6 +21,11 @@ mod link;
 mod subscription;
 
 use subscription::Task;
+
+use crate::{
+    exported::{Counter, List},
+    sentinel::Master,
+};
 
 /// A subscription through which a process learns that a lease was released or that a job has become due earlier than expected.
 ///
@@ -49,6 +55,7 @@ pub struct Notifications {
 
 struct Hub {
     server: Server,
+    stats: Stats,
     state: Mutex<State>,
 }
 
@@ -56,6 +63,35 @@ struct Hub {
 enum Server {
     Single(Box<Client>),
     Cluster(Box<ClusterClient>),
+    Sentinel(Master),
+}
+
+/// What is counted of all subscriptions.
+#[derive(Default)]
+struct Stats {
+    /// Connections that took the place of one that had ended.
+    reconnects: Counter,
+    /// Connections that ended or could not be made.
+    failures: Counter,
+}
+
+impl Stats {
+    fn exported(&self) -> Vec<Exported> {
+        let mut list = List::new(Vec::new());
+        list.counter(
+            "tickwheel_redis_notifications_failures_total",
+            "Connections for notifications that ended or could not be made.",
+            None,
+            self.failures.get(),
+        );
+        list.counter(
+            "tickwheel_redis_notifications_reconnects_total",
+            "Connections for notifications that took the place of one that had ended.",
+            None,
+            self.reconnects.get(),
+        );
+        list.sorted()
+    }
 }
 
 #[derive(Default)]
@@ -232,13 +268,76 @@ impl Notifications {
         Notifications::new(Server::Cluster(Box::new(client)))
     }
 
+    /// Creates a subscription to the master that the sentinels of `client` name, which connects at first use and follows the master over a
+    /// failover.
+    ///
+    /// It connects to another master as soon as the sentinels publish that there is one (`+switch-master`), to which each runtime listens on a
+    /// second connection, to one of them. Messages that are published before are lost, as in any outage.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let sentinels = vec!["redis://127.0.0.1:26379/"];
+    /// let client = SentinelClient::build(sentinels, "mymaster".to_owned(), None, SentinelServerType::Master)?;
+    /// let notifications = Notifications::of_sentinel(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn of_sentinel(client: SentinelClient) -> Notifications {
+        Notifications::new(Server::Sentinel(Master::new(client)))
+    }
+
     fn new(server: Server) -> Notifications {
         Notifications {
             hub: Arc::new(Hub {
                 server,
+                stats: Stats::default(),
                 state: Mutex::default(),
             }),
         }
+    }
+
+    /// Returns everything that an exporter reports of this subscription and its clones, sorted by name.
+    ///
+    /// It asks nothing of Redis, and all counts are exact. See the [crate documentation](crate#being-watched) for the names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::ExportedValue;
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// for exported in notifications.exported() {
+    ///     assert_eq!(exported.value, ExportedValue::Count(0), "it has not connected yet");
+    /// }
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn exported(&self) -> Vec<Exported> {
+        self.hub.stats.exported()
+    }
+
+    /// Returns what [`exported`](Notifications::exported) returns as a source for `WheelCollector::and_source` of `tickwheel-prometheus` and
+    /// `Reporter::and_source` of `tickwheel-metrics`.
+    ///
+    /// It does not keep the subscription, and is empty once that has been closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tickwheel_prometheus::WheelCollector;
+    /// use tickwheel_redis::Notifications;
+    ///
+    /// let notifications = Notifications::of(redis::Client::open("redis://127.0.0.1/")?);
+    /// let collector = WheelCollector::new(&Wheel::new()).and_source(notifications.source());
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn source(&self) -> impl Fn() -> Vec<Exported> + Clone + Send + Sync + use<> {
+        let hub = Arc::downgrade(&self.hub);
+        move || hub.upgrade().map_or_else(Vec::new, |hub| hub.stats.exported())
     }
 
     /// Starts listening to a channel.

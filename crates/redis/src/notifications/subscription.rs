@@ -28,6 +28,8 @@ pub(super) struct Task {
     place: Place,
     changed: Arc<Notify>,
     pauses: Pauses,
+    /// Whether there was a connection before.
+    was_connected: bool,
 }
 
 /// Why a connection was given up.
@@ -81,6 +83,7 @@ impl Task {
             place,
             changed,
             pauses: Pauses::default(),
+            was_connected: false,
         }
     }
 
@@ -96,12 +99,18 @@ impl Task {
             }
             let began = Instant::now();
             let failure = match timeout(PATIENCE, guarded(Link::open(&server))).await {
-                Ok(Ok(link)) => self.serve(link).await,
+                Ok(Ok(link)) => {
+                    self.connected();
+                    self.serve(link).await
+                }
                 Ok(Err(error)) => error.into(),
                 Err(_) => Failure::NoAnswer,
             };
             if matches!(failure, Failure::Done) {
                 return;
+            }
+            if let Some(hub) = self.hub.upgrade() {
+                hub.stats.failures.increment();
             }
             if self.pauses.failed(began.elapsed()) {
                 tracing::warn!(
@@ -110,6 +119,15 @@ impl Task {
                 );
             }
             sleep(self.pauses.next(failure.is_refusal())).await;
+        }
+    }
+
+    /// Counts a connection that is not the first one.
+    fn connected(&mut self) {
+        if std::mem::replace(&mut self.was_connected, true)
+            && let Some(hub) = self.hub.upgrade()
+        {
+            hub.stats.reconnects.increment();
         }
     }
 
@@ -159,7 +177,12 @@ impl Task {
                         ping_at = Instant::now() + SILENCE;
                         match message {
                             Some(Message::On(channel)) => hub.wake(self.place, &channel),
-                            Some(Message::Missed) => hub.wake_all(self.place),
+                            Some(Message::Missed) => {
+                                // A cluster's client connects to the node anew by itself.
+                                hub.stats.failures.increment();
+                                hub.stats.reconnects.increment();
+                                hub.wake_all(self.place);
+                            }
                             None => return Err(Failure::Closed),
                         }
                     }

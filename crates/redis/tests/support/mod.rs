@@ -7,6 +7,7 @@ pub mod folder;
 pub mod jobs;
 pub mod process;
 pub mod proxy;
+pub mod sentinels;
 pub mod server;
 pub mod slow;
 

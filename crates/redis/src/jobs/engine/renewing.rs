@@ -2,7 +2,6 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use tickwheel::Wheel;
 use tokio::time::Instant;
 
 use super::{Engine, GIVE_BACK_AFTER, UNASKED, is_busy};
@@ -12,7 +11,7 @@ use crate::{
         batcher::{Answer, Operation},
         claim::{Claim, JobLease, valid_until},
         inbox::Status,
-        queue::{PATIENCE, micros, operation},
+        queue::{PATIENCE, Queue, micros, operation},
     },
     nonce::random_part,
 };
@@ -34,9 +33,9 @@ impl Engine {
             }
             let arguments = operation("renew", &lease.id, &lease.token, micros(duration), 0);
             let (partition, deadline) = (lease.partition, lease.validity.until());
-            let wheel = self.inbox.queue.wheel.clone();
+            let queue = self.inbox.queue.clone();
             let renewal = Operation::new(arguments, deadline, move |answer| {
-                renewed(&lease, answer, &wheel, duration);
+                renewed(&lease, answer, &queue, duration);
             });
             renewals.push((partition, renewal));
         }
@@ -110,14 +109,16 @@ impl Engine {
     }
 }
 
-fn renewed(lease: &JobLease, answer: Result<Answer, Error>, wheel: &Wheel, duration: Duration) {
+fn renewed(lease: &JobLease, answer: Result<Answer, Error>, queue: &Queue, duration: Duration) {
     lease.end_renewal();
+    let renewals = &queue.workers.stats.renewals;
     match answer {
         Ok(Answer { yes: true, sent, .. }) => {
-            lease.validity.extend(valid_until(wheel, sent, duration));
+            renewals.renewed.increment();
+            lease.validity.extend(valid_until(&queue.wheel, sent, duration));
         }
         Ok(Answer { yes: false, .. }) => lease.validity.lose(),
         // The next renewal may succeed; otherwise the lease expires.
-        Err(_) => {}
+        Err(_) => renewals.failed.increment(),
     }
 }

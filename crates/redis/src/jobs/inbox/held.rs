@@ -6,11 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use super::super::claim::JobLease;
+use super::super::{claim::JobLease, stats::QueueStats};
 
 #[derive(Default)]
 pub(super) struct HeldLeases {
     leases: HashSet<ByIdentity>,
+    stats: Arc<QueueStats>,
 }
 
 struct ByIdentity(Arc<JobLease>);
@@ -30,6 +31,13 @@ impl Hash for ByIdentity {
 }
 
 impl HeldLeases {
+    pub(super) fn new(stats: Arc<QueueStats>) -> HeldLeases {
+        HeldLeases {
+            leases: HashSet::new(),
+            stats,
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.leases.is_empty()
     }
@@ -38,11 +46,17 @@ impl HeldLeases {
         self.leases.insert(ByIdentity(lease.clone()));
     }
 
-    pub(super) fn remove(&mut self, lease: &Arc<JobLease>) {
-        self.leases.remove(&ByIdentity(lease.clone()));
+    /// Removes a lease, and counts it as lost if it was. Returns whether it was held and not lost.
+    pub(super) fn remove(&mut self, lease: &Arc<JobLease>) -> bool {
+        let was_held = self.leases.remove(&ByIdentity(lease.clone()));
+        let is_lost = was_held && lease.validity.is_lost();
+        if is_lost {
+            self.stats.lost.increment();
+        }
+        was_held && !is_lost
     }
 
-    /// Removes the lost leases. Returns the remaining ones and the lost ones.
+    /// Removes the lost leases, and counts them. Returns the remaining ones and the lost ones.
     pub(super) fn split_lost(&mut self) -> (Vec<Arc<JobLease>>, Vec<Arc<JobLease>>) {
         let (mut lasting, mut lost) = (Vec::new(), Vec::new());
         self.leases.retain(|held| {
@@ -50,6 +64,7 @@ impl HeldLeases {
             if is_lost { &mut lost } else { &mut lasting }.push(held.0.clone());
             !is_lost
         });
+        self.stats.lost.add(lost.len() as u64);
         (lasting, lost)
     }
 

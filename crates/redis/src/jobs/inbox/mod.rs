@@ -25,6 +25,7 @@ mod held;
 mod start;
 mod state;
 
+use held::HeldLeases;
 use state::{Ready, State};
 
 pub(super) use state::{NotifyEngine, Status};
@@ -46,11 +47,15 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn new(queue: Arc<Queue>, settings: Settings, runtime: Handle) -> Arc<Inbox> {
+        let state = State {
+            held: HeldLeases::new(queue.workers.stats.clone()),
+            ..State::default()
+        };
         Arc::new(Inbox {
             queue,
             settings,
             runtime,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             engine: Notify::new(),
         })
     }
@@ -73,7 +78,8 @@ impl Inbox {
             }
             state.asked = false;
             state.demand.fetched();
-            state.pace.fetched(Instant::now());
+            let now = Instant::now();
+            state.pace.fetched(now);
             let is_first = self
                 .settings
                 .time_limit
@@ -82,6 +88,8 @@ impl Inbox {
             if is_first {
                 self.engine.notify_one();
             }
+            let stats = &self.queue.workers.stats;
+            stats.delivered(claim.lateness(now), claim.attempts);
             return Poll::Ready(Some(Ok(claim)));
         }
         if let Some(error) = state.error.take() {
@@ -141,15 +149,16 @@ impl Inbox {
 
     // The jobs' side.
 
-    /// Stops renewing a job that is being finished or was dropped.
-    pub(super) fn leave(&self, lease: &Arc<JobLease>) {
+    /// Stops renewing a job that is being finished or was dropped. Returns whether it was renewed and not lost until now.
+    pub(super) fn leave(&self, lease: &Arc<JobLease>) -> bool {
         let mut state = self.lock();
-        state.held.remove(lease);
+        let was_held = state.held.remove(lease);
         let last = state.closed && state.held.is_empty();
         drop(state);
         if last {
             self.engine.notify_one();
         }
+        was_held
     }
 
     /// Records that a job was finished or dropped, so that the consumer has room for another.
@@ -285,6 +294,7 @@ impl Inbox {
         state.ended = true;
         let held = state.held.drain();
         wake(state);
+        self.queue.workers.stats.lost.add(held.len() as u64);
         for lease in held {
             lease.validity.lose();
         }

@@ -1,0 +1,120 @@
+//! `List`: the values that a queue, leases or notifications export, in the form that exporters of a wheel read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tickwheel::{Exported, ExportedKind, ExportedUnit, ExportedValue};
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn increment(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Values that share their first labels.
+pub(crate) struct List {
+    labels: Vec<(&'static str, String)>,
+    exported: Vec<Exported>,
+}
+
+impl List {
+    pub(crate) fn new(labels: Vec<(&'static str, String)>) -> List {
+        List {
+            labels,
+            exported: Vec::new(),
+        }
+    }
+
+    pub(crate) fn counter(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: Option<(&'static str, &str)>,
+        count: u64,
+    ) {
+        self.add(
+            name,
+            help,
+            ExportedKind::Counter,
+            label,
+            ExportedValue::Count(count),
+        );
+    }
+
+    pub(crate) fn gauge(&mut self, name: &'static str, help: &'static str, count: u64) {
+        self.add(name, help, ExportedKind::Gauge, None, ExportedValue::Count(count));
+    }
+
+    pub(crate) fn seconds(&mut self, name: &'static str, help: &'static str, seconds: f64) {
+        self.add(
+            name,
+            help,
+            ExportedKind::Gauge,
+            None,
+            ExportedValue::Number(seconds),
+        );
+    }
+
+    /// Adds a histogram of seconds.
+    pub(crate) fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        buckets: Vec<(f64, u64)>,
+        sum: f64,
+    ) {
+        let value = ExportedValue::Histogram { buckets, sum };
+        self.add(name, help, ExportedKind::Histogram, None, value);
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        kind: ExportedKind,
+        label: Option<(&'static str, &str)>,
+        value: ExportedValue,
+    ) {
+        let unit = if name.ends_with("_seconds") {
+            ExportedUnit::Seconds
+        } else {
+            ExportedUnit::Count
+        };
+        let mut labels = self.labels.clone();
+        labels.extend(label.map(|(key, word)| (key, word.to_owned())));
+        self.exported
+            .push(Exported::new(name, help, unit, kind, labels, value));
+    }
+
+    /// Returns the values, sorted by name.
+    pub(crate) fn sorted(mut self) -> Vec<Exported> {
+        self.exported.sort_by_key(|exported| exported.name);
+        self.exported
+    }
+}
+
+/// How the renewals of leases ended, for a metric whose label `outcome` says so. A renewal that Redis refuses is a loss.
+#[derive(Debug, Default)]
+pub(crate) struct Renewals {
+    pub(crate) renewed: Counter,
+    pub(crate) failed: Counter,
+}
+
+impl Renewals {
+    pub(crate) fn list(&self, list: &mut List, name: &'static str, help: &'static str) {
+        for (outcome, count) in [("renewed", &self.renewed), ("failed", &self.failed)] {
+            list.counter(name, help, Some(("outcome", outcome)), count.get());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Samples a queue: asks Redis how long it is, and how late its oldest due job is.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures_util::future::{try_join, try_join_all};
+use redis::{FromRedisValue, from_redis_value};
+use tokio::time::Instant;
+
+use super::{job::Counts, partition::Partition, queue::Queue, stats::QueueSample};
+use crate::{error::Error, local, script::Call};
+
+/// Returns the numbers of jobs in a queue.
+pub(super) async fn counts(queue: &Queue) -> Result<Counts, Error> {
+    let mut counts = Counts::default();
+    for [waiting, running, dead] in ask_all::<[u64; 3]>(queue, Partition::counts).await? {
+        counts.waiting += waiting;
+        counts.running += running;
+        counts.dead += dead;
+    }
+    Ok(counts)
+}
+
+/// Samples a queue, and keeps the sample for its exporters.
+pub(super) async fn sample(queue: &Queue) -> Result<QueueSample, Error> {
+    let asked = Instant::now();
+    let oldest = ask_all::<i64>(queue, Partition::oldest);
+    let (counts, oldest) = try_join(counts(queue), oldest).await?;
+    let sample = QueueSample {
+        counts,
+        oldest_due: oldest
+            .into_iter()
+            .filter_map(|micros| u64::try_from(micros).ok())
+            .max()
+            .map(Duration::from_micros),
+    };
+    queue.workers.stats.sampled(asked, sample);
+    Ok(sample)
+}
+
+/// Samples a queue at once and then every `period`, until nothing else uses it or its wheel is shut down.
+pub(super) async fn sample_every(queue: Weak<Queue>, period: Duration) {
+    while let Some(used) = queue.upgrade().filter(|queue| !queue.wheel.is_shutdown()) {
+        let next = Instant::now() + period;
+        if let Err(error) = open_and_sample(used).await {
+            tracing::debug!(%error, "a queue could not be sampled; it is tried again");
+        }
+        local::sleep_until(next).await;
+    }
+}
+
+async fn open_and_sample(queue: Arc<Queue>) -> Result<QueueSample, Error> {
+    queue.open().await?;
+    sample(&queue).await
+}
+
+/// Asks all partitions at once.
+async fn ask_all<T: FromRedisValue>(queue: &Queue, call: fn(&Partition) -> Call) -> Result<Vec<T>, Error> {
+    let answers = queue.partitions.iter().map(async |partition| {
+        let answer = queue.ask(call(partition)).await?;
+        from_redis_value(answer).map_err(|error| Error::Redis(error.into()))
+    });
+    try_join_all(answers).await
+}

@@ -1,0 +1,159 @@
+//! `QueueStats`: what this process counts of a queue, and when it last asked Redis how long the queue is.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tickwheel::{Exported, Wheel};
+use tokio::time::Instant;
+
+use super::job::Counts;
+use crate::exported::{Counter, List, Renewals};
+
+/// How long a queue is, and how far behind its workers are, as [`DelayedJobs::sample`](super::DelayedJobs::sample) found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueSample {
+    /// The numbers of waiting, running and dead jobs.
+    pub counts: Counts,
+    /// For how long the oldest due job has been due by Redis' clock, of those that no worker has claimed. `None` if none is due.
+    pub oldest_due: Option<Duration>,
+}
+
+/// The upper limits of the buckets of the lateness in microseconds. A last bucket without a limit follows.
+const LIMITS: [u64; BUCKETS - 1] = [
+    2_000,
+    10_000,
+    50_000,
+    100_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    10_000_000,
+    60_000_000,
+    300_000_000,
+    3_600_000_000,
+];
+const BUCKETS: usize = 12;
+
+/// The longest lateness that is counted as such, so that times long ago do not overflow the sum.
+const LATEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Debug, Default)]
+pub(super) struct QueueStats {
+    /// Deliveries by lateness: first attempts, and later ones.
+    deliveries: [[Counter; BUCKETS]; 2],
+    /// The lateness of all deliveries in microseconds.
+    lateness: Counter,
+    pub(super) renewals: Renewals,
+    pub(super) lost: Counter,
+    sampled: Mutex<Option<(Instant, QueueSample)>>,
+}
+
+impl QueueStats {
+    /// Counts a delivery of a job that had been attempted before so many times.
+    pub(super) fn delivered(&self, lateness: Duration, attempts: u32) {
+        let micros = lateness.min(LATEST).as_micros() as u64;
+        let bucket = LIMITS.partition_point(|limit| *limit < micros);
+        self.deliveries[usize::from(attempts > 0)][bucket].increment();
+        self.lateness.add(micros);
+    }
+
+    pub(super) fn sampled(&self, asked: Instant, sample: QueueSample) {
+        let mut sampled = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        // An answer that was overtaken is older than what is known.
+        if sampled.is_none_or(|(known, _)| known <= asked) {
+            *sampled = Some((asked, sample));
+        }
+    }
+
+    fn list(&self, list: &mut List) {
+        for (attempt, counts) in ["first", "later"].into_iter().zip(&self.deliveries) {
+            list.counter(
+                "tickwheel_redis_jobs_deliveries_total",
+                "Jobs that this process's workers yielded, by attempt.",
+                Some(("attempt", attempt)),
+                counts.iter().map(Counter::get).sum(),
+            );
+        }
+        let [first, later] = &self.deliveries;
+        let limits = LIMITS.iter().map(|limit| *limit as f64 / 1e6);
+        let counts = first
+            .iter()
+            .zip(later)
+            .map(|(first, later)| first.get() + later.get());
+        list.histogram(
+            "tickwheel_redis_jobs_lateness_seconds",
+            "Time from when a job was due to its delivery by this process.",
+            limits.chain([f64::INFINITY]).zip(counts).collect(),
+            self.lateness.get() as f64 / 1e6,
+        );
+        self.renewals.list(
+            list,
+            "tickwheel_redis_jobs_renewals_total",
+            "Renewals of the leases of jobs that this process has claimed, by outcome.",
+        );
+        list.counter(
+            "tickwheel_redis_jobs_lost_total",
+            "Jobs whose lease this process lost before it was done with them.",
+            None,
+            self.lost.get(),
+        );
+        let sampled = *self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((asked, sample)) = sampled {
+            list_sample(list, asked, sample);
+        }
+    }
+}
+
+fn list_sample(list: &mut List, asked: Instant, QueueSample { counts, oldest_due }: QueueSample) {
+    list.gauge(
+        "tickwheel_redis_jobs_waiting",
+        "Jobs in the queue that wait, at the last sample.",
+        counts.waiting,
+    );
+    list.gauge(
+        "tickwheel_redis_jobs_running",
+        "Jobs in the queue that were delivered and are not finished, at the last sample.",
+        counts.running,
+    );
+    list.gauge(
+        "tickwheel_redis_jobs_dead",
+        "Jobs in the queue that are dead, at the last sample.",
+        counts.dead,
+    );
+    list.seconds(
+        "tickwheel_redis_jobs_oldest_due_seconds",
+        "For how long the oldest due job had been due that no worker had claimed, at the last sample.",
+        oldest_due.unwrap_or_default().as_secs_f64(),
+    );
+    list.seconds(
+        "tickwheel_redis_jobs_sample_age_seconds",
+        "Time since the last sample of the queue.",
+        asked.elapsed().as_secs_f64(),
+    );
+}
+
+/// What names the values of a queue.
+#[derive(Clone, Debug)]
+pub(super) struct QueueLabels {
+    wheel: String,
+    queue: String,
+}
+
+impl QueueLabels {
+    pub(super) fn new(wheel: &Wheel, queue: &str) -> QueueLabels {
+        QueueLabels {
+            wheel: wheel.name().unwrap_or_default().to_owned(),
+            queue: queue.to_owned(),
+        }
+    }
+
+    /// Returns everything that is counted of the queue, sorted by name.
+    pub(super) fn exported(&self, stats: &QueueStats) -> Vec<Exported> {
+        let mut list = List::new(vec![("wheel", self.wheel.clone()), ("queue", self.queue.clone())]);
+        stats.list(&mut list);
+        list.sorted()
+    }
+}

@@ -1,0 +1,342 @@
+//! A connection that follows the master of a set-up with Redis Sentinel.
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt};
+use redis::{
+    Client, Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value,
+    aio::{ConnectionLike, MultiplexedConnection, PubSubSink, PubSubStream},
+    sentinel::SentinelClient,
+};
+use tokio::{
+    runtime,
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::reconnecting::{Reconnecting, connect};
+
+/// A connection that asks the sentinels where the master is, and asks them again when the master is gone, silent, or has become a replica.
+///
+/// Like [`Reconnecting`], it has a connection for each runtime that sends requests, which is made at first use. It leaves a master when
+///
+/// - the sentinels publish that there is another (`+switch-master`), to which each runtime listens on a second connection, to one of them;
+/// - it has closed the connection, as one that was killed does;
+/// - it has been silent for [two seconds](Connection::silence) while requests wait, as one whose machine has vanished is;
+/// - it refuses a request because it has become a replica.
+///
+/// What was under way then fails, and the next request goes to the master that the sentinels name by then. Until they have agreed on one, requests
+/// fail with errors that leases and queues wait out. See `docs/guarantees.md` for what a failover means for them.
+///
+/// The client is to be one for the master, `SentinelServerType::Master`. Its sentinels are asked on a thread of their own, for a few
+/// milliseconds at each lookup, so that no runtime waits for another.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use redis::sentinel::{SentinelClient, SentinelServerType};
+/// use tickwheel::Wheel;
+/// use tickwheel_redis::{Leases, Notifications, sentinel};
+///
+/// let client = || {
+///     let sentinels = vec!["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
+///     SentinelClient::build(sentinels, "mymaster".to_owned(), None, SentinelServerType::Master)
+/// };
+/// let leases = Leases::new(&Wheel::new(), sentinel::Connection::new(client()?))
+///     .notifications(&Notifications::of_sentinel(client()?));
+/// let lease = leases.acquire("reports", Duration::from_secs(30)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Connection {
+    connection: Reconnecting<ToMaster>,
+}
+
+impl Connection {
+    /// Creates a connection to the master that the sentinels of `client` name, which connects at first use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// use tickwheel_redis::sentinel::Connection;
+    ///
+    /// let sentinels = vec!["redis://127.0.0.1:26379/"];
+    /// let client = SentinelClient::build(sentinels, "mymaster".to_owned(), None, SentinelServerType::Master)?;
+    /// let connection = Connection::new(client);
+    /// # Ok::<(), redis::RedisError>(())
+    /// ```
+    pub fn new(client: SentinelClient) -> Connection {
+        let master = Master::new(client);
+        Connection {
+            connection: Reconnecting::new(move || {
+                let master = master.clone();
+                async move {
+                    let (client, watch) = master.find().await?;
+                    let connection = connect(&client).await?;
+                    Ok(ToMaster { connection, watch })
+                }
+            }),
+        }
+    }
+
+    /// Sets how long a connection may be silent while requests wait before the sentinels are asked again, two seconds by default.
+    ///
+    /// It should be longer than the slowest answer that still is one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(connection: tickwheel_redis::sentinel::Connection) {
+    /// use std::time::Duration;
+    ///
+    /// let connection = connection.silence(Duration::from_secs(5));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn silence(self, silence: Duration) -> Connection {
+        Connection {
+            connection: self.connection.silence(silence),
+        }
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.connection.req_packed_command(cmd)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.connection.req_packed_commands(pipeline, offset, count)
+    }
+
+    /// Returns 0, because the connection may yet have to be made.
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("sentinel::Connection").finish_non_exhaustive()
+    }
+}
+
+/// A connection to a master, which fails once there is another.
+#[derive(Clone)]
+struct ToMaster {
+    connection: MultiplexedConnection,
+    watch: Watch,
+}
+
+impl ConnectionLike for ToMaster {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.watch
+            .unless_moved(self.connection.req_packed_command(cmd))
+            .boxed()
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        let answers = self.connection.req_packed_commands(pipeline, offset, count);
+        self.watch.unless_moved(answers).boxed()
+    }
+
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
+    }
+}
+
+/// How long the sentinels may take to answer. The `redis` crate gives up each of them after half a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a sentinel may be silent that is listened to, before it is pinged.
+const SILENCE: Duration = Duration::from_secs(5);
+/// The pause before another sentinel is listened to.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The channel on which sentinels publish that there is another master.
+const SWITCHED: &str = "+switch-master";
+
+/// The master that sentinels name.
+#[derive(Clone)]
+pub(crate) struct Master {
+    client: Arc<Mutex<SentinelClient>>,
+}
+
+impl Master {
+    pub(crate) fn new(client: SentinelClient) -> Master {
+        Master {
+            client: Arc::new(Mutex::new(client)),
+        }
+    }
+
+    /// Finds the master, and begins to watch whether there is another, on the current runtime.
+    pub(crate) async fn find(&self) -> RedisResult<(Client, Watch)> {
+        let client = self.client().await?;
+        let (watch, unused) = Watch::new();
+        let (master, address, moved) = (self.clone(), address(&client), watch.moved.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = unused.cancelled() => {}
+                () = master.moves_from(&address) => moved.cancel(),
+            }
+        });
+        Ok((client, watch))
+    }
+
+    /// Completes when the master is at another address.
+    async fn moves_from(&self, address: &str) {
+        while let Err(error) = self.listen_until_moved(address).await {
+            tracing::debug!(%error, "the sentinels could not be listened to; they are tried again");
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn listen_until_moved(&self, old: &str) -> RedisResult<()> {
+        let (mut sink, mut messages) = within(self.listen()).await?;
+        // Another may have become the master before the subscription was made, and a message may be about a master that is none of ours.
+        while address(&self.client().await?) == old {
+            loop {
+                match timeout(SILENCE, messages.next()).await {
+                    Ok(Some(_)) => break,
+                    Ok(None) => return Err(closed()),
+                    Err(_) => within(sink.ping::<Value>()).await.map(drop)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn listen(&self) -> RedisResult<(PubSubSink, PubSubStream)> {
+        let (mut sink, messages) = self
+            .ask(Question::Sentinel)
+            .await?
+            .get_async_pubsub()
+            .await?
+            .split();
+        sink.subscribe(SWITCHED).await?;
+        Ok((sink, messages))
+    }
+
+    /// Asks where the master is. The server there has answered that it is one.
+    async fn client(&self) -> RedisResult<Client> {
+        self.ask(Question::Master).await
+    }
+
+    /// Asks the sentinels.
+    ///
+    /// One client serves all runtimes and has to be locked while it asks. A future that holds the lock may not be polled any more, so a thread
+    /// of its own asks.
+    async fn ask(&self, question: Question) -> RedisResult<Client> {
+        let (answer, answered) = oneshot::channel();
+        let client = self.client.clone();
+        thread::Builder::new()
+            .name("tickwheel-sentinel".to_owned())
+            .spawn(move || {
+                let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
+                // Whoever asked may have given up while others were asking.
+                if !answer.is_closed() {
+                    let _ = answer.send(question.ask(&mut client));
+                }
+            })?;
+        let panicked = |_| Err(io::Error::other("the client of the sentinels panicked").into());
+        answered.await.unwrap_or_else(panicked)
+    }
+}
+
+/// What the client of the sentinels finds: the master, or a sentinel that answers.
+enum Question {
+    Master,
+    Sentinel,
+}
+
+impl Question {
+    /// Asks on this thread.
+    fn ask(self, client: &mut SentinelClient) -> RedisResult<Client> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(within(async {
+            match self {
+                Question::Master => client.async_get_client().await,
+                Question::Sentinel => client.async_get_sentinel_client().await,
+            }
+        }))
+    }
+}
+
+/// Whether there is another master.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    moved: CancellationToken,
+    /// The watching ends when nobody has this any more.
+    _used: Arc<DropGuard>,
+}
+
+impl Watch {
+    /// Creates a watch, and a token that is cancelled when nobody uses it any more.
+    fn new() -> (Watch, CancellationToken) {
+        let unused = CancellationToken::new();
+        let watch = Watch {
+            moved: CancellationToken::new(),
+            _used: Arc::new(unused.clone().drop_guard()),
+        };
+        (watch, unused)
+    }
+
+    /// Completes when there is another master.
+    pub(crate) async fn moved(&self) {
+        self.moved.cancelled().await;
+    }
+
+    /// Waits for an answer, or fails with an error that makes the connection anew.
+    async fn unless_moved<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        tokio::select! {
+            biased;
+            () = self.moved() => Err(moved()),
+            answer = answer => answer,
+        }
+    }
+}
+
+fn address(client: &Client) -> String {
+    client.get_connection_info().addr().to_string()
+}
+
+async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let answer = timeout(PATIENCE, answer).await;
+    answer.unwrap_or_else(|_| Err(failure(io::ErrorKind::TimedOut, "the sentinels do not answer")))
+}
+
+fn moved() -> RedisError {
+    failure(
+        io::ErrorKind::ConnectionReset,
+        "another server has become the master",
+    )
+}
+
+fn closed() -> RedisError {
+    failure(
+        io::ErrorKind::UnexpectedEof,
+        "the sentinel has closed the connection",
+    )
+}
+
+fn failure(kind: io::ErrorKind, why: &'static str) -> RedisError {
+    io::Error::new(kind, why).into()
+}

@@ -1,0 +1,266 @@
+//! `Sentinels`: a master with two replicas, which three sentinels watch.
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::{
+    Client, Value,
+    sentinel::{SentinelClient, SentinelServerType},
+};
+
+use super::{
+    PATIENCE,
+    folder::Folder,
+    server::{command, free_port, redis_server, server_program, signal, start, wait_for_answer},
+};
+
+const NAME: &str = "mymaster";
+
+pub struct Sentinels {
+    servers: Vec<Node>,
+    sentinels: Vec<Node>,
+    folder: Folder,
+}
+
+struct Node {
+    name: String,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Sentinels {
+    /// Ready: every sentinel knows the others and both replicas, which follow the master.
+    pub fn start() -> Sentinels {
+        for _ in 0..5 {
+            let mut sentinels = Sentinels {
+                servers: Vec::new(),
+                sentinels: Vec::new(),
+                folder: Folder::new(),
+            };
+            if sentinels.run() {
+                return sentinels;
+            }
+        }
+        panic!("the sentinels cannot be started");
+    }
+
+    /// False where a port was taken by another process.
+    fn run(&mut self) -> bool {
+        for n in 0..3 {
+            let port = free_port();
+            let mut arguments = vec!["--repl-diskless-sync-delay".to_owned(), "0".to_owned()];
+            if let Some(master) = self.servers.first() {
+                arguments.extend([
+                    "--replicaof".to_owned(),
+                    "127.0.0.1".to_owned(),
+                    master.port.to_string(),
+                ]);
+            }
+            let name = format!("server{n}");
+            let child = start(redis_server(port, &self.folder, &name, &arguments));
+            self.servers.push(Node::new(name, port, child));
+        }
+        for n in 0..3 {
+            let (name, port) = (format!("sentinel{n}"), free_port());
+            let child = start(self.sentinel(&name, port));
+            self.sentinels.push(Node::new(name, port, child));
+        }
+        let mut all = self.servers.iter_mut().chain(&mut self.sentinels);
+        all.all(Node::answers) && self.becomes(Sentinels::is_whole)
+    }
+
+    fn sentinel(&self, name: &str, port: u16) -> Command {
+        let (folder, master) = (self.folder.path(), self.servers[0].port);
+        let settings = format!(
+            "port {port}\nbind 127.0.0.1\ndir {folder}\npidfile {folder}/{name}.pid\n\
+             sentinel monitor {NAME} 127.0.0.1 {master} 2\n\
+             sentinel down-after-milliseconds {NAME} 2000\n\
+             sentinel failover-timeout {NAME} 10000\n\
+             sentinel parallel-syncs {NAME} 2\n",
+            folder = folder.display(),
+        );
+        let file = folder.join(format!("{name}.conf"));
+        fs::write(&file, settings).unwrap();
+        let mut command = Command::new(server_program());
+        command.arg(file).arg("--sentinel");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+
+    fn becomes(&self, is_so: impl Fn(&Sentinels) -> bool) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if is_so(self) {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn is_whole(&self) -> bool {
+        self.sentinels.iter().all(|sentinel| {
+            let state: std::collections::HashMap<String, String> =
+                command(&sentinel.client(), &["SENTINEL", "MASTER", NAME]);
+            state["flags"] == "master" && state["num-slaves"] == "2" && state["num-other-sentinels"] == "2"
+        }) && self.is_followed(self.servers[0].port)
+    }
+
+    fn is_followed(&self, master: u16) -> bool {
+        let state = replication(&self.client_of(master));
+        state.matches("state=online").count() == 2
+    }
+
+    /// Waits until both other servers are replicas of this one.
+    pub fn wait_until_followed(&self, master: u16) {
+        assert!(
+            self.becomes(|sentinels| sentinels.is_followed(master)),
+            "the others do not follow"
+        );
+    }
+
+    /// The master, as a sentinel says that lives.
+    pub fn master(&self) -> u16 {
+        let client = self.sentinel_that_lives();
+        let (_, port): (String, u16) = command(&client, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
+        port
+    }
+
+    /// Waits until another than `old` is the master, and says so itself. Returns its port.
+    pub fn next_master(&self, old: u16) -> u16 {
+        let is_master = |port| port != old && replication(&self.client_of(port)).contains("role:master");
+        assert!(
+            self.becomes(|sentinels| is_master(sentinels.master())),
+            "there is no other master"
+        );
+        self.master()
+    }
+
+    /// A client of the sentinels.
+    pub fn client(&self) -> SentinelClient {
+        let sentinels: Vec<String> = self.sentinels.iter().map(Node::url).collect();
+        SentinelClient::build(sentinels, NAME.to_owned(), None, SentinelServerType::Master).unwrap()
+    }
+
+    pub fn client_of(&self, port: u16) -> Client {
+        self.node(port).client()
+    }
+
+    /// The sentinel of that number, in the order in which clients ask them.
+    pub fn sentinel_port(&self, number: usize) -> u16 {
+        self.sentinels[number].port
+    }
+
+    /// Lets a master carry out nothing more that changes anything, and waits until both replicas have what it has acknowledged. Redis may lose
+    /// that in a failover otherwise.
+    pub fn settle(&self, master: u16) {
+        let client = self.client_of(master);
+        let _: () = command(&client, &["CLIENT", "PAUSE", "600000", "WRITE"]);
+        let have_all = |_: &Sentinels| {
+            let state = replication(&client);
+            let field = |line: &str| {
+                state
+                    .lines()
+                    .find_map(|it| Some(it.strip_prefix(line)?.to_owned()))
+            };
+            let offset = field("master_repl_offset:").unwrap();
+            state.matches(&format!("offset={offset},")).count() == 2
+        };
+        assert!(self.becomes(have_all), "the replicas do not get everything");
+    }
+
+    /// Lets it go on.
+    pub fn unsettle(&self, master: u16) {
+        let _: () = command(&self.client_of(master), &["CLIENT", "UNPAUSE"]);
+    }
+
+    /// The sentinels promote a replica although the master lives.
+    pub fn fail_over(&self) {
+        let _: () = command(&self.sentinel_that_lives(), &["SENTINEL", "FAILOVER", NAME]);
+    }
+
+    fn sentinel_that_lives(&self) -> Client {
+        let mut sentinels = self.sentinels.iter();
+        let lives = sentinels.find(|sentinel| sentinel.child.is_some());
+        lives.expect("a sentinel").client()
+    }
+
+    pub fn kill(&mut self, port: u16) {
+        let mut nodes = self.servers.iter_mut().chain(&mut self.sentinels);
+        nodes.find(|node| node.port == port).unwrap().end();
+    }
+
+    pub fn stop(&self, port: u16) {
+        signal("STOP", self.node(port).pid());
+    }
+
+    pub fn cont(&self, port: u16) {
+        signal("CONT", self.node(port).pid());
+    }
+
+    fn node(&self, port: u16) -> &Node {
+        let mut nodes = self.servers.iter().chain(&self.sentinels);
+        nodes.find(|node| node.port == port).unwrap()
+    }
+
+    /// The channels of our crate to which a server has subscribers.
+    pub fn channels(&self, port: u16) -> Vec<String> {
+        command(&self.client_of(port), &["PUBSUB", "CHANNELS", "tickwheel:*"])
+    }
+}
+
+fn replication(client: &Client) -> String {
+    let state: Value = command(client, &["INFO", "replication"]);
+    redis::from_redis_value(state).unwrap()
+}
+
+impl Node {
+    fn new(name: String, port: u16, child: Child) -> Node {
+        Node {
+            name,
+            port,
+            child: Some(child),
+        }
+    }
+
+    fn answers(&mut self) -> bool {
+        let child = self.child.as_mut().expect("a process that was started");
+        let answers = wait_for_answer(self.port, child);
+        if !answers {
+            eprintln!("{} does not start on port {}", self.name, self.port);
+        }
+        answers
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    fn client(&self) -> Client {
+        Client::open(self.url()).unwrap()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running process").id()
+    }
+
+    fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -6,18 +6,17 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
+    Layered,
     answer::{Answer, Answered, Fail, RespondWith},
-    body::{Bodies, DeadlineBody, HeadOnly, Limit, LimitedResponse, Unlimited},
-    layered::Layered,
+    body::{Bodies, HeadOnly, LimitBody, Reach},
 };
 use crate::{
     deadline::{Within, within_from_now},
-    time::error::Elapsed,
+    error::Elapsed,
 };
 
 /// A layer that wraps services in a [`Deadline`], which limits each request to the time that its caller has left.
@@ -214,56 +213,35 @@ impl<D, A, B> fmt::Debug for DeadlineLayer<D, A, B> {
 /// ```
 pub type Deadline<S, D, A = Fail, B = HeadOnly> = Layered<S, DeadlineLayer<D, A, B>>;
 
-impl<S, D, A, Sent> Service<Sent> for Layered<S, DeadlineLayer<D, A>>
+impl<S, D, A, B, Sent> Service<Sent> for Layered<S, DeadlineLayer<D, A, B>>
 where
-    S: Service<Sent>,
+    B: Reach<Limit: LimitBody<Sent> + LimitBody<S::Response>>,
+    S: Service<<B::Limit as LimitBody<Sent>>::Limited>,
     D: Fn(&Sent) -> Option<Duration>,
     A: Answer<Elapsed, S::Response, S::Error> + Clone,
 {
-    type Response = S::Response;
+    type Response = <B::Limit as LimitBody<S::Response>>::Limited;
     type Error = A::Error;
-    type Future = DeadlineFuture<S::Future, A>;
+    type Future = DeadlineFuture<S::Future, A, B::Limit>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
         self.inner.poll_ready(cx).map_err(A::pass)
     }
 
-    fn call(&mut self, request: Sent) -> DeadlineFuture<S::Future, A> {
+    fn call(&mut self, request: Sent) -> Self::Future {
         let left = (self.layer.left)(&request);
-        Answered {
-            response: within_from_now(left, |_| self.inner.call(request)),
-            answer: self.layer.answer.clone(),
-        }
-    }
-}
-
-impl<S, D, A, Sent, Received> Service<Request<Sent>> for Layered<S, DeadlineLayer<D, A, Bodies>>
-where
-    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Received>>,
-    D: Fn(&Request<Sent>) -> Option<Duration>,
-    A: Answer<Elapsed, Response<Received>, S::Error> + Clone,
-{
-    type Response = Response<DeadlineBody<Received>>;
-    type Error = A::Error;
-    type Future = DeadlineFuture<LimitedResponse<S::Future, Limit>, Unlimited<A>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        self.inner.poll_ready(cx).map_err(A::pass)
-    }
-
-    fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        let left = (self.layer.left)(&request);
+        let mut limit = B::Limit::default();
         let response = within_from_now(left, |start| {
-            let limit = self.layer.bodies.limit_from(start);
-            let request = request.map(|body| limit.request_body(body));
-            LimitedResponse::new(self.inner.call(request), limit)
+            limit = self.layer.bodies.limit_from(start);
+            self.inner.call(limit.limit(request))
         });
         Answered {
             response,
-            answer: Unlimited(self.layer.answer.clone()),
+            answer: self.layer.answer.clone(),
+            limit,
         }
     }
 }
 
 /// The response future of a [`Deadline`].
-pub type DeadlineFuture<F, A> = Answered<Within<F>, A>;
+pub type DeadlineFuture<F, A, L = HeadOnly> = Answered<Within<F>, A, L>;

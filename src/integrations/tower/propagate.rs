@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    body::{Bodies, DeadlineBody, HeadOnly, Limit, LimitedResponse},
-    layered::Layered,
+    Layered,
+    body::{Bodies, HeadOnly, LimitBody, LimitedResponse, Reach},
 };
 use crate::deadline::remaining;
 
@@ -151,47 +150,29 @@ impl<S, W: Clone, B: Clone> Layer<S> for PropagateLayer<W, B> {
 /// ```
 pub type Propagate<S, W, B = HeadOnly> = Layered<S, PropagateLayer<W, B>>;
 
-impl<S, W, Sent> Service<Sent> for Layered<S, PropagateLayer<W>>
+impl<S, W, B, Sent> Service<Sent> for Layered<S, PropagateLayer<W, B>>
 where
-    S: Service<Sent>,
+    B: Reach<Limit: LimitBody<Sent> + LimitBody<S::Response>>,
+    S: Service<<B::Limit as LimitBody<Sent>>::Limited>,
     W: Fn(&mut Sent, Duration),
 {
-    type Response = S::Response;
+    type Response = <B::Limit as LimitBody<S::Response>>::Limited;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = LimitedResponse<S::Future, B::Limit>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Sent) -> S::Future {
-        if let Some(remaining) = remaining() {
-            (self.layer.write)(&mut request, remaining);
-        }
-        self.inner.call(request)
-    }
-}
-
-impl<S, W, Sent, Received> Service<Request<Sent>> for Layered<S, PropagateLayer<W, Bodies>>
-where
-    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Received>>,
-    W: Fn(&mut Request<Sent>, Duration),
-{
-    type Response = Response<DeadlineBody<Received>>;
-    type Error = S::Error;
-    type Future = LimitedResponse<S::Future, Limit>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<Sent>) -> Self::Future {
+    fn call(&mut self, mut request: Sent) -> Self::Future {
         if let Some(remaining) = remaining() {
             (self.layer.write)(&mut request, remaining);
         }
         let limit = self.layer.bodies.limit_from(None);
-        let request = request.map(|body| limit.request_body(body));
-        LimitedResponse::new(self.inner.call(request), limit)
+        LimitedResponse {
+            response: self.inner.call(limit.limit(request)),
+            limit,
+        }
     }
 }
 

@@ -5,30 +5,48 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::Response;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::{BodyElapsed, elapsed::Subject, has_ended, response::LimitBody};
+use super::{BodyElapsed, LimitBody, Subject, has_ended};
 use crate::{
     deadline::{LimitError, Output, Scoped, current},
-    integrations::tower::{BoxError, answer::Answer},
+    integrations::tower::BoxError,
 };
 
-/// The bodies of a layer that limits heads only: they are not touched.
-#[derive(Clone, Copy, Debug)]
+/// The reach of a layer that limits heads only: bodies are not touched.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct HeadOnly;
 
-/// The bodies of a layer that was created by `bodies`: each is a [`DeadlineBody`].
+/// The reach of a layer that was created by `bodies`: each body is a [`DeadlineBody`].
 #[derive(Clone, Copy, Debug)]
 pub struct Bodies {
     pub(in crate::integrations::tower) limited: bool,
 }
 
-impl Bodies {
+/// How far the deadline of a request reaches. This trait cannot be implemented outside this crate.
+pub trait Reach {
+    /// What limits the bodies. The default does not.
+    type Limit: Default;
+
     /// Returns the limit that the current scope is for the bodies of a request whose time counts from `start`, or else from now.
-    pub(in crate::integrations::tower) fn limit_from(self, start: Option<Instant>) -> Limit {
+    fn limit_from(&self, start: Option<Instant>) -> Self::Limit;
+}
+
+impl Reach for HeadOnly {
+    type Limit = HeadOnly;
+
+    fn limit_from(&self, _: Option<Instant>) -> HeadOnly {
+        HeadOnly
+    }
+}
+
+impl Reach for Bodies {
+    type Limit = Limit;
+
+    fn limit_from(&self, start: Option<Instant>) -> Limit {
         let deadline = current().filter(|_| self.limited);
         Limit(deadline.map(|deadline| Budget {
             start: start.unwrap_or_else(Instant::now),
@@ -37,8 +55,16 @@ impl Bodies {
     }
 }
 
+impl<Message> LimitBody<Message> for HeadOnly {
+    type Limited = Message;
+
+    fn limit(&self, message: Message) -> Message {
+        message
+    }
+}
+
 /// The time that the bodies of a request have, if there is a limit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Limit(Option<Budget>);
 
 #[derive(Clone, Copy, Debug)]
@@ -48,37 +74,19 @@ struct Budget {
     deadline: Instant,
 }
 
-impl Limit {
-    pub(in crate::integrations::tower) fn request_body<B>(self, body: B) -> DeadlineBody<B> {
-        DeadlineBody::new(body, self, Subject::Request)
+impl<B> LimitBody<Request<B>> for Limit {
+    type Limited = Request<DeadlineBody<B>>;
+
+    fn limit(&self, request: Request<B>) -> Request<DeadlineBody<B>> {
+        request.map(|body| DeadlineBody::new(body, *self, Subject::Request))
     }
 }
 
-impl LimitBody for Limit {
-    type Body<B> = DeadlineBody<B>;
+impl<B> LimitBody<Response<B>> for Limit {
+    type Limited = Response<DeadlineBody<B>>;
 
-    fn limit<B>(&self, body: B) -> DeadlineBody<B> {
-        DeadlineBody::new(body, *self, Subject::Response)
-    }
-}
-
-/// Answers a late request as the inner answer does, with a body that has no limit.
-#[derive(Clone, Debug)]
-pub struct Unlimited<A>(pub(in crate::integrations::tower) A);
-
-impl<A, Late, B, E> Answer<Late, Response<DeadlineBody<B>>, E> for Unlimited<A>
-where
-    A: Answer<Late, Response<B>, E>,
-{
-    type Error = A::Error;
-
-    fn late(&self, late: Late) -> Result<Response<DeadlineBody<B>>, A::Error> {
-        let response = self.0.late(late)?;
-        Ok(response.map(|body| Limit(None).limit(body)))
-    }
-
-    fn pass(error: E) -> A::Error {
-        A::pass(error)
+    fn limit(&self, response: Response<B>) -> Response<DeadlineBody<B>> {
+        response.map(|body| DeadlineBody::new(body, *self, Subject::Response))
     }
 }
 

@@ -24,9 +24,13 @@ mod tracked {
     }
 
     impl Resource {
-        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`.
+        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`, that lasts for `duration` from now.
         #[track_caller]
-        pub(crate) fn new(concrete_type: &'static str, source: &'static str) -> Resource {
+        pub(crate) fn new(
+            concrete_type: &'static str,
+            source: &'static str,
+            duration: impl FnOnce() -> Duration,
+        ) -> Resource {
             let location = Location::caller();
             let resource = trace_span!(
                 parent: None,
@@ -40,7 +44,7 @@ mod tracked {
             if resource.is_disabled() {
                 return Resource(None);
             }
-            let (operation, poll) = begin(&resource, source);
+            let (operation, poll) = begin(&resource, source, duration());
             Resource(Some(Box::new(Spans {
                 resource,
                 operation,
@@ -51,21 +55,6 @@ mod tracked {
         /// Returns whether a subscriber wants to hear of each poll.
         pub(crate) fn is_tracked(&self) -> bool {
             self.0.is_some()
-        }
-
-        /// Reports that the timer lasts for `duration` from now.
-        pub(crate) fn lasts(&self, duration: impl FnOnce() -> Duration) {
-            if let Some(spans) = &self.0 {
-                let duration = duration().as_millis() as u64;
-                spans.resource.in_scope(|| {
-                    trace!(
-                        target: "runtime::resource::state_update",
-                        duration,
-                        duration.unit = "ms",
-                        duration.op = "override",
-                    );
-                });
-            }
         }
 
         /// Reports that the timer is counted under a label.
@@ -80,8 +69,7 @@ mod tracked {
         /// Reports that the function `source` has restarted the timer.
         pub(crate) fn restart(&mut self, source: &'static str, duration: impl FnOnce() -> Duration) {
             if let Some(spans) = &mut self.0 {
-                (spans.operation, spans.poll) = begin(&spans.resource, source);
-                self.lasts(duration);
+                (spans.operation, spans.poll) = begin(&spans.resource, source, duration());
             }
         }
 
@@ -101,11 +89,19 @@ mod tracked {
         }
     }
 
-    fn begin(resource: &Span, source: &'static str) -> (Span, Span) {
+    /// Creates the spans of an operation, the beginning or a restart, and reports how long the timer lasts from now.
+    fn begin(resource: &Span, source: &'static str, duration: Duration) -> (Span, Span) {
+        let duration = duration.as_millis() as u64;
         // The console attributes an operation to the resource whose span is entered, not to the span's parent.
         resource.in_scope(|| {
             let operation = trace_span!("runtime.resource.async_op", source);
             let poll = operation.in_scope(|| trace_span!("runtime.resource.async_op.poll"));
+            trace!(
+                target: "runtime::resource::state_update",
+                duration,
+                duration.unit = "ms",
+                duration.op = "override",
+            );
             (operation, poll)
         })
     }
@@ -128,7 +124,7 @@ mod untracked {
 
     impl Resource {
         #[inline(always)]
-        pub(crate) fn new(_: &'static str, _: &'static str) -> Resource {
+        pub(crate) fn new(_: &'static str, _: &'static str, _: impl FnOnce() -> Duration) -> Resource {
             Resource
         }
 
@@ -136,9 +132,6 @@ mod untracked {
         pub(crate) fn is_tracked(&self) -> bool {
             false
         }
-
-        #[inline(always)]
-        pub(crate) fn lasts(&self, _: impl FnOnce() -> Duration) {}
 
         #[inline(always)]
         pub(crate) fn has_label(&self, _: &str) {}

@@ -92,11 +92,7 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::until(
-            self.home(),
-            deadline,
-            Resource::new("Sleep", "Wheel::sleep_until"),
-        )
+        Sleep::until(self.home(), deadline)
     }
 }
 
@@ -139,26 +135,41 @@ impl Sleep {
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
     pub(crate) fn after(home: Home, now: Moment, duration: Duration) -> Sleep {
-        let resource = Resource::new("Sleep", "Wheel::sleep");
-        resource.lasts(|| duration);
-        let timer = Timer::after(home, now, duration);
-        Sleep { timer, resource }
+        Sleep {
+            timer: Timer::after(home, now, duration),
+            resource: Resource::new("Sleep", "Wheel::sleep", || duration),
+        }
     }
 
     /// Creates a sleep that is due at `deadline`.
+    #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn until(home: Home, deadline: Instant, resource: Resource) -> Sleep {
-        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        let timer = Timer::at(home, Moment::of(deadline));
-        Sleep { timer, resource }
+    pub(crate) fn until(home: Home, deadline: Instant) -> Sleep {
+        Sleep {
+            timer: Timer::at(home, Moment::of(deadline)),
+            resource: Resource::new("Sleep", "Wheel::sleep_until", || from_now(deadline)),
+        }
     }
 
-    /// Creates a sleep that is due `delay` after its first poll.
+    /// Creates the timer of a timeout, for the function `source`. The duration counts from the first poll. That function wraps the future, because a
+    /// large future is dear to move.
+    #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn counting(home: Home, delay: Duration, resource: Resource) -> Sleep {
-        resource.lasts(|| delay);
-        let timer = Timer::counting(home, delay);
-        Sleep { timer, resource }
+    pub(crate) fn limit(home: Home, duration: Duration, source: &'static str) -> Sleep {
+        Sleep {
+            timer: Timer::counting(home, duration),
+            resource: Resource::new("Timeout", source, || duration),
+        }
+    }
+
+    /// Creates the timer of a timeout that has a deadline, for the function `source`.
+    #[cfg_attr(feature = "console", track_caller)]
+    #[inline]
+    pub(crate) fn limit_at(home: Home, deadline: Instant, source: &'static str) -> Sleep {
+        Sleep {
+            timer: Timer::at(home, Moment::of(deadline)),
+            resource: Resource::new("Timeout", source, || from_now(deadline)),
+        }
     }
 
     /// Lets the wheel refuse the sleep, which [`Sleep::try_poll_after`] reports.
@@ -271,12 +282,7 @@ impl Sleep {
     #[inline]
     fn restart(&mut self, woken: Option<Waker>) {
         let Sleep { timer, resource } = self;
-        resource.restart("Sleep::reset", || {
-            timer
-                .deadline()
-                .instant()
-                .saturating_duration_since(Instant::now())
-        });
+        resource.restart("Sleep::reset", || from_now(timer.deadline().instant()));
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -336,6 +342,10 @@ impl Sleep {
     pub(crate) fn has_label(&self, label: &str) {
         self.resource.has_label(label);
     }
+}
+
+fn from_now(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 impl Future for Sleep {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{BodyElapsed, LimitBody, Subject, has_ended};
 use crate::{
-    deadline::{LimitError, Output, Scoped, current},
+    deadline::{LimitError, Scoped, current},
     integrations::tower::BoxError,
 };
 
@@ -146,7 +146,7 @@ pin_project! {
 impl<B> DeadlineBody<B> {
     fn new(body: B, limit: Limit, subject: Subject) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(body, limit.0.map(|budget| budget.deadline)),
+            body: Scoped::new(Some(body), limit.0.map(|budget| budget.deadline)),
             limit,
             subject,
         }
@@ -171,11 +171,8 @@ where
         let poll = |mut body: Pin<&mut B>, cx: &mut Context<'_>| {
             let next = body.as_mut().poll_frame(cx);
             next.map(|next| {
-                if has_ended(&*body, &next) {
-                    Output::Last(next)
-                } else {
-                    Output::More(next)
-                }
+                let is_last = has_ended(&*body, &next);
+                (next, is_last)
             })
         };
         this.body.poll_with(cx, poll).map(|next| match next {

@@ -28,7 +28,7 @@ use std::error::Error;
 
 pub use answer::{Answered, Fail, RespondWith};
 pub use body::{
-    Bodies, BodyElapsed, DeadlineBody, HeadOnly, LimitedResponse, RequestBodyTimeout,
+    BodyElapsed, DeadlineBody, HeadOnly, InScope, LimitedResponse, RequestBodyTimeout,
     RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
 };
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};

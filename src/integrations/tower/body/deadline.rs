@@ -16,44 +16,9 @@ use crate::{
     integrations::tower::BoxError,
 };
 
-/// The reach of a layer that limits heads only: bodies are not touched.
+/// Limits no body: the deadline of a request holds until the head of its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadOnly;
-
-/// The reach of a layer that was created by `bodies`: each body is a [`DeadlineBody`].
-#[derive(Clone, Copy, Debug)]
-pub struct Bodies {
-    pub(in crate::integrations::tower) limited: bool,
-}
-
-/// How far the deadline of a request reaches. This trait cannot be implemented outside this crate.
-pub trait Reach {
-    /// What limits the bodies. The default does not.
-    type Limit: Default;
-
-    /// Returns the limit that the current scope is for the bodies of a request whose time counts from `start`, or else from now.
-    fn limit_from(&self, start: Option<Instant>) -> Self::Limit;
-}
-
-impl Reach for HeadOnly {
-    type Limit = HeadOnly;
-
-    fn limit_from(&self, _: Option<Instant>) -> HeadOnly {
-        HeadOnly
-    }
-}
-
-impl Reach for Bodies {
-    type Limit = Limit;
-
-    fn limit_from(&self, start: Option<Instant>) -> Limit {
-        let deadline = current().filter(|_| self.limited);
-        Limit(deadline.map(|deadline| Budget {
-            start: start.unwrap_or_else(Instant::now),
-            deadline,
-        }))
-    }
-}
 
 impl<Message> LimitBody<Message> for HeadOnly {
     type Limited = Message;
@@ -63,9 +28,9 @@ impl<Message> LimitBody<Message> for HeadOnly {
     }
 }
 
-/// The time that the bodies of a request have, if there is a limit.
+/// Keeps the bodies of a request inside its scope: each is a [`DeadlineBody`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Limit(Option<Budget>);
+pub struct InScope(Option<Budget>);
 
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -74,7 +39,17 @@ struct Budget {
     deadline: Instant,
 }
 
-impl<B> LimitBody<Request<B>> for Limit {
+impl InScope {
+    /// Returns what the current scope is for the bodies of a request whose time counts from `start`, or else from now.
+    pub(in crate::integrations::tower) fn of_current(start: Option<Instant>) -> InScope {
+        InScope(current().map(|deadline| Budget {
+            start: start.unwrap_or_else(Instant::now),
+            deadline,
+        }))
+    }
+}
+
+impl<B> LimitBody<Request<B>> for InScope {
     type Limited = Request<DeadlineBody<B>>;
 
     fn limit(&self, request: Request<B>) -> Request<DeadlineBody<B>> {
@@ -82,7 +57,7 @@ impl<B> LimitBody<Request<B>> for Limit {
     }
 }
 
-impl<B> LimitBody<Response<B>> for Limit {
+impl<B> LimitBody<Response<B>> for InScope {
     type Limited = Response<DeadlineBody<B>>;
 
     fn limit(&self, response: Response<B>) -> Response<DeadlineBody<B>> {
@@ -138,13 +113,13 @@ pin_project! {
     pub struct DeadlineBody<B> {
         #[pin]
         body: Scoped<B>,
-        limit: Limit,
+        limit: InScope,
         subject: Subject,
     }
 }
 
 impl<B> DeadlineBody<B> {
-    fn new(body: B, limit: Limit, subject: Subject) -> DeadlineBody<B> {
+    fn new(body: B, limit: InScope, subject: Subject) -> DeadlineBody<B> {
         DeadlineBody {
             body: Scoped::new(Some(body), limit.0.map(|budget| budget.deadline)),
             limit,

@@ -18,8 +18,7 @@ use pin_project_lite::pin_project;
 
 use crate::deadline::LimitError;
 
-pub(super) use deadline::Reach;
-pub use deadline::{Bodies, DeadlineBody, HeadOnly};
+pub use deadline::{DeadlineBody, HeadOnly, InScope};
 pub use timeout::{
     RequestBodyTimeout, RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
 };

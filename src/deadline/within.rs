@@ -206,7 +206,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        self.wheel().within(duration, future).counted(self)
+        self.wheel.within(duration, future).counted(self)
     }
 
     /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its outcome under the
@@ -228,7 +228,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        self.wheel().until(deadline, future).counted(self)
+        self.wheel.until(deadline, future).counted(self)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 
 /// The count of one limit.
 #[derive(Debug)]
-struct Counted {
+pub(super) struct Counted {
     label: LabelId,
     /// The time that the limit has. `None` until its first poll is pending if it has a deadline instead.
     total: Option<Nanos>,
@@ -41,7 +41,7 @@ enum Progress {
 
 impl Counted {
     /// Creates the count of a limit that has `total` or, if that is `None`, the time from its first poll to its deadline.
-    fn new(label: LabelId, total: Option<Duration>) -> Counted {
+    pub(super) fn new(label: LabelId, total: Option<Duration>) -> Counted {
         Counted {
             label,
             total: total.map(Nanos::of),
@@ -83,20 +83,25 @@ impl Counted {
     }
 
     /// Counts an outcome, unless one has been counted or the limit was never polled.
-    fn end(&mut self, shared: &Shared, mut outcome: Outcome) {
-        match self.progress {
+    fn end(&mut self, shared: &Shared, outcome: Outcome) {
+        let outcome = match self.progress {
             Progress::New | Progress::Ended => return,
-            Progress::Begun | Progress::Waiting => {}
-            Progress::Refusable => {
-                shared.labels.uncount_refusable(self.label);
-                if shared.limit.is_shutdown() {
-                    // A shutdown has refused it, whatever came after.
-                    outcome = Outcome::Refused;
-                }
-            }
-        }
+            Progress::Begun | Progress::Waiting => outcome,
+            Progress::Refusable => self.outcome_of_refusable(shared, outcome),
+        };
         self.progress = Progress::Ended;
         shared.labels.count(self.label, outcome);
+    }
+
+    /// Returns the outcome of a limit that a shutdown refuses, whatever comes after.
+    #[cold]
+    fn outcome_of_refusable(&self, shared: &Shared, outcome: Outcome) -> Outcome {
+        shared.labels.uncount_refusable(self.label);
+        if shared.limit.is_shutdown() {
+            Outcome::Refused
+        } else {
+            outcome
+        }
     }
 }
 
@@ -129,7 +134,11 @@ impl LabelledTimer {
 
     pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.sleep.poll_after(had_budget, cx);
-        self.count(polled.map(|()| Outcome::Elapsed));
+        if polled.is_ready() {
+            self.counted.end(self.sleep.timer.shared(), Outcome::Elapsed);
+        } else {
+            self.wait();
+        }
         polled
     }
 
@@ -139,19 +148,22 @@ impl LabelledTimer {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let polled = self.sleep.try_poll_after(had_budget, cx);
-        self.count(polled.map(|waited| waited.map_or(Outcome::Refused, |()| Outcome::Elapsed)));
-        if polled.is_pending() {
-            self.counted.let_refuse(self.sleep.timer.shared());
-        }
+        let outcome = match polled {
+            Poll::Ready(Ok(())) => Outcome::Elapsed,
+            Poll::Ready(Err(_)) => Outcome::Refused,
+            Poll::Pending => {
+                self.wait();
+                self.counted.let_refuse(self.sleep.timer.shared());
+                return Poll::Pending;
+            }
+        };
+        self.counted.end(self.sleep.timer.shared(), outcome);
         polled
     }
 
-    fn count(&mut self, polled: Poll<Outcome>) {
+    fn wait(&mut self) {
         let timer = &self.sleep.timer;
-        match polled {
-            Poll::Pending => self.counted.wait(|| left(timer)),
-            Poll::Ready(outcome) => self.counted.end(timer.shared(), outcome),
-        }
+        self.counted.wait(|| left(timer));
     }
 }
 
@@ -168,18 +180,11 @@ impl Drop for LabelledTimer {
 
 /// The count of a scope, which has no timer to ask for its wheel. Dropped before the scope has ended, it counts as cancelled.
 pub(crate) struct CountedScope {
-    shared: Arc<Shared>,
-    counted: Counted,
+    pub(super) shared: Arc<Shared>,
+    pub(super) counted: Counted,
 }
 
 impl CountedScope {
-    pub(crate) fn new(shared: Arc<Shared>, label: LabelId) -> CountedScope {
-        CountedScope {
-            shared,
-            counted: Counted::new(label, None),
-        }
-    }
-
     pub(crate) fn begin_poll(&mut self) {
         self.counted.begin_poll(&self.shared);
     }

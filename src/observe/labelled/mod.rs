@@ -18,7 +18,7 @@ use crate::{
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
-use counted::{CountedScope, LabelledTimer};
+use counted::{Counted, CountedScope, LabelledTimer};
 
 impl Wheel {
     /// Returns a handle whose timeouts are counted under a label.
@@ -78,7 +78,7 @@ impl Wheel {
 pub struct Labelled {
     name: Arc<str>,
     label: LabelId,
-    wheel: Wheel,
+    pub(crate) wheel: Wheel,
 }
 
 impl Labelled {
@@ -250,13 +250,12 @@ impl Labelled {
         TryLabelledTimeout::new(self.timer(sleep.refusable(), None), future)
     }
 
-    pub(crate) fn wheel(&self) -> &Wheel {
-        &self.wheel
-    }
-
     /// Returns the count of a scope.
     pub(crate) fn counted_scope(&self) -> CountedScope {
-        CountedScope::new(self.wheel.shared().clone(), self.label)
+        CountedScope {
+            shared: self.wheel.shared().clone(),
+            counted: Counted::new(self.label, None),
+        }
     }
 
     fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {

@@ -10,13 +10,15 @@ pub(crate) use untracked::Resource;
 
 #[cfg(feature = "console")]
 mod tracked {
-    use std::{fmt, panic::Location, task::Poll, time::Duration};
+    use std::{panic::Location, task::Poll, time::Duration};
 
     use tracing::{Span, trace, trace_span};
 
     /// A timer's spans. There are none unless a subscriber enables them.
+    #[derive(Debug)]
     pub(crate) struct Resource(Option<Box<Spans>>);
 
+    #[derive(Debug)]
     struct Spans {
         resource: Span,
         operation: Span,
@@ -105,14 +107,6 @@ mod tracked {
             (operation, poll)
         })
     }
-
-    impl fmt::Debug for Resource {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.debug_tuple("Resource")
-                .field(&self.0.as_ref().map(|spans| &spans.resource))
-                .finish()
-        }
-    }
 }
 
 #[cfg(not(feature = "console"))]
@@ -123,20 +117,16 @@ mod untracked {
     pub(crate) struct Resource;
 
     impl Resource {
-        #[inline(always)]
         pub(crate) fn new(_: &'static str, _: &'static str, _: impl FnOnce() -> Duration) -> Resource {
             Resource
         }
 
-        #[inline(always)]
         pub(crate) fn is_tracked(&self) -> bool {
             false
         }
 
-        #[inline(always)]
         pub(crate) fn has_label(&self, _: &str) {}
 
-        #[inline(always)]
         pub(crate) fn restart(&mut self, _: &'static str, _: impl FnOnce() -> Duration) {}
 
         #[inline(always)]

@@ -244,7 +244,8 @@ impl PeriodicBuilder {
         F: FnMut() -> R + Send + 'static,
         R: Future + Send + 'static,
     {
-        let mut interval = self.wheel.interval_at(self.first(), self.period).refusable();
+        let first = self.wheel.sleep_until(self.first()).refusable();
+        let mut interval = Interval::new(first, self.period);
         interval.set_missed_tick_behavior(self.missed_tick_behavior);
         let runtime = self.wheel.runtime();
         let series = Arc::new(Series::default());
@@ -477,7 +478,7 @@ impl Future for Periodic {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
-        Poll::Ready(ended.unwrap_or_else(|error| Err(error.into())))
+        Poll::Ready(ended.unwrap_or_else(|error| Err(ScheduleError::of_task(error))))
     }
 }
 

@@ -80,11 +80,12 @@ impl fmt::Debug for Key {
 /// assert_eq!(removed.into_inner(), "foo!");
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct Expired<T> {
     pub(super) value: T,
-    pub(super) key: Key,
     /// The deadline exactly as it was set.
     pub(super) deadline: Instant,
+    pub(super) key: Key,
 }
 
 impl<T> Expired<T> {
@@ -185,15 +186,5 @@ impl<T> Expired<T> {
     /// ```
     pub fn key(&self) -> Key {
         self.key
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Expired<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expired")
-            .field("value", &self.value)
-            .field("deadline", &self.deadline())
-            .field("key", &self.key)
-            .finish()
     }
 }

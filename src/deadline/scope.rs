@@ -45,7 +45,6 @@ thread_local! {
 /// assert_eq!(deadline::current(), None);
 /// # }
 /// ```
-#[inline]
 pub fn current() -> Option<Instant> {
     DEADLINE.get()
 }

@@ -47,17 +47,14 @@ impl QueueTimer {
         }
         // The sleep leaves the wheel first, because one that is moved to a later deadline still wakes at the old one.
         self.unset();
-        let until = if is_of_test {
-            self.whole_milliseconds(deadline)
-        } else {
-            deadline
-        };
+        let mut until = deadline;
+        if is_of_test {
+            until = self.whole_milliseconds(deadline);
+            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
+        }
         match &mut self.sleep {
             Some(sleep) => sleep.reset(until),
             None => self.sleep = Some(wheel.sleep_until(until)),
-        }
-        if is_of_test {
-            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
         }
         self.deadline = Some(deadline);
         Ok(())

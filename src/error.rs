@@ -1,6 +1,6 @@
 //! The errors of the wheel's futures.
 
-use std::{any::Any, error::Error, fmt, io};
+use std::{error::Error, fmt, io};
 
 use tokio::task::JoinError;
 
@@ -149,19 +149,16 @@ impl From<SleepError> for ScheduleError {
     }
 }
 
-impl From<JoinError> for ScheduleError {
-    fn from(error: JoinError) -> ScheduleError {
-        match error.try_into_panic() {
-            Ok(panic) => ScheduleError::Panicked(message(panic)),
-            Err(_) => ScheduleError::Cancelled,
-        }
-    }
-}
-
-fn message(panic: Box<dyn Any + Send>) -> String {
-    match panic.downcast::<String>() {
-        Ok(message) => *message,
-        Err(panic) => panic.downcast_ref::<&str>().unwrap_or(&"no message").to_string(),
+impl ScheduleError {
+    /// Returns the error of a task that did not complete.
+    pub(crate) fn of_task(error: JoinError) -> ScheduleError {
+        let Ok(panic) = error.try_into_panic() else {
+            return ScheduleError::Cancelled;
+        };
+        ScheduleError::Panicked(match panic.downcast::<String>() {
+            Ok(message) => *message,
+            Err(panic) => panic.downcast_ref::<&str>().unwrap_or(&"no message").to_string(),
+        })
     }
 }
 

@@ -119,9 +119,8 @@ pub use timers::{
     interval::Interval,
     periodic::{Periodic, PeriodicBuilder},
     schedule::Scheduled,
-    sleep::Sleep,
+    sleep::{Sleep, TrySleep},
     timeout::{Timeout, TryTimeout},
-    try_sleep::TrySleep,
 };
 pub use wheel::{
     WeakWheel, Wheel,

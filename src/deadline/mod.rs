@@ -47,22 +47,16 @@
 //! # }
 //! ```
 
-mod carry;
 mod scope;
-#[cfg(feature = "tower")]
 mod scoped;
 mod shield;
 mod timeout;
 mod within;
 
-pub use carry::{Carried, carry};
 pub use scope::{current, remaining};
 pub use shield::{Shield, shield};
 pub use timeout::{LimitError, Limited, timeout};
-pub use within::{Within, until, within};
+pub use within::{Carried, Within, carry, until, within};
 
 #[cfg(feature = "tower")]
-pub(crate) use {
-    scoped::{Output, Scoped},
-    within::within_from_now,
-};
+pub(crate) use {scoped::Scoped, within::within_from_now};

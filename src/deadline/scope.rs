@@ -5,11 +5,9 @@
 
 use std::{
     cell::Cell,
-    future::Future,
     mem::{self, ManuallyDrop},
-    pin::Pin,
     sync::{Arc, Weak},
-    task::{Context, Poll, Waker},
+    task::Waker,
     time::Duration,
 };
 
@@ -47,7 +45,6 @@ thread_local! {
 /// assert_eq!(deadline::current(), None);
 /// # }
 /// ```
-#[inline]
 pub fn current() -> Option<Instant> {
     DEADLINE.get()
 }
@@ -91,26 +88,6 @@ pub(super) fn inside<R>(
         shields,
     };
     act()
-}
-
-/// Polls a future inside a scope, and drops it there if it has completed.
-pub(super) fn poll_inside<F: Future>(
-    deadline: Option<Instant>,
-    shields: &mut Weak<Shields>,
-    mut future: Pin<&mut Option<F>>,
-    cx: &mut Context<'_>,
-) -> Poll<F::Output> {
-    inside(deadline, shields, || {
-        let polled = future
-            .as_mut()
-            .as_pin_mut()
-            .expect("polled after completion")
-            .poll(cx);
-        if polled.is_ready() {
-            future.set(None);
-        }
-        polled
-    })
 }
 
 /// Restores the enclosing scope when dropped, also during a panic.

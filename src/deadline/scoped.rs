@@ -1,4 +1,4 @@
-//! `Scoped`: a value that is polled and dropped inside a scope, such as the body of a request.
+//! `Scoped`: a value that is polled and dropped inside a scope: the future of a `Within`, or the body of a request.
 
 use std::{
     pin::Pin,
@@ -12,19 +12,18 @@ use tokio::{task::coop, time::Instant};
 use super::{
     current,
     scope::{Shields, inside, sooner},
-    within::poll_timer,
 };
-use crate::timers::sleep::Sleep;
+use crate::timers::{budget, sleep::Sleep};
 
 pin_project! {
-    /// A value that yields several outputs, one a poll, all of them inside one scope. Without a deadline it is in no scope of its own.
+    /// A value that yields one output or several, one a poll, all of them inside one scope. Without a deadline it has no limit.
     #[derive(Debug)]
     pub(crate) struct Scoped<T> {
-        // `None` once the scope has elapsed.
+        // `None` once it has yielded its last output, or the scope has elapsed.
         #[pin]
         value: Option<T>,
         deadline: Option<Instant>,
-        timer: Option<Sleep>,
+        pub(super) timer: Option<Sleep>,
         // The deadline that the timer waits for.
         armed: Option<Instant>,
         shields: Weak<Shields>,
@@ -42,9 +41,10 @@ pin_project! {
 }
 
 impl<T> Scoped<T> {
-    pub(crate) fn new(value: T, deadline: Option<Instant>) -> Scoped<T> {
+    /// Creates a scope around `value`, which has ended if there is none.
+    pub(crate) fn new(value: Option<T>, deadline: Option<Instant>) -> Scoped<T> {
         Scoped {
-            value: Some(value),
+            value,
             deadline,
             timer: None,
             armed: None,
@@ -52,42 +52,50 @@ impl<T> Scoped<T> {
         }
     }
 
-    /// Returns the value, or `None` if the scope has elapsed.
+    /// Returns the value, or `None` if it has yielded its last output or the scope has elapsed.
     pub(crate) fn get(&self) -> Option<&T> {
         self.value.as_ref()
+    }
+
+    pub(super) fn set_deadline(self: Pin<&mut Self>, deadline: Option<Instant>) {
+        *self.project().deadline = deadline;
     }
 
     /// Polls the value with `poll`, which says whether its output was the last one.
     ///
     /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the
     /// deadline only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would
-    /// never elapse.
+    /// never elapse. After the last output, and when the scope elapses, the value is dropped inside the scope.
     ///
     /// # Panics
     ///
-    /// Panics if the scope has elapsed in an earlier poll.
+    /// Panics if the value has yielded its last output, or the scope has elapsed, in an earlier poll.
     pub(crate) fn poll_with<R>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<Output<R>>,
+        poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<(R, bool)>,
     ) -> Poll<Result<R, Instant>> {
         let mut this = self.project();
-        let value = this
-            .value
-            .as_mut()
-            .as_pin_mut()
-            .expect("polled after the scope has elapsed");
-        let Some(deadline) = *this.deadline else {
-            return poll(value, cx).map(|output| Ok(output.into_inner()));
-        };
-        let deadline = sooner(Some(deadline), current()).expect("there is one at least");
+        let deadline = sooner(*this.deadline, current());
         let had_budget = coop::has_budget_remaining();
-        match inside(Some(deadline), this.shields, || poll(value, cx)) {
-            Poll::Ready(Output::Last(output)) => {
+        let polled = inside(deadline, this.shields, || {
+            let value = this.value.as_mut().as_pin_mut().expect("polled after its end");
+            let polled = poll(value, cx);
+            if let Poll::Ready((_, true)) = polled {
+                this.value.set(None);
+            }
+            polled
+        });
+        // A scope around the value does not limit a value that has no limit.
+        let Some(deadline) = deadline.filter(|_| this.deadline.is_some()) else {
+            return polled.map(|(output, _)| Ok(output));
+        };
+        match polled {
+            Poll::Ready((output, true)) => {
                 *this.timer = None;
                 return Poll::Ready(Ok(output));
             }
-            Poll::Ready(Output::More(output)) => {
+            Poll::Ready((output, false)) => {
                 if Instant::now() <= deadline || Shields::are_pending(this.shields, cx.waker()) {
                     return Poll::Ready(Ok(output));
                 }
@@ -105,16 +113,24 @@ impl<T> Scoped<T> {
     }
 }
 
-/// What a poll of a [`Scoped`] value has yielded.
-pub(crate) enum Output<R> {
-    More(R),
-    Last(R),
-}
-
-impl<R> Output<R> {
-    fn into_inner(self) -> R {
-        match self {
-            Output::More(output) | Output::Last(output) => output,
+/// Waits until `deadline`. Being independent of the future's type, it is compiled once.
+fn poll_timer(
+    deadline: Instant,
+    armed: &mut Option<Instant>,
+    timer: &mut Option<Sleep>,
+    had_budget: bool,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let sleep = match timer {
+        Some(sleep) if *armed == Some(deadline) => sleep,
+        _ if deadline <= Instant::now() => return budget::poll(had_budget, cx, |_| Poll::Ready(())),
+        // The duration has begun to count, or the enclosing scope has changed.
+        Some(sleep) => {
+            sleep.reset(deadline);
+            sleep
         }
-    }
+        None => timer.insert(Sleep::until(None, deadline)),
+    };
+    *armed = Some(deadline);
+    sleep.poll_after(had_budget, cx)
 }

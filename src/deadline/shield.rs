@@ -9,7 +9,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use super::scope::{Shields, inside, poll_inside};
+use super::scope::{Shields, inside};
 
 /// Keeps deadlines from stopping `future`, and makes the scopes around it wait until it completes.
 ///
@@ -93,8 +93,15 @@ impl<F: Future> Future for Shield<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let polled = poll_inside(None, &mut Weak::new(), this.future, cx);
+        let mut this = self.project();
+        let polled = inside(None, &mut Weak::new(), || {
+            let future = this.future.as_mut().as_pin_mut();
+            let polled = future.expect("polled after completion").poll(cx);
+            if polled.is_ready() {
+                this.future.set(None);
+            }
+            polled
+        });
         // The shield may have moved to another scope.
         *this.hold = polled.is_pending().then(Shields::hold_current).flatten();
         polled

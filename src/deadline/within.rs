@@ -1,25 +1,23 @@
-//! `within` and `until`: scopes, which give a future and all that it awaits until a deadline.
+//! `within`, `until` and `carry`: scopes, which give a future and all that it awaits until a deadline.
 
 use std::{
     future::{Future, IntoFuture},
     pin::Pin,
-    sync::Weak,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
-use tokio::{task::coop, time::Instant};
+use tokio::time::Instant;
 
-use super::scope::{Shields, current, inside, poll_inside, sooner};
+use super::{
+    scope::{current, sooner},
+    scoped::Scoped,
+};
 use crate::{
-    engine::{
-        labels::Outcome,
-        moment::{Moment, after},
-    },
+    engine::moment::{Moment, after},
     error::Elapsed,
-    observe::labelled::{Labelled, counted::CountedOn},
-    timers::{budget, console::Resource, sleep::Sleep},
+    observe::labelled::{Labelled, counted::CountedScope},
     wheel::Wheel,
 };
 
@@ -59,7 +57,9 @@ use crate::{
 /// # }
 /// ```
 pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::After(duration), Some(future.into_future()))
+    let mut scope = Within::new(None, Some(future.into_future()));
+    scope.after = Some(duration);
+    scope
 }
 
 /// Requires `future`, with all that it awaits, to complete before `deadline`, on the [global wheel](Wheel::global).
@@ -92,7 +92,45 @@ pub fn within<F: IntoFuture>(duration: Duration, future: F) -> Within<F::IntoFut
 /// # }
 /// ```
 pub fn until<F: IntoFuture>(deadline: Instant, future: F) -> Within<F::IntoFuture> {
-    Within::new(End::At(Some(deadline)), Some(future.into_future()))
+    Within::new(Some(deadline), Some(future.into_future()))
+}
+
+/// Wraps `future` in the caller's scope, for a task that is to be spawned.
+///
+/// The future has until the deadline that is [`current`] at the call, and keeps that deadline after the caller's scope has ended,
+/// so a task ends when its parent would. Outside a scope there is no limit. If the future is polled inside another scope, the
+/// sooner of the two deadlines holds. In every other respect it is a scope like that of [`until`]. The caller's
+/// scope does not wait for a [`shield`](super::shield()) inside the carried future, unless it awaits that future itself.
+///
+/// # Cancellation
+///
+/// Dropping the future drops the wrapped future inside its scope, as for [`within`].
+///
+/// # Panics
+///
+/// Panics in the same cases as [`within`].
+///
+/// # Errors
+///
+/// The future resolves to [`Elapsed`] at the deadline.
+///
+/// # Examples
+///
+/// ```
+/// use std::{future::pending, time::Duration};
+/// use tickwheel::deadline;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let task = deadline::within(Duration::from_millis(20), async {
+///     tokio::spawn(deadline::carry(pending::<()>()))
+/// });
+/// let outcome = task.await.unwrap().await.unwrap();
+/// assert!(outcome.is_err(), "the task ends 20 ms after the start, though its parent has ended before");
+/// # }
+/// ```
+pub fn carry<F: IntoFuture>(future: F) -> Carried<F::IntoFuture> {
+    Within::new(current(), Some(future.into_future()))
 }
 
 impl Wheel {
@@ -117,7 +155,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
         let mut scope = within(duration, future);
-        scope.timer = Some(self.sleep(duration));
+        scope.scoped.timer = Some(self.sleep(duration));
         scope
     }
 
@@ -142,7 +180,7 @@ impl Wheel {
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
         let mut scope = until(deadline, future);
-        scope.timer = Some(self.sleep_until(deadline));
+        scope.scoped.timer = Some(self.sleep_until(deadline));
         scope
     }
 }
@@ -168,7 +206,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn within<F: IntoFuture>(&self, duration: Duration, future: F) -> Within<F::IntoFuture> {
-        self.wheel().within(duration, future).counted(self)
+        self.wheel.within(duration, future).counted(self)
     }
 
     /// Creates a scope that ends at `deadline`, as [`Wheel::until`](crate::Wheel::until) does, and counts its outcome under the
@@ -190,7 +228,7 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn until<F: IntoFuture>(&self, deadline: Instant, future: F) -> Within<F::IntoFuture> {
-        self.wheel().until(deadline, future).counted(self)
+        self.wheel.until(deadline, future).counted(self)
     }
 }
 
@@ -203,9 +241,13 @@ pub(crate) fn within_from_now<F: Future>(
 ) -> Within<F> {
     let start = left.map(|_| Instant::now());
     let deadline = start.zip(left).map(|(start, left)| after(start, left));
-    let make = || inside(sooner(deadline, current()), &mut Weak::new(), || make(start));
+    let make = || {
+        super::scope::inside(sooner(deadline, current()), &mut std::sync::Weak::new(), || {
+            make(start)
+        })
+    };
     let future = (left != Some(Duration::ZERO)).then(make);
-    Within::new(End::At(deadline), future)
+    Within::new(deadline, future)
 }
 
 pin_project! {
@@ -228,64 +270,30 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Within<F> {
-        // `None` once the scope has ended, which may be before its first poll.
+        // The count of a labelled scope, which is dropped first, because the destructor of the future may panic.
+        counted: Option<Box<CountedScope>>,
+        // Ended if there was no time from the start.
         #[pin]
-        future: Option<F>,
-        pub(super) end: End,
-        timer: Option<Sleep>,
-        // The deadline that the timer waits for.
-        armed: Option<Instant>,
-        shields: Weak<Shields>,
-        // The count of a labelled scope.
-        counted: Option<Box<CountedOn>>,
-    }
-
-    impl<F> PinnedDrop for Within<F> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            // This comes first, because the destructor of the future may panic.
-            *this.counted = None;
-            if this.future.is_some() {
-                let deadline = sooner(this.end.deadline(), current());
-                inside(deadline, this.shields, || this.future.set(None));
-            }
-        }
-    }
-}
-
-/// When a scope elapses, apart from the scopes around it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End {
-    /// This duration after the first poll, which is still to come.
-    After(Duration),
-    /// At this instant, or never.
-    At(Option<Instant>),
-}
-
-impl End {
-    /// Returns the deadline, if there is one and the scope has been polled.
-    pub(super) fn deadline(self) -> Option<Instant> {
-        match self {
-            End::At(deadline) => deadline,
-            End::After(_) => None,
-        }
+        scoped: Scoped<F>,
+        // The duration that counts from the first poll, which is still to come.
+        after: Option<Duration>,
+        // When the scope elapses, apart from the scopes around it.
+        pub(super) deadline: Option<Instant>,
     }
 }
 
 impl<F: Future> Within<F> {
-    pub(super) fn new(end: End, future: Option<F>) -> Within<F> {
+    fn new(deadline: Option<Instant>, future: Option<F>) -> Within<F> {
         Within {
-            future,
-            end,
-            timer: None,
-            armed: None,
-            shields: Weak::new(),
             counted: None,
+            scoped: Scoped::new(future, deadline),
+            after: None,
+            deadline,
         }
     }
 
     fn counted(mut self, labelled: &Labelled) -> Within<F> {
-        self.counted = Some(Box::new(labelled.counted()));
+        self.counted = Some(Box::new(labelled.counted_scope()));
         self
     }
 }
@@ -295,65 +303,40 @@ impl<F: Future> Future for Within<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if this.future.is_none() {
+        if this.scoped.get().is_none() {
             return Poll::Ready(Err(Elapsed(())));
         }
-        if let End::After(duration) = *this.end {
-            *this.end = End::At(Some(after(Instant::now(), duration)));
+        if let Some(duration) = this.after.take() {
+            *this.deadline = Some(after(Instant::now(), duration));
         }
-        let deadline = sooner(this.end.deadline(), current());
-        if let Some(CountedOn { shared, counted }) = this.counted.as_deref_mut() {
-            counted.begin_poll(shared);
+        // One that was carried from outside all scopes has the deadline of the scope that it is polled in.
+        this.scoped.as_mut().set_deadline(this.deadline.or_else(current));
+        if let Some(counted) = this.counted {
+            counted.begin_poll();
         }
-        let had_budget = coop::has_budget_remaining();
-        if let Poll::Ready(output) = poll_inside(deadline, this.shields, this.future.as_mut(), cx) {
-            *this.timer = None;
-            if let Some(CountedOn { shared, counted }) = this.counted.as_deref_mut() {
-                counted.complete(shared, Moment::now);
-            }
-            return Poll::Ready(Ok(output));
+        let last = |output| (output, true);
+        let polled = this.scoped.poll_with(cx, |future, cx| future.poll(cx).map(last));
+        if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(*this.deadline, current())) {
+            counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));
         }
-        // There is no deadline only if the scope has no end of its own and no scope is around it.
-        let Some(deadline) = deadline else {
-            return Poll::Pending;
-        };
-        if let Some(CountedOn { counted, .. }) = this.counted.as_deref_mut() {
-            counted.wait(Moment::of(deadline), Moment::now);
-        }
-        ready!(poll_timer(deadline, this.armed, this.timer, had_budget, cx));
-        if Shields::are_pending(this.shields, cx.waker()) {
-            return Poll::Pending;
-        }
-        inside(Some(deadline), this.shields, || this.future.set(None));
-        if let Some(CountedOn { shared, counted }) = this.counted.as_deref_mut() {
-            counted.end(shared, Outcome::Elapsed);
-        }
-        Poll::Ready(Err(Elapsed(())))
+        polled.map_err(|_| Elapsed(()))
     }
 }
 
-/// Waits until `deadline`. Being independent of the future's type, it is compiled once.
-pub(super) fn poll_timer(
-    deadline: Instant,
-    armed: &mut Option<Instant>,
-    timer: &mut Option<Sleep>,
-    had_budget: bool,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    let sleep = match timer {
-        Some(sleep) if *armed == Some(deadline) => sleep,
-        _ if deadline <= Instant::now() => return budget::poll(had_budget, cx, |_| Poll::Ready(())),
-        // The duration has begun to count, or the enclosing scope has changed.
-        Some(sleep) => {
-            sleep.reset(deadline);
-            sleep
-        }
-        None => timer.insert(Sleep::until(
-            None,
-            deadline,
-            Resource::new("Sleep", "Wheel::sleep_until"),
-        )),
-    };
-    *armed = Some(deadline);
-    sleep.poll_after(had_budget, cx)
-}
+/// The future returned by [`carry`].
+///
+/// It is `Unpin` if the wrapped future is, and dropping it cancels it.
+///
+/// # Examples
+///
+/// ```
+/// use std::future::{Ready, ready};
+/// use tickwheel::deadline::{Carried, carry};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let carried: Carried<Ready<u8>> = carry(ready(7));
+/// assert_eq!(carried.await, Ok(7), "there is no scope here, and so no limit");
+/// # }
+/// ```
+pub type Carried<F> = Within<F>;

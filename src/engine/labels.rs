@@ -161,16 +161,6 @@ impl Label {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LabelId(u32);
 
-impl LabelId {
-    pub(crate) fn of_number(number: u32) -> LabelId {
-        LabelId(number)
-    }
-
-    pub(crate) fn number(self) -> u32 {
-        self.0
-    }
-}
-
 /// The labels of a wheel, in the order in which they were first used.
 #[derive(Default)]
 pub(crate) struct Labels {

@@ -214,7 +214,6 @@ impl List<'_> {
         &mut self,
         name: &'static str,
         help: &'static str,
-        kind: ExportedKind,
         labels: &[(&'static str, &str)],
         value: ExportedValue,
     ) {
@@ -223,6 +222,11 @@ impl List<'_> {
             Some("bytes") => ExportedUnit::Bytes,
             Some("ratio") => ExportedUnit::Ratio,
             _ => ExportedUnit::Count,
+        };
+        let kind = match value {
+            ExportedValue::Histogram { .. } => ExportedKind::Histogram,
+            _ if name.ends_with("_total") => ExportedKind::Counter,
+            _ => ExportedKind::Gauge,
         };
         let wheel = ("wheel", self.wheel);
         let labels = std::iter::once(&wheel).chain(labels);
@@ -236,86 +240,69 @@ impl List<'_> {
         });
     }
 
-    fn counter(&mut self, name: &'static str, help: &'static str, count: u64) {
-        self.add(
-            name,
-            help,
-            ExportedKind::Counter,
-            &[],
-            ExportedValue::Count(count),
-        );
-    }
-
-    fn gauge(&mut self, name: &'static str, help: &'static str, count: usize) {
-        self.add(
-            name,
-            help,
-            ExportedKind::Gauge,
-            &[],
-            ExportedValue::Count(count as u64),
-        );
+    fn count(&mut self, name: &'static str, help: &'static str, count: u64) {
+        self.add(name, help, &[], ExportedValue::Count(count));
     }
 
     fn seconds(&mut self, name: &'static str, help: &'static str, seconds: Duration) {
         let value = ExportedValue::Number(seconds.as_secs_f64());
-        self.add(name, help, ExportedKind::Gauge, &[], value);
+        self.add(name, help, &[], value);
     }
 
     fn timers(&mut self, wheel: &Wheel, metrics: &Metrics, snapshot: &Snapshot) {
-        self.gauge(
+        self.count(
             "tickwheel_pending",
             "Timers pending in the wheel.",
-            snapshot.pending,
+            snapshot.pending as u64,
         );
         for (within, due) in WITHIN.into_iter().zip(snapshot.due_within) {
             self.add(
                 "tickwheel_due",
                 "Pending timers, by the time until they are due.",
-                ExportedKind::Gauge,
                 &[("within", within)],
                 ExportedValue::Count(due as u64),
             );
         }
-        self.counter(
+        self.count(
             "tickwheel_registered_total",
             "Timers registered.",
             metrics.registered,
         );
-        self.counter(
+        self.count(
             "tickwheel_expired_total",
             "Timers that reached their deadline while pending.",
             metrics.expired,
         );
-        self.counter(
+        self.count(
             "tickwheel_cancelled_total",
             "Timers cancelled before their deadline.",
             metrics.cancelled,
         );
-        self.counter(
+        self.count(
             "tickwheel_rejected_total",
             "Timers refused because the wheel was full.",
             metrics.rejected,
         );
-        self.counter(
+        self.count(
             "tickwheel_cascaded_total",
             "Moves of a timer from a coarser level to a finer one.",
             metrics.cascaded,
         );
-        self.counter("tickwheel_turns_total", "Turns of the drivers.", metrics.turns);
-        self.counter(
+        self.count("tickwheel_turns_total", "Turns of the drivers.", metrics.turns);
+        self.count(
             "tickwheel_panics_total",
             "Panics caught in wakers.",
             metrics.panics,
         );
-        self.gauge(
+        self.count(
             "tickwheel_engines",
             "Runtimes in which the wheel has a part.",
-            metrics.engines,
+            metrics.engines as u64,
         );
-        self.gauge(
+        self.count(
             "tickwheel_arena_bytes",
             "Bytes held by the arenas, used or not.",
-            metrics.arena_bytes,
+            metrics.arena_bytes as u64,
         );
         self.seconds(
             "tickwheel_tick_seconds",
@@ -334,7 +321,6 @@ impl List<'_> {
         self.add(
             "tickwheel_lag_seconds",
             "Lateness of the turns.",
-            ExportedKind::Histogram,
             &[],
             histogram(&SECONDS, ends),
         );
@@ -345,7 +331,6 @@ impl List<'_> {
         self.add(
             "tickwheel_timeouts_started_total",
             "Labelled timeouts polled for the first time.",
-            ExportedKind::Counter,
             &label,
             ExportedValue::Count(stats.started),
         );
@@ -358,7 +343,6 @@ impl List<'_> {
             self.add(
                 "tickwheel_timeouts_total",
                 "Labelled timeouts that ended, by outcome.",
-                ExportedKind::Counter,
                 &[label[0], ("outcome", outcome)],
                 ExportedValue::Count(count),
             );
@@ -366,7 +350,6 @@ impl List<'_> {
         self.add(
             "tickwheel_timeouts_pending",
             "Labelled timeouts pending.",
-            ExportedKind::Gauge,
             &label,
             ExportedValue::Count(stats.pending),
         );
@@ -374,7 +357,6 @@ impl List<'_> {
         self.add(
             "tickwheel_timeouts_headroom_ratio",
             "Part of its time that a completed timeout had left.",
-            ExportedKind::Histogram,
             &label,
             histogram(&TENTHS, middles.zip(stats.headroom)),
         );

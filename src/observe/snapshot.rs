@@ -122,15 +122,11 @@ impl Wheel {
         let mut counts = Census::new(self.tick_duration(), self.levels());
         let mut snapshot = Snapshot::default();
         // Spares are entries that are not pending.
-        let mut spares = spare_counts::sums(|shard| shard.wheel == shared.wheel).kept;
+        let spares = spare_counts::sums(|shard| shard.wheel == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
             for shard in &parts.shards {
-                let (spares_here, others) = spares
-                    .into_iter()
-                    .partition(|(of, _)| std::ptr::eq(&**of, &**shard));
-                spares = others;
-                let spares_here: Vec<_> = spares_here;
-                let due = spares_here.iter().map(|(_, until)| shard.clock.tick_at(*until));
+                let here = spares.iter().filter(|(of, _)| std::ptr::eq(&**of, &**shard));
+                let due = here.map(|(_, until)| shard.clock.tick_at(*until));
                 let pending = counts.add(shard, due.collect());
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;

@@ -1,15 +1,12 @@
 //! `Label`: a static label, counted on the global wheel.
 
-use std::{
-    future::IntoFuture,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::{future::IntoFuture, sync::OnceLock};
 
 use super::{Duration, Instant, home};
 use crate::{
     engine::{labels::LabelId, shared::Shared},
-    observe::labelled::{LabelledTimeout, timer::LabelledTimer},
-    timers::{console::Resource, sleep::Sleep},
+    observe::labelled::{LabelledTimeout, counted::LabelledTimer},
+    timers::sleep::Sleep,
 };
 
 /// The name of an operation, kept in a `static`, whose timeouts are counted under it on the global wheel.
@@ -40,11 +37,9 @@ use crate::{
 #[derive(Debug)]
 pub struct Label {
     name: &'static str,
-    /// The number of the [`LabelId`], and [`UNUSED`] until the first use.
-    number: AtomicU32,
+    /// Found at the first use.
+    id: OnceLock<LabelId>,
 }
-
-const UNUSED: u32 = u32::MAX;
 
 impl Label {
     /// Creates a label with this name.
@@ -57,7 +52,7 @@ impl Label {
     pub const fn new(name: &'static str) -> Label {
         Label {
             name,
-            number: AtomicU32::new(UNUSED),
+            id: OnceLock::new(),
         }
     }
 
@@ -97,11 +92,8 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let label = self.label();
-        let resource = Resource::new("Timeout", "Label::timeout");
-        resource.has_label(self.name);
-        let sleep = Sleep::counting(home(), duration, resource);
-        LabelledTimeout::new(LabelledTimer::new(sleep, label, Some(duration)), future)
+        let sleep = Sleep::limit(home(), duration, "Label::timeout");
+        LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`timeout_at`](super::timeout_at) does, and counts the outcome.
@@ -137,25 +129,20 @@ impl Label {
     #[track_caller]
     #[inline]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let label = self.label();
-        let resource = Resource::new("Timeout", "Label::timeout_at");
-        resource.has_label(self.name);
-        let sleep = Sleep::until(home(), deadline, resource);
-        LabelledTimeout::new(LabelledTimer::new(sleep, label, None), future)
+        let sleep = Sleep::limit_at(home(), deadline, "Label::timeout_at");
+        LabelledTimeout::new(self.timer(sleep, None), future)
     }
 
     #[inline]
-    fn label(&self) -> LabelId {
-        match self.number.load(Ordering::Relaxed) {
-            UNUSED => self.first_use(),
-            number => LabelId::of_number(number),
-        }
+    fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
+        let id = self.id.get().map_or_else(|| self.find(), |id| *id);
+        LabelledTimer::new(sleep, id, self.name, total)
     }
 
     #[cold]
-    fn first_use(&self) -> LabelId {
-        let (label, _) = Shared::global().labels.find(self.name.into());
-        self.number.store(label.number(), Ordering::Relaxed);
-        label
+    fn find(&self) -> LabelId {
+        *self
+            .id
+            .get_or_init(|| Shared::global().labels.find(self.name.into()).0)
     }
 }

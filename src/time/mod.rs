@@ -39,20 +39,12 @@
 //! ```
 
 pub mod error;
-mod idle;
-mod interval;
 mod label;
 mod sleep;
-#[cfg(feature = "test-util")]
-mod test_clock;
 mod timeout;
 
-pub use idle::idle_timer;
-pub use interval::{interval, interval_at};
 pub use label::Label;
 pub use sleep::{Sleep, sleep, sleep_until};
-#[cfg(feature = "test-util")]
-pub use test_clock::advance;
 pub use timeout::{timeout, timeout_at};
 #[doc(no_inline)]
 pub use tokio::time::{Duration, Instant, MissedTickBehavior};
@@ -64,7 +56,143 @@ pub use crate::timers::{interval::Interval, timeout::Timeout};
 
 use tokio::{runtime::Handle, task};
 
-use crate::engine::shard::Home;
+use crate::{
+    engine::{moment::Moment, shard::Home},
+    timers::{self, idle::IdleTimer},
+    wheel::Wheel,
+};
+
+/// Creates an interval that ticks every `period`, on the global wheel.
+///
+/// The first tick completes at once. Each later tick completes at the first tick of the wheel that begins at or after its
+/// instant: never early, and less than one tick of the wheel late plus its slack and the runtime's own delay. It counts as missed if it is, beyond its
+/// slack, later than both 5 ms and one tick of the wheel. In every other respect the interval behaves as `tokio::time::interval`.
+///
+/// An interval is never refused.
+///
+/// # Cancellation
+///
+/// Dropping the interval cancels its timer at once.
+///
+/// # Panics
+///
+/// Panics if `period` is zero, and outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that has to wait that
+/// panics.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, interval};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut interval = interval(Duration::from_millis(10));
+/// interval.tick().await; // at once
+/// interval.tick().await; // 10 ms later
+/// # }
+/// ```
+#[track_caller]
+pub fn interval(period: Duration) -> Interval {
+    assert!(period > Duration::ZERO, "`period` must be non-zero.");
+    Interval::new(
+        timers::sleep::Sleep::after(home(), Moment::now(), Duration::ZERO),
+        period,
+    )
+}
+
+/// Creates an interval that first ticks at `start` and then every `period`, on the global wheel.
+///
+/// Ticks are as precise as those of [`interval`]. If `start` is in the past, the first tick completes at the first poll.
+///
+/// # Cancellation
+///
+/// Dropping the interval cancels its timer at once.
+///
+/// # Panics
+///
+/// Panics in the same cases as [`interval`].
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, Instant, interval_at};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let start = Instant::now() + Duration::from_millis(20);
+/// let mut interval = interval_at(start, Duration::from_millis(10));
+/// assert_eq!(interval.tick().await, start);
+/// # }
+/// ```
+#[track_caller]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    assert!(period > Duration::ZERO, "`period` must be non-zero.");
+    Interval::new(timers::sleep::Sleep::until(home(), start), period)
+}
+
+/// Waits until the timer has not been touched for `duration`, on the global wheel.
+///
+/// It is [`Wheel::idle_timer`] on that wheel, and as precise. Tokio has no such timer.
+///
+/// # Cancellation
+///
+/// Dropping the timer cancels it at once, after which its handles have no effect on it.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime, with Tokio's message. On one without timers it is the first poll that panics.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, idle_timer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let idle = idle_timer(Duration::from_millis(30));
+/// let traffic = idle.handle();
+/// tokio::spawn(async move { traffic.touch() });
+/// idle.await; // 30 ms after the touch
+/// # }
+/// ```
+#[track_caller]
+pub fn idle_timer(duration: Duration) -> IdleTimer {
+    let _ = home();
+    Wheel::global().idle_timer(duration)
+}
+
+/// Advances a paused clock, and waits until the global wheel has woken the tasks of all timers that are due.
+///
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks wakes those whose timers are
+/// on the wheel, once it runs itself. This function also waits for that.
+///
+/// # Panics
+///
+/// Panics if the clock is not paused, or outside a Tokio runtime, with Tokio's message.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::time::{Duration, advance, sleep};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let sleeping = tokio::spawn(sleep(Duration::from_secs(60)));
+/// tokio::task::yield_now().await;
+/// advance(Duration::from_secs(60)).await;
+/// sleeping.await.unwrap();
+/// # }
+/// ```
+#[cfg(feature = "test-util")]
+pub async fn advance(duration: Duration) {
+    tokio::time::advance(duration).await;
+    loop {
+        tokio::task::yield_now().await;
+        if !crate::engine::engines::global_is_behind() {
+            return;
+        }
+    }
+}
 
 /// Returns what stands for the global wheel in a new timer.
 ///

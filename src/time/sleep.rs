@@ -7,10 +7,7 @@ use std::{
 };
 
 use super::{Duration, Instant, home};
-use crate::{
-    engine::moment::Moment,
-    timers::{console::Resource, sleep},
-};
+use crate::{engine::moment::Moment, timers::sleep};
 
 /// Waits until `duration` has elapsed, on the global wheel.
 ///
@@ -73,8 +70,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    let resource = Resource::new("Sleep", "Wheel::sleep_until");
-    Sleep(sleep::Sleep::until(home(), deadline, resource))
+    Sleep(sleep::Sleep::until(home(), deadline))
 }
 
 /// The future returned by [`sleep`] and [`sleep_until`].

@@ -7,7 +7,7 @@ use tokio::task;
 use super::{Duration, Instant};
 use crate::{
     engine::shard::Home,
-    timers::{console::Resource, sleep::Sleep, timeout::Timeout},
+    timers::{sleep::Sleep, timeout::Timeout},
 };
 
 /// Requires `future` to complete before `duration` has elapsed, on the global wheel.
@@ -50,12 +50,8 @@ use crate::{
 /// ```
 #[track_caller]
 #[inline]
-pub fn timeout<F>(duration: Duration, future: F) -> Timeout<F::IntoFuture>
-where
-    F: IntoFuture,
-{
-    let resource = Resource::new("Timeout", "Wheel::timeout");
-    Timeout::new(Sleep::counting(home(), duration, resource), future)
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout::new(Sleep::limit(home(), duration, "Wheel::timeout"), future)
 }
 
 /// Requires `future` to complete before `deadline`, on the global wheel.
@@ -89,12 +85,8 @@ where
 /// ```
 #[track_caller]
 #[inline]
-pub fn timeout_at<F>(deadline: Instant, future: F) -> Timeout<F::IntoFuture>
-where
-    F: IntoFuture,
-{
-    let resource = Resource::new("Timeout", "Wheel::timeout_at");
-    Timeout::new(Sleep::until(home(), deadline, resource), future)
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    Timeout::new(Sleep::limit_at(home(), deadline, "Wheel::timeout_at"), future)
 }
 
 /// Returns what stands for the global wheel in a new timer.

@@ -10,13 +10,15 @@ pub(crate) use untracked::Resource;
 
 #[cfg(feature = "console")]
 mod tracked {
-    use std::{fmt, panic::Location, task::Poll, time::Duration};
+    use std::{panic::Location, task::Poll, time::Duration};
 
     use tracing::{Span, trace, trace_span};
 
     /// A timer's spans. There are none unless a subscriber enables them.
+    #[derive(Debug)]
     pub(crate) struct Resource(Option<Box<Spans>>);
 
+    #[derive(Debug)]
     struct Spans {
         resource: Span,
         operation: Span,
@@ -24,9 +26,13 @@ mod tracked {
     }
 
     impl Resource {
-        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`.
+        /// Creates the spans of a timer of type `concrete_type`, created by the function `source`, that lasts for `duration` from now.
         #[track_caller]
-        pub(crate) fn new(concrete_type: &'static str, source: &'static str) -> Resource {
+        pub(crate) fn new(
+            concrete_type: &'static str,
+            source: &'static str,
+            duration: impl FnOnce() -> Duration,
+        ) -> Resource {
             let location = Location::caller();
             let resource = trace_span!(
                 parent: None,
@@ -40,7 +46,7 @@ mod tracked {
             if resource.is_disabled() {
                 return Resource(None);
             }
-            let (operation, poll) = begin(&resource, source);
+            let (operation, poll) = begin(&resource, source, duration());
             Resource(Some(Box::new(Spans {
                 resource,
                 operation,
@@ -51,21 +57,6 @@ mod tracked {
         /// Returns whether a subscriber wants to hear of each poll.
         pub(crate) fn is_tracked(&self) -> bool {
             self.0.is_some()
-        }
-
-        /// Reports that the timer lasts for `duration` from now.
-        pub(crate) fn lasts(&self, duration: impl FnOnce() -> Duration) {
-            if let Some(spans) = &self.0 {
-                let duration = duration().as_millis() as u64;
-                spans.resource.in_scope(|| {
-                    trace!(
-                        target: "runtime::resource::state_update",
-                        duration,
-                        duration.unit = "ms",
-                        duration.op = "override",
-                    );
-                });
-            }
         }
 
         /// Reports that the timer is counted under a label.
@@ -80,8 +71,7 @@ mod tracked {
         /// Reports that the function `source` has restarted the timer.
         pub(crate) fn restart(&mut self, source: &'static str, duration: impl FnOnce() -> Duration) {
             if let Some(spans) = &mut self.0 {
-                (spans.operation, spans.poll) = begin(&spans.resource, source);
-                self.lasts(duration);
+                (spans.operation, spans.poll) = begin(&spans.resource, source, duration());
             }
         }
 
@@ -101,21 +91,21 @@ mod tracked {
         }
     }
 
-    fn begin(resource: &Span, source: &'static str) -> (Span, Span) {
+    /// Creates the spans of an operation, the beginning or a restart, and reports how long the timer lasts from now.
+    fn begin(resource: &Span, source: &'static str, duration: Duration) -> (Span, Span) {
+        let duration = duration.as_millis() as u64;
         // The console attributes an operation to the resource whose span is entered, not to the span's parent.
         resource.in_scope(|| {
             let operation = trace_span!("runtime.resource.async_op", source);
             let poll = operation.in_scope(|| trace_span!("runtime.resource.async_op.poll"));
+            trace!(
+                target: "runtime::resource::state_update",
+                duration,
+                duration.unit = "ms",
+                duration.op = "override",
+            );
             (operation, poll)
         })
-    }
-
-    impl fmt::Debug for Resource {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.debug_tuple("Resource")
-                .field(&self.0.as_ref().map(|spans| &spans.resource))
-                .finish()
-        }
     }
 }
 
@@ -127,23 +117,16 @@ mod untracked {
     pub(crate) struct Resource;
 
     impl Resource {
-        #[inline(always)]
-        pub(crate) fn new(_: &'static str, _: &'static str) -> Resource {
+        pub(crate) fn new(_: &'static str, _: &'static str, _: impl FnOnce() -> Duration) -> Resource {
             Resource
         }
 
-        #[inline(always)]
         pub(crate) fn is_tracked(&self) -> bool {
             false
         }
 
-        #[inline(always)]
-        pub(crate) fn lasts(&self, _: impl FnOnce() -> Duration) {}
-
-        #[inline(always)]
         pub(crate) fn has_label(&self, _: &str) {}
 
-        #[inline(always)]
         pub(crate) fn restart(&mut self, _: &'static str, _: impl FnOnce() -> Duration) {}
 
         #[inline(always)]

@@ -137,12 +137,6 @@ impl Interval {
         }
     }
 
-    /// Lets the wheel refuse the interval, which [`Interval::try_poll_tick`] reports.
-    pub(crate) fn refusable(mut self) -> Interval {
-        self.sleep.timer.let_refuse();
-        self
-    }
-
     /// Waits for the next tick and returns its instant.
     ///
     /// # Cancel safety

@@ -9,5 +9,4 @@ pub(crate) mod periodic;
 pub(crate) mod schedule;
 pub(crate) mod sleep;
 pub(crate) mod timeout;
-pub(crate) mod try_sleep;
 pub(crate) mod waiter;

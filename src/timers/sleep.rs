@@ -1,4 +1,4 @@
-//! `Sleep`: waits for an instant or a duration.
+//! `Sleep` and `TrySleep`: waits for an instant or a duration.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     engine::{
         moment::{Moment, Nanos},
         shard::Home,
-        shared::Refusal,
+        shared::{Refusal, Shared},
         timer::Timer,
     },
     error::SleepError,
@@ -92,11 +92,76 @@ impl Wheel {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::until(
-            self.home(),
-            deadline,
-            Resource::new("Sleep", "Wheel::sleep_until"),
-        )
+        Sleep::until(self.home(), deadline)
+    }
+
+    /// Waits until `duration` has elapsed, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`sleep`](Wheel::sleep) for code that sheds load at [`max_pending`](crate::Builder::max_pending) or ends with the
+    /// wheel. It is as precise.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to a [`SleepError`] when the wheel is full or has been shut down. A sleep of zero duration takes no
+    /// place in the wheel, so a full wheel does not refuse it, but a wheel that has been shut down does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{SleepError, Wheel};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let wheel = Wheel::new();
+    /// wheel.shutdown();
+    /// assert_eq!(wheel.try_sleep(Duration::from_secs(60)).await, Err(SleepError::Shutdown));
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_sleep(&self, duration: Duration) -> TrySleep {
+        TrySleep(self.sleep(duration).refusable())
+    }
+
+    /// Waits until `deadline`, or fails if the wheel refuses to wait.
+    ///
+    /// This is [`sleep_until`](Wheel::sleep_until) as [`try_sleep`](Wheel::try_sleep) is [`sleep`](Wheel::sleep).
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future cancels the sleep, as for [`sleep`](Wheel::sleep).
+    ///
+    /// # Panics
+    ///
+    /// Panics in the same cases as [`sleep`](Wheel::sleep).
+    ///
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`try_sleep`](Wheel::try_sleep).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let deadline = Instant::now() + Duration::from_millis(20);
+    /// assert_eq!(Wheel::new().try_sleep_until(deadline).await, Ok(()));
+    /// # }
+    /// ```
+    #[cfg_attr(feature = "console", track_caller)]
+    pub fn try_sleep_until(&self, deadline: Instant) -> TrySleep {
+        TrySleep(self.sleep_until(deadline).refusable())
     }
 }
 
@@ -136,29 +201,44 @@ pub struct Sleep {
 
 impl Sleep {
     /// Creates a sleep that is due `duration` after `now`. If the duration is zero, the sleep completes at the first poll.
-    #[cfg_attr(feature = "console", track_caller)]
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn after(home: Home, now: Moment, duration: Duration) -> Sleep {
-        let resource = Resource::new("Sleep", "Wheel::sleep");
-        resource.lasts(|| duration);
-        let timer = Timer::after(home, now, duration);
-        Sleep { timer, resource }
+        Sleep {
+            timer: Timer::after(home, now, duration),
+            resource: Resource::new("Sleep", "Wheel::sleep", || duration),
+        }
     }
 
     /// Creates a sleep that is due at `deadline`.
     #[inline]
-    pub(crate) fn until(home: Home, deadline: Instant, resource: Resource) -> Sleep {
-        resource.lasts(|| deadline.saturating_duration_since(Instant::now()));
-        let timer = Timer::at(home, Moment::of(deadline));
-        Sleep { timer, resource }
+    #[cfg_attr(feature = "console", track_caller)]
+    pub(crate) fn until(home: Home, deadline: Instant) -> Sleep {
+        Sleep {
+            timer: Timer::at(home, Moment::of(deadline)),
+            resource: Resource::new("Sleep", "Wheel::sleep_until", || from_now(deadline)),
+        }
     }
 
-    /// Creates a sleep that is due `delay` after its first poll.
+    /// Creates the timer of a timeout, for the function `source`. The duration counts from the first poll. That function wraps the future, because a
+    /// large future is dear to move.
+    #[cfg_attr(feature = "console", track_caller)]
     #[inline]
-    pub(crate) fn counting(home: Home, delay: Duration, resource: Resource) -> Sleep {
-        resource.lasts(|| delay);
-        let timer = Timer::counting(home, delay);
-        Sleep { timer, resource }
+    pub(crate) fn limit(home: Home, duration: Duration, source: &'static str) -> Sleep {
+        Sleep {
+            timer: Timer::counting(home, duration),
+            resource: Resource::new("Timeout", source, || duration),
+        }
+    }
+
+    /// Creates the timer of a timeout that has a deadline, for the function `source`.
+    #[cfg_attr(feature = "console", track_caller)]
+    #[inline]
+    pub(crate) fn limit_at(home: Home, deadline: Instant, source: &'static str) -> Sleep {
+        Sleep {
+            timer: Timer::at(home, Moment::of(deadline)),
+            resource: Resource::new("Timeout", source, || from_now(deadline)),
+        }
     }
 
     /// Lets the wheel refuse the sleep, which [`Sleep::try_poll_after`] reports.
@@ -271,12 +351,7 @@ impl Sleep {
     #[inline]
     fn restart(&mut self, woken: Option<Waker>) {
         let Sleep { timer, resource } = self;
-        resource.restart("Sleep::reset", || {
-            timer
-                .deadline()
-                .instant()
-                .saturating_duration_since(Instant::now())
-        });
+        resource.restart("Sleep::reset", || from_now(timer.deadline().instant()));
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -298,12 +373,7 @@ impl Sleep {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SleepError>> {
         let polled = self.poll_further(had_budget, cx);
-        polled.map_err(|refusal| match refusal {
-            Refusal::Shutdown => SleepError::Shutdown,
-            Refusal::AtCapacity => SleepError::AtCapacity {
-                limit: self.timer.shared().settings.max_pending.unwrap_or(usize::MAX),
-            },
-        })
+        polled.map_err(|refusal| refused(refusal, self.timer.shared()))
     }
 
     // So that a poll which finds the timer waiting, 10 instructions, is inlined where the future is polled.
@@ -322,7 +392,6 @@ impl Sleep {
     }
 
     /// Begins a poll of the future that the sleep limits, which a sleep without a label does not count.
-    #[inline]
     pub(crate) fn begin_poll(&mut self) {}
 
     /// Ends a poll of the future that the sleep limits, which was ready. The timer leaves the wheel, though the timeout may be dropped later.
@@ -332,10 +401,23 @@ impl Sleep {
     }
 
     /// Reports that the sleep is counted under a label.
-    #[inline]
     pub(crate) fn has_label(&self, label: &str) {
         self.resource.has_label(label);
     }
+}
+
+/// Returns the error of a timer that its wheel has refused.
+pub(crate) fn refused(refusal: Refusal, wheel: &Shared) -> SleepError {
+    match refusal {
+        Refusal::Shutdown => SleepError::Shutdown,
+        Refusal::AtCapacity => SleepError::AtCapacity {
+            limit: wheel.settings.max_pending.unwrap_or(usize::MAX),
+        },
+    }
+}
+
+fn from_now(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 impl Future for Sleep {
@@ -353,5 +435,102 @@ impl fmt::Debug for Sleep {
             .field("deadline", &self.deadline())
             .field("timer", &self.timer)
             .finish()
+    }
+}
+
+/// The future returned by [`Wheel::try_sleep`] and [`Wheel::try_sleep_until`].
+///
+/// It is `Unpin`, and dropping it cancels it. Once it has completed, every poll returns ready at once until the sleep is
+/// [`reset`](TrySleep::reset). A poll after a refusal asks the wheel again.
+///
+/// # Examples
+///
+/// ```
+/// use tickwheel::{TrySleep, Wheel};
+/// use std::time::Duration;
+///
+/// let sleep: TrySleep = Wheel::new().try_sleep(Duration::from_secs(1));
+/// assert!(!sleep.is_elapsed());
+/// ```
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct TrySleep(Sleep);
+
+impl TrySleep {
+    /// Returns the instant at which the sleep is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(Wheel::new().try_sleep_until(deadline).deadline(), deadline);
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.0.deadline()
+    }
+
+    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does. For a sleep that has failed, it means nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = tickwheel::Wheel::new().try_sleep(std::time::Duration::from_millis(10));
+    /// (&mut sleep).await.unwrap();
+    /// assert!(sleep.is_elapsed());
+    /// # }
+    /// ```
+    pub fn is_elapsed(&self) -> bool {
+        self.0.is_elapsed()
+    }
+
+    /// Moves the sleep to another deadline, as [`Sleep::reset`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// sleep.reset(Instant::now() + Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    pub fn reset(&mut self, deadline: Instant) {
+        self.0.reset(deadline);
+    }
+
+    /// Moves the sleep to `duration` from now, as [`Sleep::reset_after`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::Wheel;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut sleep = Wheel::new().try_sleep(Duration::from_secs(3600));
+    /// sleep.reset_after(Duration::from_millis(10));
+    /// assert_eq!(sleep.await, Ok(()));
+    /// # }
+    /// ```
+    pub fn reset_after(&mut self, duration: Duration) {
+        self.0.reset_after(duration);
+    }
+}
+
+impl Future for TrySleep {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.try_poll_after(false, cx)
     }
 }

@@ -11,7 +11,7 @@ use tokio::{task::coop, time::Instant};
 
 use crate::{
     error::{Elapsed, TimeoutError},
-    timers::{console::Resource, sleep::Sleep},
+    timers::sleep::Sleep,
     wheel::Wheel,
 };
 
@@ -57,7 +57,7 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self.limit(duration, "Wheel::timeout"), future)
+        Timeout::new(Sleep::limit(self.home(), duration, "Wheel::timeout"), future)
     }
 
     /// Requires `future` to complete before `deadline`, as `tokio::time::timeout_at` does.
@@ -94,7 +94,10 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(self.limit_at(deadline, "Wheel::timeout_at"), future)
+        Timeout::new(
+            Sleep::limit_at(self.home(), deadline, "Wheel::timeout_at"),
+            future,
+        )
     }
 
     /// Requires `future` to complete before `duration` has elapsed, or fails if the wheel refuses to wait.
@@ -132,7 +135,8 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> TryTimeout<F::IntoFuture> {
-        TryTimeout::new(self.limit(duration, "Wheel::try_timeout").refusable(), future)
+        let sleep = Sleep::limit(self.home(), duration, "Wheel::try_timeout");
+        TryTimeout::new(sleep.refusable(), future)
     }
 
     /// Requires `future` to complete before `deadline`, or fails if the wheel refuses to wait.
@@ -168,25 +172,8 @@ impl Wheel {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn try_timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> TryTimeout<F::IntoFuture> {
-        TryTimeout::new(
-            self.limit_at(deadline, "Wheel::try_timeout_at").refusable(),
-            future,
-        )
-    }
-
-    /// Creates the timer of a timeout, for the function `source`. The future is wrapped by that function, because a large future
-    /// is dear to move.
-    #[inline]
-    #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn limit(&self, duration: Duration, source: &'static str) -> Sleep {
-        Sleep::counting(self.home(), duration, Resource::new("Timeout", source))
-    }
-
-    /// Creates the timer of a timeout that has a deadline, for the function `source`.
-    #[inline]
-    #[cfg_attr(feature = "console", track_caller)]
-    pub(crate) fn limit_at(&self, deadline: Instant, source: &'static str) -> Sleep {
-        Sleep::until(self.home(), deadline, Resource::new("Timeout", source))
+        let sleep = Sleep::limit_at(self.home(), deadline, "Wheel::try_timeout_at");
+        TryTimeout::new(sleep.refusable(), future)
     }
 }
 

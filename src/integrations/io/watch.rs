@@ -111,7 +111,6 @@ impl Watch {
     }
 
     /// Records the outcome of an operation, and fails the operation if it has waited too long.
-    #[inline]
     pub(super) fn watched<T>(
         &mut self,
         operation: Operation,
@@ -153,8 +152,7 @@ impl Watch {
         let mut now = || *reading.get_or_insert_with(|| wheel.now());
         let deadlines =
             [limit, Limit::Idle].map(|limit| self.timeouts[limit as usize].deadline(wait, &mut now));
-        let sooner = |one, other| if other < one { other } else { one };
-        let Some(deadline) = deadlines.into_iter().flatten().reduce(sooner) else {
+        let Some(deadline) = deadlines.into_iter().flatten().min() else {
             direction.sleep = None;
             return Poll::Pending;
         };

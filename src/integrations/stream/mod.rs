@@ -7,6 +7,7 @@ mod timeout;
 use std::time::Duration;
 
 use futures_core::Stream;
+use tokio_stream::StreamExt;
 
 use crate::{timers::interval::Interval, wheel::Wheel};
 
@@ -72,7 +73,12 @@ pub trait WheelStreamExt: Stream {
     where
         Self: Sized,
     {
-        Timeout::new(self, wheel, duration)
+        Timeout {
+            stream: StreamExt::fuse(self),
+            sleep: Some(wheel.sleep(duration)),
+            duration,
+            reported: false,
+        }
     }
 
     /// Yields an error at every tick of `interval` at which no item has come, as tokio-stream's `timeout_repeating` does.
@@ -110,7 +116,10 @@ pub trait WheelStreamExt: Stream {
     where
         Self: Sized,
     {
-        TimeoutRepeating::new(self, interval)
+        TimeoutRepeating {
+            stream: StreamExt::fuse(self),
+            interval: Some(interval),
+        }
     }
 
     /// Yields items at least `duration` apart, as tokio-stream's `throttle` does.
@@ -146,7 +155,12 @@ pub trait WheelStreamExt: Stream {
     where
         Self: Sized,
     {
-        Throttle::new(self, wheel, duration)
+        Throttle {
+            stream: self,
+            sleep: wheel.sleep(duration),
+            duration,
+            pausing: false,
+        }
     }
 
     /// Collects items into chunks of `max_size`, or fewer if `duration` has passed since the chunk's first item, as

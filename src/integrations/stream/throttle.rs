@@ -10,7 +10,7 @@ use std::{
 use futures_core::Stream;
 use pin_project_lite::pin_project;
 
-use crate::{timers::sleep::Sleep, wheel::Wheel};
+use crate::timers::sleep::Sleep;
 
 pin_project! {
     /// The stream returned by [`WheelStreamExt::throttle`].
@@ -27,25 +27,15 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct Throttle<S> {
         #[pin]
-        stream: S,
-        sleep: Sleep,
-        duration: Duration,
+        pub(super) stream: S,
+        pub(super) sleep: Sleep,
+        pub(super) duration: Duration,
         // An item has been taken, and the pause after it has not ended.
-        pausing: bool,
+        pub(super) pausing: bool,
     }
 }
 
 impl<S> Throttle<S> {
-    #[cfg_attr(feature = "console", track_caller)]
-    pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Throttle<S> {
-        Throttle {
-            stream,
-            sleep: wheel.sleep(duration),
-            duration,
-            pausing: false,
-        }
-    }
-
     /// Returns a reference to the inner stream.
     ///
     /// # Examples

@@ -9,12 +9,11 @@ use std::{
 
 use futures_core::Stream;
 use pin_project_lite::pin_project;
-use tokio_stream::{StreamExt, adapters::Fuse};
+use tokio_stream::adapters::Fuse;
 
 use crate::{
     error::Elapsed,
     timers::{interval::Interval, sleep::Sleep},
-    wheel::Wheel,
 };
 
 pin_project! {
@@ -37,24 +36,12 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct Timeout<S> {
         #[pin]
-        stream: Fuse<S>,
+        pub(super) stream: Fuse<S>,
         // `None` once the stream has ended.
-        sleep: Option<Sleep>,
-        duration: Duration,
+        pub(super) sleep: Option<Sleep>,
+        pub(super) duration: Duration,
         // An error has been yielded since the last item.
-        reported: bool,
-    }
-}
-
-impl<S: Stream> Timeout<S> {
-    #[cfg_attr(feature = "console", track_caller)]
-    pub(super) fn new(stream: S, wheel: &Wheel, duration: Duration) -> Timeout<S> {
-        Timeout {
-            stream: StreamExt::fuse(stream),
-            sleep: Some(wheel.sleep(duration)),
-            duration,
-            reported: false,
-        }
+        pub(super) reported: bool,
     }
 }
 
@@ -109,18 +96,9 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct TimeoutRepeating<S> {
         #[pin]
-        stream: Fuse<S>,
+        pub(super) stream: Fuse<S>,
         // `None` once the stream has ended.
-        interval: Option<Interval>,
-    }
-}
-
-impl<S: Stream> TimeoutRepeating<S> {
-    pub(super) fn new(stream: S, interval: Interval) -> TimeoutRepeating<S> {
-        TimeoutRepeating {
-            stream: StreamExt::fuse(stream),
-            interval: Some(interval),
-        }
+        pub(super) interval: Option<Interval>,
     }
 }
 

@@ -10,7 +10,10 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use super::BoxError;
+use super::{
+    BoxError,
+    body::{HeadOnly, LimitBody},
+};
 
 /// Answers a late request with the error, boxed.
 #[derive(Clone, Copy, Debug)]
@@ -66,25 +69,29 @@ pin_project! {
     /// The response future of a [`Timeout`](super::Timeout) or a [`Deadline`](super::Deadline).
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct Answered<R, A> {
+    pub struct Answered<R, A, L = HeadOnly> {
         #[pin]
         pub(super) response: R,
         pub(super) answer: A,
+        pub(super) limit: L,
     }
 }
 
-impl<R, A, T, E, Late> Future for Answered<R, A>
+impl<R, A, L, T, E, Late> Future for Answered<R, A, L>
 where
     R: Future<Output = Result<Result<T, E>, Late>>,
     A: Answer<Late, T, E>,
+    L: LimitBody<T> + Default,
 {
-    type Output = Result<T, A::Error>;
+    type Output = Result<L::Limited, A::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         this.response.poll(cx).map(|outcome| match outcome {
-            Ok(outcome) => outcome.map_err(A::pass),
-            Err(late) => this.answer.late(late),
+            Ok(Ok(response)) => Ok(this.limit.limit(response)),
+            Ok(Err(error)) => Err(A::pass(error)),
+            // The deadline has passed, and does not limit the answer to that.
+            Err(late) => this.answer.late(late).map(|answer| L::default().limit(answer)),
         })
     }
 }

@@ -6,18 +6,18 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
+    Layered,
     answer::{Answer, Answered, Fail, RespondWith},
-    body::{Bodies, DeadlineBody, HeadOnly, Limit, LimitedResponse, Unlimited},
-    layered::Layered,
+    body::{HeadOnly, InScope, LimitBody},
 };
 use crate::{
     deadline::{Within, within_from_now},
-    time::error::Elapsed,
+    error::Elapsed,
 };
 
 /// A layer that wraps services in a [`Deadline`], which limits each request to the time that its caller has left.
@@ -54,10 +54,11 @@ use crate::{
 /// });
 /// ```
 #[derive(Clone)]
-pub struct DeadlineLayer<D, A = Fail, B = HeadOnly> {
+pub struct DeadlineLayer<D, A = Fail, L = HeadOnly> {
     left: D,
     answer: A,
-    bodies: B,
+    /// Returns what limits the bodies of a request whose time counts from this instant.
+    bodies: fn(Option<Instant>) -> L,
 }
 
 impl<D> DeadlineLayer<D> {
@@ -80,12 +81,12 @@ impl<D> DeadlineLayer<D> {
         DeadlineLayer {
             left,
             answer: Fail,
-            bodies: HeadOnly,
+            bodies: |_| HeadOnly,
         }
     }
 }
 
-impl<D, B> DeadlineLayer<D, Fail, B> {
+impl<D, L> DeadlineLayer<D, Fail, L> {
     /// Returns a layer whose services answer a late request with what `respond` returns for the [`Elapsed`].
     ///
     /// The only errors of these services are those of the inner service.
@@ -97,7 +98,7 @@ impl<D, B> DeadlineLayer<D, Fail, B> {
     ///
     /// let layer = DeadlineLayer::from_request(|_: &String| None).respond_with(|_| "too late");
     /// ```
-    pub fn respond_with<F, Response>(self, respond: F) -> DeadlineLayer<D, RespondWith<F>, B>
+    pub fn respond_with<F, Response>(self, respond: F) -> DeadlineLayer<D, RespondWith<F>, L>
     where
         F: Fn(Elapsed) -> Response + Clone,
     {
@@ -109,7 +110,7 @@ impl<D, B> DeadlineLayer<D, Fail, B> {
     }
 }
 
-impl<D, A, B> DeadlineLayer<D, A, B> {
+impl<D, A, L> DeadlineLayer<D, A, L> {
     /// Sets whether the deadline of a request holds for its bodies too.
     ///
     /// Without this call, it holds until the head of the response. With it, the layer wraps services of `http` requests and responses,
@@ -148,25 +149,29 @@ impl<D, A, B> DeadlineLayer<D, A, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn bodies(self, limited: bool) -> DeadlineLayer<D, A, Bodies> {
+    pub fn bodies(self, limited: bool) -> DeadlineLayer<D, A, InScope> {
         DeadlineLayer {
             left: self.left,
             answer: self.answer,
-            bodies: Bodies { limited },
+            bodies: if limited {
+                InScope::of_current
+            } else {
+                |_| InScope::default()
+            },
         }
     }
 }
 
-impl<S, D: Clone, A: Clone, B: Clone> Layer<S> for DeadlineLayer<D, A, B> {
-    type Service = Deadline<S, D, A, B>;
+impl<S, D: Clone, A: Clone, L: Clone> Layer<S> for DeadlineLayer<D, A, L> {
+    type Service = Deadline<S, D, A, L>;
 
-    fn layer(&self, inner: S) -> Deadline<S, D, A, B> {
+    fn layer(&self, inner: S) -> Deadline<S, D, A, L> {
         let layer = self.clone();
         Layered { inner, layer }
     }
 }
 
-impl<D, A, B> fmt::Debug for DeadlineLayer<D, A, B> {
+impl<D, A, L> fmt::Debug for DeadlineLayer<D, A, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadlineLayer").finish_non_exhaustive()
     }
@@ -212,58 +217,37 @@ impl<D, A, B> fmt::Debug for DeadlineLayer<D, A, B> {
 /// # Ok(())
 /// # }
 /// ```
-pub type Deadline<S, D, A = Fail, B = HeadOnly> = Layered<S, DeadlineLayer<D, A, B>>;
+pub type Deadline<S, D, A = Fail, L = HeadOnly> = Layered<S, DeadlineLayer<D, A, L>>;
 
-impl<S, D, A, Sent> Service<Sent> for Layered<S, DeadlineLayer<D, A>>
+impl<S, D, A, L, Sent> Service<Sent> for Layered<S, DeadlineLayer<D, A, L>>
 where
-    S: Service<Sent>,
+    L: LimitBody<Sent> + LimitBody<S::Response> + Default,
+    S: Service<<L as LimitBody<Sent>>::Limited>,
     D: Fn(&Sent) -> Option<Duration>,
     A: Answer<Elapsed, S::Response, S::Error> + Clone,
 {
-    type Response = S::Response;
+    type Response = <L as LimitBody<S::Response>>::Limited;
     type Error = A::Error;
-    type Future = DeadlineFuture<S::Future, A>;
+    type Future = DeadlineFuture<S::Future, A, L>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
         self.inner.poll_ready(cx).map_err(A::pass)
     }
 
-    fn call(&mut self, request: Sent) -> DeadlineFuture<S::Future, A> {
+    fn call(&mut self, request: Sent) -> Self::Future {
         let left = (self.layer.left)(&request);
-        Answered {
-            response: within_from_now(left, |_| self.inner.call(request)),
-            answer: self.layer.answer.clone(),
-        }
-    }
-}
-
-impl<S, D, A, Sent, Received> Service<Request<Sent>> for Layered<S, DeadlineLayer<D, A, Bodies>>
-where
-    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Received>>,
-    D: Fn(&Request<Sent>) -> Option<Duration>,
-    A: Answer<Elapsed, Response<Received>, S::Error> + Clone,
-{
-    type Response = Response<DeadlineBody<Received>>;
-    type Error = A::Error;
-    type Future = DeadlineFuture<LimitedResponse<S::Future, Limit>, Unlimited<A>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        self.inner.poll_ready(cx).map_err(A::pass)
-    }
-
-    fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        let left = (self.layer.left)(&request);
+        let mut limit = L::default();
         let response = within_from_now(left, |start| {
-            let limit = self.layer.bodies.limit_from(start);
-            let request = request.map(|body| limit.request_body(body));
-            LimitedResponse::new(self.inner.call(request), limit)
+            limit = (self.layer.bodies)(start);
+            self.inner.call(limit.limit(request))
         });
         Answered {
             response,
-            answer: Unlimited(self.layer.answer.clone()),
+            answer: self.layer.answer.clone(),
+            limit,
         }
     }
 }
 
 /// The response future of a [`Deadline`].
-pub type DeadlineFuture<F, A> = Answered<Within<F>, A>;
+pub type DeadlineFuture<F, A, L = HeadOnly> = Answered<Within<F>, A, L>;

@@ -21,51 +21,77 @@ mod answer;
 mod body;
 mod deadline;
 mod header;
-mod layer;
-mod layered;
 mod propagate;
 mod timeout;
 
-use std::{error::Error, time::Duration};
+use std::error::Error;
 
 pub use answer::{Answered, Fail, RespondWith};
 pub use body::{
-    Bodies, BodyElapsed, DeadlineBody, HeadOnly, LimitedResponse, RequestBodyTimeout,
+    BodyElapsed, DeadlineBody, HeadOnly, InScope, LimitedResponse, RequestBodyTimeout,
     RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
 };
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer};
 pub use header::DeadlineHeader;
-pub use layer::{RespondLayer, TimeoutLayer};
-pub use layered::Layered;
 pub use propagate::{Propagate, PropagateLayer};
-pub use timeout::{Respond, RespondFuture, ResponseFuture, Timeout};
+pub use timeout::{Respond, RespondFuture, RespondLayer, ResponseFuture, Timeout, TimeoutFor, TimeoutLayer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The time limit of a request: a [`Duration`], or a closure that computes one from the request.
+/// A service under one of the layers of this module: a [`Timeout`], a [`Deadline`], a
+/// [`Propagate`], a [`RequestBodyTimeout`] or a
+/// [`ResponseBodyTimeout`].
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use tickwheel::tower::TimeoutFor;
+/// use tickwheel::{Wheel, tower::{Layered, TimeoutLayer}};
+/// use tower::Layer;
 ///
-/// assert_eq!(Duration::from_secs(1).timeout_for(&"request"), Duration::from_secs(1));
-/// assert_eq!((|request: &u64| Duration::from_secs(*request)).timeout_for(&2), Duration::from_secs(2));
+/// let layer = TimeoutLayer::new(&Wheel::new(), Duration::from_secs(1));
+/// let service: Layered<&str, TimeoutLayer> = layer.layer("a service");
 /// ```
-pub trait TimeoutFor<Request> {
-    /// Returns the time limit of `request`.
-    fn timeout_for(&self, request: &Request) -> Duration;
+#[derive(Clone, Debug)]
+pub struct Layered<S, L> {
+    inner: S,
+    layer: L,
 }
 
-impl<Request> TimeoutFor<Request> for Duration {
-    fn timeout_for(&self, _: &Request) -> Duration {
-        *self
+impl<S, L> Layered<S, L> {
+    /// Returns a reference to the inner service.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::{Wheel, tower::Timeout};
+    /// assert_eq!(*Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_ref(), "a service");
+    /// ```
+    pub fn get_ref(&self) -> &S {
+        &self.inner
     }
-}
 
-impl<Request, F: Fn(&Request) -> Duration> TimeoutFor<Request> for F {
-    fn timeout_for(&self, request: &Request) -> Duration {
-        self(request)
+    /// Returns a mutable reference to the inner service.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::{Wheel, tower::Timeout};
+    /// *Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").get_mut() = "another";
+    /// ```
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Consumes this service and returns the inner one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tickwheel::{Wheel, tower::Timeout};
+    /// assert_eq!(Timeout::new(&Wheel::new(), std::time::Duration::MAX, "a service").into_inner(), "a service");
+    /// ```
+    pub fn into_inner(self) -> S {
+        self.inner
     }
 }

@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    body::{Bodies, DeadlineBody, HeadOnly, Limit, LimitedResponse},
-    layered::Layered,
+    Layered,
+    body::{HeadOnly, InScope, LimitBody, LimitedResponse},
 };
 use crate::deadline::remaining;
 
@@ -40,9 +40,10 @@ use crate::deadline::remaining;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct PropagateLayer<W, B = HeadOnly> {
+pub struct PropagateLayer<W, L = HeadOnly> {
     write: W,
-    bodies: B,
+    /// Returns what limits the bodies of a request.
+    bodies: fn(Option<Instant>) -> L,
 }
 
 impl<W> PropagateLayer<W> {
@@ -73,12 +74,12 @@ impl<W> PropagateLayer<W> {
     {
         PropagateLayer {
             write,
-            bodies: HeadOnly,
+            bodies: |_| HeadOnly,
         }
     }
 }
 
-impl<W, B> PropagateLayer<W, B> {
+impl<W, L> PropagateLayer<W, L> {
     /// Sets whether the bodies of a request keep the scope in which the request was made.
     ///
     /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it, the layer wraps clients of
@@ -110,18 +111,22 @@ impl<W, B> PropagateLayer<W, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn bodies(self, limited: bool) -> PropagateLayer<W, Bodies> {
+    pub fn bodies(self, limited: bool) -> PropagateLayer<W, InScope> {
         PropagateLayer {
             write: self.write,
-            bodies: Bodies { limited },
+            bodies: if limited {
+                InScope::of_current
+            } else {
+                |_| InScope::default()
+            },
         }
     }
 }
 
-impl<S, W: Clone, B: Clone> Layer<S> for PropagateLayer<W, B> {
-    type Service = Propagate<S, W, B>;
+impl<S, W: Clone, L: Clone> Layer<S> for PropagateLayer<W, L> {
+    type Service = Propagate<S, W, L>;
 
-    fn layer(&self, inner: S) -> Propagate<S, W, B> {
+    fn layer(&self, inner: S) -> Propagate<S, W, L> {
         let layer = self.clone();
         Layered { inner, layer }
     }
@@ -149,53 +154,35 @@ impl<S, W: Clone, B: Clone> Layer<S> for PropagateLayer<W, B> {
 /// assert_eq!(sent.await, Ok(Ok(second)));
 /// # }
 /// ```
-pub type Propagate<S, W, B = HeadOnly> = Layered<S, PropagateLayer<W, B>>;
+pub type Propagate<S, W, L = HeadOnly> = Layered<S, PropagateLayer<W, L>>;
 
-impl<S, W, Sent> Service<Sent> for Layered<S, PropagateLayer<W>>
+impl<S, W, L, Sent> Service<Sent> for Layered<S, PropagateLayer<W, L>>
 where
-    S: Service<Sent>,
+    L: LimitBody<Sent> + LimitBody<S::Response>,
+    S: Service<<L as LimitBody<Sent>>::Limited>,
     W: Fn(&mut Sent, Duration),
 {
-    type Response = S::Response;
+    type Response = <L as LimitBody<S::Response>>::Limited;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = LimitedResponse<S::Future, L>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Sent) -> S::Future {
+    fn call(&mut self, mut request: Sent) -> Self::Future {
         if let Some(remaining) = remaining() {
             (self.layer.write)(&mut request, remaining);
         }
-        self.inner.call(request)
-    }
-}
-
-impl<S, W, Sent, Received> Service<Request<Sent>> for Layered<S, PropagateLayer<W, Bodies>>
-where
-    S: Service<Request<DeadlineBody<Sent>>, Response = Response<Received>>,
-    W: Fn(&mut Request<Sent>, Duration),
-{
-    type Response = Response<DeadlineBody<Received>>;
-    type Error = S::Error;
-    type Future = LimitedResponse<S::Future, Limit>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<Sent>) -> Self::Future {
-        if let Some(remaining) = remaining() {
-            (self.layer.write)(&mut request, remaining);
+        let limit = (self.layer.bodies)(None);
+        LimitedResponse {
+            response: self.inner.call(limit.limit(request)),
+            limit,
         }
-        let limit = self.layer.bodies.limit_from(None);
-        let request = request.map(|body| limit.request_body(body));
-        LimitedResponse::new(self.inner.call(request), limit)
     }
 }
 
-impl<W, B> fmt::Debug for PropagateLayer<W, B> {
+impl<W, L> fmt::Debug for PropagateLayer<W, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PropagateLayer").finish_non_exhaustive()
     }

@@ -1,117 +1,211 @@
-//! `Counted`: counts a limit under a label, at its first poll and once it ends. A limit that was never polled does not count.
+//! What is counted under a label: each limit at its first poll and once it ends. One that was never polled does not count.
 
-use std::{fmt, mem, sync::Arc};
-
-use crate::engine::{
-    labels::{LabelId, Outcome},
-    moment::{Moment, Nanos},
-    shared::Shared,
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
 
-/// The count of one limit, which counts as cancelled if it is dropped before it has ended.
+use crate::{
+    engine::{
+        labels::{LabelId, Outcome},
+        moment::Nanos,
+        shared::Shared,
+        timer::Timer,
+    },
+    error::SleepError,
+    timers::sleep::Sleep,
+};
+
+/// The count of one limit.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(super) struct Counted {
     label: LabelId,
+    /// The time that the limit has. `None` until its first poll is pending if it has a deadline instead.
+    total: Option<Nanos>,
     progress: Progress,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// The limit has this time, if it is known before its first poll.
-    New(Option<Nanos>),
+    New,
     /// The beginning is counted, and the future has not been pending.
-    Begun(Option<Nanos>),
-    Waiting {
-        total: Nanos,
-        deadline: Moment,
-        may_be_refused: bool,
-    },
+    Begun,
+    Waiting,
+    /// It waits, and is counted as one that a shutdown refuses.
+    Refusable,
     /// The outcome is counted.
     Ended,
 }
 
 impl Counted {
-    /// Creates the count of a limit that has this time or, if that is `None`, the time from its first poll to its deadline.
-    pub(crate) fn new(label: LabelId, total: Option<Nanos>) -> Counted {
+    /// Creates the count of a limit that has `total` or, if that is `None`, the time from its first poll to its deadline.
+    pub(super) fn new(label: LabelId, total: Option<Duration>) -> Counted {
         Counted {
             label,
-            progress: Progress::New(total),
+            total: total.map(Nanos::of),
+            progress: Progress::New,
         }
     }
 
     /// Counts the beginning at the first poll.
-    pub(crate) fn begin_poll(&mut self, shared: &Shared) {
-        if let Progress::New(total) = self.progress {
-            self.progress = Progress::Begun(total);
+    fn begin_poll(&mut self, shared: &Shared) {
+        if self.progress == Progress::New {
+            self.progress = Progress::Begun;
             shared.labels.count_start(self.label);
         }
     }
 
-    /// Records the limit's deadline when its first poll is pending.
-    pub(crate) fn wait(&mut self, deadline: Moment, now: impl FnOnce() -> Moment) {
-        if let Progress::Begun(total) = self.progress {
-            let total = total.unwrap_or_else(|| deadline.since(now()));
-            self.progress = Progress::Waiting {
-                total,
-                deadline,
-                may_be_refused: false,
-            };
+    /// Records that the first poll was pending, with the time that was `left` then.
+    fn wait(&mut self, left: impl FnOnce() -> Nanos) {
+        if self.progress == Progress::Begun {
+            self.progress = Progress::Waiting;
+            self.total.get_or_insert_with(left);
         }
     }
 
-    /// Counts the limit as one that waits and may be refused, which a shutdown does.
-    pub(crate) fn let_refuse(&mut self, shared: &Shared) {
-        if let Progress::Waiting { may_be_refused, .. } = &mut self.progress {
-            if !mem::replace(may_be_refused, true) {
-                shared.labels.count_refusable(self.label);
-            }
+    /// Counts a waiting limit as one that a shutdown refuses.
+    fn let_refuse(&mut self, shared: &Shared) {
+        if self.progress == Progress::Waiting {
+            self.progress = Progress::Refusable;
+            shared.labels.count_refusable(self.label);
         }
     }
 
-    /// Counts a completion by the time that is left, which takes a reading of the clock. All is left of a limit that was ready at its first poll.
-    pub(crate) fn complete(&mut self, shared: &Shared, now: impl FnOnce() -> Moment) {
-        let outcome = match self.progress {
-            Progress::Waiting { total, deadline, .. } => Outcome::completed(deadline.since(now()).0, total.0),
+    /// Counts a completion by the time that is `left`. All is left of a limit that was ready at its first poll.
+    fn complete(&mut self, shared: &Shared, left: impl FnOnce() -> Nanos) {
+        let outcome = match (self.progress, self.total) {
+            (Progress::Waiting | Progress::Refusable, Some(total)) => Outcome::completed(left().0, total.0),
             _ => Outcome::completed(1, 1),
         };
         self.end(shared, outcome);
     }
 
     /// Counts an outcome, unless one has been counted or the limit was never polled.
-    pub(crate) fn end(&mut self, shared: &Shared, outcome: Outcome) {
+    fn end(&mut self, shared: &Shared, outcome: Outcome) {
         let outcome = match self.progress {
-            Progress::New(_) | Progress::Ended => return,
-            Progress::Waiting {
-                may_be_refused: true, ..
-            } => {
-                shared.labels.uncount_refusable(self.label);
-                // A shutdown has refused it, whatever came after.
-                if shared.limit.is_shutdown() {
-                    Outcome::Refused
-                } else {
-                    outcome
-                }
-            }
-            Progress::Begun(_) | Progress::Waiting { .. } => outcome,
+            Progress::New | Progress::Ended => return,
+            Progress::Begun | Progress::Waiting => outcome,
+            Progress::Refusable => self.outcome_of_refusable(shared, outcome),
         };
         self.progress = Progress::Ended;
         shared.labels.count(self.label, outcome);
     }
+
+    /// Returns the outcome of a limit that a shutdown refuses, whatever comes after.
+    #[cold]
+    fn outcome_of_refusable(&self, shared: &Shared, outcome: Outcome) -> Outcome {
+        shared.labels.uncount_refusable(self.label);
+        if shared.limit.is_shutdown() {
+            Outcome::Refused
+        } else {
+            outcome
+        }
+    }
 }
 
-/// A count beside what it is counted in, for a limit that has no timer to ask.
-pub(crate) struct CountedOn {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) counted: Counted,
+/// The timer of a timeout, whose start and outcome are counted. Dropped before it has ended, it counts as cancelled.
+#[derive(Debug)]
+pub(crate) struct LabelledTimer {
+    sleep: Sleep,
+    counted: Counted,
 }
 
-impl fmt::Debug for CountedOn {
+impl LabelledTimer {
+    /// Creates the timer of a timeout that has `total` or, if that is `None`, the time from its first poll to its deadline.
+    pub(crate) fn new(sleep: Sleep, label: LabelId, name: &str, total: Option<Duration>) -> LabelledTimer {
+        sleep.has_label(name);
+        LabelledTimer {
+            sleep,
+            counted: Counted::new(label, total),
+        }
+    }
+
+    pub(crate) fn begin_poll(&mut self) {
+        self.counted.begin_poll(self.sleep.timer.shared());
+    }
+
+    pub(crate) fn complete(&mut self) {
+        let timer = &self.sleep.timer;
+        self.counted.complete(timer.shared(), || left(timer));
+        self.sleep.complete();
+    }
+
+    pub(crate) fn poll_after(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.sleep.poll_after(had_budget, cx);
+        if polled.is_ready() {
+            self.counted.end(self.sleep.timer.shared(), Outcome::Elapsed);
+        } else {
+            self.wait();
+        }
+        polled
+    }
+
+    pub(crate) fn try_poll_after(
+        &mut self,
+        had_budget: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SleepError>> {
+        let polled = self.sleep.try_poll_after(had_budget, cx);
+        let outcome = match polled {
+            Poll::Ready(Ok(())) => Outcome::Elapsed,
+            Poll::Ready(Err(_)) => Outcome::Refused,
+            Poll::Pending => {
+                self.wait();
+                self.counted.let_refuse(self.sleep.timer.shared());
+                return Poll::Pending;
+            }
+        };
+        self.counted.end(self.sleep.timer.shared(), outcome);
+        polled
+    }
+
+    fn wait(&mut self) {
+        let timer = &self.sleep.timer;
+        self.counted.wait(|| left(timer));
+    }
+}
+
+/// Returns the time until a timer's deadline, which takes a reading of the clock.
+fn left(timer: &Timer) -> Nanos {
+    timer.deadline().since(timer.now())
+}
+
+impl Drop for LabelledTimer {
+    fn drop(&mut self) {
+        self.counted.end(self.sleep.timer.shared(), Outcome::Cancelled);
+    }
+}
+
+/// The count of a scope, which has no timer to ask for its wheel. Dropped before the scope has ended, it counts as cancelled.
+pub(crate) struct CountedScope {
+    pub(super) shared: Arc<Shared>,
+    pub(super) counted: Counted,
+}
+
+impl CountedScope {
+    pub(crate) fn begin_poll(&mut self) {
+        self.counted.begin_poll(&self.shared);
+    }
+
+    /// Counts what a poll of the scope has returned, after which there was so much time `left`.
+    pub(crate) fn end_poll<T, E>(&mut self, polled: &Poll<Result<T, E>>, left: impl FnOnce() -> Nanos) {
+        match polled {
+            Poll::Pending => self.counted.wait(left),
+            Poll::Ready(Ok(_)) => self.counted.complete(&self.shared, left),
+            Poll::Ready(Err(_)) => self.counted.end(&self.shared, Outcome::Elapsed),
+        }
+    }
+}
+
+impl fmt::Debug for CountedScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.counted.fmt(f)
     }
 }
 
-impl Drop for CountedOn {
+impl Drop for CountedScope {
     fn drop(&mut self) {
         self.counted.end(&self.shared, Outcome::Cancelled);
     }

@@ -1,10 +1,8 @@
 //! `Labelled`, and its timeouts.
 
 pub(crate) mod counted;
-pub(crate) mod timer;
 
 use std::{
-    fmt,
     future::{Future, IntoFuture},
     pin::Pin,
     sync::Arc,
@@ -20,8 +18,7 @@ use crate::{
     timers::{sleep::Sleep, timeout::wraps_a_future},
     wheel::Wheel,
 };
-use counted::{Counted, CountedOn};
-use timer::LabelledTimer;
+use counted::{Counted, CountedScope, LabelledTimer};
 
 impl Wheel {
     /// Returns a handle whose timeouts are counted under a label.
@@ -77,11 +74,11 @@ impl Wheel {
 /// assert_eq!(ask(Wheel::new().labelled("ask")).await, "answer");
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Labelled {
-    wheel: Wheel,
-    label: LabelId,
     name: Arc<str>,
+    label: LabelId,
+    pub(crate) wheel: Wheel,
 }
 
 impl Labelled {
@@ -129,8 +126,8 @@ impl Labelled {
     #[inline]
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout<F: IntoFuture>(&self, duration: Duration, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let timer = self.label(self.wheel.limit(duration, "Labelled::timeout"), Some(duration));
-        LabelledTimeout::new(timer, future)
+        let sleep = Sleep::limit(self.wheel.home(), duration, "Labelled::timeout");
+        LabelledTimeout::new(self.timer(sleep, Some(duration)), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::timeout_at`] does, and counts the outcome.
@@ -166,8 +163,8 @@ impl Labelled {
     /// ```
     #[cfg_attr(feature = "console", track_caller)]
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Instant, future: F) -> LabelledTimeout<F::IntoFuture> {
-        let sleep = self.wheel.limit_at(deadline, "Labelled::timeout_at");
-        LabelledTimeout::new(self.label(sleep, None), future)
+        let sleep = Sleep::limit_at(self.wheel.home(), deadline, "Labelled::timeout_at");
+        LabelledTimeout::new(self.timer(sleep, None), future)
     }
 
     /// Requires `future` to complete before `duration` has elapsed, as [`Wheel::try_timeout`] does, and counts the outcome.
@@ -209,11 +206,8 @@ impl Labelled {
         duration: Duration,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let timer = self.label(
-            self.wheel.limit(duration, "Labelled::try_timeout").refusable(),
-            Some(duration),
-        );
-        TryLabelledTimeout::new(timer, future)
+        let sleep = Sleep::limit(self.wheel.home(), duration, "Labelled::try_timeout");
+        TryLabelledTimeout::new(self.timer(sleep.refusable(), Some(duration)), future)
     }
 
     /// Requires `future` to complete before `deadline`, as [`Wheel::try_timeout_at`] does, and counts the outcome.
@@ -252,35 +246,20 @@ impl Labelled {
         deadline: Instant,
         future: F,
     ) -> TryLabelledTimeout<F::IntoFuture> {
-        let sleep = self.wheel.limit_at(deadline, "Labelled::try_timeout_at");
-        TryLabelledTimeout::new(self.label(sleep.refusable(), None), future)
+        let sleep = Sleep::limit_at(self.wheel.home(), deadline, "Labelled::try_timeout_at");
+        TryLabelledTimeout::new(self.timer(sleep.refusable(), None), future)
     }
 
-    pub(crate) fn wheel(&self) -> &Wheel {
-        &self.wheel
-    }
-
-    /// Returns the count of a limit that is not a timeout.
-    pub(crate) fn counted(&self) -> CountedOn {
-        CountedOn {
+    /// Returns the count of a scope.
+    pub(crate) fn counted_scope(&self) -> CountedScope {
+        CountedScope {
             shared: self.wheel.shared().clone(),
             counted: Counted::new(self.label, None),
         }
     }
 
-    #[inline]
-    fn label(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
-        sleep.has_label(&self.name);
-        LabelledTimer::new(sleep, self.label, total)
-    }
-}
-
-impl fmt::Debug for Labelled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Labelled")
-            .field("name", &self.name)
-            .field("wheel", &self.wheel)
-            .finish()
+    fn timer(&self, sleep: Sleep, total: Option<Duration>) -> LabelledTimer {
+        LabelledTimer::new(sleep, self.label, &self.name, total)
     }
 }
 

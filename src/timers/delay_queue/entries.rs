@@ -3,14 +3,18 @@
 //! Each entry has a turn, which sorts it by deadline and then by the number of the turn. A reset gives the entry a new turn, and neither a
 //! reset nor a removal looks for the old one. It stays until it is the first, or until more than half of all turns are old.
 
-use std::{collections::HashMap, num::NonZeroU64};
+use std::{
+    collections::HashMap,
+    num::NonZeroU64,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use slab::Slab;
 use tokio::time::Instant;
 
 use super::{
     Expired, Key,
-    key::Sequence,
     turns::{Turn, Turns},
 };
 
@@ -33,7 +37,6 @@ struct Entry<T> {
 
 impl Turn {
     /// Returns whether this is the turn of an entry, and not an old one.
-    #[inline]
     fn is_valid<T>(&self, cells: &Slab<Entry<T>>) -> bool {
         cells
             .get(self.cell)
@@ -51,7 +54,6 @@ impl<T> Entries<T> {
         }
     }
 
-    #[inline]
     pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
@@ -84,7 +86,6 @@ impl<T> Entries<T> {
         self.moved.shrink_to_fit();
     }
 
-    #[inline]
     pub(super) fn insert(&mut self, value: T, deadline: Instant) -> Key {
         let sequence = self.sequence.draw();
         let cell = self.cells.insert(Entry {
@@ -98,7 +99,6 @@ impl<T> Entries<T> {
     }
 
     /// Returns the cell of a key's entry, if that entry is still in the queue.
-    #[inline]
     fn find(&self, key: &Key) -> Option<usize> {
         match self.cells.get(key.cell) {
             Some(entry) if entry.sequence == key.sequence => Some(key.cell),
@@ -112,7 +112,6 @@ impl<T> Entries<T> {
     }
 
     /// Sets another deadline for a key's entry, which then comes after all other entries with that deadline.
-    #[inline]
     pub(super) fn reset(&mut self, key: &Key, deadline: Instant) -> Option<()> {
         let cell = self.find(key)?;
         let entry = self.cells.get_mut(cell)?;
@@ -124,20 +123,17 @@ impl<T> Entries<T> {
         Some(())
     }
 
-    #[inline]
     pub(super) fn remove(&mut self, key: &Key) -> Option<Expired<T>> {
         let cell = self.find(key)?;
         self.take(cell)
     }
 
     /// Removes and returns the entry that is due first.
-    #[inline]
     pub(super) fn take_first(&mut self) -> Option<Expired<T>> {
         let first = self.turns.first()?;
         self.take(first.cell)
     }
 
-    #[inline]
     fn take(&mut self, cell: usize) -> Option<Expired<T>> {
         let entry = self.cells.try_remove(cell)?;
         self.forget_old_turns();
@@ -156,7 +152,6 @@ impl<T> Entries<T> {
     }
 
     /// Removes the old turns before the first entry's. Once more than half of all turns are old, removes all of these.
-    #[inline]
     fn forget_old_turns(&mut self) {
         while let Some(first) = self.turns.first() {
             if first.is_valid(&self.cells) {
@@ -180,13 +175,11 @@ impl<T> Entries<T> {
     }
 
     /// Returns the number of the first turn, which changes whenever another entry becomes the first, and when the first one is reset.
-    #[inline]
     pub(super) fn first_turn(&self) -> Option<NonZeroU64> {
         self.turns.first().map(|first| first.number)
     }
 
     /// Returns the earliest deadline.
-    #[inline]
     pub(super) fn first(&self) -> Option<Instant> {
         self.turns.first().map(|first| first.deadline)
     }
@@ -214,6 +207,26 @@ impl<T> Entries<T> {
             self.turns.push(Turn::new(entry.deadline, entry.turn, cell));
         }
         self.turns.shrink_to_fit();
+    }
+}
+
+/// The number of sequence numbers that a queue takes at a time. It is large enough that queues hardly ever contend for
+/// [`NEXT_BLOCK`].
+const BLOCK: u64 = 1024;
+static NEXT_BLOCK: AtomicU64 = AtomicU64::new(BLOCK);
+
+/// What is left of a queue's block of the process's sequence numbers.
+#[derive(Default)]
+struct Sequence(Range<u64>);
+
+impl Sequence {
+    fn draw(&mut self) -> NonZeroU64 {
+        if self.0.is_empty() {
+            let first = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+            self.0 = first..first + BLOCK;
+        }
+        // No block begins at zero, and none is used up here.
+        self.0.next().and_then(NonZeroU64::new).unwrap_or(NonZeroU64::MAX)
     }
 }
 

@@ -1,10 +1,64 @@
-//! Values that have expired in a queue.
+//! What a queue gives out: the keys of its entries, and the entries that have left it.
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    num::NonZeroU64,
+};
 
 use tokio::time::Instant;
 
-use super::Key;
+/// A key that identifies one entry of a [`DelayQueue`](super::DelayQueue).
+///
+/// A key is never reused: once its entry has left the queue, the key identifies nothing, in this queue or any other.
+///
+/// # Examples
+///
+/// ```
+/// use std::{collections::HashMap, time::Duration};
+/// use tickwheel::{DelayQueue, delay_queue::Key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut queue = DelayQueue::new();
+/// let mut names: HashMap<Key, &str> = HashMap::new();
+///
+/// let key = queue.insert(1, Duration::from_secs(5));
+/// names.insert(key, "the first");
+/// queue.remove(&key);
+///
+/// let other = queue.insert(2, Duration::from_secs(5));
+/// assert_ne!(key, other);
+/// assert!(queue.try_remove(&key).is_none());
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Key {
+    /// Unique in the process, which cannot use up 64 bits.
+    pub(super) sequence: NonZeroU64,
+    /// The cell into which the entry was put. Compaction may have moved the entry since.
+    pub(super) cell: usize,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sequence.hash(state);
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Key").field(&self.sequence).finish()
+    }
+}
 
 /// An entry that has left a [`DelayQueue`](super::DelayQueue), because it expired or was removed.
 ///
@@ -26,11 +80,12 @@ use super::Key;
 /// assert_eq!(removed.into_inner(), "foo!");
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct Expired<T> {
     pub(super) value: T,
-    pub(super) key: Key,
     /// The deadline exactly as it was set.
     pub(super) deadline: Instant,
+    pub(super) key: Key,
 }
 
 impl<T> Expired<T> {
@@ -131,15 +186,5 @@ impl<T> Expired<T> {
     /// ```
     pub fn key(&self) -> Key {
         self.key
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Expired<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expired")
-            .field("value", &self.value)
-            .field("deadline", &self.deadline())
-            .field("key", &self.key)
-            .finish()
     }
 }

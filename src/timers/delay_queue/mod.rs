@@ -2,30 +2,29 @@
 
 mod entries;
 mod expired;
-mod key;
-mod look;
-mod memory;
-mod polling;
-mod reset;
 mod timer;
 mod turns;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use futures_core::Stream;
+use tokio::{task::coop, time::Instant};
 
 use crate::{engine::moment::after, timers::waiter::Waiter, wheel::Wheel};
-
-pub use expired::Expired;
-pub use key::Key;
-
 use entries::Entries;
 use timer::QueueTimer;
+
+pub use expired::{Expired, Key};
 
 /// A queue of values, each of which is returned once its deadline has passed.
 ///
 /// It has the names and the behaviour of tokio-util's `DelayQueue`. A value is inserted with a delay or an instant, and is
-/// returned by [`poll_expired`](DelayQueue::poll_expired), or by the queue as a [`Stream`](futures_core::Stream). An insertion
+/// returned by [`poll_expired`](DelayQueue::poll_expired), or by the queue as a [`Stream`]. An insertion
 /// returns a [`Key`], with which the value can be removed or given another deadline. Typical uses are caches with a time to live,
 /// sessions and schedulers.
 ///
@@ -96,8 +95,6 @@ use timer::QueueTimer;
 /// ```
 pub struct DelayQueue<T> {
     entries: Entries<T>,
-    /// When the queue was created, from which a test's clock counts milliseconds.
-    created: Instant,
     /// The latest instant that the clock is known to have reached. Entries that are due by then are returned without reading the
     /// clock.
     reached: Instant,
@@ -145,12 +142,30 @@ impl<T> DelayQueue<T> {
         let now = Instant::now();
         DelayQueue {
             entries: Entries::new(),
-            created: now,
             reached: now,
             wheel: wheel.clone(),
-            timer: QueueTimer::default(),
+            timer: QueueTimer::new(now),
             waiter: Waiter::default(),
         }
+    }
+
+    /// Creates an empty queue on the [global wheel](Wheel::global), with room for `capacity` values.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is not enough memory for `capacity` values. The message contains that number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    #[track_caller]
+    pub fn with_capacity(capacity: usize) -> DelayQueue<T> {
+        let mut queue = DelayQueue::new();
+        queue.reserve(capacity);
+        queue
     }
 
     /// Inserts a value that is due once `timeout` has elapsed.
@@ -196,12 +211,101 @@ impl<T> DelayQueue<T> {
     /// ```
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
-        let first = self.entries.first_turn();
-        let key = self.entries.insert(value, when);
-        if self.entries.first_turn() != first {
-            self.waiter.wake();
+        self.change(|entries| entries.insert(value, when))
+    }
+
+    /// Sets another deadline for a key's value, which is then due once `timeout` has elapsed from now.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// queue.reset(&key, Duration::from_secs(10)); // now due in 10 seconds
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reset(&mut self, key: &Key, timeout: Duration) {
+        if !self.try_reset(key, timeout) {
+            invalid(key)
         }
-        key
+    }
+
+    /// Sets another deadline for a key's value, which is then due at `when`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::DelayQueue;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// queue.reset_at(&key, Instant::now() + Duration::from_secs(10));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reset_at(&mut self, key: &Key, when: Instant) {
+        if !self.try_reset_at(key, when) {
+            invalid(key)
+        }
+    }
+
+    /// Resets a key's value as [`reset`](DelayQueue::reset) does, or returns `false` if the key has no value in this queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert!(queue.try_reset(&key, Duration::from_secs(10)));
+    /// queue.remove(&key);
+    /// assert!(!queue.try_reset(&key, Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> bool {
+        self.try_reset_at(key, after(Instant::now(), timeout))
+    }
+
+    /// Resets a key's value as [`reset_at`](DelayQueue::reset_at) does, or returns `false` if the key has no value in this queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::DelayQueue;
+    /// use tokio::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let key = queue.insert("foo", Duration::from_secs(5));
+    /// assert!(queue.try_reset_at(&key, Instant::now() + Duration::from_secs(10)));
+    /// # }
+    /// ```
+    pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> bool {
+        self.change(|entries| entries.reset(key, when)).is_some()
     }
 
     /// Removes a key's value, due or not, and returns it.
@@ -253,6 +357,178 @@ impl<T> DelayQueue<T> {
         Some(removed)
     }
 
+    /// Polls for the next value that is due, and returns `None` if the queue is empty.
+    ///
+    /// No value is early, and the waiting task is woken less than one tick of the wheel late, plus its slack and the runtime's own delay. Only
+    /// the task that polled last is woken for a deadline. If another task then takes a value, the task that was waiting is woken
+    /// too and should poll again.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime if the call has to wait, unless the queue's wheel was given a [`handle`](crate::Builder::handle).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::{future::poll_fn, time::Duration};
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_millis(10));
+    /// let expired = poll_fn(|cx| queue.poll_expired(cx)).await;
+    /// assert_eq!(expired.unwrap().into_inner(), "foo");
+    /// # }
+    /// ```
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        if !coop::has_budget_remaining() {
+            // This wakes the task, which then has a new budget.
+            drop(ready!(coop::poll_proceed(cx)));
+        }
+        loop {
+            let Some(first) = self.entries.first() else {
+                self.timer.unset();
+                self.waiter.wait(cx);
+                return Poll::Ready(None);
+            };
+            if first <= self.reached {
+                if let Poll::Ready(budget) = coop::poll_proceed(cx) {
+                    budget.made_progress();
+                }
+                self.waiter.stop_waiting(cx);
+                return Poll::Ready(self.entries.take_first());
+            }
+            if self.timer.deadline != Some(first) {
+                if let Err(now) = self.timer.set(&self.wheel, first) {
+                    self.reached = now;
+                    continue;
+                }
+            }
+            if self.timer.poll(cx).is_pending() {
+                self.waiter.wait(cx);
+                return Poll::Pending;
+            }
+            // This counts even if the clock here shows less, because the timer may use another clock.
+            self.reached = first;
+        }
+    }
+
+    /// Appends up to `limit` due values to `expired`, in their order, and returns the number of values appended.
+    ///
+    /// This reads the clock once and does not wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// for seconds in [3, 1, 2] {
+    ///     queue.insert(seconds, Duration::from_secs(seconds));
+    /// }
+    /// tokio::time::advance(Duration::from_secs(2)).await;
+    ///
+    /// let mut expired = Vec::new();
+    /// assert_eq!(queue.expired(&mut expired, 100), 2);
+    /// assert_eq!(expired.iter().map(|entry| *entry.get_ref()).collect::<Vec<_>>(), [1, 2]);
+    /// # }
+    /// ```
+    pub fn expired(&mut self, expired: &mut Vec<Expired<T>>, limit: usize) -> usize {
+        self.reached = self.reached.max(Instant::now());
+        let before = expired.len();
+        let due = std::iter::from_fn(|| {
+            self.entries.first().filter(|first| *first <= self.reached)?;
+            self.entries.take_first()
+        });
+        expired.extend(due.take(limit));
+        let count = expired.len() - before;
+        if count > 0 && self.is_empty() {
+            self.emptied();
+        }
+        count
+    }
+
+    /// Returns the key of the next value in order of deadline, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(10));
+    /// let bar = queue.insert("bar", Duration::from_secs(5));
+    /// assert_eq!(queue.peek(), Some(bar));
+    /// # }
+    /// ```
+    pub fn peek(&self) -> Option<Key> {
+        self.entries.peek()
+    }
+
+    /// Returns the deadline of a key's value, which is exactly the instant it was last set to, without rounding.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the key has no value in this queue, because the value expired or was removed, or because the key is of another
+    /// queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// let foo = queue.insert("foo", Duration::from_secs(5));
+    /// let bar = queue.insert("bar", Duration::from_secs(10));
+    /// assert!(queue.deadline(&foo) < queue.deadline(&bar));
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn deadline(&self, key: &Key) -> Instant {
+        self.entries.deadline(key).unwrap_or_else(|| invalid(key))
+    }
+
+    /// Returns the number of values in the queue, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// assert_eq!(queue.len(), 0);
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// assert_eq!(queue.len(), 1);
+    /// # }
+    /// ```
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns `true` if the queue holds no values, due or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(tickwheel::DelayQueue::<u32>::new().is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Removes all values, but keeps the memory.
     ///
     /// # Examples
@@ -277,6 +553,94 @@ impl<T> DelayQueue<T> {
         }
     }
 
+    /// Returns the number of values for which the queue has room.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// assert!(queue.capacity() >= 10);
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Reserves memory for `additional` more values.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is not enough memory for `additional` more values. The message contains that number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::new();
+    /// queue.insert("foo", Duration::from_secs(5));
+    /// queue.reserve(10);
+    /// assert!(queue.capacity() >= 11);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn reserve(&mut self, additional: usize) {
+        self.entries.reserve(additional);
+    }
+
+    /// Frees the memory behind the last place in use.
+    ///
+    /// [`compact`](DelayQueue::compact) also frees the places between values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut queue: tickwheel::DelayQueue<u32> = tickwheel::DelayQueue::with_capacity(10);
+    /// queue.shrink_to_fit();
+    /// assert_eq!(queue.capacity(), 0);
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Frees all memory that the values in the queue do not need.
+    ///
+    /// Keys stay valid. This takes time proportional to the capacity.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::DelayQueue;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut queue = DelayQueue::with_capacity(10);
+    /// let foo = queue.insert("foo", Duration::from_secs(5));
+    /// let bar = queue.insert("bar", Duration::from_secs(10));
+    /// queue.remove(&foo);
+    ///
+    /// queue.compact();
+    /// assert_eq!(queue.capacity(), 1);
+    /// assert_eq!(queue.remove(&bar).into_inner(), "bar");
+    /// # }
+    /// ```
+    pub fn compact(&mut self) {
+        self.entries.compact();
+    }
+
+    /// Makes a change, and wakes the waiting task if another entry is the first then, or if the first one has been reset.
+    fn change<R>(&mut self, change: impl FnOnce(&mut Entries<T>) -> R) -> R {
+        let first = self.entries.first_turn();
+        let changed = change(&mut self.entries);
+        if self.entries.first_turn() != first {
+            self.waiter.wake();
+        }
+        changed
+    }
+
     /// Stops waiting for entries, because the last one has left or is about to leave.
     #[cold]
     fn emptied(&mut self) {
@@ -289,6 +653,14 @@ impl<T> DelayQueue<T> {
 #[track_caller]
 fn invalid(key: &Key) -> ! {
     panic!("invalid key: {key:?} has no value in this queue")
+}
+
+impl<T> Stream for DelayQueue<T> {
+    type Item = Expired<T>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        self.get_mut().poll_expired(cx)
+    }
 }
 
 // A value is never pinned.

@@ -4,6 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use tokio::{
@@ -11,11 +12,13 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{timers::sleep::Sleep, wheel::Wheel};
+use crate::{engine::clock::may_be_paused, timers::sleep::Sleep, wheel::Wheel};
 
 /// The timer of a queue, which is set for a deadline or not set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct QueueTimer {
+    /// When the queue was created, from which a test's clock counts milliseconds.
+    created: Instant,
     /// Made when the timer is set for the first time, and out of the wheel while the timer is not set.
     sleep: Option<Sleep>,
     /// On a test's clock, a sleep of Tokio's for the same instant, and its runtime. There the wheel's turns come after what else is due, so a test
@@ -26,18 +29,43 @@ pub(super) struct QueueTimer {
 }
 
 impl QueueTimer {
-    /// Sets the timer. The sleep leaves the wheel first, because a sleep that is moved to a later deadline still wakes at the old
-    /// one.
-    pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant, until: Instant, is_of_test: bool) {
+    pub(super) fn new(created: Instant) -> QueueTimer {
+        QueueTimer {
+            created,
+            sleep: None,
+            beside: None,
+            deadline: None,
+        }
+    }
+
+    /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
+    pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant) -> Result<(), Instant> {
+        let is_of_test = may_be_paused();
+        let now = Instant::now();
+        if !is_of_test && deadline <= now {
+            return Err(now);
+        }
+        // The sleep leaves the wheel first, because one that is moved to a later deadline still wakes at the old one.
         self.unset();
+        let mut until = deadline;
+        if is_of_test {
+            until = self.whole_milliseconds(deadline);
+            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
+        }
         match &mut self.sleep {
             Some(sleep) => sleep.reset(until),
             None => self.sleep = Some(wheel.sleep_until(until)),
         }
-        if is_of_test {
-            self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
-        }
         self.deadline = Some(deadline);
+        Ok(())
+    }
+
+    /// Rounds an instant up to a whole number of milliseconds after the queue's creation, as tokio-util's queue does.
+    fn whole_milliseconds(&self, instant: Instant) -> Instant {
+        let after = instant.saturating_duration_since(self.created);
+        let millis = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let rounded = self.created.checked_add(Duration::from_millis(millis));
+        rounded.unwrap_or(instant)
     }
 
     #[inline]
@@ -48,23 +76,18 @@ impl QueueTimer {
         }
     }
 
-    /// Polls the timer. When the timer fires, this unsets it and returns its deadline.
+    /// Polls the timer, and unsets it when it fires.
     #[inline]
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(sleep) = &mut self.sleep else {
             return Poll::Pending;
         };
-        let on_wheel = Pin::new(sleep).poll(cx);
-        if !on_wheel.is_ready() {
-            ready!(
-                self.beside
-                    .as_mut()
-                    .map_or(Poll::Pending, |beside| poll_beside(beside, cx))
-            );
+        if Pin::new(sleep).poll(cx).is_pending() {
+            let beside = self.beside.as_mut();
+            ready!(beside.map_or(Poll::Pending, |beside| poll_beside(beside, cx)));
         }
-        let deadline = self.deadline;
         self.unset();
-        Poll::Ready(deadline)
+        Poll::Ready(())
     }
 }
 

@@ -24,7 +24,6 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    #[inline]
     pub(super) fn new(deadline: Instant, number: NonZeroU64, cell: usize) -> Turn {
         Turn {
             deadline,
@@ -51,7 +50,6 @@ struct Segment {
 }
 
 impl Turns {
-    #[inline]
     pub(super) fn len(&self) -> usize {
         self.near.len() + self.far_len
     }
@@ -90,7 +88,6 @@ impl Turns {
         self.far[at].turns.push(Reverse(turn));
     }
 
-    #[inline]
     pub(super) fn first(&self) -> Option<&Turn> {
         self.near.peek().map(|Reverse(first)| first)
     }

@@ -14,7 +14,6 @@
 use std::{
     future::Future,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker, ready},
@@ -25,12 +24,11 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use crate::{
     engine::{
         moment::Moment,
-        shared::Refusal,
         sync::{Mutex, MutexGuard, lock},
         timer::Timer,
     },
     error::ScheduleError,
-    timers::budget,
+    timers::{budget, sleep::refused},
     wheel::{
         Wheel,
         roster::{Roster, ScheduledTask, Unstarted},
@@ -51,13 +49,12 @@ struct State<F: Future> {
 }
 
 enum Progress<F: Future> {
-    /// In the wheel, once there is a `timer`, and on the roster at `place`.
     Waiting {
         future: F,
         /// Not kept any longer, because it keeps the descriptors of a runtime that has ended.
         runtime: Handle,
-        timer: Option<Timer>,
-        place: Option<usize>,
+        /// The timer, and the place on the roster, once the task has both.
+        wait: Option<(Timer, usize)>,
     },
     /// Due, and about to be spawned.
     Starting,
@@ -85,7 +82,7 @@ pub(super) trait Outcome<T>: Send + Sync {
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Task<F> {
-    /// Puts a new task on the roster, then into the wheel.
+    /// Puts a new task into the wheel, then on the roster.
     #[track_caller]
     pub(super) fn register(wheel: &Wheel, deadline: Instant, mut timer: Timer, future: F) -> Arc<Task<F>> {
         let task = Arc::new(Task {
@@ -95,51 +92,31 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
                 progress: Progress::Waiting {
                     future,
                     runtime: wheel.runtime(),
-                    timer: None,
-                    place: None,
+                    wait: None,
                 },
                 join_waker: None,
             }),
         });
-        let added = task.roster.add(task.clone());
-        // A shutdown may have handed the task back since it was added to the roster.
-        if let Progress::Waiting { place, .. } = &mut lock(&task.state).progress {
-            *place = added;
-        }
-        if added.is_none() {
-            drop(task.give_up(ScheduleError::Shutdown));
-            return task;
-        }
         timer.let_refuse();
-        // With no lock held, because this may begin an engine or end one.
-        let waker = Waker::from(task.clone());
-        let polled = catch_unwind(AssertUnwindSafe(|| timer.poll(&waker)));
-        match polled {
-            Ok(Poll::Ready(Err(Refusal::AtCapacity))) => {
-                let limit = wheel.max_pending().unwrap_or(usize::MAX);
-                drop(task.give_up(ScheduleError::AtCapacity { limit }));
-            }
-            // The shutdown is about to hand the task back.
-            Ok(Poll::Ready(Err(Refusal::Shutdown))) => {}
-            Ok(Poll::Pending | Poll::Ready(Ok(()))) => task.clone().wait_on(timer),
-            // The runtime has no timers. The task must not stay on the roster.
-            Err(panic) => {
-                drop(task.give_up(ScheduleError::Cancelled));
-                resume_unwind(panic)
-            }
+        // With no lock held, because this may begin an engine or end one, and panics if the runtime has no timers.
+        if let Poll::Ready(Err(refusal)) = timer.poll(&Waker::from(task.clone())) {
+            drop(task.give_up(refused(refusal, wheel.shared()).into()));
+        } else if let Some(place) = task.roster.add(task.clone()) {
+            task.clone().wait_on(timer, place);
+        } else {
+            drop(task.give_up(ScheduleError::Shutdown));
         }
         task
     }
 
-    fn wait_on(self: Arc<Self>, new: Timer) {
+    fn wait_on(self: Arc<Self>, timer: Timer, place: usize) {
         let mut state = lock(&self.state);
-        match &mut state.progress {
-            Progress::Waiting { timer, .. } => *timer = Some(new),
-            _ => {
-                drop(state);
-                return drop(new);
-            }
-        }
+        // A shutdown may have handed the task back since it was added to the roster.
+        let Progress::Waiting { wait, .. } = &mut state.progress else {
+            drop(state);
+            return drop(timer);
+        };
+        *wait = Some((timer, place));
         drop(state);
         // It may have been due since.
         self.wake();
@@ -150,21 +127,20 @@ impl<F: Future<Output: Send> + Send + 'static> Task<F> {
         // The state stays locked meanwhile, so that a task that no longer waits is not in the wheel either. Cancelling drops the
         // timer's waker, which is a reference to this task, but not the last one.
         match &mut state.progress {
-            Progress::Waiting { timer, .. } => drop(timer.as_mut().map(Timer::remove)),
+            Progress::Waiting { wait, .. } => drop(wait.as_mut().map(|(timer, _)| timer.remove())),
             _ => return None,
         }
         let Progress::Waiting {
             future,
             runtime,
-            timer,
-            place,
+            wait,
         } = mem::replace(&mut state.progress, next)
         else {
             return None;
         };
         drop(state);
-        drop(timer);
-        if let Some(place) = place {
+        if let Some((timer, place)) = wait {
+            drop(timer);
             self.roster.remove(place);
         }
         Some((future, runtime))
@@ -203,7 +179,8 @@ impl<F: Future<Output: Send> + Send + 'static> Wake for Task<F> {
         let waker = Waker::from(self.clone());
         let mut state = lock(&self.state);
         let Progress::Waiting {
-            timer: Some(timer), ..
+            wait: Some((timer, _)),
+            ..
         } = &mut state.progress
         else {
             return;
@@ -256,10 +233,12 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
 
     fn reset(&self, deadline: Instant) -> bool {
         let mut state = lock(&self.state);
-        let Progress::Waiting { timer, .. } = &mut state.progress else {
+        let Progress::Waiting { wait, .. } = &mut state.progress else {
             return false;
         };
-        let waker = timer.as_mut().and_then(|timer| timer.reset(Moment::of(deadline)));
+        let waker = wait
+            .as_mut()
+            .and_then(|(timer, _)| timer.reset(Moment::of(deadline)));
         state.deadline = deadline;
         drop(state);
         // Waking the task locks the state.
@@ -298,7 +277,7 @@ impl<F: Future<Output: Send> + Send + 'static> Outcome<F::Output> for Task<F> {
                 // Tokio may drop an older waker here, which is user code. It cannot lock this state, because the only handle is
                 // borrowed for the poll, and a task that has started is on no roster and in no wheel.
                 let result = ready!(Pin::new(task).poll(cx));
-                Poll::Ready(result.map_err(ScheduleError::from))
+                Poll::Ready(result.map_err(ScheduleError::of_task))
             }
             Progress::Waiting { .. } | Progress::Starting => {
                 let outdated = state.join_waker.replace(join_waker);

@@ -5,41 +5,32 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::Response;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::{BodyElapsed, elapsed::Subject, has_ended, response::LimitBody};
+use super::{BodyElapsed, LimitBody, Subject, has_ended};
 use crate::{
-    deadline::{LimitError, Output, Scoped, current},
-    integrations::tower::{BoxError, answer::Answer},
+    deadline::{LimitError, Scoped, current},
+    integrations::tower::BoxError,
 };
 
-/// The bodies of a layer that limits heads only: they are not touched.
-#[derive(Clone, Copy, Debug)]
+/// Limits no body: the deadline of a request holds until the head of its response.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct HeadOnly;
 
-/// The bodies of a layer that was created by `bodies`: each is a [`DeadlineBody`].
-#[derive(Clone, Copy, Debug)]
-pub struct Bodies {
-    pub(in crate::integrations::tower) limited: bool,
-}
+impl<Message> LimitBody<Message> for HeadOnly {
+    type Limited = Message;
 
-impl Bodies {
-    /// Returns the limit that the current scope is for the bodies of a request whose time counts from `start`, or else from now.
-    pub(in crate::integrations::tower) fn limit_from(self, start: Option<Instant>) -> Limit {
-        let deadline = current().filter(|_| self.limited);
-        Limit(deadline.map(|deadline| Budget {
-            start: start.unwrap_or_else(Instant::now),
-            deadline,
-        }))
+    fn limit(&self, message: Message) -> Message {
+        message
     }
 }
 
-/// The time that the bodies of a request have, if there is a limit.
-#[derive(Clone, Copy, Debug)]
-pub struct Limit(Option<Budget>);
+/// Keeps the bodies of a request inside its scope: each is a [`DeadlineBody`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InScope(Option<Budget>);
 
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -48,37 +39,29 @@ struct Budget {
     deadline: Instant,
 }
 
-impl Limit {
-    pub(in crate::integrations::tower) fn request_body<B>(self, body: B) -> DeadlineBody<B> {
-        DeadlineBody::new(body, self, Subject::Request)
+impl InScope {
+    /// Returns what the current scope is for the bodies of a request whose time counts from `start`, or else from now.
+    pub(in crate::integrations::tower) fn of_current(start: Option<Instant>) -> InScope {
+        InScope(current().map(|deadline| Budget {
+            start: start.unwrap_or_else(Instant::now),
+            deadline,
+        }))
     }
 }
 
-impl LimitBody for Limit {
-    type Body<B> = DeadlineBody<B>;
+impl<B> LimitBody<Request<B>> for InScope {
+    type Limited = Request<DeadlineBody<B>>;
 
-    fn limit<B>(&self, body: B) -> DeadlineBody<B> {
-        DeadlineBody::new(body, *self, Subject::Response)
+    fn limit(&self, request: Request<B>) -> Request<DeadlineBody<B>> {
+        request.map(|body| DeadlineBody::new(body, *self, Subject::Request))
     }
 }
 
-/// Answers a late request as the inner answer does, with a body that has no limit.
-#[derive(Clone, Debug)]
-pub struct Unlimited<A>(pub(in crate::integrations::tower) A);
+impl<B> LimitBody<Response<B>> for InScope {
+    type Limited = Response<DeadlineBody<B>>;
 
-impl<A, Late, B, E> Answer<Late, Response<DeadlineBody<B>>, E> for Unlimited<A>
-where
-    A: Answer<Late, Response<B>, E>,
-{
-    type Error = A::Error;
-
-    fn late(&self, late: Late) -> Result<Response<DeadlineBody<B>>, A::Error> {
-        let response = self.0.late(late)?;
-        Ok(response.map(|body| Limit(None).limit(body)))
-    }
-
-    fn pass(error: E) -> A::Error {
-        A::pass(error)
+    fn limit(&self, response: Response<B>) -> Response<DeadlineBody<B>> {
+        response.map(|body| DeadlineBody::new(body, *self, Subject::Response))
     }
 }
 
@@ -130,15 +113,15 @@ pin_project! {
     pub struct DeadlineBody<B> {
         #[pin]
         body: Scoped<B>,
-        limit: Limit,
+        limit: InScope,
         subject: Subject,
     }
 }
 
 impl<B> DeadlineBody<B> {
-    fn new(body: B, limit: Limit, subject: Subject) -> DeadlineBody<B> {
+    fn new(body: B, limit: InScope, subject: Subject) -> DeadlineBody<B> {
         DeadlineBody {
-            body: Scoped::new(body, limit.0.map(|budget| budget.deadline)),
+            body: Scoped::new(Some(body), limit.0.map(|budget| budget.deadline)),
             limit,
             subject,
         }
@@ -163,11 +146,8 @@ where
         let poll = |mut body: Pin<&mut B>, cx: &mut Context<'_>| {
             let next = body.as_mut().poll_frame(cx);
             next.map(|next| {
-                if has_ended(&*body, &next) {
-                    Output::Last(next)
-                } else {
-                    Output::More(next)
-                }
+                let is_last = has_ended(&*body, &next);
+                (next, is_last)
             })
         };
         this.body.poll_with(cx, poll).map(|next| match next {

@@ -1,19 +1,61 @@
 //! Time limits for bodies: a timeout for the gap between two frames, and the deadline of the request.
 
 mod deadline;
-mod elapsed;
-mod response;
 mod timeout;
 
-use http_body::{Body, Frame};
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-pub use deadline::{Bodies, DeadlineBody, HeadOnly};
-pub(super) use deadline::{Limit, Unlimited};
-pub use elapsed::BodyElapsed;
-pub use response::LimitedResponse;
+use http_body::{Body, Frame};
+use pin_project_lite::pin_project;
+
+use crate::deadline::LimitError;
+
+pub use deadline::{DeadlineBody, HeadOnly, InScope};
 pub use timeout::{
     RequestBodyTimeout, RequestBodyTimeoutLayer, ResponseBodyTimeout, ResponseBodyTimeoutLayer, TimeoutBody,
 };
+
+/// Limits the body of a request or a response, or leaves the message as it is. This trait cannot be implemented outside this crate.
+pub trait LimitBody<Message> {
+    /// The message with the limit.
+    type Limited;
+
+    /// Puts the body of `message` under the limit.
+    fn limit(&self, message: Message) -> Self::Limited;
+}
+
+pin_project! {
+    /// The response future of a service that limits the bodies of its responses.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct LimitedResponse<F, L> {
+        #[pin]
+        pub(super) response: F,
+        pub(super) limit: L,
+    }
+}
+
+impl<F, L, T, E> Future for LimitedResponse<F, L>
+where
+    F: Future<Output = Result<T, E>>,
+    L: LimitBody<T>,
+{
+    type Output = Result<L::Limited, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let limited = |response| this.limit.limit(response);
+        this.response.poll(cx).map_ok(limited)
+    }
+}
 
 /// What a poll of a body yields.
 type Next<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
@@ -21,4 +63,108 @@ type Next<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 /// Returns whether `body` yields nothing more after `next`.
 fn has_ended<B: Body>(body: &B, next: &Next<B>) -> bool {
     !matches!(next, Some(Ok(_))) || body.is_end_stream()
+}
+
+/// The error of a body that did not keep a time limit.
+///
+/// Bodies box their errors, and HTTP libraries wrap them, so look for it along [`source`](Error::source). It converts into an
+/// [`io::Error`] of kind `TimedOut`.
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::{Body, Bytes};
+/// use futures::stream;
+/// use http_body_util::BodyExt;
+/// use std::{convert::Infallible, time::Duration};
+/// use tickwheel::{Wheel, deadline::LimitError, tower::{BodyElapsed, TimeoutBody}};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let silent = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+/// let body = TimeoutBody::new(&Wheel::new(), Duration::from_secs(2), silent);
+/// let error = body.collect().await.unwrap_err();
+/// let elapsed = error.downcast_ref::<BodyElapsed>().unwrap();
+/// assert_eq!((elapsed.limit(), elapsed.duration()), (LimitError::Timeout, Duration::from_secs(2)));
+/// assert_eq!(error.to_string(), "timeout has elapsed: no frame of the body came for 2s");
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyElapsed {
+    limit: LimitError,
+    duration: Duration,
+    subject: Subject,
+}
+
+/// Which body it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Request,
+    Response,
+    Unknown,
+}
+
+impl BodyElapsed {
+    fn new(limit: LimitError, duration: Duration, subject: Subject) -> BodyElapsed {
+        BodyElapsed {
+            limit,
+            duration,
+            subject,
+        }
+    }
+
+    /// Returns the limit that has elapsed: `Timeout` for the gap between two frames, and `Deadline` for the deadline of the request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::{deadline::LimitError, tower::BodyElapsed};
+    ///
+    /// fn is_worth_another_attempt(error: &BodyElapsed) -> bool {
+    ///     error.limit() == LimitError::Timeout // past the deadline nobody waits for it
+    /// }
+    /// ```
+    pub fn limit(&self) -> LimitError {
+        self.limit
+    }
+
+    /// Returns the timeout, or the time that the request had until its deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tickwheel::tower::BodyElapsed;
+    ///
+    /// fn log(error: &BodyElapsed) {
+    ///     println!("gave up after {} ms", error.duration().as_millis());
+    /// }
+    /// ```
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+}
+
+impl fmt::Display for BodyElapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BodyElapsed { limit, duration, .. } = self;
+        let body = match self.subject {
+            Subject::Request => "request body",
+            Subject::Response => "response body",
+            Subject::Unknown => "body",
+        };
+        f.pad(&match limit {
+            LimitError::Timeout => format!("{limit}: no frame of the {body} came for {duration:?}"),
+            LimitError::Deadline => {
+                format!("{limit}: the {body} did not end within the {duration:?} of its request")
+            }
+        })
+    }
+}
+
+impl Error for BodyElapsed {}
+
+impl From<BodyElapsed> for io::Error {
+    fn from(error: BodyElapsed) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, error)
+    }
 }

@@ -13,15 +13,10 @@ use tokio::task::coop;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{
-    BodyElapsed,
-    elapsed::Subject,
-    has_ended,
-    response::{LimitBody, LimitedResponse},
-};
+use super::{BodyElapsed, LimitBody, LimitedResponse, Subject, has_ended};
 use crate::{
     deadline::LimitError,
-    integrations::tower::{BoxError, layered::Layered},
+    integrations::tower::{BoxError, Layered},
     timers::sleep::Sleep,
     wheel::Wheel,
 };
@@ -391,14 +386,17 @@ where
     }
 
     fn call(&mut self, request: Sent) -> Self::Future {
-        LimitedResponse::new(self.inner.call(request), self.layer.clone())
+        LimitedResponse {
+            response: self.inner.call(request),
+            limit: self.layer.clone(),
+        }
     }
 }
 
-impl LimitBody for ResponseBodyTimeoutLayer {
-    type Body<B> = TimeoutBody<B>;
+impl<B> LimitBody<Response<B>> for ResponseBodyTimeoutLayer {
+    type Limited = Response<TimeoutBody<B>>;
 
-    fn limit<B>(&self, body: B) -> TimeoutBody<B> {
-        TimeoutBody::of(Subject::Response, &self.wheel, self.timeout, body)
+    fn limit(&self, response: Response<B>) -> Response<TimeoutBody<B>> {
+        response.map(|body| TimeoutBody::of(Subject::Response, &self.wheel, self.timeout, body))
     }
 }

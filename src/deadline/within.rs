@@ -315,7 +315,11 @@ impl<F: Future> Future for Within<F> {
             counted.begin_poll();
         }
         let last = |output| (output, true);
-        let polled = this.scoped.poll_with(cx, |future, cx| future.poll(cx).map(last));
+        let polled = this
+            .scoped
+            .as_mut()
+            .poll_with(cx, |future, cx| future.poll(cx).map(last));
+        this.scoped.as_mut().set_deadline(*this.deadline);
         if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(*this.deadline, current())) {
             counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));
         }

@@ -647,6 +647,20 @@ async fn carried_from_no_scope_there_is_no_limit() {
     let outer = deadline::within(SECOND, deadline::carry(pending::<()>())).await;
     assert!(matches!(outer, Ok(Err(_))));
     assert_eq!(start.elapsed(), SECOND);
+    // Which it forgets again.
+    let looks = Looks::default();
+    let seen = looks.0.clone();
+    let mut carried = Box::pin(deadline::carry(async move {
+        let _looks = looks;
+        pending::<()>().await
+    }));
+    deadline::within(SECOND, async {
+        assert!(futures::poll!(&mut carried).is_pending());
+    })
+    .await
+    .unwrap();
+    drop(carried);
+    assert_eq!(*seen.lock().unwrap(), [None]);
 }
 
 #[tokio::test(start_paused = true)]

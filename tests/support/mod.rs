@@ -213,3 +213,17 @@ pub(crate) fn block_until(deadline: Instant) {
         thread::yield_now();
     }
 }
+
+/// Asserts that a runtime is left with so many tasks. Whoever joins a task is told a moment before the runtime has counted it out.
+#[track_caller]
+pub(crate) fn assert_left_with(runtime: &Runtime, tasks: usize) {
+    let start = std::time::Instant::now();
+    while runtime.metrics().num_alive_tasks() != tasks {
+        let alive = runtime.metrics().num_alive_tasks();
+        assert!(
+            start.elapsed().as_secs() < 20,
+            "{alive} tasks are left, not {tasks}"
+        );
+        thread::yield_now();
+    }
+}

@@ -547,14 +547,15 @@ fn a_cascade_puts_no_due_timer_behind_other_tasks_by_the_thousand() {
             })
         };
         // For each of the three instants, a tick and the millisecond of a pause are 550 polls of 20 us. While other processes have the
-        // core, the driver's slices end too soon, and then it is played again. A machine too busy to register all timers shows nothing.
-        let polls: Vec<_> = (0..3)
-            .map(|_| polls())
-            .map_while(|polls| polls.filter(|polls| *polls >= 3_000))
-            .collect();
+        // core, the driver's slices end too soon, or the timers are registered too late, and then it is played again.
+        let mut played = Vec::new();
+        let is_soon = (0..10).filter_map(|_| polls()).take(3).any(|polls| {
+            played.push(polls);
+            polls < 3_000
+        });
         assert!(
-            polls.len() < 3,
-            "with {shards} shards due sleeps waited through {polls:?} polls of other tasks"
+            is_soon,
+            "with {shards} shards due sleeps waited through {played:?} polls of other tasks"
         );
     }
 }

@@ -172,8 +172,27 @@ async fn a_user_without_evalsha_is_told_so() {
 async fn a_user_without_a_command_of_the_scripts_is_told_so() {
     let server = Server::start();
     let used = [
-        "get", "set", "time", "exists", "hget", "hset", "hsetnx", "hdel", "hmget", "hexists", "hstrlen",
-        "zadd", "zrem", "zrange", "zscore", "zmscore", "zcard", "getrange", "unlink",
+        "get",
+        "set",
+        "time",
+        "exists",
+        "hget",
+        "hset",
+        "hsetnx",
+        "hdel",
+        "hmget",
+        "hexists",
+        "hstrlen",
+        "zadd",
+        "zrem",
+        "zrange",
+        "zscore",
+        "zmscore",
+        "zcard",
+        "zcount",
+        "hrandfield",
+        "getrange",
+        "unlink",
     ];
     for missing in used {
         let url = user(&server, &[&format!("-{missing}")]);

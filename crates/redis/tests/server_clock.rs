@@ -184,3 +184,23 @@ async fn a_small_step_back_delays_a_claimed_job_by_no_more_than_itself() {
     assert!(began.elapsed() < 8 * SECOND, "{:?}", began.elapsed());
     assert!(job.done().await.unwrap());
 }
+
+/// The answers that Redis keeps of processes that have ended are few.
+#[tokio::test]
+async fn senders_that_are_gone_are_forgotten_by_those_that_come() {
+    let server = Server::start_with_own_clock();
+    let schedule = async |id: String| {
+        let jobs = queue(&server, "q").await;
+        assert!(jobs.schedule(&id, MINUTE, b"").await.unwrap());
+    };
+    let senders = || server.command::<u64>(&["HLEN", "tickwheel:jobs:{q:0}:last:calls"]);
+    for n in 0..20 {
+        schedule(format!("before-{n}")).await;
+    }
+    assert_eq!(senders(), 20, "a repeated call is to get the answer of the first");
+    server.set_clock(HOUR + 60);
+    for n in 0..12 {
+        schedule(format!("after-{n}")).await;
+    }
+    assert!(senders() < 20, "{}", senders());
+}

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     error::Error,
-    nonce::Nonce,
     script::{Call, Script},
 };
 
@@ -42,8 +41,6 @@ pub(super) struct Batcher {
     script: &'static Script,
     /// The keys of the partition.
     keys: Vec<String>,
-    /// Returns the key of a sender's last answer.
-    last_reply: Box<dyn Fn(Nonce) -> String + Send + Sync>,
     /// The first arguments of every call, after its name.
     head: Vec<Vec<u8>>,
     /// The time limit of one attempt.
@@ -122,7 +119,6 @@ impl Batcher {
         server: Arc<dyn Server>,
         script: &'static Script,
         keys: Vec<String>,
-        last_reply: impl Fn(Nonce) -> String + Send + Sync + 'static,
         head: Vec<Vec<u8>>,
         attempt: Duration,
     ) -> Arc<Batcher> {
@@ -130,7 +126,6 @@ impl Batcher {
             server,
             script,
             keys,
-            last_reply: Box::new(last_reply),
             head,
             attempt,
             state: Mutex::default(),
@@ -247,10 +242,7 @@ impl Lane {
         let answers = loop {
             sender.next_call();
             let call = batcher.keys.iter().fold(batcher.script.call(), Call::key);
-            let call = call
-                .key((batcher.last_reply)(sender.name()))
-                .arg(sender.sequence())
-                .args(arguments.iter().cloned());
+            let call = call.arg(sender.sequence()).args(arguments.iter().cloned());
             let server = &*batcher.server;
             let answers = ask(server, call, batcher.attempt, last, read).await;
             match &answers {

@@ -36,6 +36,16 @@ impl Claim {
     }
 }
 
+/// Whether a lease has to be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    Due,
+    /// A renewal is in flight.
+    UnderWay,
+    /// The lease lasts for as long as the job may take.
+    Unneeded,
+}
+
 pub(super) struct JobLease {
     pub(super) id: String,
     pub(super) partition: usize,
@@ -64,13 +74,19 @@ impl JobLease {
         let _ = self.limit.set(limit);
     }
 
-    /// Returns `false` if a renewal is already in flight, or if the lease lasts for as long as the job may take.
-    pub(super) fn begin_renewal(&self) -> bool {
+    /// Begins a renewal if one is due.
+    pub(super) fn begin_renewal(&self) -> Renewal {
         let lasts = self
             .limit
             .get()
             .is_some_and(|limit| *limit <= self.validity.until());
-        !lasts && !self.renewing.swap(true, Ordering::AcqRel)
+        if lasts {
+            Renewal::Unneeded
+        } else if self.renewing.swap(true, Ordering::AcqRel) {
+            Renewal::UnderWay
+        } else {
+            Renewal::Due
+        }
     }
 
     pub(super) fn end_renewal(&self) {

@@ -8,8 +8,11 @@ use std::{
 use redis::Value;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{asking::unexpected, queue::Queue};
+use super::{asking::unexpected, partition::PART, queue::Queue};
 use crate::{error::Error, local, nonce::Nonce};
+
+/// From what size on Redis keeps a copy of a payload while it is fetched, of which it reads a part without reading all of it.
+const LARGE: usize = 4 * PART;
 
 /// Fetches a payload of `size` bytes, a few at a time for all workers of a queue. Returns `None` if the job is no longer held under that
 /// token.
@@ -20,7 +23,8 @@ pub(super) async fn fetch(
     token: &str,
     size: usize,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let (name, limit) = (Nonce::new(), queue.limits.answer_within);
+    let limit = queue.limits.answer_within;
+    let kept = (size > LARGE).then(|| (Nonce::new(), limit));
     let _permit = queue.fetches.permit(limit).await;
     let began = Instant::now();
     let last = began + limit;
@@ -31,7 +35,7 @@ pub(super) async fn fetch(
                 waited: began.elapsed(),
             });
         }
-        let call = queue.partitions[partition].fetch(name, limit, id, token, payload.len());
+        let call = queue.partitions[partition].fetch(kept, id, token, payload.len());
         match queue.ask_until(call, last).await? {
             Value::BulkString(part) if !part.is_empty() => payload.extend_from_slice(&part),
             Value::BulkString(_) | Value::Nil => return Ok(None),

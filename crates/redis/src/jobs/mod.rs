@@ -35,6 +35,7 @@ mod sampling;
 mod sender;
 mod server;
 mod settings;
+mod single_key;
 mod stats;
 mod take;
 mod waiting;

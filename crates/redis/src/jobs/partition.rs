@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 
-use super::{batcher::Batcher, limits::Limits, sender::CallName, server::Server};
+use super::{batcher::Batcher, limits::Limits, queue::micros, sender::CallName, server::Server};
 use crate::{
     keys::Tag,
     nonce::Nonce,
@@ -32,11 +32,32 @@ static OLDEST: Script = Script::new(include_str!("scripts/oldest.lua"));
 static COUNTS: Script = Script::new(include_str!("scripts/counts.lua"));
 static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 static DEAD: Script = Script::new(include_str!("scripts/dead.lua"));
+static ENDS: Script =
+    Script::new("#!lua flags=no-writes\nreturn redis.call('ZMSCORE', KEYS[1], unpack(ARGV))");
+static STATES: Script =
+    Script::new("#!lua flags=no-writes\nreturn redis.call('HMGET', KEYS[1], unpack(ARGV))");
+static EXTEND: Script = Script::new(include_str!("scripts/extend.lua"));
 
 /// How many bytes of payload an answer may have. The connection is shared, so every other answer waits behind it: for 22 ms at 12 MB/s.
 pub(super) const PART: usize = 256 << 10;
 
 pub(super) const PREFIX: &str = "tickwheel:jobs";
+
+/// Where the jobs are that are held under a lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Set {
+    Claimed,
+    Running,
+}
+
+impl Set {
+    fn key(self, tag: &Tag) -> String {
+        tag.key(match self {
+            Set::Claimed => "claimed",
+            Set::Running => "running",
+        })
+    }
+}
 
 pub(super) struct Partition {
     tag: Tag,
@@ -53,12 +74,10 @@ impl Partition {
         let tag = Tag::new(PREFIX, &format!("{name}:{number}"));
         let channel = tag.key("sooner");
         let batcher = |script| {
-            let last = tag.clone();
             Batcher::new(
                 server.clone(),
                 script,
                 keys(&tag).to_vec(),
-                move |sender| last.key(&format!("last:{sender}")),
                 vec![channel.as_bytes().to_vec()],
                 limits.answer_within,
             )
@@ -96,25 +115,34 @@ impl Partition {
 
     fn of_worker(&self, script: &'static Script, call: &CallName) -> Call {
         self.with_keys(script)
-            .key(self.tag.key(&format!("worker:{}", call.sender)))
             .arg(&call.sequence)
             .arg(&self.channel)
             .arg(&*call.token)
     }
 
     /// Returns a call that reads a part of the payload of a job that is held under `token`.
-    /// Redis keeps a copy of one that is large under the name of the `fetch`, for so long.
-    pub(super) fn fetch(&self, fetch: Nonce, keep: Duration, id: &str, token: &str, offset: usize) -> Call {
-        FETCH
+    /// If it is to be `kept`, Redis keeps a copy of all of it under that name and for that time.
+    pub(super) fn fetch(
+        &self,
+        kept: Option<(Nonce, Duration)>,
+        id: &str,
+        token: &str,
+        offset: usize,
+    ) -> Call {
+        let call = FETCH
             .call()
             .key(self.tag.key("state"))
             .key(self.tag.key("payload"))
-            .key(self.tag.key(&format!("copy:{fetch}")))
             .arg(id)
             .arg(token)
             .arg(offset)
-            .arg(PART)
-            .arg(keep.as_millis() as u64)
+            .arg(PART);
+        match kept {
+            Some((name, time)) => call
+                .key(self.tag.key(&format!("copy:{name}")))
+                .arg(time.as_millis() as u64),
+            None => call,
+        }
     }
 
     pub(super) fn counts(&self) -> Call {
@@ -146,6 +174,27 @@ impl Partition {
             .arg(PART)
     }
 
+    /// Returns a call that reads when the leases of jobs end.
+    pub(super) fn ends<'a>(&self, set: Set, ids: impl Iterator<Item = &'a str>) -> Call {
+        ids.fold(ENDS.call().key(set.key(&self.tag)), |call, id| call.arg(id))
+    }
+
+    /// Returns a call that reads the states of jobs.
+    pub(super) fn states<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Call {
+        ids.fold(STATES.call().key(self.tag.key("state")), |call, id| call.arg(id))
+    }
+
+    /// Returns a call that moves the ends of leases, each of which is given as it was read.
+    pub(super) fn extend<'a>(
+        &self,
+        set: Set,
+        lease: Duration,
+        ends: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Call {
+        let call = EXTEND.call().key(set.key(&self.tag)).arg(micros(lease));
+        ends.fold(call, |call, (id, end)| call.arg(id).arg(end))
+    }
+
     fn with_keys(&self, script: &'static Script) -> Call {
         keys(&self.tag)
             .into_iter()
@@ -154,9 +203,18 @@ impl Partition {
 }
 
 /// The keys, in the order that every script expects.
-fn keys(tag: &Tag) -> [String; 9] {
+fn keys(tag: &Tag) -> [String; 10] {
     [
-        "due", "claimed", "running", "dead", "state", "payload", "watching", "idle", "repeats",
+        "due",
+        "claimed",
+        "running",
+        "dead",
+        "state",
+        "payload",
+        "watching",
+        "idle",
+        "repeats",
+        "last:calls",
     ]
     .map(|what| tag.key(what))
 }

@@ -13,6 +13,7 @@ use crate::{error::Error, nonce::Nonce};
 const UNKNOWN: usize = 16;
 
 pub(super) struct Sender {
+    /// Under which Redis stores the last call.
     name: Nonce,
     call: Nonce,
     /// The names that Redis may have stored.
@@ -22,7 +23,6 @@ pub(super) struct Sender {
 /// A call of a sender.
 #[derive(Clone, Debug)]
 pub(super) struct CallName {
-    pub(super) sender: Nonce,
     pub(super) sequence: String,
     /// The token under which the jobs of a take are held.
     pub(super) token: Arc<str>,
@@ -42,23 +42,17 @@ impl Sender {
         self.call = Nonce::new();
     }
 
-    /// Returns the name of the sender, under which Redis stores its last call.
-    pub(super) fn name(&self) -> Nonce {
-        self.name
-    }
-
     /// Returns everything by which Redis knows the call.
     pub(super) fn call_name(&self) -> CallName {
         CallName {
-            sender: self.name,
             sequence: self.sequence(),
             token: self.call.to_string().into(),
         }
     }
 
-    /// Returns the call's first argument: its name, and those that Redis may have stored.
+    /// Returns the call's first argument: its name, that of the sender, and those of the calls that Redis may have stored.
     pub(super) fn sequence(&self) -> String {
-        let mut sequence = self.call.to_string();
+        let mut sequence = format!("{}@{}", self.call, self.name);
         for before in &self.before {
             sequence.push(' ');
             sequence.push_str(&before.to_string());

@@ -1,11 +1,15 @@
 //! `Calls`: the three scripts of a lease and the keys they use.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
+
+use futures_util::future::{Either, select};
+use tokio::time::Instant;
 
 use crate::{
     connection::Connection,
     error::Error,
     keys::Tag,
+    local,
     nonce::Nonce,
     script::{Call, Script},
 };
@@ -97,16 +101,29 @@ impl Calls {
         })
     }
 
-    /// Renews the lease. The call may be sent any number of times.
-    pub(super) fn renew(&self, token: u64) -> Call {
-        RENEW
-            .call()
-            .key(self.holder())
-            .key(&self.fence)
-            .arg(self.nonce.to_string())
-            .arg(token)
-            .arg(milliseconds(self.ttl))
-            .arg(milliseconds(FENCE))
+    /// Renews the lease, which may be done any number of times.
+    ///
+    /// While the slot of the lease moves to another node of a cluster, its keys may be on two nodes, and Redis runs only scripts of a single
+    /// key. So if there is no answer within a third of the TTL, the holder's key is renewed alone.
+    pub(super) async fn renew(&self, token: u64, connection: &impl Connection) -> Result<bool, Error> {
+        let call = RENEW.call().key(self.holder());
+        let (all, alone) = (call.clone().key(&self.fence), call);
+        let [all, alone] = [all, alone].map(|call| {
+            call.arg(self.nonce.to_string())
+                .arg(token)
+                .arg(milliseconds(self.ttl))
+                .arg(milliseconds(FENCE))
+        });
+        let (mut all, alone) = (pin!(all.send(connection)), pin!(alone.send(connection)));
+        match local::until(Instant::now() + self.ttl / 3, &mut all).await {
+            Some(Err(error)) if error.is_try_again() => return alone.await,
+            Some(answer) => return answer,
+            None => {}
+        }
+        match select(all, alone).await {
+            Either::Left((Err(_), alone)) => alone.await,
+            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+        }
     }
 
     /// Releases a lease that was acquired.

@@ -185,12 +185,11 @@ impl<C: Connection> Held<C> {
             mut given_up,
             releasing,
         } = self;
-        let renewal = calls.renew(token);
         let given_up = {
             let mut request = None;
             loop {
                 match state.next(Instant::now()) {
-                    Step::Renew => request = Some(Box::pin(renewal.send::<bool>(&releasing.connection))),
+                    Step::Renew => request = Some(Box::pin(calls.renew(token, &releasing.connection))),
                     Step::Lose => {
                         drop(entry);
                         drop(request);

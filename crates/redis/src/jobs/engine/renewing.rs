@@ -1,6 +1,6 @@
 //! Renews the held leases, and returns the jobs that the consumer does not fetch.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -9,9 +9,10 @@ use crate::{
     error::Error,
     jobs::{
         batcher::{Answer, Operation},
-        claim::{Claim, JobLease, valid_until},
+        claim::{Claim, JobLease, Renewal, valid_until},
         inbox::Status,
         queue::{PATIENCE, Queue, micros, operation},
+        single_key::renew_by_single_keys,
     },
     nonce::random_part,
 };
@@ -27,9 +28,15 @@ impl Engine {
         self.renew_at = Instant::now() + self.renewal_period();
         let duration = self.inbox.settings.lease;
         let mut renewals = Vec::new();
+        let mut unanswered: BTreeMap<usize, Vec<Arc<JobLease>>> = BTreeMap::new();
         for lease in self.expire() {
-            if !lease.begin_renewal() {
-                continue;
+            match lease.begin_renewal() {
+                Renewal::Due => {}
+                Renewal::UnderWay => {
+                    unanswered.entry(lease.partition).or_default().push(lease);
+                    continue;
+                }
+                Renewal::Unneeded => continue,
             }
             let arguments = operation("renew", &lease.id, &lease.token, micros(duration), 0);
             let (partition, deadline) = (lease.partition, lease.validity.until());
@@ -40,6 +47,11 @@ impl Engine {
             renewals.push((partition, renewal));
         }
         self.inbox.queue.update_all(&self.inbox.runtime, renewals);
+        // A third of the lease is left. If the slot of the partition moves, only scripts of a single key run.
+        for (partition, leases) in unanswered {
+            let queue = self.inbox.queue.clone();
+            tokio::spawn(renew_by_single_keys(queue, partition, leases, duration));
+        }
     }
 
     /// Ends the leases that have expired, and returns the others.

@@ -10,7 +10,7 @@ local commands = {
   { 'HGET', key, '' }, { 'HMGET', key, '' }, { 'HEXISTS', key, '' }, { 'HSTRLEN', key, '' },
   { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' }, { 'HDEL', key, '' },
   { 'ZRANGE', key, 0, 0 }, { 'ZSCORE', key, '' }, { 'ZMSCORE', key, '' }, { 'ZCARD', key },
-  { 'ZADD', key, 0, '' }, { 'ZREM', key, '' }, { 'ZPOPMAX', key },
+  { 'ZADD', key, 0, '' }, { 'ZREM', key, '' }, { 'ZCOUNT', key, 0, 0 }, { 'HRANDFIELD', key, 1 },
 }
 for _, command in ipairs(commands) do
   if not redis.acl_check_cmd(unpack(command)) then return { 0, 0, command[1] } end

@@ -1,6 +1,6 @@
 -- What the scripts begin with that change jobs. Each is a named call of a sender that has one call under way at a time.
--- KEYS: due claimed running dead state payload watching idle repeats last. ARGV: the call's name and those that may precede it, channel, and what each
--- script says.
+-- KEYS: due claimed running dead state payload watching idle repeats last. ARGV: the call's name, "@" and the sender's, and the names of
+-- the calls that may precede it, channel, and what each script says.
 --
 -- A job has its payload in `payload`, and is in exactly one of four sorted sets:
 --   due      waits; the score is its due time
@@ -13,12 +13,13 @@
 -- `watching` and `idle` hold the workers that listen and have room for a job; the score is until when a worker counts as there. Those in
 -- `watching`, a few, look when a job becomes due and are told of one that is due earlier. Those in `idle` are told when one of the few
 -- has no more room. So a due job costs a few takes, however many workers are idle.
--- `last` holds the sender's last call: its name and its reply. A repeated call answers as the first did. One that finds another call
--- than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
-local due, claimed, running, dead, state, payload, watching, idle, repeats = unpack(KEYS)
-local last = KEYS[#KEYS]
+-- `last` holds the last call of each sender: its name, its time and its reply. A repeated call answers as the first did. One that finds
+-- another call than those that may precede it is refused: it comes late, behind its successor, or its sender is a copy of another.
+-- In a cluster, each key also holds an entry of nobody, NOBODY, so that it always exists: while a slot moves to another node, Redis runs
+-- no script with a key that does not.
+local due, claimed, running, dead, state, payload, watching, idle, repeats, last = unpack(KEYS)
 local call, match = redis.call, string.match
-local name, before = match(ARGV[1], '^(%S+)(.*)$')
+local name, sender, before = match(ARGV[1], '^([^ @]+)@?(%S*)(.*)$')
 local channel = ARGV[2]
 
 -- Where something else has written to the payloads, a script would stop halfway. It reads the other keys before it writes to any.
@@ -108,6 +109,8 @@ end
 
 -- How many workers watch, and how many of the idle are called at most to reach one.
 local WATCHERS, CALLS = 2, 8
+-- It sorts behind every id, and its score behind every time.
+local NOBODY = '\255'
 
 -- Tells a worker to look, and returns how many have heard of it. A cluster knows only of those that are connected to this node.
 -- A user who may not publish has done everything else.
@@ -120,17 +123,17 @@ end
 local function call_idle(wanted)
   for _ = 1, CALLS do
     if wanted <= 0 then return end
-    local worker = call('ZPOPMAX', idle)[1]
+    local worker = call('ZRANGE', idle, '(+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     if not worker then return end
+    call('ZREM', idle, worker)
     wanted = wanted - tell(worker)
   end
 end
 
 -- Tells those that watch that a job may be due earlier than they know, or an idle worker where nobody is left that watches.
 local function hint()
-  if not idle then return end
   local heard = 0
-  for _, worker in ipairs(call('ZRANGE', watching, 0, 2 * WATCHERS)) do
+  for _, worker in ipairs(call('ZRANGE', watching, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, 2 * WATCHERS + 1)) do
     local reached = tell(worker)
     -- Who has heard it nevertheless watches again with its next take.
     if reached == 0 then call('ZREM', watching, worker) end
@@ -145,7 +148,7 @@ local function leave(worker, wanted)
   call_idle(math.max(call('ZREM', watching, worker), wanted))
 end
 
-local past, last_reply = match(call('GET', last) or '', '^(%S+) (.*)$')
+local past, last_reply = match(call('HGET', last, sender) or '', '^(%S+) %d+ (.*)$')
 local is_repeated = past == name
 local is_late = past and not is_repeated and not string.find(before .. ' ', ' ' .. past .. ' ', 1, true)
 
@@ -153,7 +156,31 @@ local function refuse()
   return redis.error_reply('STALE another call of this sender was answered already')
 end
 
+-- How long the last call of a sender is remembered that sends no other.
+local REMEMBERED = 3600000000
+
 local function remember(reply)
-  call('SET', last, name .. ' ' .. reply, 'PX', 3600000)
+  call('HSET', last, sender, name .. ' ' .. exact(now) .. ' ' .. reply)
+  if past then return end
+  -- Each new sender makes room for others that are long gone.
+  local found = call('HRANDFIELD', last, 10, 'WITHVALUES')
+  for entry = 1, #found, 2 do
+    local at = match(found[entry + 1], '^%S+ (%d+) ')
+    if at and now - at > REMEMBERED then call('HDEL', last, found[entry]) end
+  end
+end
+
+local function is_cluster()
+  return redis.acl_check_cmd('CLUSTER', 'MYID') and type(redis.pcall('CLUSTER', 'MYID')) == 'string'
+end
+
+-- Once for each sender, which costs the later calls nothing.
+if not past and call('EXISTS', unpack(KEYS)) < #KEYS and is_cluster() then
+  for _, set in ipairs({ due, claimed, running, dead, watching, idle }) do
+    if call('EXISTS', set) == 0 then call('ZADD', set, '+inf', NOBODY) end
+  end
+  for _, hash in ipairs({ state, payload, repeats, last }) do
+    if call('EXISTS', hash) == 0 then call('HSET', hash, NOBODY, '') end
+  end
 end
 

@@ -16,7 +16,7 @@ local reply = { '', '', '', '', '' }
 
 local function first(set)
   local score = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
-  return score and exact(score)
+  return score and score ~= 'inf' and exact(score)
 end
 
 -- How long a worker counts as there that does not look again: it does so every five seconds.
@@ -33,7 +33,7 @@ local function enlist(given)
       if gone[1] then call('ZREM', set, unpack(gone)) end
     end
     reply[5] = '1'
-    if call('ZSCORE', watching, worker) or call('ZCARD', watching) < WATCHERS then
+    if call('ZSCORE', watching, worker) or call('ZCOUNT', watching, '-inf', '(+inf') < WATCHERS then
       call('ZADD', watching, exact(now + SEEN_FOR), worker)
       call('ZREM', idle, worker)
       return true
@@ -41,7 +41,7 @@ local function enlist(given)
     call('ZADD', idle, exact(now + SEEN_FOR), worker)
     return false
   end
-  if limit > 0 and call('ZCARD', idle) == 0 then
+  if limit > 0 and call('ZCOUNT', idle, '-inf', '(+inf') == 0 then
     -- Nobody could watch in its place.
     if call('ZSCORE', watching, worker) then reply[5] = '1' end
   else

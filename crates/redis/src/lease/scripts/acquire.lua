@@ -7,7 +7,8 @@
 -- The holder's key has its nonce and token, and between them the line: the processes that have waited for long, or have been passed over,
 -- each as ";" and its name, since when it waits and when it asked last, in ms. A lease that was released is kept for the first of them for
 -- a moment: the key then has "kept:" and its name, and after that the rest of the line. Whoever gets it in this way has a ";*" at the end
--- of the line: others want it too, and enter the line at once.
+-- of the line: others want it too, and enter the line at once. After that stand its name and since when it is its turn, in ms: the lease
+-- may be kept for the same process again.
 local held = redis.call('GET', KEYS[1])
 local group, waited, seen = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local nonce, token
@@ -25,9 +26,13 @@ if is_free or group ~= '' then
     time = redis.call('TIME')
 end
 
+local function milliseconds()
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
 -- The line without this process, and without those that have not asked for a while. The order is that of waiting.
 local function others()
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local now = milliseconds()
     local line = {}
     for name, since, asked in string.gmatch(rest or '', ';([^;,]+),(%d+),(%d+)') do
         if name ~= group and asked + 1500 >= now and #line < 7 then
@@ -47,7 +52,7 @@ end
 
 if not is_free then
     local left = redis.call('PTTL', KEYS[1])
-    local mark = string.match(rest or '', ';%*$') or ''
+    local mark = string.match(rest or '', ';%*[^;]*$') or ''
     local is_passed_over = kept_for or mark ~= '' or seen ~= '' and seen ~= token
     if rest and group ~= '' and (is_passed_over or waited >= 500) then
         local line, now = others()
@@ -76,7 +81,14 @@ if last >= new and last < 9e15 then
     new = last + 1
 end
 new = string.format('%.0f', new)
-local line = kept_for and written(others()) .. ';*' or ''
+local line = ''
+if kept_for then
+    local turn_of, since = string.match(rest, ';%*([^;,]+),(%d+)$')
+    if turn_of ~= group then
+        since = string.format('%.0f', milliseconds())
+    end
+    line = written(others()) .. ';*' .. (group ~= '' and group .. ',' .. since or '')
+end
 redis.call('SET', KEYS[1], ARGV[1] .. line .. ' ' .. new, 'PX', ARGV[2])
 redis.call('SET', KEYS[2], new, 'PX', ARGV[3])
 return {1, new, ''}

@@ -1,4 +1,4 @@
-//! Delayed jobs while the slot of their partition moves to another node of a cluster.
+//! Delayed jobs and leases while the slot of their keys moves to another node of a cluster.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,12 @@ use futures::StreamExt;
 use redis::{Client, cluster_async::ClusterConnection};
 use support::{cluster::Cluster, jobs::next_after_errors, server::command, soon};
 use tickwheel::Wheel;
-use tickwheel_redis::{DelayedJobs, Error};
+use tickwheel_redis::{DelayedJobs, Error, Leases};
 use tokio::time::sleep;
 
 mod support;
 
+const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -51,11 +52,15 @@ impl Migration {
             &["CLUSTER", "GETKEYSINSLOT", &self.slot, &most.to_string()],
         );
         for key in &keys {
-            let port = self.to_port.to_string();
-            let moved: String = command(&self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
-            assert_eq!(moved, "OK", "{key}");
+            self.move_key(key);
         }
         keys.len()
+    }
+
+    fn move_key(&self, key: &str) {
+        let port = self.to_port.to_string();
+        let moved: String = command(&self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        assert_eq!(moved, "OK", "{key}");
     }
 
     fn end(self) {
@@ -153,6 +158,7 @@ async fn a_migration_that_does_not_end_is_a_clear_error() {
     let jobs = queue(cluster.connect().await);
     jobs.schedule("a", Duration::ZERO, b"").await.unwrap();
     let migration = Migration::begin(&cluster, KEY);
+    migration.move_keys(1);
     let asked = Instant::now();
     let error = soon(jobs.schedule("b", HOUR, b"")).await.unwrap_err();
     println!("after {:?}: {error}", asked.elapsed());
@@ -164,4 +170,96 @@ async fn a_migration_that_does_not_end_is_a_clear_error() {
     );
     migration.end();
     assert!(soon(jobs.schedule("c", HOUR, b"")).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_outlasts_a_lease_delivers_no_running_job_again() {
+    let lease = 1500 * MS;
+    for first in ["running", "state"] {
+        let cluster = Cluster::start();
+        let jobs = queue(cluster.connect().await);
+        for n in 0..3 {
+            jobs.schedule(&format!("{n}"), Duration::ZERO, b"").await.unwrap();
+        }
+        let mut worker = jobs.worker().lease(lease).start();
+        let held = next_after_errors(&mut worker).await;
+        let other = queue(cluster.connect().await);
+        let mut others = other.worker().lease(lease).start();
+        let migration = Migration::begin(&cluster, KEY);
+        migration.move_key(&KEY.replace("due", first));
+        let watch = async {
+            loop {
+                match others.next().await.unwrap() {
+                    Ok(job) if job.id() == held.id() => break job,
+                    Ok(job) => assert!(job.done().await.unwrap()),
+                    Err(error) => println!("yielded: {error}"),
+                }
+            }
+        };
+        let mut watch = Box::pin(watch);
+        tokio::select! {
+            () = held.lost() => panic!("not renewed, with {first} on the other node"),
+            job = &mut watch => panic!("delivered again: {job:?}"),
+            () = sleep(4 * lease) => {}
+        }
+        migration.end();
+        tokio::select! {
+            () = held.lost() => panic!("not renewed after the end"),
+            job = &mut watch => panic!("delivered again: {job:?}"),
+            () = sleep(2 * lease) => {}
+        }
+        drop(watch);
+        assert!(held.done().await.unwrap());
+    }
+}
+
+/// Schedules a job and does it, with handles that have been in use and with new ones.
+async fn works(cluster: &Cluster, old: &DelayedJobs<ClusterConnection>, id: &str) {
+    let new = queue(cluster.connect().await);
+    for (n, (schedules, works)) in [(old, &new), (&new, old)].into_iter().enumerate() {
+        let id = format!("{id}-{n}");
+        assert!(
+            soon(schedules.schedule(&id, Duration::ZERO, b"payload"))
+                .await
+                .unwrap(),
+            "{id}"
+        );
+        let mut worker = works.worker().start();
+        let job = soon(worker.next()).await.unwrap().unwrap();
+        assert_eq!((job.id(), job.payload()), (&*id, &b"payload"[..]));
+        assert!(job.done().await.unwrap(), "{id}");
+    }
+    let counts = new.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.dead), (0, 0, 0));
+    assert!(new.waiting(0, 10).await.unwrap().is_empty());
+    assert!(new.dead(10).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_works_while_its_keys_are_on_one_node() {
+    let cluster = Cluster::start();
+    let old = queue(cluster.connect().await);
+    works(&cluster, &old, "before").await;
+    let migration = Migration::begin(&cluster, KEY);
+    works(&cluster, &old, "unmoved").await;
+    while migration.move_keys(100) > 0 {}
+    works(&cluster, &old, "moved").await;
+    migration.end();
+    works(&cluster, &old, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_renewed_while_its_slot_migrates() {
+    let cluster = Cluster::start();
+    let leases = Leases::new(&Wheel::new(), cluster.connect().await);
+    let lease = leases.acquire("x", 1500 * MS).await.unwrap();
+    let migration = Migration::begin(&cluster, "tickwheel:lease:{x}:holder");
+    // Of its two keys, one is on each node.
+    migration.move_keys(1);
+    tokio::select! {
+        () = lease.lost() => panic!("not renewed"),
+        () = sleep(6 * SECOND) => {}
+    }
+    migration.end();
+    assert!(lease.release().await.unwrap());
 }

@@ -135,12 +135,19 @@ async fn at_the_end_what_runs_is_finished_or_given_back() {
     for name in ["0-ends", "1-hangs", "2-waits", "3-waits"] {
         jobs.schedule(name, Duration::ZERO, b"").await.unwrap();
     }
-    let handler = |job: Arc<Job>| async move {
-        match job.id() {
-            "0-ends" => sleep(300 * MS).await,
-            _ => pending().await,
+    let handled = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let handled = handled.clone();
+        move |job: Arc<Job>| {
+            handled.fetch_add(1, SeqCst);
+            async move {
+                match job.id() {
+                    "0-ends" => sleep(300 * MS).await,
+                    _ => pending().await,
+                }
+                Ok::<(), io::Error>(())
+            }
         }
-        Ok::<(), io::Error>(())
     };
     let worker = jobs.worker().lease(HOUR).start();
     let (end, ended) = oneshot::channel();
@@ -149,6 +156,8 @@ async fn at_the_end_what_runs_is_finished_or_given_back() {
         .grace(SECOND)
         .until(async { ended.await.unwrap() });
     let run = tokio::spawn(run);
+    // A job that counts as running may not have been handed over yet.
+    until(|| async { handled.load(SeqCst) == 2 }).await;
     counts_become(&jobs, 2, 2, 0).await;
     end.send(()).unwrap();
     let began = Instant::now();

@@ -2,6 +2,6 @@
 -- KEYS: due claimed running dead. Returns how many jobs of a partition wait, run and are dead.
 local function jobs(set)
   -- In a cluster one entry is nobody's.
-  return redis.call('ZCARD', set) - (redis.call('ZSCORE', set, '\255') and 1 or 0)
+  return redis.call('ZCARD', set) - (redis.call('ZSCORE', set, '') and 1 or 0)
 end
 return { jobs(KEYS[1]) + jobs(KEYS[2]), jobs(KEYS[3]), jobs(KEYS[4]) }

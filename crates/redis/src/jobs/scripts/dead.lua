@@ -9,8 +9,8 @@ local found = redis.call('ZRANGE', dead, offset, offset + limit - 1, 'WITHSCORES
 local reply, whole = {}, room
 for entry = 1, #found, 2 do
   local id = found[entry]
-  -- In a cluster the last entry is nobody's.
-  if id == '\255' then break end
+  -- In a cluster this entry, the last, is nobody's.
+  if id == '' then break end
   local size = redis.call('HSTRLEN', payload, id)
   if size > room and size <= whole then break end
   -- What Redis has lost of it is nothing.

@@ -109,8 +109,8 @@ end
 
 -- How many workers watch, and how many of the idle are called at most to reach one.
 local WATCHERS, CALLS = 2, 8
--- It sorts behind every id, and its score behind every time.
-local NOBODY = '\255'
+-- No job has an empty id, and no worker an empty name. Its score is behind every time.
+local NOBODY = ''
 
 -- Tells a worker to look, and returns how many have heard of it. A cluster knows only of those that are connected to this node.
 -- A user who may not publish has done everything else.
@@ -179,8 +179,9 @@ if not past and call('EXISTS', unpack(KEYS)) < #KEYS and is_cluster() then
   for _, set in ipairs({ due, claimed, running, dead, watching, idle }) do
     if call('EXISTS', set) == 0 then call('ZADD', set, '+inf', NOBODY) end
   end
-  for _, hash in ipairs({ state, payload, repeats, last }) do
+  for _, hash in ipairs({ payload, repeats, last }) do
     if call('EXISTS', hash) == 0 then call('HSET', hash, NOBODY, '') end
   end
+  if call('EXISTS', state) == 0 then write(NOBODY, '-', '0', '0') end
 end
 

@@ -6,7 +6,7 @@ local set = ARGV[1] == 'due' and KEYS[1] or KEYS[2]
 local offset = tonumber(ARGV[2])
 local found = redis.call('ZRANGE', set, offset, offset + 99, 'WITHSCORES')
 -- In a cluster the last entry is nobody's.
-if found[#found - 1] == '\255' then found[#found], found[#found - 1] = nil, nil end
+if found[#found - 1] == '' then found[#found], found[#found - 1] = nil, nil end
 if not found[1] then return {} end
 local ids = {}
 for entry = 1, #found, 2 do ids[#ids + 1] = found[entry] end

@@ -3,7 +3,7 @@
 mod support;
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -26,39 +26,64 @@ async fn process(server: &Server, notified: bool) -> Leases<ConnectionManager> {
     }
 }
 
-/// How many grants each process has within this time, in which so many of its tasks want the lease again and again.
+/// A process, of whose tasks each wants the lease again and again.
+#[derive(Clone, Copy)]
+struct Process {
+    tasks: u32,
+    notified: bool,
+    /// How long each task pauses between.
+    pause: Duration,
+}
+
+fn process_of(tasks: u32, notified: bool) -> Process {
+    Process {
+        tasks,
+        notified,
+        pause: Duration::ZERO,
+    }
+}
+
+/// How many grants each process has within this time, and how often another process has the lease than before.
 async fn grants<const N: usize>(
     server: &Server,
-    processes: [(u32, bool); N],
+    processes: [Process; N],
     hold: Duration,
     time: Duration,
-) -> [u32; N] {
+) -> ([u32; N], u32) {
+    let (last, handovers) = (AtomicUsize::new(N), AtomicU32::new(0));
+    let (last, handed_over) = (&last, &handovers);
     let counts = [(); N].map(|()| AtomicU32::new(0));
     let end = Instant::now() + time;
     let working = processes
         .iter()
         .zip(&counts)
-        .map(|(&(tasks, notified), count)| async move {
-            let leases = process(server, notified).await;
-            join_all((0..tasks).map(|_| async {
+        .enumerate()
+        .map(|(number, (&of, count))| async move {
+            let leases = process(server, of.notified).await;
+            join_all((0..of.tasks).map(|_| async {
                 while Instant::now() < end {
                     let lease = soon(leases.acquire("x", TTL)).await.unwrap();
                     count.fetch_add(1, Ordering::Relaxed);
+                    if last.swap(number, Ordering::Relaxed) != number {
+                        handed_over.fetch_add(1, Ordering::Relaxed);
+                    }
                     sleep(hold).await;
                     lease.release().await.unwrap();
+                    sleep(of.pause).await;
                 }
             }))
             .await;
         });
     join_all(working).await;
     let counts = counts.map(AtomicU32::into_inner);
-    println!("{counts:?} grants");
-    counts
+    let handovers = handovers.into_inner();
+    println!("{counts:?} grants, {handovers} times to another process");
+    (counts, handovers)
 }
 
-fn is_fair(grants: &[u32]) -> bool {
+fn most_by_least(grants: &[u32]) -> f64 {
     let (least, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
-    *most <= least * 2
+    f64::from(*most) / f64::from(*least)
 }
 
 #[tokio::test]
@@ -66,8 +91,9 @@ async fn two_processes_have_it_in_turns() {
     let server = Server::start();
     let hold = Duration::from_millis(20);
     // One has many tasks that wait, which hear at once of a release in their own process.
-    let grants = grants(&server, [(8, true), (1, true)], hold, Duration::from_secs(12)).await;
-    assert!(is_fair(&grants), "{grants:?}");
+    let processes = [process_of(8, true), process_of(1, true)];
+    let (grants, _) = grants(&server, processes, hold, Duration::from_secs(12)).await;
+    assert!(most_by_least(&grants) <= 2.0, "{grants:?}");
     assert!(grants.iter().sum::<u32>() > 150, "{grants:?}");
 }
 
@@ -75,9 +101,12 @@ async fn two_processes_have_it_in_turns() {
 async fn three_processes_without_messages_have_it_in_turns() {
     let server = Server::start();
     let hold = Duration::from_millis(20);
-    let processes = [(4, false), (1, false), (1, false)];
-    let grants = grants(&server, processes, hold, Duration::from_secs(24)).await;
-    assert!(is_fair(&grants), "{grants:?}");
+    let processes = [4, 1, 1].map(|tasks| process_of(tasks, false));
+    let (grants, handovers) = grants(&server, processes, hold, Duration::from_secs(24)).await;
+    assert!(most_by_least(&grants) <= 2.0, "{grants:?}");
+    // Who gets no message finds out half of 25 ms later, which is as long as a grant. So a process has it several times in its turn.
+    let all: u32 = grants.iter().sum();
+    assert!(handovers * 3 < all * 2, "{handovers} of {all}");
 }
 
 /// The lease is kept for a moment for a process that has waited and does not come any more.
@@ -113,4 +142,20 @@ async fn a_lease_for_which_others_wait_is_renewed() {
     assert!(held_by.ends_with(&format!(" {}", held.token())), "{held_by}");
     assert!(held.release().await.unwrap());
     assert!(soon(waiting).await.unwrap().unwrap().release().await.unwrap());
+}
+
+/// It is in no line meanwhile. Whoever has the lease several times in a row has it no more often than that.
+#[tokio::test]
+async fn a_process_that_pauses_between_has_its_turns() {
+    let hold = Duration::from_millis(20);
+    let pausing = |ms| async move {
+        let server = Server::start();
+        let mut processes = [4, 1].map(|tasks| process_of(tasks, false));
+        processes[1].pause = Duration::from_millis(ms);
+        grants(&server, processes, hold, Duration::from_secs(12)).await.0
+    };
+    let (short, long) = futures::join!(pausing(5), pausing(30));
+    assert!(most_by_least(&short) <= 2.0, "{short:?}");
+    // It holds it for 20 ms of at least 70, so it cannot have it as often.
+    assert!(most_by_least(&long) <= 3.0, "{long:?}");
 }

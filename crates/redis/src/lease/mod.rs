@@ -76,6 +76,9 @@ pub struct Leases<C> {
 
 /// The longest time that a waiting `acquire` waits before it asks Redis again.
 const POLL: Duration = Duration::from_secs(1);
+/// The first such time of one that nobody tells of a release, after which it grows. A lease that changes hands quickly has another holder by
+/// then, and whoever finds another holder is entered into the line.
+const FIRST_LOOK: Duration = Duration::from_millis(25);
 
 impl<C: Connection> Leases<C> {
     /// Creates leases on the server or cluster of `connection`, timed by `wheel`.
@@ -234,6 +237,7 @@ impl<C: Connection> Leases<C> {
         waiter.first().await;
         let mut asking = Asking::new(self, name, &tag, terms);
         let mut backoff = Duration::from_millis(50);
+        let mut look_again = FIRST_LOOK;
         // Redis would only confirm what is known here.
         let mut known_as_held = waiter.is_held_here();
         loop {
@@ -256,7 +260,14 @@ impl<C: Connection> Leases<C> {
                         waiter.saw(token);
                         backoff = Duration::from_millis(50);
                         // A millisecond more, so that it has gone.
-                        left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL))
+                        let pause = left.map_or(POLL, |left| (left + Duration::from_millis(1)).min(POLL));
+                        if self.notifications.is_some() {
+                            pause
+                        } else {
+                            let pause = pause.min(look_again);
+                            look_again = (look_again * 4).min(POLL);
+                            pause
+                        }
                     }
                     Err(error) if error.is_passing() => {
                         tracing::debug!(%error, name, "a lease could not be asked for; it is tried again");

@@ -8,30 +8,54 @@ if before then
 end
 local nonce, line = string.match(redis.call('GET', KEYS[1]) or '', '^([^ ;]+)([^ ]*) %d+$')
 local was_held = nonce == ARGV[1]
--- How long a turn lasts, and how long the lease is kept for the process whose turn it is. Longer than it takes that to ask again.
-local TURN, AGAIN = 100, 20
+-- How long a turn may last, how many grants it may have, and after how many full turns it may have twice as many.
+local TURN, MOST, FULL = 100, 16, 8
+-- How long the lease is kept for the process whose turn it is. Longer than it takes that to ask again.
+local AGAIN = 20
 
--- Keeps the lease for the first of those who wait and have asked lately: it asks again within a second. If nobody hears of the release,
--- who waits finds out some time later, so the process that had it has it several times in a row. Each turn is as long as the others'.
+-- If nobody hears of the release, who waits finds out some time later, so each process is given several grants in its turn. They become more
+-- while all processes make use of theirs. When one does not, all have as few as that one, so that none has many times as many as another.
+-- Returns whether the turn goes on.
+local function take_turn(is_heard, now)
+    local others, turn_of, since, grants, most, full = string.match(line, '^(.*;%*)([^;:]+):(%d+):(%d+):(%d+):(%d+)$')
+    if not turn_of then
+        return false
+    end
+    grants, most, full = tonumber(grants), tonumber(most), tonumber(full)
+    if grants < most and now - since < TURN and not is_heard then
+        return true, turn_of
+    end
+    if grants < most then
+        most, full = grants, 0
+    elseif full + 1 < FULL then
+        full = full + 1
+    else
+        most, full = math.min(2 * most, MOST), 0
+    end
+    line = others .. string.format('%s:%s:%d:%d:%d', turn_of, since, grants, most, full)
+    return false
+end
+
+-- Keeps the lease for the first of those who wait and have asked lately, which asks again within a second, or for the process whose turn it
+-- is. Returns whether anybody waits.
 local function keep(is_heard)
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    local turn_of, since = string.match(line, ';%*([^;,]+),(%d+)$')
-    local waiting = line
-    while waiting ~= '' do
-        local first, asked, rest = string.match(waiting, '^;([^;,]+),%d+,(%d+)(.*)$')
+    local goes_on, turn_of = take_turn(is_heard, now)
+    while line ~= '' do
+        local first, asked, rest = string.match(line, '^;([^;,]+),%d+,(%d+)(.*)$')
         if not first then
             return false
         end
         if asked + 1500 >= now then
-            if turn_of and not is_heard and now - since < TURN then
-                redis.call('SET', KEYS[1], 'kept:' .. turn_of .. waiting, 'PX', AGAIN)
+            if goes_on then
+                redis.call('SET', KEYS[1], 'kept:' .. turn_of .. line, 'PX', AGAIN)
             else
                 redis.call('SET', KEYS[1], 'kept:' .. first .. rest, 'PX', 1200)
             end
             return true
         end
-        waiting = rest
+        line = rest
     end
     return false
 end

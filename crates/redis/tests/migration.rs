@@ -1,13 +1,19 @@
 //! Delayed jobs and leases while the slot of their keys moves to another node of a cluster.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use futures::StreamExt;
 use redis::{Client, cluster_async::ClusterConnection};
 use support::{cluster::Cluster, jobs::next_after_errors, server::command, soon};
 use tickwheel::Wheel;
 use tickwheel_redis::{DelayedJobs, Error, Leases};
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 
 mod support;
 
@@ -256,10 +262,82 @@ async fn a_lease_is_renewed_while_its_slot_migrates() {
     let migration = Migration::begin(&cluster, "tickwheel:lease:{x}:holder");
     // Of its two keys, one is on each node.
     migration.move_keys(1);
+    let other = Leases::new(&Wheel::new(), cluster.connect().await);
+    let waiting = tokio::spawn(async move { other.acquire("x", HOUR).await });
     tokio::select! {
         () = lease.lost() => panic!("not renewed"),
         () = sleep(6 * SECOND) => {}
     }
+    assert!(!waiting.is_finished());
     migration.end();
     assert!(lease.release().await.unwrap());
+    assert!(soon(waiting).await.unwrap().unwrap().release().await.unwrap());
+}
+
+/// As while a cluster is rebalanced under load.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_moves_to_and_fro_under_load_loses_and_repeats_nothing() {
+    const JOBS: usize = 200;
+    let cluster = Cluster::start();
+    let jobs = queue(cluster.connect().await);
+    assert!(jobs.schedule("first", HOUR, b"").await.unwrap());
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut workers = JoinSet::new();
+    for _ in 0..2 {
+        let (worker, done) = (
+            queue(cluster.connect().await).worker().lease(3 * SECOND).start(),
+            done.clone(),
+        );
+        workers.spawn(worker.for_each_concurrent(4, move |job| {
+            let done = done.clone();
+            async move {
+                match job {
+                    Ok(job) => {
+                        assert_eq!(job.attempt(), 1, "{job:?}");
+                        sleep(5 * MS).await;
+                        assert!(job.done().await.unwrap());
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => println!("yielded: {error}"),
+                }
+            }
+        }));
+    }
+    let scheduling = tokio::spawn({
+        let jobs = jobs.clone();
+        async move {
+            for n in 0..JOBS {
+                assert!(
+                    jobs.schedule(&n.to_string(), 50 * MS, b"payload").await.unwrap(),
+                    "{n}"
+                );
+                sleep(5 * MS).await;
+            }
+        }
+    });
+    let mut moves = 0;
+    while !scheduling.is_finished() {
+        let migration = Migration::begin(&cluster, KEY);
+        sleep(20 * MS).await;
+        while migration.move_keys(3) > 0 {
+            sleep(20 * MS).await;
+        }
+        sleep(20 * MS).await;
+        migration.end();
+        moves += 1;
+        sleep(300 * MS).await;
+    }
+    scheduling.await.unwrap();
+    println!("{moves} moves");
+    soon(async {
+        while done.load(Ordering::Relaxed) < JOBS {
+            match workers.try_join_next() {
+                Some(ended) => panic!("{ended:?}"),
+                None => sleep(20 * MS).await,
+            }
+        }
+    })
+    .await;
+    let counts = jobs.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.dead), (1, 0, 0));
 }

@@ -34,6 +34,12 @@ struct Options {
     once: bool,
 }
 
+/// The rates of both versions, for each load.
+struct Round {
+    own: Vec<f64>,
+    other: Vec<f64>,
+}
+
 fn options() -> Option<Options> {
     let mut options = Options {
         against: None,
@@ -99,7 +105,11 @@ fn rates_of(program: &str, seconds: f64) -> Vec<f64> {
         .args(["--once", "--seconds", &seconds.to_string()])
         .output()
         .expect("the other version of this program");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout).expect("rates");
     text.lines().map(|line| line.parse().expect("a rate")).collect()
 }
@@ -125,17 +135,15 @@ fn main() -> ExitCode {
         let own = rates(time);
         let other = before.or_else(|| others(true)).unwrap_or_else(|| own.clone());
         eprintln!("round {}: {own:.0?} against {other:.0?}", round + 1);
-        rounds.push((own, other));
+        rounds.push(Round { own, other });
     }
     println!("workers  at once   jobs per second   against   ratio of the rounds: median (least to most)");
     for (place, (workers, places)) in LOADS.iter().enumerate() {
-        let of = |pick: &dyn Fn(&(Vec<f64>, Vec<f64>)) -> f64| spread(rounds.iter().map(pick));
-        let (own, ..) = of(&|round| round.0[place]);
-        let (other, ..) = of(&|round| round.1[place]);
-        let (ratio, least, most) = of(&|round| round.0[place] / round.1[place]);
-        println!(
-            "{workers:>7} {places:>8} {own:>17.0} {other:>9.0}   {ratio:.2} ({least:.2} to {most:.2})"
-        );
+        let of = |pick: fn(&Round, usize) -> f64| spread(rounds.iter().map(|round| pick(round, place)));
+        let (own, ..) = of(|round, place| round.own[place]);
+        let (other, ..) = of(|round, place| round.other[place]);
+        let (ratio, least, most) = of(|round, place| round.own[place] / round.other[place]);
+        println!("{workers:>7} {places:>8} {own:>17.0} {other:>9.0}   {ratio:.2} ({least:.2} to {most:.2})");
     }
     ExitCode::SUCCESS
 }

@@ -6,16 +6,11 @@
 //!
 //!     cargo run --release -p tickwheel-redis --example workers -- --jobs 50000 --seconds 20 --workers 3
 
-use std::{
-    collections::HashMap,
-    env, mem,
-    process::{ExitCode, exit},
-    sync::Mutex,
-    time::Duration,
-};
+use std::{collections::HashMap, mem, process::ExitCode, sync::Mutex, time::Duration};
 
 use fleet::{Fleet, Said};
 use futures::{StreamExt, stream};
+use options::{Options, Task, usage};
 use redis::Client;
 use support::{connect, server::Server};
 use tickwheel::Wheel;
@@ -24,6 +19,8 @@ use tokio::time::Instant;
 
 #[path = "workers/fleet.rs"]
 mod fleet;
+#[path = "workers/options.rs"]
+mod options;
 #[path = "workers/report.rs"]
 mod report;
 #[path = "../tests/support/mod.rs"]
@@ -33,38 +30,11 @@ mod support;
 const LEASE: Duration = Duration::from_secs(3);
 const PARTITIONS: usize = 3;
 
-struct Options {
-    redis: Option<String>,
-    jobs: usize,
-    seconds: u64,
-    workers: usize,
-}
-
 fn main() -> ExitCode {
-    let mut arguments = env::args().skip(1);
-    let mut options = Options {
-        redis: None,
-        jobs: 50_000,
-        seconds: 20,
-        workers: 3,
-    };
-    while let Some(option) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .unwrap_or_else(|| usage(&format!("{option} needs a value")))
-        };
-        match &*option {
-            "--redis" => options.redis = Some(value()),
-            "--jobs" => options.jobs = number(&option, &value()) as usize,
-            "--seconds" => options.seconds = number(&option, &value()),
-            "--workers" => options.workers = number(&option, &value()) as usize,
-            // How this program starts itself again.
-            "--work-for" => return run(fleet::work(value())),
-            _ => usage(&format!("what is {option}?")),
-        }
+    match options::parse() {
+        Task::Manage(options) => run(manage(options)),
+        Task::Work(queue) => run(fleet::work(queue)),
     }
-    run(manage(options))
 }
 
 fn run(future: impl Future<Output = ExitCode>) -> ExitCode {
@@ -73,18 +43,6 @@ fn run(future: impl Future<Output = ExitCode>) -> ExitCode {
         .build()
         .expect("a runtime");
     runtime.block_on(future)
-}
-
-fn usage(problem: &str) -> ! {
-    eprintln!("{problem}\nusage: workers [--redis URL] [--jobs 50000] [--seconds 20] [--workers 3]");
-    exit(2);
-}
-
-fn number(option: &str, value: &str) -> u64 {
-    match value.parse() {
-        Ok(number) if number > 0 => number,
-        _ => usage(&format!("{option} {value} is not allowed: a number above 0")),
-    }
 }
 
 async fn manage(options: Options) -> ExitCode {

@@ -146,7 +146,7 @@ impl Sentinels {
     /// A client of the sentinels.
     pub fn client(&self) -> SentinelClient {
         let sentinels: Vec<String> = self.sentinels.iter().map(Node::url).collect();
-        SentinelClient::build(sentinels, NAME, None, SentinelServerType::Master).unwrap()
+        SentinelClient::build(sentinels, String::from(NAME), None, SentinelServerType::Master).unwrap()
     }
 
     pub fn client_of(&self, port: u16) -> Client {

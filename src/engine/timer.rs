@@ -38,7 +38,7 @@ pub(crate) struct Timer {
     key: Option<Key>,
     state: State,
     /// Whether the entry may become a spare.
-    is_brief: bool,
+    may_become_spare: bool,
     /// Whether the wheel may refuse the timer.
     may_be_refused: bool,
     /// Whether the wheel has admitted the timer, so that its limit concerns it no more.
@@ -77,7 +77,7 @@ impl Timer {
             task: WakerId::UNKNOWN,
             key: None,
             state,
-            is_brief: false,
+            may_become_spare: false,
             may_be_refused: false,
             was_admitted: false,
         }
@@ -274,7 +274,7 @@ impl Timer {
                     return false;
                 }
                 // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
-                self.is_brief = false;
+                self.may_become_spare = false;
                 task
             }
         };
@@ -334,7 +334,7 @@ impl Timer {
             return false;
         }
         (self.when, self.until, self.task) = (when.0, until, spare.task);
-        (self.key, self.state, self.is_brief) = (Some(spare.key), State::Waiting, true);
+        (self.key, self.state, self.may_become_spare) = (Some(spare.key), State::Waiting, true);
         thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
             thread.return_shard(shard);
@@ -403,8 +403,8 @@ impl Timer {
         }
         let delay = delay(shard, when, &mut now);
         let again = again && task != WakerId::UNKNOWN;
-        let is_brief = again || delay < BRIEF;
-        let due = if is_brief && delay >= BRIEF {
+        let may_become_spare = again || delay < BRIEF;
+        let due = if may_become_spare && delay >= BRIEF {
             // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
             clock.due(when.before(Nanos(delay.0 - BRIEF.0 / 2)), 1)
         } else {
@@ -423,7 +423,7 @@ impl Timer {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
-                self.is_brief = is_brief && !is_bound && task != WakerId::UNKNOWN;
+                self.may_become_spare = may_become_spare && !is_bound && task != WakerId::UNKNOWN;
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
@@ -565,7 +565,7 @@ impl Timer {
     }
 
     fn leaves_a_spare(&self) -> bool {
-        self.is_brief && self.task.is_task()
+        self.may_become_spare && self.task.is_task()
     }
 
     /// Gives up the entry, to this thread or under the lock.

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A timer that is started less than this before it is due may leave a spare entry, which is thus gone after a minute.
-const BRIEF: Nanos = Nanos(1 << 36);
+const LONGEST_SPARE: Nanos = Nanos(1 << 36);
 
 /// An entry is not taken over by a timer that would soon have to be started anew: before this part of its time has passed.
 const LEAST_PART: u64 = 8;
@@ -327,7 +327,7 @@ impl Timer {
         let now = now.unwrap_or(horizon);
         let fits = (until > horizon || planted("unchecked_take_over"))
             && spare.shard.clock.is_due_by(until, when)
-            && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(BRIEF.0) / LEAST_PART
+            && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
             && thread.is_at_home(&spare, &self.shard);
         if !fits {
             thread.put_back(spare);
@@ -403,10 +403,10 @@ impl Timer {
         }
         let delay = delay(shard, when, &mut now);
         let again = again && task != WakerId::UNKNOWN;
-        let may_become_spare = again || delay < BRIEF;
-        let due = if may_become_spare && delay >= BRIEF {
+        let may_become_spare = again || delay < LONGEST_SPARE;
+        let due = if may_become_spare && delay >= LONGEST_SPARE {
             // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
-            clock.due(when.before(Nanos(delay.0 - BRIEF.0 / 2)), 1)
+            clock.due(when.before(Nanos(delay.0 - LONGEST_SPARE.0 / 2)), 1)
         } else {
             clock.due(when, clock.resolution(wait.unwrap_or(delay)))
         };
@@ -598,7 +598,7 @@ impl Timer {
 fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
     // The horizon was now, some time ago.
     let most = when.since(now.unwrap_or_else(|| shard.horizon()));
-    if now.is_some() || most < BRIEF && shard.clock.resolution(most) == 1 {
+    if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
         return most;
     }
     when.since(*now.insert(shard.alarm.now()))

@@ -23,7 +23,7 @@ use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Given, Next},
+        alarm::{Alarm, Handback, Next},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
     },
@@ -238,11 +238,11 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Given::HasCome => continue,
-                Given::Ended => self.end(),
-                Given::Waits if at > now => {}
+                Handback::HasCome => continue,
+                Handback::Ended => self.end(),
+                Handback::Waits if at > now => {}
                 // Spares may be all that is left.
-                Given::Waits | Given::Idle => self.may_be_idle(),
+                Handback::Waits | Handback::Idle => self.may_be_idle(),
             }
             return next == Next::More;
         }

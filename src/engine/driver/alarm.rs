@@ -86,7 +86,7 @@ pub(crate) enum Next {
 
 /// What the caller of [`Alarm::give_back`] has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum Handback {
     /// Nothing: the driver waits.
     Waits,
     /// Nothing, and no shard has a timer.
@@ -200,12 +200,12 @@ impl Alarm {
     }
 
     /// Gives the driver back after a turn at `now`.
-    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Given {
+    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Handback {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);
             drop(driver);
-            return Given::Waits;
+            return Handback::Waits;
         };
         seat.driver = Some(driver);
         let (next, after) = match next {
@@ -220,15 +220,15 @@ impl Alarm {
         seat.at = if planted("at_unread") { next } else { at };
         let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
-            Set::Ended => Given::Ended,
-            Set::Waits if is_idle => Given::Idle,
-            Set::Waits => Given::Waits,
+            Set::Ended => Handback::Ended,
+            Set::Waits if is_idle => Handback::Idle,
+            Set::Waits => Handback::Waits,
             // Only a runtime that shuts down fires a timer early.
-            Set::HasCome if at > now && at > self.now() => Given::Waits,
-            Set::HasCome => Given::HasCome,
+            Set::HasCome if at > now && at > self.now() => Handback::Waits,
+            Set::HasCome => Handback::HasCome,
             Set::Failed => {
                 self.keeper.notify_one();
-                Given::Waits
+                Handback::Waits
             }
         }
     }

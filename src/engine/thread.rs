@@ -65,7 +65,7 @@ pub(crate) struct Bound {
     /// A spare in that shard.
     pub(crate) spare: Option<SpareEntry>,
     /// Whether the same task was the last to cancel a timer on this thread.
-    pub(crate) again: bool,
+    pub(crate) cancelled_last: bool,
 }
 
 pub(crate) struct Thread {
@@ -134,7 +134,7 @@ pub(crate) fn bind_without_locals(home: &Home) -> Bound {
     Bound {
         shard: engine_of(home, None).shard(0),
         spare: None,
-        again: false,
+        cancelled_last: false,
     }
 }
 
@@ -238,7 +238,7 @@ impl Thread {
         };
         let last = &self.shards[wheel.place(SHARDS)];
         let spare = self.spare.take();
-        let again = self.canceller.get() == task;
+        let cancelled_last = self.canceller.get() == task;
         if let Some(spare) = spare {
             if serves(&spare.shard) {
                 self.notice(&spare);
@@ -251,7 +251,7 @@ impl Thread {
                 return Bound {
                     shard: spare.shard,
                     spare: Some(entry),
-                    again,
+                    cancelled_last,
                 };
             }
             self.leave(spare, wheel);
@@ -271,7 +271,7 @@ impl Thread {
         Bound {
             shard,
             spare: None,
-            again,
+            cancelled_last,
         }
     }
 

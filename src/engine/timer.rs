@@ -380,11 +380,11 @@ impl Timer {
     ) -> Polled {
         let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
-        let (mut spare, mut again) = (None, false);
+        let (mut spare, mut cancelled_last) = (None, false);
         if !is_bound {
             let bound = thread::with(|thread| thread.bind(&mut self.shard, task))
                 .unwrap_or_else(|| thread::bind_without_locals(&self.shard));
-            (spare, again) = (bound.spare, bound.again);
+            (spare, cancelled_last) = (bound.spare, bound.cancelled_last);
             self.shard = Some(bound.shard);
             self.when = when.0;
             // The former entry may have been in another shard, whose horizon is not this one's, so it says nothing of whether the timer waits.
@@ -402,8 +402,8 @@ impl Timer {
             now.get_or_insert_with(|| clock.now());
         }
         let delay = delay(shard, when, &mut now);
-        let again = again && task != WakerId::UNKNOWN;
-        let may_become_spare = again || delay < LONGEST_SPARE;
+        let cancelled_last = cancelled_last && task != WakerId::UNKNOWN;
+        let may_become_spare = cancelled_last || delay < LONGEST_SPARE;
         let due = if may_become_spare && delay >= LONGEST_SPARE {
             // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
             clock.due(when.before(Nanos(delay.0 - LONGEST_SPARE.0 / 2)), 1)

@@ -241,7 +241,7 @@ impl Thread {
         let cancelled_last = self.canceller.get() == task;
         if let Some(spare) = spare {
             if serves(&spare.shard) {
-                self.notice(&spare);
+                self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
                 last.set(last.take().or_else(|| home.take()));
                 let entry = SpareEntry {
@@ -280,7 +280,7 @@ impl Thread {
     #[cold]
     fn leave(&self, spare: Spare, wheel: WheelId) {
         if spare.shard.wheel == wheel {
-            self.notice(&spare);
+            self.note_if_unclaimed(&spare);
             self.set_kept_until(Moment::ZERO);
             drop(spare.free());
         } else {
@@ -363,7 +363,7 @@ impl Thread {
         }
         self.set_kept_until(spare.until);
         if let Some(former) = self.spare.replace(Some(spare)) {
-            self.notice(&former);
+            self.note_if_unclaimed(&former);
             self.return_shard(former.free());
         }
     }
@@ -384,7 +384,7 @@ impl Thread {
     }
 
     /// Notices whether a spare has expired unclaimed.
-    fn notice(&self, spare: &Spare) {
+    fn note_if_unclaimed(&self, spare: &Spare) {
         if spare.until <= spare.shard.horizon() && !spare.shard.has_ended() {
             self.wary.set((spare.task, WARY));
         }

@@ -254,7 +254,7 @@ impl Thread {
                     cancelled_last,
                 };
             }
-            self.leave(spare, wheel);
+            self.free_or_put_back(spare, wheel);
         }
         let kept = last.take();
         let shard = if home.as_ref().is_some_and(serves) {
@@ -278,7 +278,7 @@ impl Thread {
     /// Leaves a spare that is not in the shard of a new timer of this `wheel`. If it is of the same wheel, its task has come from another thread, whose
     /// shard would keep the memory of a burst for it.
     #[cold]
-    fn leave(&self, spare: Spare, wheel: WheelId) {
+    fn free_or_put_back(&self, spare: Spare, wheel: WheelId) {
         if spare.shard.wheel == wheel {
             self.note_if_unclaimed(&spare);
             self.set_kept_until(Moment::ZERO);

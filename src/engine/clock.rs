@@ -142,13 +142,13 @@ impl Clock {
 
     /// Returns whether a test may move this clock, so that a deadline may have passed before the driver knows.
     #[inline]
-    pub(crate) fn is_of_test(&self) -> bool {
+    pub(crate) fn may_be_paused(&self) -> bool {
         self.source == Source::Test
     }
 
     /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.
     pub(crate) fn is_moved(&self) -> bool {
-        if !self.is_of_test() {
+        if !self.may_be_paused() {
             return false;
         }
         let before = Moment::of_machine();

@@ -257,7 +257,7 @@ impl Timer {
     /// polled before the keeper, and its timers should not need a second poll for that.
     fn has_come_in_test(&self) -> bool {
         let shard = self.shard.as_ref();
-        shard.is_some_and(|shard| shard.clock.is_of_test() && shard.alarm.has_come(Moment(self.when), None))
+        shard.is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(Moment(self.when), None))
     }
 
     /// Has the entry wake this task, if it is still there.
@@ -353,8 +353,8 @@ impl Timer {
     /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
     /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
     fn known(&self, task: WakerId) -> WakerId {
-        let is_of_test = self.shard.as_ref().is_some_and(|shard| shard.clock.is_of_test());
-        if is_of_test || self.may_be_refused {
+        let may_be_paused = self.shard.as_ref().is_some_and(|shard| shard.clock.may_be_paused());
+        if may_be_paused || self.may_be_refused {
             WakerId::UNKNOWN
         } else {
             task
@@ -398,7 +398,7 @@ impl Timer {
             unreachable!("it has been bound")
         };
         let clock = &shard.clock;
-        if self.state == State::New && !clock.is_of_test() {
+        if self.state == State::New && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
         let delay = delay(shard, when, &mut now);
@@ -417,7 +417,7 @@ impl Timer {
         });
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed.
-        let may_have_come = clock.is_of_test() || now.is_some() || until < shard.wake_at();
+        let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         let has_come = may_have_come && shard.alarm.has_come(when, now);
         match shard.start(waker, (due, until), spare, admission, has_come) {
             Started::Waits(key) => {
@@ -493,7 +493,7 @@ impl Timer {
             return None;
         };
         let clock = &shard.clock;
-        let mut now = (!clock.is_of_test()).then(|| clock.now());
+        let mut now = (!clock.may_be_paused()).then(|| clock.now());
         if shard.has_ended() || self.until <= shard.horizon() {
             // The task is woken in any case.
             return None;

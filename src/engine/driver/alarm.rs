@@ -131,7 +131,7 @@ impl Alarm {
             driver: Some(Driver::default()),
             at: Moment::NEVER,
         });
-        if self.clock.is_of_test() {
+        if self.clock.may_be_paused() {
             *lock(&self.runtime) = Some(runtime.clone());
         }
     }
@@ -146,7 +146,7 @@ impl Alarm {
     /// Reads the clock.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        if self.clock.is_of_test() {
+        if self.clock.may_be_paused() {
             self.in_runtime(|| self.clock.now()).unwrap_or_else(clock::now)
         } else {
             self.clock.now()
@@ -156,7 +156,7 @@ impl Alarm {
     /// Returns whether a timer for `when` may complete. `now` is the last reading, if there was one. On a test's clock, Tokio's timer decides.
     #[inline]
     pub(crate) fn has_come(&self, when: Moment, now: Option<Moment>) -> bool {
-        if self.clock.is_of_test() {
+        if self.clock.may_be_paused() {
             // The clock of another runtime does not tell.
             self.in_runtime(|| tokio_timer::has_come(when)).unwrap_or(false)
         } else {
@@ -179,7 +179,7 @@ impl Alarm {
     /// Returns whether the keeper makes the turns: on a clock that a test has paused or moved.
     pub(crate) fn keeper_turns(&self) -> bool {
         let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
-        self.clock.is_of_test() && is_moved() && !self.is_closing()
+        self.clock.may_be_paused() && is_moved() && !self.is_closing()
     }
 
     /// Returns whether the runtime has dropped the keeper.
@@ -287,7 +287,7 @@ impl Alarm {
         // Panics if the runtime's timers have ended since.
         let set = || {
             if at == Moment::NEVER {
-                if self.clock.is_of_test() {
+                if self.clock.may_be_paused() {
                     seat.timer.unset(self.clock.past());
                 }
                 return false;

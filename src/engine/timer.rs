@@ -1,4 +1,4 @@
-//! `Timer`: a future's own part. It is started by its first pending poll, polled again, moved and cancelled.
+//! `Timer`: the part of a timer that its future owns. It is started by its first pending poll, polled again, moved and cancelled.
 
 use std::{
     mem,
@@ -18,10 +18,10 @@ use super::{
     waker_id::WakerId,
 };
 
-/// A timer that is started less than this before it is due may leave a spare entry, which is thus gone after a minute.
+/// An entry may become a spare if it is due less than this, which is 69 s, after its timer was started. So a spare is gone after a minute or so.
 const LONGEST_SPARE: Nanos = Nanos(1 << 36);
 
-/// An entry is not taken over by a timer that would soon have to be started anew: before this part of its time has passed.
+/// A spare is taken over only if it is due after at least an eighth of the timer's duration. Otherwise the timer would soon have to be started again.
 const LEAST_PART: u64 = 8;
 
 /// One timer.
@@ -31,7 +31,7 @@ pub(crate) struct Timer {
     shard: Home,
     /// The deadline as a [`Moment`] or, while the timer is [`State::Counting`], the delay in nanoseconds.
     when: u64,
-    /// When the entry is due. The timer has an entry while it is [`State::Waiting`], and this is after the horizon of its shard.
+    /// When the entry is due. The timer has an entry while it is [`State::Waiting`] and `until` is after the horizon of its shard.
     until: Moment,
     /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
     task: WakerId,
@@ -55,12 +55,13 @@ enum State {
     Counting,
     /// Elapses at the next poll.
     Immediate,
-    /// Waits for a deadline that was not known to have passed as it was set.
+    /// Not started. The deadline was set to an instant that had not passed then, so the first poll need not read the clock.
     Ahead,
-    /// Waits for a deadline that may have passed.
+    /// Not started. The deadline may have passed.
     New,
-    /// The same, and has been reset since it waited or was made, so that it elapses without a poll, as Tokio's does.
+    /// As [`State::New`], after a reset. The timer elapses once the deadline has passed, even without a poll, as Tokio's does.
     Reset,
+    /// Started. The entry may have expired since.
     Waiting,
     Elapsed,
 }
@@ -150,7 +151,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry has expired, for the deadline that the timer has now. If the wheel refuses it, that was before the shutdown.
+    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. An entry that a shutdown took out has not
+    /// expired.
     fn has_expired(&self) -> bool {
         let Some(shard) = self.shard.as_ref().filter(|_| self.state == State::Waiting) else {
             return false;
@@ -198,7 +200,7 @@ impl Timer {
         self.shard.as_ref().map_or(Moment::ZERO, |shard| shard.horizon())
     }
 
-    /// Returns what tells whether the entry is still there.
+    /// Returns what the shard needs to tell whether the entry is still there.
     fn term(&self) -> Term {
         Term {
             until: self.until,
@@ -257,7 +259,8 @@ impl Timer {
     /// polled before the keeper, and its timers should not need a second poll for that.
     fn has_come_in_test(&self) -> bool {
         let shard = self.shard.as_ref();
-        shard.is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(Moment(self.when), None))
+        shard
+            .is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(Moment(self.when), None))
     }
 
     /// Has the entry wake this task, if it is still there.
@@ -323,8 +326,9 @@ impl Timer {
         };
         let horizon = spare.shard.horizon();
         let until = spare.until;
-        // The horizon was now, some time ago.
+        // The horizon is when the last turn came, and stands in for a clock reading.
         let now = now.unwrap_or(horizon);
+        // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
         let fits = (until > horizon || planted("unchecked_take_over"))
             && spare.shard.clock.is_due_by(until, when)
             && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
@@ -353,7 +357,10 @@ impl Timer {
     /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
     /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
     fn known(&self, task: WakerId) -> WakerId {
-        let may_be_paused = self.shard.as_ref().is_some_and(|shard| shard.clock.may_be_paused());
+        let may_be_paused = self
+            .shard
+            .as_ref()
+            .is_some_and(|shard| shard.clock.may_be_paused());
         if may_be_paused || self.may_be_refused {
             WakerId::UNKNOWN
         } else {
@@ -361,7 +368,7 @@ impl Timer {
         }
     }
 
-    /// Starts the timer, in the shard of this thread unless it is bound to an engine that lives.
+    /// Starts the timer: again in its own shard if it waits in an engine that has not ended, and otherwise in the shard of this thread.
     ///
     /// # Panics
     ///
@@ -370,7 +377,7 @@ impl Timer {
         self.start_with_slack(waker, when, now, None)
     }
 
-    /// Starts the timer as [`Timer::start`] does. Its slack is that of a `wait` or, if there is `None`, of the time that is left.
+    /// Starts the timer as [`Timer::start`] does, with the slack of a timer whose duration is `wait`. `None` stands for the time that is left.
     fn start_with_slack(
         &mut self,
         waker: &Waker,
@@ -387,7 +394,7 @@ impl Timer {
             (spare, cancelled_last) = (bound.spare, bound.cancelled_last);
             self.shard = Some(bound.shard);
             self.when = when.0;
-            // The former entry may have been in another shard, whose horizon is not this one's, so it says nothing of whether the timer waits.
+            // `until` may be that of an entry in another shard. With an unknown task, no poll takes the timer for one that waits in this shard.
             self.task = WakerId::UNKNOWN;
             if self.state != State::Ahead {
                 self.state = State::New;
@@ -405,7 +412,8 @@ impl Timer {
         let cancelled_last = cancelled_last && task != WakerId::UNKNOWN;
         let may_become_spare = cancelled_last || delay < LONGEST_SPARE;
         let due = if may_become_spare && delay >= LONGEST_SPARE {
-            // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
+            // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, in 34 s, so that it can become a
+            // spare. If the timer still waits then, it is started again for the rest.
             clock.due(when.before(Nanos(delay.0 - LONGEST_SPARE.0 / 2)), 1)
         } else {
             clock.due(when, clock.resolution(wait.unwrap_or(delay)))
@@ -416,7 +424,7 @@ impl Timer {
             Admission::First
         });
         let until = clock.start_of(due);
-        // Tokio's timer cannot be set to a moment that has passed.
+        // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         let has_come = may_have_come && shard.alarm.has_come(when, now);
         match shard.start(waker, (due, until), spare, admission, has_come) {
@@ -471,7 +479,8 @@ impl Timer {
         if state == State::Immediate && self.zero_is_at_once() {
             return self.pass();
         }
-        // An entry that is due too early is started anew then, and one that is due too late may have the slack of another time.
+        // An entry that is due before the deadline stays, and the timer is started again when it expires. One that is due after it is brought forward.
+        // With the same deadline as before, it is late only by its slack.
         if when < self.until && when.0 != former {
             self.bring_forward(when)
         } else {
@@ -592,11 +601,11 @@ impl Timer {
     }
 }
 
-/// Returns the time that is left until `when`, and reads the clock for that if `now` is not known. If the timer is brief, and not rounded by more
-/// than a tick, the time may be too long.
+/// Returns the time that is left until `when`. If `now` is not known, this reads the clock, unless the timer has no slack and its entry may
+/// become a spare in any case. The time that is returned then may be too long.
 #[inline]
 fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
-    // The horizon was now, some time ago.
+    // The horizon is not after now, so this is no less than the time that is left.
     let most = when.since(now.unwrap_or_else(|| shard.horizon()));
     if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
         return most;

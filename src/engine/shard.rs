@@ -5,9 +5,9 @@
 //! 1. The horizon is stored under the lock, before the entries that are due by then expire. An entry that is due *after* the horizon is in the
 //!    wheel, has the waker that it was given, and belongs to its timer or spare, whose key is valid. An entry that is due *by* the
 //!    horizon belongs to the driver, which wakes and frees it, and its key is void.
-//! 2. Without the lock the horizon may be read late. Who reads it late and waits is woken, because the driver wakes after it has stored, and then
-//!    reads it again.
-//! 3. The horizon of an engine that has ended is never, so all keys are void.
+//! 2. Without the lock, a poll may read an earlier horizon than the one stored last, and return `Pending` for a timer that has expired. No
+//!    wake-up is lost: the driver wakes the task after it has stored the horizon, and the poll that follows reads the new one.
+//! 3. The horizon of an engine that has ended is [`Moment::NEVER`], so all keys are void.
 //! 4. An entry that may be refused is also void once the wheel has been shut down, which is stored under the lock as well. Its timer therefore
 //!    takes the lock at each poll.
 //! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long to free is freed after.
@@ -36,13 +36,13 @@ const WALK: usize = 256;
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// The tick up to which entries have expired, as a [`Moment`].
+    /// The tick up to which entries have expired, as the [`Moment`] at which it begins.
     horizon: AtomicU64,
-    /// When the driver visits next, or never.
+    /// When the driver visits this shard next, or [`Moment::NEVER`].
     wake_at: AtomicU64,
     /// When it probably visits after that.
     wake_after: AtomicU64,
-    /// That of the alarm, whose memory other threads write to.
+    /// A copy of the alarm's, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
@@ -51,8 +51,9 @@ pub(crate) struct Shard {
     is_pinned: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
     runtime: Option<Id>,
-    /// The index among the shards of the engine, and their number less one.
+    /// The index among the shards of the engine.
     index: usize,
+    /// The number of shards of the engine, a power of two, less one.
     mask: usize,
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct State {
     tally: Tally,
 }
 
-/// What tells whether an entry is still there, so that its key is valid.
+/// The properties of an entry by which the shard tells whether it is still there, so that its key is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     /// When the entry is due.
@@ -373,14 +374,14 @@ impl Shard {
         Some(waker)
     }
 
-    /// Has the keeper put the next turn off, if it was to come for an entry that is gone and was due at `until`.
+    /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `until`.
     fn notice_gone(&self, until: Moment) {
         if self.clock.may_be_paused() && until <= self.wake_at() {
             self.alarm.keeper.notify_one();
         }
     }
 
-    /// Has the driver come only for what is there. This looks at every entry.
+    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or to spread a bucket. This looks at every entry.
     pub(crate) fn put_off(&self) {
         let state = lock(&self.state);
         if let Some(wheel) = &state.wheel {

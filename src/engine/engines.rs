@@ -241,7 +241,7 @@ impl Engine {
                 Handback::HasCome => continue,
                 Handback::Ended => self.end(),
                 Handback::Waits if at > now => {}
-                // Spares may be all that is left.
+                // The entries that are left may all be those of spares.
                 Handback::Waits | Handback::Idle => self.may_be_idle(),
             }
             return next == Next::More;
@@ -327,7 +327,7 @@ impl Wake for Engine {
         } else if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
-            // If there is more to do, the keeper has been told.
+            // If there is more to do, `Alarm::give_back` has told the keeper.
             let _ = self.work();
         }
     }

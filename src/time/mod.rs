@@ -130,7 +130,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(timers::sleep::Sleep::until(home(), start), period)
 }
 
-/// Waits until the timer has not been touched for `duration`, on the global wheel.
+/// Waits until `duration` has passed without a [`touch`](crate::IdleHandle::touch), on the global wheel.
 ///
 /// It is [`Wheel::idle_timer`] on that wheel, and as precise. Tokio has no such timer.
 ///
@@ -163,8 +163,8 @@ pub fn idle_timer(duration: Duration) -> IdleTimer {
 
 /// Advances a paused clock, and waits until the global wheel has woken the tasks of all timers that are due.
 ///
-/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks wakes those whose timers are
-/// on the wheel, once it runs itself. This function also waits for that.
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of them is a task of the wheel, which wakes the tasks
+/// of the wheel's timers when it runs. This function also waits until it has run.
 ///
 /// # Panics
 ///

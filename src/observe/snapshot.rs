@@ -81,7 +81,7 @@ pub struct LevelSnapshot {
     pub buckets: Vec<(usize, usize)>,
 }
 
-/// One shard of a wheel.
+/// The number of pending timers in one shard of a wheel.
 ///
 /// # Examples
 ///

@@ -181,9 +181,10 @@ impl Clock {
         if delay.0 < self.coarse_from {
             return 1;
         }
-        let (delay, two) = (delay.0.min(self.coarsest_from), self.coarse_from);
-        let power = delay.ilog2() - two.ilog2();
-        if two << power > delay {
+        let delay = delay.0.min(self.coarsest_from);
+        // The binary logarithm of `delay / self.coarse_from`, rounded down, or one more than that.
+        let power = delay.ilog2() - self.coarse_from.ilog2();
+        if self.coarse_from << power > delay {
             1 << power
         } else {
             2 << power

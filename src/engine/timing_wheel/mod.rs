@@ -106,9 +106,11 @@ pub(crate) struct TimingWheel<T> {
     cursor: u32,
     /// The number of the last bucket of the top level whose spreading has begun.
     walked: u64,
-    /// The number of timers that have been spread ahead of time at tick `spread_at`, which made up for `steps` ticks.
+    /// The number of timers that have been spread ahead of time at tick `spread_at`.
     spread: usize,
+    /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
+    /// The number of ticks whose share was spread then, because no visit had come for some time.
     steps: usize,
 }
 

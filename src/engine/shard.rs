@@ -57,7 +57,7 @@ pub(crate) struct Shard {
     mask: usize,
 }
 
-/// The wheel of a timer: any of its shards, or `None` for the global one.
+/// What stands for the wheel of a timer that is not bound yet: any shard of that wheel, or `None` for the global wheel.
 pub(crate) type Home = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.

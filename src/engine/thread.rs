@@ -245,6 +245,7 @@ impl Thread {
             if serves(&spare.shard) {
                 self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
+                // The timer moves to the spare's shard, so the shard that stood for its wheel can be kept here.
                 last.set(last.take().or_else(|| home.take()));
                 let entry = SpareEntry {
                     key: spare.key,

@@ -27,7 +27,7 @@ const LEAST_PART: u64 = 8;
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// `None` for a timer of the global wheel that has not been bound. A shard of no engine, or of one that has ended, stands for its wheel.
+    /// The shard to which the timer is bound. Until it is, any shard of its wheel stands for the wheel, and `None` for the global wheel.
     shard: Home,
     /// The deadline as a [`Moment`] or, while the timer is [`State::Counting`], the delay in nanoseconds.
     when: u64,

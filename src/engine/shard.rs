@@ -81,7 +81,7 @@ pub(crate) struct State {
 
 /// The properties of an entry by which the shard tells whether it is still there, so that its key is valid.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Term {
+pub(crate) struct Validity {
     /// When the entry is due.
     pub(crate) until: Moment,
     /// Whether the wheel may refuse the timer.
@@ -305,23 +305,24 @@ impl Shard {
 
     /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
     #[inline]
-    fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
-        let has_expired = term.until <= self.horizon() && !planted("expired_key");
-        let was_shut_down = term.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
+    fn wheel_of<'a>(&self, state: &'a mut State, validity: Validity) -> Option<&'a mut TimingWheel<Waker>> {
+        let has_expired = validity.until <= self.horizon() && !planted("expired_key");
+        let was_shut_down =
+            validity.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
         state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
     }
 
     /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
-    pub(crate) fn wakes(&self, key: &Key, term: Term, waker: &Waker) -> Option<bool> {
+    pub(crate) fn wakes(&self, key: &Key, validity: Validity, waker: &Waker) -> Option<bool> {
         let mut state = lock(&self.state);
-        let wheel = self.wheel_of(&mut state, term)?;
+        let wheel = self.wheel_of(&mut state, validity)?;
         Some(wheel.value(key).will_wake(waker))
     }
 
     /// Has an entry wake another task. Returns `false` if it is not there any more.
-    pub(crate) fn replace(&self, key: &Key, term: Term, waker: Waker) -> bool {
+    pub(crate) fn replace(&self, key: &Key, validity: Validity, waker: Waker) -> bool {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, term) else {
+        let Some(wheel) = self.wheel_of(&mut state, validity) else {
             return false;
         };
         let former = wheel.replace(key, waker);
@@ -331,9 +332,9 @@ impl Shard {
     }
 
     /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the caller wakes with no lock held.
-    pub(crate) fn bring_forward(&self, key: &Key, term: Term, due: Tick) -> (bool, Option<Waker>) {
+    pub(crate) fn bring_forward(&self, key: &Key, validity: Validity, due: Tick) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, term) else {
+        let Some(wheel) = self.wheel_of(&mut state, validity) else {
             return (false, None);
         };
         wheel.bring_forward(key, due);
@@ -346,26 +347,26 @@ impl Shard {
     }
 
     /// Cancels an entry, unless it is not there any more. Returns its waker.
-    pub(crate) fn remove(&self, key: Key, term: Term) -> Option<Waker> {
-        self.take_out(key, term, |tally| tally.cancelled += 1)
+    pub(crate) fn remove(&self, key: Key, validity: Validity) -> Option<Waker> {
+        self.take_out(key, validity, |tally| tally.cancelled += 1)
     }
 
     /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
-    pub(crate) fn expire(&self, key: Key, term: Term) -> Option<Waker> {
+    pub(crate) fn expire(&self, key: Key, validity: Validity) -> Option<Waker> {
         // Expiries are what is left of registrations.
-        self.take_out(key, term, |_| {})
+        self.take_out(key, validity, |_| {})
     }
 
-    fn take_out(&self, key: Key, term: Term, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
+    fn take_out(&self, key: Key, validity: Validity, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
-        let wheel = self.wheel_of(&mut guard, term)?;
+        let wheel = self.wheel_of(&mut guard, validity)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
-        self.notice_gone(term.until);
+        self.notice_gone(validity.until);
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
-        if term.may_be_refused {
+        if validity.may_be_refused {
             self.shared.limit.release(1);
         }
         if self.shared.has_no_handle() {
@@ -396,11 +397,11 @@ impl Shard {
 
     /// Removes the entry of a spare, whose timer has been cancelled.
     pub(crate) fn remove_spare(&self, key: Key, until: Moment) {
-        let term = Term {
+        let validity = Validity {
             until,
             may_be_refused: false,
         };
-        if self.remove(key, term).is_none() {
+        if self.remove(key, validity).is_none() {
             self.count_spare(until);
         }
     }

@@ -10,7 +10,7 @@ use super::{
     clock::may_be_paused,
     driver::tokio_timer::has_come,
     moment::{Moment, Nanos},
-    shard::{Admission, Home, Shard, Started, Term, shared_of},
+    shard::{Admission, Home, Shard, Started, Validity, shared_of},
     shared::{Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
@@ -201,8 +201,8 @@ impl Timer {
     }
 
     /// Returns what the shard needs to tell whether the entry is still there.
-    fn term(&self) -> Term {
-        Term {
+    fn validity(&self) -> Validity {
+        Validity {
             until: self.until,
             may_be_refused: self.may_be_refused,
         }
@@ -268,12 +268,12 @@ impl Timer {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return false;
         };
-        let task = match shard.wakes(key, self.term(), waker) {
+        let task = match shard.wakes(key, self.validity(), waker) {
             None => return false,
             Some(true) => WakerId::if_known(waker),
             Some(false) => {
                 let (waker, task) = self.identified(waker);
-                if !shard.replace(key, self.term(), waker) {
+                if !shard.replace(key, self.validity(), waker) {
                     return false;
                 }
                 // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
@@ -516,7 +516,7 @@ impl Timer {
         if until >= self.until {
             return None;
         }
-        let (is_there, ended) = shard.bring_forward(key, self.term(), due);
+        let (is_there, ended) = shard.bring_forward(key, self.validity(), due);
         if is_there {
             self.until = until;
         }
@@ -546,14 +546,14 @@ impl Timer {
         self.take_out(Shard::expire)
     }
 
-    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Term) -> Option<Waker>) -> Option<Waker> {
+    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Validity) -> Option<Waker>) -> Option<Waker> {
         if self.state != State::Waiting {
             return None;
         }
         self.state = State::New;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
-        let waker = take_out(shard, key, self.term());
+        let waker = take_out(shard, key, self.validity());
         self.until = Moment::ZERO;
         waker
     }
@@ -592,7 +592,7 @@ impl Timer {
             thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
             spare.map(Spare::free);
         } else {
-            shard.remove(key, self.term());
+            shard.remove(key, self.validity());
             thread::with(|thread| {
                 thread.note_cancelled(self.task);
                 thread.return_shard(shard);

@@ -6,8 +6,9 @@
 //! cancelling a timer is O(1) and touches nothing that another worker touches.
 //!
 //! Names and behaviour are those of [`tokio::time`]. The module [`time`] is a drop-in replacement on one global wheel: change `use tokio::time` to
-//! `use tickwheel::time`. A wheel that you create yourself has the same functions as methods, with the same outputs. None of them can fail:
-//! [`max_pending`](Builder::max_pending) and [`shutdown`](Wheel::shutdown) concern only `try_sleep`, `try_timeout`, `schedule` and `periodic`, which can say so.
+//! `use tickwheel::time`. A wheel that you create yourself has the same functions as methods, with the same outputs. None of them is ever refused:
+//! [`max_pending`](Builder::max_pending) and [`shutdown`](Wheel::shutdown) concern only `try_sleep`, `try_timeout`, `schedule` and `periodic`, whose errors
+//! say so.
 //!
 //! ```
 //! use tickwheel::Wheel;

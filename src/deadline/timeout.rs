@@ -96,7 +96,7 @@ impl<F: Future> Future for Limited<F> {
     }
 }
 
-/// The limit of a [`timeout`] that has elapsed.
+/// The error of a [`timeout`], which tells which of its two limits has elapsed.
 ///
 /// # Examples
 ///

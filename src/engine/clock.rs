@@ -142,13 +142,13 @@ impl Clock {
 
     /// Returns whether a test may move this clock, so that a deadline may have passed before the driver knows.
     #[inline]
-    pub(crate) fn is_of_test(&self) -> bool {
+    pub(crate) fn may_be_paused(&self) -> bool {
         self.source == Source::Test
     }
 
     /// Returns whether a test has paused or moved this clock, because then it is not the machine's. This must be called in its runtime.
     pub(crate) fn is_moved(&self) -> bool {
-        if !self.is_of_test() {
+        if !self.may_be_paused() {
             return false;
         }
         let before = Moment::of_machine();
@@ -181,9 +181,10 @@ impl Clock {
         if delay.0 < self.coarse_from {
             return 1;
         }
-        let (delay, two) = (delay.0.min(self.coarsest_from), self.coarse_from);
-        let power = delay.ilog2() - two.ilog2();
-        if two << power > delay {
+        let delay = delay.0.min(self.coarsest_from);
+        // The binary logarithm of `delay / self.coarse_from`, rounded down, or one more than that.
+        let power = delay.ilog2() - self.coarse_from.ilog2();
+        if self.coarse_from << power > delay {
             1 << power
         } else {
             2 << power

@@ -23,7 +23,7 @@ use super::{
     clock::{Clock, may_be_paused},
     counts::Counts,
     driver::{
-        alarm::{Alarm, Given, Next},
+        alarm::{Alarm, Handback, Next},
         is_alternative,
         tokio_timer::{begin_of_millisecond, is_setting, panic_as_ended, timers_have_ended},
     },
@@ -238,11 +238,11 @@ impl Engine {
             }
             let next = turn(&self.shards, &self.alarm, &self.shared, &mut driver, now);
             match self.alarm.give_back(driver, now, next) {
-                Given::HasCome => continue,
-                Given::Ended => self.end(),
-                Given::Waits if at > now => {}
-                // Spares may be all that is left.
-                Given::Waits | Given::Idle => self.may_be_idle(),
+                Handback::HasCome => continue,
+                Handback::Ended => self.end(),
+                Handback::Waits if at > now => {}
+                // The entries that are left may all be those of spares.
+                Handback::Waits | Handback::Idle => self.may_be_idle(),
             }
             return next == Next::More;
         }
@@ -258,7 +258,7 @@ impl Engine {
 
     /// Gives the tasks that have just been woken, or have dropped a timer, the time to start the next one.
     async fn linger(&self) {
-        if self.alarm.clock.is_of_test() {
+        if self.alarm.clock.may_be_paused() {
             // A timer would move a paused clock.
             yield_now().await;
         } else {
@@ -327,7 +327,7 @@ impl Wake for Engine {
         } else if self.alarm.keeper_turns() {
             self.alarm.keeper.notify_one();
         } else {
-            // If there is more to do, the keeper has been told.
+            // If there is more to do, `Alarm::give_back` has told the keeper.
             let _ = self.work();
         }
     }

@@ -164,7 +164,7 @@ impl Moment {
         Moment(self.0.saturating_sub(span.0))
     }
 
-    /// Returns the span from `earlier` until this moment, or zero if it is later.
+    /// Returns the span from `earlier` until this moment, or zero if `earlier` is the later one.
     #[inline]
     pub(crate) fn since(self, earlier: Moment) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))

@@ -5,9 +5,9 @@
 //! 1. The horizon is stored under the lock, before the entries that are due by then expire. An entry that is due *after* the horizon is in the
 //!    wheel, has the waker that it was given, and belongs to its timer or spare, whose key is valid. An entry that is due *by* the
 //!    horizon belongs to the driver, which wakes and frees it, and its key is void.
-//! 2. Without the lock the horizon may be read late. Who reads it late and waits is woken, because the driver wakes after it has stored, and then
-//!    reads it again.
-//! 3. The horizon of an engine that has ended is never, so all keys are void.
+//! 2. Without the lock, a poll may read an earlier horizon than the one stored last, and return `Pending` for a timer that has expired. No
+//!    wake-up is lost: the driver wakes the task after it has stored the horizon, and the poll that follows reads the new one.
+//! 3. The horizon of an engine that has ended is [`Moment::NEVER`], so all keys are void.
 //! 4. An entry that may be refused is also void once the wheel has been shut down, which is stored under the lock as well. Its timer therefore
 //!    takes the lock at each poll.
 //! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long to free is freed after.
@@ -36,13 +36,13 @@ const WALK: usize = 256;
 #[repr(align(128))]
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// The tick up to which entries have expired, as a [`Moment`].
+    /// The tick up to which entries have expired, as the [`Moment`] at which it begins.
     horizon: AtomicU64,
-    /// When the driver visits next, or never.
+    /// When the driver visits this shard next, or [`Moment::NEVER`].
     wake_at: AtomicU64,
     /// When it probably visits after that.
     wake_after: AtomicU64,
-    /// That of the alarm, whose memory other threads write to.
+    /// A copy of the alarm's, because other threads write to the cache lines of the alarm.
     pub(crate) clock: Clock,
     pub(crate) shared: Arc<Shared>,
     pub(crate) alarm: Arc<Alarm>,
@@ -51,12 +51,13 @@ pub(crate) struct Shard {
     is_pinned: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
     runtime: Option<Id>,
-    /// The index among the shards of the engine, and their number less one.
+    /// The index among the shards of the engine.
     index: usize,
+    /// The number of shards of the engine, a power of two, less one.
     mask: usize,
 }
 
-/// The wheel of a timer: any of its shards, or `None` for the global one.
+/// What stands for the wheel of a timer that is not bound yet: any shard of that wheel, or `None` for the global wheel.
 pub(crate) type Home = Option<Arc<Shard>>;
 
 /// Returns what the engines of a timer's wheel share.
@@ -78,9 +79,9 @@ pub(crate) struct State {
     tally: Tally,
 }
 
-/// What tells whether an entry is still there, so that its key is valid.
+/// The properties of an entry by which the shard tells whether it is still there, so that its key is valid.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Term {
+pub(crate) struct Validity {
     /// When the entry is due.
     pub(crate) until: Moment,
     /// Whether the wheel may refuse the timer.
@@ -304,23 +305,24 @@ impl Shard {
 
     /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
     #[inline]
-    fn wheel_of<'a>(&self, state: &'a mut State, term: Term) -> Option<&'a mut TimingWheel<Waker>> {
-        let has_expired = term.until <= self.horizon() && !planted("expired_key");
-        let was_shut_down = term.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
+    fn wheel_of<'a>(&self, state: &'a mut State, validity: Validity) -> Option<&'a mut TimingWheel<Waker>> {
+        let has_expired = validity.until <= self.horizon() && !planted("expired_key");
+        let was_shut_down =
+            validity.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
         state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
     }
 
     /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
-    pub(crate) fn wakes(&self, key: &Key, term: Term, waker: &Waker) -> Option<bool> {
+    pub(crate) fn wakes(&self, key: &Key, validity: Validity, waker: &Waker) -> Option<bool> {
         let mut state = lock(&self.state);
-        let wheel = self.wheel_of(&mut state, term)?;
+        let wheel = self.wheel_of(&mut state, validity)?;
         Some(wheel.value(key).will_wake(waker))
     }
 
     /// Has an entry wake another task. Returns `false` if it is not there any more.
-    pub(crate) fn replace(&self, key: &Key, term: Term, waker: Waker) -> bool {
+    pub(crate) fn replace(&self, key: &Key, validity: Validity, waker: Waker) -> bool {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, term) else {
+        let Some(wheel) = self.wheel_of(&mut state, validity) else {
             return false;
         };
         let former = wheel.replace(key, waker);
@@ -330,9 +332,9 @@ impl Shard {
     }
 
     /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the caller wakes with no lock held.
-    pub(crate) fn bring_forward(&self, key: &Key, term: Term, due: Tick) -> (bool, Option<Waker>) {
+    pub(crate) fn bring_forward(&self, key: &Key, validity: Validity, due: Tick) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, term) else {
+        let Some(wheel) = self.wheel_of(&mut state, validity) else {
             return (false, None);
         };
         wheel.bring_forward(key, due);
@@ -345,26 +347,26 @@ impl Shard {
     }
 
     /// Cancels an entry, unless it is not there any more. Returns its waker.
-    pub(crate) fn remove(&self, key: Key, term: Term) -> Option<Waker> {
-        self.take_out(key, term, |tally| tally.cancelled += 1)
+    pub(crate) fn remove(&self, key: Key, validity: Validity) -> Option<Waker> {
+        self.take_out(key, validity, |tally| tally.cancelled += 1)
     }
 
     /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
-    pub(crate) fn expire(&self, key: Key, term: Term) -> Option<Waker> {
+    pub(crate) fn expire(&self, key: Key, validity: Validity) -> Option<Waker> {
         // Expiries are what is left of registrations.
-        self.take_out(key, term, |_| {})
+        self.take_out(key, validity, |_| {})
     }
 
-    fn take_out(&self, key: Key, term: Term, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
+    fn take_out(&self, key: Key, validity: Validity, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
-        let wheel = self.wheel_of(&mut guard, term)?;
+        let wheel = self.wheel_of(&mut guard, validity)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
-        self.notice_gone(term.until);
+        self.notice_gone(validity.until);
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
-        if term.may_be_refused {
+        if validity.may_be_refused {
             self.shared.limit.release(1);
         }
         if self.shared.has_no_handle() {
@@ -373,14 +375,14 @@ impl Shard {
         Some(waker)
     }
 
-    /// Has the keeper put the next turn off, if it was to come for an entry that is gone and was due at `until`.
+    /// Makes the keeper put the next turn off, if the turn may have been meant for an entry that is gone and was due at `until`.
     fn notice_gone(&self, until: Moment) {
-        if self.clock.is_of_test() && until <= self.wake_at() {
+        if self.clock.may_be_paused() && until <= self.wake_at() {
             self.alarm.keeper.notify_one();
         }
     }
 
-    /// Has the driver come only for what is there. This looks at every entry.
+    /// Makes the next visit come when the first entry is due, rather than for one that has been cancelled or to spread a bucket. This looks at every entry.
     pub(crate) fn put_off(&self) {
         let state = lock(&self.state);
         if let Some(wheel) = &state.wheel {
@@ -395,11 +397,11 @@ impl Shard {
 
     /// Removes the entry of a spare, whose timer has been cancelled.
     pub(crate) fn remove_spare(&self, key: Key, until: Moment) {
-        let term = Term {
+        let validity = Validity {
             until,
             may_be_refused: false,
         };
-        if self.remove(key, term).is_none() {
+        if self.remove(key, validity).is_none() {
             self.count_spare(until);
         }
     }

@@ -89,7 +89,7 @@ pub(crate) struct Shared {
 struct Pinned {
     runtime: Id,
     /// Whether a test controls its clock, which then has to be read there.
-    is_of_test: bool,
+    may_be_paused: bool,
     has_ended: AtomicBool,
     /// Dropped when the runtime has ended, because it keeps the runtime's descriptors open.
     handle: Mutex<Option<Handle>>,
@@ -119,7 +119,7 @@ impl Shared {
             stats: Stats::default(),
             pinned: pinned.map(|handle| Pinned {
                 runtime: handle.id(),
-                is_of_test: may_be_paused_in(&handle),
+                may_be_paused: may_be_paused_in(&handle),
                 has_ended: AtomicBool::new(false),
                 handle: Mutex::new(Some(handle)),
             }),
@@ -139,7 +139,7 @@ impl Shared {
     pub(crate) fn now(&self) -> Moment {
         match &self.pinned {
             Some(pinned) if !pinned.has_ended.load(Ordering::Relaxed) => {
-                if pinned.is_of_test {
+                if pinned.may_be_paused {
                     self.now_there()
                 } else {
                     Moment::of_machine()

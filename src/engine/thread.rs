@@ -3,9 +3,9 @@
 //! **The spare** is the entry of the timer that the thread cancelled last. The next timer of the same task takes it over, without a lock and without
 //! a clone of the waker, which is what most timeouts of a busy task do. What a spare must not do:
 //!
-//! - *Own anything but a task's memory.* So it is kept only if one of Tokio's tasks waited, which this thread bound and no other task polled since, and if
-//!   it was begun for about a minute at most. Other executors' wakers may own their futures, and a task of another runtime keeps that runtime's
-//!   descriptors open. What Tokio does not tell cannot be helped: a task that starts timers within the `enter` of another runtime.
+//! - *Own anything but a task's memory.* So it is kept only if the timer was bound to its engine by one of Tokio's tasks, if no other task has polled it
+//!   since, and if the entry was due in about a minute at most. Other executors' wakers may own their futures, and a task of another runtime keeps that
+//!   runtime's descriptors open. One case cannot be told apart: a task that starts timers within the `enter` of another runtime.
 //! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
 //!   unclaimed, the next [`WARY`] timers of its task are not kept.
 //!
@@ -36,11 +36,11 @@ use super::{
     waker_id::WakerId,
 };
 
-/// The number of timers of a task that are not kept once a spare of it has expired unclaimed. It is more than a task starts in one poll, and no more
-/// than that, so that a task which once was idle for long is soon fast again.
+/// Once a spare has expired unclaimed, so many of the next timers of its task leave no spare. The number is greater than that of the timers which a task
+/// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
 
-/// For so many wheels a thread knows its shard. Those of further wheels are looked up.
+/// The number of wheels for which a thread remembers its shard. For others, the shard is looked up in the table of engines.
 const SHARDS: usize = 4;
 
 /// The entry of a cancelled timer, with the task that its waker wakes.
@@ -65,11 +65,11 @@ pub(crate) struct Bound {
     /// A spare in that shard.
     pub(crate) spare: Option<SpareEntry>,
     /// Whether the same task was the last to cancel a timer on this thread.
-    pub(crate) again: bool,
+    pub(crate) cancelled_last: bool,
 }
 
 pub(crate) struct Thread {
-    /// The worker that this thread is whenever it has that index: the runtime and the index, which is not 0.
+    /// The runtime of this thread and its index as a worker there, which is not 0. It holds only while Tokio reports the same index.
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the probe that is under way for this thread.
     probe: Cell<Weak<()>>,
@@ -79,8 +79,9 @@ pub(crate) struct Thread {
     spare: Cell<Option<Spare>>,
     /// The task that cancelled a timer here last, whether or not that left a spare.
     canceller: Cell<WakerId>,
-    /// What this thread says of its spares, and the shard that it says that of.
+    /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
+    /// The shard whose spares `counts` counts.
     about: Cell<*const Shard>,
     /// The task whose spare expired unclaimed, and how many of its timers are therefore not kept.
     wary: Cell<(WakerId, u32)>,
@@ -101,13 +102,14 @@ thread_local! {
     };
 }
 
-/// Calls `with`, unless the thread's locals have been destroyed.
+/// Calls `act` with what this thread keeps, or returns `None` if the thread's locals have been destroyed.
 #[inline]
-pub(crate) fn with<R>(with: impl FnOnce(&Thread) -> R) -> Option<R> {
-    THREAD.try_with(with).ok()
+pub(crate) fn with<R>(act: impl FnOnce(&Thread) -> R) -> Option<R> {
+    THREAD.try_with(act).ok()
 }
 
-/// Returns the index of this worker, where Tokio tells it: from 1.54 on, of which the glob import then finds the function.
+/// Returns the index of this thread as a worker, if it is one. Tokio has a function for that from 1.54 on, which the glob import finds if it is there.
+/// Otherwise this returns `None`.
 #[inline]
 #[allow(dead_code, unused_imports, reason = "for Tokio before 1.54")]
 pub(super) fn worker_index() -> Option<usize> {
@@ -134,7 +136,7 @@ pub(crate) fn bind_without_locals(home: &Home) -> Bound {
     Bound {
         shard: engine_of(home, None).shard(0),
         spare: None,
-        again: false,
+        cancelled_last: false,
     }
 }
 
@@ -168,7 +170,7 @@ impl Thread {
         until
     }
 
-    /// Returns the runtime that the caller is in, if any. `index` is that of the worker if this thread is one, and `task` is what is being polled.
+    /// Returns the runtime that the caller is in, if any. `index` is the index of the worker if this thread is one, and `task` the task being polled.
     #[inline]
     fn runtime(&self, index: Option<usize>, task: WakerId) -> Option<Id> {
         match self.worker.get() {
@@ -180,7 +182,7 @@ impl Thread {
     fn ask(&self, task: WakerId, index: Option<usize>) -> Option<Id> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
-        // Of no use to whatever is not a task, nor to worker 0.
+        // What a probe learns serves only Tokio's tasks, and says nothing of worker 0.
         if index.is_some_and(|index| index > 0 && self.worker.get() != Some((id, index))) && task.is_task() {
             self.probe(handle);
         }
@@ -238,11 +240,12 @@ impl Thread {
         };
         let last = &self.shards[wheel.place(SHARDS)];
         let spare = self.spare.take();
-        let again = self.canceller.get() == task;
+        let cancelled_last = self.canceller.get() == task;
         if let Some(spare) = spare {
             if serves(&spare.shard) {
-                self.notice(&spare);
+                self.note_if_unclaimed(&spare);
                 self.set_kept_until(Moment::ZERO);
+                // The timer moves to the spare's shard, so the shard that stood for its wheel can be kept here.
                 last.set(last.take().or_else(|| home.take()));
                 let entry = SpareEntry {
                     key: spare.key,
@@ -251,10 +254,10 @@ impl Thread {
                 return Bound {
                     shard: spare.shard,
                     spare: Some(entry),
-                    again,
+                    cancelled_last,
                 };
             }
-            self.leave(spare, wheel);
+            self.free_or_put_back(spare, wheel);
         }
         let kept = last.take();
         let shard = if home.as_ref().is_some_and(serves) {
@@ -271,16 +274,16 @@ impl Thread {
         Bound {
             shard,
             spare: None,
-            again,
+            cancelled_last,
         }
     }
 
-    /// Leaves a spare that is not in the shard of a new timer of this `wheel`. If it is of the same wheel, its task has come from another thread, whose
-    /// shard would keep the memory of a burst for it.
+    /// Puts back a spare of another wheel than the new timer's `wheel`, and frees one of the same wheel, which is in another shard: its task has come from
+    /// another thread, whose shard would keep the memory of a burst for it.
     #[cold]
-    fn leave(&self, spare: Spare, wheel: WheelId) {
+    fn free_or_put_back(&self, spare: Spare, wheel: WheelId) {
         if spare.shard.wheel == wheel {
-            self.notice(&spare);
+            self.note_if_unclaimed(&spare);
             self.set_kept_until(Moment::ZERO);
             drop(spare.free());
         } else {
@@ -312,7 +315,7 @@ impl Thread {
         self.spare.set(Some(spare));
     }
 
-    /// Says that the spare has been taken over.
+    /// Counts a spare that has been taken over.
     #[inline]
     pub(crate) fn count_take_over(&self) {
         if let Some(counts) = self.counts.get() {
@@ -363,7 +366,7 @@ impl Thread {
         }
         self.set_kept_until(spare.until);
         if let Some(former) = self.spare.replace(Some(spare)) {
-            self.notice(&former);
+            self.note_if_unclaimed(&former);
             self.return_shard(former.free());
         }
     }
@@ -383,8 +386,8 @@ impl Thread {
         }
     }
 
-    /// Notices whether a spare has expired unclaimed.
-    fn notice(&self, spare: &Spare) {
+    /// Keeps no spares of a task for a while, if this one has expired unclaimed.
+    fn note_if_unclaimed(&self, spare: &Spare) {
         if spare.until <= spare.shard.horizon() && !spare.shard.has_ended() {
             self.wary.set((spare.task, WARY));
         }

@@ -1,4 +1,4 @@
-//! `Timer`: a future's own part. It is started by its first pending poll, polled again, moved and cancelled.
+//! `Timer`: the part of a timer that its future owns. It is started by its first pending poll, polled again, moved and cancelled.
 
 use std::{
     mem,
@@ -10,7 +10,7 @@ use super::{
     clock::may_be_paused,
     driver::tokio_timer::has_come,
     moment::{Moment, Nanos},
-    shard::{Admission, Home, Shard, Started, Term, shared_of},
+    shard::{Admission, Home, Shard, Started, Validity, shared_of},
     shared::{Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, Spare, Thread},
@@ -18,27 +18,27 @@ use super::{
     waker_id::WakerId,
 };
 
-/// A timer that is started less than this before it is due may leave a spare entry, which is thus gone after a minute.
-const BRIEF: Nanos = Nanos(1 << 36);
+/// An entry may become a spare if it is due less than this, which is 69 s, after its timer was started. So a spare is gone after a minute or so.
+const LONGEST_SPARE: Nanos = Nanos(1 << 36);
 
-/// An entry is not taken over by a timer that would soon have to be started anew: before this part of its time has passed.
+/// A spare is taken over only if it is due after at least an eighth of the timer's duration. Otherwise the timer would soon have to be started again.
 const LEAST_PART: u64 = 8;
 
 /// One timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// `None` for a timer of the global wheel that has not been bound. A shard of no engine, or of one that has ended, stands for its wheel.
+    /// The shard to which the timer is bound. Until it is, any shard of its wheel stands for the wheel, and `None` for the global wheel.
     shard: Home,
     /// The deadline as a [`Moment`] or, while the timer is [`State::Counting`], the delay in nanoseconds.
     when: u64,
-    /// When the entry is due. The timer has an entry while it is [`State::Waiting`], and this is after the horizon of its shard.
+    /// When the entry is due. The timer has an entry while it is [`State::Waiting`] and `until` is after the horizon of its shard.
     until: Moment,
     /// The task that the waker in the entry wakes. Unknown where each poll has to take the lock.
     task: WakerId,
     key: Option<Key>,
     state: State,
     /// Whether the entry may become a spare.
-    is_brief: bool,
+    may_become_spare: bool,
     /// Whether the wheel may refuse the timer.
     may_be_refused: bool,
     /// Whether the wheel has admitted the timer, so that its limit concerns it no more.
@@ -55,12 +55,13 @@ enum State {
     Counting,
     /// Elapses at the next poll.
     Immediate,
-    /// Waits for a deadline that was not known to have passed as it was set.
+    /// Not started. The deadline was set to an instant that had not passed then, so the first poll need not read the clock.
     Ahead,
-    /// Waits for a deadline that may have passed.
+    /// Not started. The deadline may have passed.
     New,
-    /// The same, and has been reset since it waited or was made, so that it elapses without a poll, as Tokio's does.
+    /// As [`State::New`], after a reset. The timer elapses once the deadline has passed, even without a poll, as Tokio's does.
     Reset,
+    /// Started. The entry may have expired since.
     Waiting,
     Elapsed,
 }
@@ -77,7 +78,7 @@ impl Timer {
             task: WakerId::UNKNOWN,
             key: None,
             state,
-            is_brief: false,
+            may_become_spare: false,
             may_be_refused: false,
             was_admitted: false,
         }
@@ -150,7 +151,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry has expired, for the deadline that the timer has now. If the wheel refuses it, that was before the shutdown.
+    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. An entry that a shutdown took out has not
+    /// expired.
     fn has_expired(&self) -> bool {
         let Some(shard) = self.shard.as_ref().filter(|_| self.state == State::Waiting) else {
             return false;
@@ -198,9 +200,9 @@ impl Timer {
         self.shard.as_ref().map_or(Moment::ZERO, |shard| shard.horizon())
     }
 
-    /// Returns what tells whether the entry is still there.
-    fn term(&self) -> Term {
-        Term {
+    /// Returns what the shard needs to tell whether the entry is still there.
+    fn validity(&self) -> Validity {
+        Validity {
             until: self.until,
             may_be_refused: self.may_be_refused,
         }
@@ -257,7 +259,8 @@ impl Timer {
     /// polled before the keeper, and its timers should not need a second poll for that.
     fn has_come_in_test(&self) -> bool {
         let shard = self.shard.as_ref();
-        shard.is_some_and(|shard| shard.clock.is_of_test() && shard.alarm.has_come(Moment(self.when), None))
+        shard
+            .is_some_and(|shard| shard.clock.may_be_paused() && shard.alarm.has_come(Moment(self.when), None))
     }
 
     /// Has the entry wake this task, if it is still there.
@@ -265,16 +268,16 @@ impl Timer {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return false;
         };
-        let task = match shard.wakes(key, self.term(), waker) {
+        let task = match shard.wakes(key, self.validity(), waker) {
             None => return false,
             Some(true) => WakerId::if_known(waker),
             Some(false) => {
                 let (waker, task) = self.identified(waker);
-                if !shard.replace(key, self.term(), waker) {
+                if !shard.replace(key, self.validity(), waker) {
                     return false;
                 }
                 // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
-                self.is_brief = false;
+                self.may_become_spare = false;
                 task
             }
         };
@@ -323,18 +326,19 @@ impl Timer {
         };
         let horizon = spare.shard.horizon();
         let until = spare.until;
-        // The horizon was now, some time ago.
+        // The horizon is when the last turn came, and stands in for a clock reading.
         let now = now.unwrap_or(horizon);
+        // The differences may wrap, for an overdue entry or a deadline that has passed. The timer is not late in either case, because `is_due_by` holds.
         let fits = (until > horizon || planted("unchecked_take_over"))
             && spare.shard.clock.is_due_by(until, when)
-            && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(BRIEF.0) / LEAST_PART
+            && until.0.wrapping_sub(now.0) >= when.0.wrapping_sub(now.0).min(LONGEST_SPARE.0) / LEAST_PART
             && thread.is_at_home(&spare, &self.shard);
         if !fits {
             thread.put_back(spare);
             return false;
         }
         (self.when, self.until, self.task) = (when.0, until, spare.task);
-        (self.key, self.state, self.is_brief) = (Some(spare.key), State::Waiting, true);
+        (self.key, self.state, self.may_become_spare) = (Some(spare.key), State::Waiting, true);
         thread.count_take_over();
         if let Some(shard) = self.shard.replace(spare.shard) {
             thread.return_shard(shard);
@@ -353,15 +357,18 @@ impl Timer {
     /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
     /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
     fn known(&self, task: WakerId) -> WakerId {
-        let is_of_test = self.shard.as_ref().is_some_and(|shard| shard.clock.is_of_test());
-        if is_of_test || self.may_be_refused {
+        let may_be_paused = self
+            .shard
+            .as_ref()
+            .is_some_and(|shard| shard.clock.may_be_paused());
+        if may_be_paused || self.may_be_refused {
             WakerId::UNKNOWN
         } else {
             task
         }
     }
 
-    /// Starts the timer, in the shard of this thread unless it is bound to an engine that lives.
+    /// Starts the timer: again in its own shard if it waits in an engine that has not ended, and otherwise in the shard of this thread.
     ///
     /// # Panics
     ///
@@ -370,7 +377,7 @@ impl Timer {
         self.start_with_slack(waker, when, now, None)
     }
 
-    /// Starts the timer as [`Timer::start`] does. Its slack is that of a `wait` or, if there is `None`, of the time that is left.
+    /// Starts the timer as [`Timer::start`] does, with the slack of a timer whose duration is `wait`. `None` stands for the time that is left.
     fn start_with_slack(
         &mut self,
         waker: &Waker,
@@ -380,14 +387,14 @@ impl Timer {
     ) -> Polled {
         let (waker, task) = self.identified(waker);
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
-        let (mut spare, mut again) = (None, false);
+        let (mut spare, mut cancelled_last) = (None, false);
         if !is_bound {
             let bound = thread::with(|thread| thread.bind(&mut self.shard, task))
                 .unwrap_or_else(|| thread::bind_without_locals(&self.shard));
-            (spare, again) = (bound.spare, bound.again);
+            (spare, cancelled_last) = (bound.spare, bound.cancelled_last);
             self.shard = Some(bound.shard);
             self.when = when.0;
-            // The former entry may have been in another shard, whose horizon is not this one's, so it says nothing of whether the timer waits.
+            // `until` may be that of an entry in another shard. With an unknown task, no poll takes the timer for one that waits in this shard.
             self.task = WakerId::UNKNOWN;
             if self.state != State::Ahead {
                 self.state = State::New;
@@ -398,15 +405,16 @@ impl Timer {
             unreachable!("it has been bound")
         };
         let clock = &shard.clock;
-        if self.state == State::New && !clock.is_of_test() {
+        if self.state == State::New && !clock.may_be_paused() {
             now.get_or_insert_with(|| clock.now());
         }
         let delay = delay(shard, when, &mut now);
-        let again = again && task != WakerId::UNKNOWN;
-        let is_brief = again || delay < BRIEF;
-        let due = if is_brief && delay >= BRIEF {
-            // This task starts one timer after the other. It will hardly wait for this one, and if it does, it is started anew.
-            clock.due(when.before(Nanos(delay.0 - BRIEF.0 / 2)), 1)
+        let cancelled_last = cancelled_last && task != WakerId::UNKNOWN;
+        let may_become_spare = cancelled_last || delay < LONGEST_SPARE;
+        let due = if may_become_spare && delay >= LONGEST_SPARE {
+            // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, in 34 s, so that it can become a
+            // spare. If the timer still waits then, it is started again for the rest.
+            clock.due(when.before(Nanos(delay.0 - LONGEST_SPARE.0 / 2)), 1)
         } else {
             clock.due(when, clock.resolution(wait.unwrap_or(delay)))
         };
@@ -416,14 +424,14 @@ impl Timer {
             Admission::First
         });
         let until = clock.start_of(due);
-        // Tokio's timer cannot be set to a moment that has passed.
-        let may_have_come = clock.is_of_test() || now.is_some() || until < shard.wake_at();
+        // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
+        let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
         let has_come = may_have_come && shard.alarm.has_come(when, now);
         match shard.start(waker, (due, until), spare, admission, has_come) {
             Started::Waits(key) => {
                 (self.key, self.until) = (Some(key), until);
                 (self.task, self.state) = (task, State::Waiting);
-                self.is_brief = is_brief && !is_bound && task != WakerId::UNKNOWN;
+                self.may_become_spare = may_become_spare && !is_bound && task != WakerId::UNKNOWN;
                 self.was_admitted |= self.may_be_refused;
                 Poll::Pending
             }
@@ -471,7 +479,8 @@ impl Timer {
         if state == State::Immediate && self.zero_is_at_once() {
             return self.pass();
         }
-        // An entry that is due too early is started anew then, and one that is due too late may have the slack of another time.
+        // An entry that is due before the deadline stays, and the timer is started again when it expires. One that is due after it is brought forward.
+        // With the same deadline as before, it is late only by its slack.
         if when < self.until && when.0 != former {
             self.bring_forward(when)
         } else {
@@ -493,7 +502,7 @@ impl Timer {
             return None;
         };
         let clock = &shard.clock;
-        let mut now = (!clock.is_of_test()).then(|| clock.now());
+        let mut now = (!clock.may_be_paused()).then(|| clock.now());
         if shard.has_ended() || self.until <= shard.horizon() {
             // The task is woken in any case.
             return None;
@@ -507,7 +516,7 @@ impl Timer {
         if until >= self.until {
             return None;
         }
-        let (is_there, ended) = shard.bring_forward(key, self.term(), due);
+        let (is_there, ended) = shard.bring_forward(key, self.validity(), due);
         if is_there {
             self.until = until;
         }
@@ -537,14 +546,14 @@ impl Timer {
         self.take_out(Shard::expire)
     }
 
-    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Term) -> Option<Waker>) -> Option<Waker> {
+    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Validity) -> Option<Waker>) -> Option<Waker> {
         if self.state != State::Waiting {
             return None;
         }
         self.state = State::New;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
-        let waker = take_out(shard, key, self.term());
+        let waker = take_out(shard, key, self.validity());
         self.until = Moment::ZERO;
         waker
     }
@@ -565,7 +574,7 @@ impl Timer {
     }
 
     fn leaves_a_spare(&self) -> bool {
-        self.is_brief && self.task.is_task()
+        self.may_become_spare && self.task.is_task()
     }
 
     /// Gives up the entry, to this thread or under the lock.
@@ -583,7 +592,7 @@ impl Timer {
             thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
             spare.map(Spare::free);
         } else {
-            shard.remove(key, self.term());
+            shard.remove(key, self.validity());
             thread::with(|thread| {
                 thread.note_cancelled(self.task);
                 thread.return_shard(shard);
@@ -592,13 +601,13 @@ impl Timer {
     }
 }
 
-/// Returns the time that is left until `when`, and reads the clock for that if `now` is not known. If the timer is brief, and not rounded by more
-/// than a tick, the time may be too long.
+/// Returns the time that is left until `when`. If `now` is not known, this reads the clock, unless the timer has no slack and its entry may
+/// become a spare in any case. The time that is returned then may be too long.
 #[inline]
 fn delay(shard: &Shard, when: Moment, now: &mut Option<Moment>) -> Nanos {
-    // The horizon was now, some time ago.
+    // The horizon is not after now, so this is no less than the time that is left.
     let most = when.since(now.unwrap_or_else(|| shard.horizon()));
-    if now.is_some() || most < BRIEF && shard.clock.resolution(most) == 1 {
+    if now.is_some() || most < LONGEST_SPARE && shard.clock.resolution(most) == 1 {
         return most;
     }
     when.since(*now.insert(shard.alarm.now()))

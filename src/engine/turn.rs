@@ -1,4 +1,4 @@
-//! A turn of the driver: visits the shards that are due, and wakes the tasks whose timers are.
+//! A turn of the driver: visits the shards that have due entries, and wakes the tasks of those entries.
 
 use std::{
     mem,
@@ -24,7 +24,8 @@ const BATCH: usize = 256;
 const SLICE: usize = 1024;
 const SLICE_TIME: Nanos = Nanos::MILLISECOND;
 
-/// Makes a turn for the tick in progress at `now`. What becomes due meanwhile is left to the next turn, or a turn would not end in a storm.
+/// Makes a turn for the tick in progress at `now`. Entries that become due meanwhile are left to the next turn, because in a storm a turn would otherwise
+/// never end.
 pub(crate) fn turn(
     shards: &[Arc<Shard>],
     alarm: &Alarm,

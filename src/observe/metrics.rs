@@ -62,7 +62,7 @@ pub struct Metrics {
 }
 
 impl Wheel {
-    /// Returns counters of the wheel's work so far.
+    /// Returns the current values of the wheel's counters and gauges.
     ///
     /// This takes each shard's lock briefly, one after the other, and is cheap enough to be called every second under full load.
     ///

@@ -47,7 +47,8 @@ pub struct Snapshot {
     pub pending: usize,
     /// The number of pending timers that are due within a tick, 10 ms, 100 ms, 1 s, 10 s, 1 min, 10 min, 1 h, and later. Each
     /// timer is counted once, in the first element that its deadline is within, rounded up to a tick and by its slack. A timer that
-    /// was reset to a later instant is counted by its old deadline until that comes.
+    /// was reset to a later instant is counted by its old deadline until that comes, and one that wakes its task
+    /// [before its deadline](crate::time) by that instant.
     pub due_within: [usize; 9],
     /// The timers on each level of the wheel, the finest level first, summed over all shards.
     pub levels: Vec<LevelSnapshot>,
@@ -81,7 +82,7 @@ pub struct LevelSnapshot {
     pub buckets: Vec<(usize, usize)>,
 }
 
-/// One shard of a wheel.
+/// The number of pending timers in one shard of a wheel.
 ///
 /// # Examples
 ///

@@ -18,7 +18,8 @@
 //! - In a runtime without timers it is not the call that panics but the first poll, and a [`timeout()`] in a task whose future is ready at its
 //!   first poll does not panic at all. Outside tasks the call of [`timeout()`] panics, as Tokio's does.
 //! - A tick of an [`Interval`] counts as missed when it is more than 5 ms, and more than one tick of the wheel and its slack, late.
-//! - A task may be woken once at a deadline that it has since moved, or whose timer it has dropped. The future then keeps waiting.
+//! - A task may be woken once before its deadline, and the future then keeps waiting: at a deadline that it has since moved, at that of a timer that it
+//!   has dropped, or 34 s after the start of a timer of 69 s or more, if the task has just cancelled another one.
 //! - A runtime in which a timer of this module has waited has one more task, which `RuntimeMetrics::num_alive_tasks` counts.
 //! - [`Sleep`] and [`Timeout`] are `Unpin` if their contents are, and [`Interval`] is a `Stream`.
 //!
@@ -130,7 +131,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(timers::sleep::Sleep::until(home(), start), period)
 }
 
-/// Waits until the timer has not been touched for `duration`, on the global wheel.
+/// Waits until `duration` has passed without a [`touch`](crate::IdleHandle::touch), on the global wheel.
 ///
 /// It is [`Wheel::idle_timer`] on that wheel, and as precise. Tokio has no such timer.
 ///
@@ -163,8 +164,8 @@ pub fn idle_timer(duration: Duration) -> IdleTimer {
 
 /// Advances a paused clock, and waits until the global wheel has woken the tasks of all timers that are due.
 ///
-/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of these tasks wakes those whose timers are
-/// on the wheel, once it runs itself. This function also waits for that.
+/// `tokio::time::advance` yields once, so that Tokio's timer can wake the tasks that wait for it. One of them is a task of the wheel, which wakes the tasks
+/// of the wheel's timers when it runs. This function also waits until it has run.
 ///
 /// # Panics
 ///

@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Wheel {
-    /// Waits until the timer has not been touched for `duration`, as Netty's `IdleStateHandler` does.
+    /// Waits until `duration` has passed without a [`touch`](IdleHandle::touch), as Netty's `IdleStateHandler` does.
     ///
     /// The duration counts from this call, and then from each [`touch`](IdleHandle::touch). The timer is never early, and less
     /// than one tick late plus its slack and the runtime's own delay. A touch costs a clock reading and an atomic maximum: the timer is started anew
@@ -120,7 +120,7 @@ impl Activity {
 }
 
 impl IdleHandle {
-    /// Creates another timer that waits for the same activity to cease, until it has not been touched for `duration`.
+    /// Creates another timer for the same touches, which waits until `duration` has passed without one.
     ///
     /// A touch of any handle counts for both timers. The duration counts from the last touch, or from the creation of the first
     /// timer if there has been none, so it may have passed already.

@@ -315,7 +315,9 @@ impl Interval {
         self.period
     }
 
-    /// Changes the period. The next tick comes one new period after the last one or, if there was a [`reset`](Interval::reset) since, after that.
+    /// Changes the period.
+    ///
+    /// The next tick comes one new period after the last one or, if there was a [`reset`](Interval::reset) since, after that.
     ///
     /// If there was no tick yet, or the next one was given an instant by [`reset_at`](Interval::reset_at), [`reset_after`](Interval::reset_after) or
     /// [`reset_immediately`](Interval::reset_immediately), that one comes as it would have, and the new period counts from it. A task that awaits a tick is

@@ -220,8 +220,8 @@ impl Sleep {
         }
     }
 
-    /// Creates the timer of a timeout, for the function `source`. The duration counts from the first poll. That function wraps the future, because a
-    /// large future is dear to move.
+    /// Creates the timer of a timeout, for the function `source`. The duration counts from the first poll. The function `source` wraps the future, because a
+    /// large future is costly to move.
     #[cfg_attr(feature = "console", track_caller)]
     #[inline]
     pub(crate) fn limit(home: Home, duration: Duration, source: &'static str) -> Sleep {
@@ -310,8 +310,9 @@ impl Sleep {
         self.restart(woken);
     }
 
-    /// Moves the sleep to `duration` from now, as [`reset`](Sleep::reset) does. A zero duration completes at the next poll, as that of
-    /// [`Wheel::sleep`] does at the first.
+    /// Moves the sleep to `duration` from now, as [`reset`](Sleep::reset) does.
+    ///
+    /// A zero duration completes at the next poll, as that of [`Wheel::sleep`] does at the first.
     ///
     /// # Examples
     ///
@@ -472,7 +473,9 @@ impl TrySleep {
         self.0.deadline()
     }
 
-    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does. For a sleep that has failed, it means nothing.
+    /// Returns `true` if the deadline has passed, as [`Sleep::is_elapsed`] does.
+    ///
+    /// The result is unspecified for a sleep that has failed.
     ///
     /// # Examples
     ///

@@ -224,10 +224,9 @@ impl Builder {
         self
     }
 
-    /// Has all timers of the wheel wait on one runtime, so that they can be awaited from any executor.
+    /// Makes all timers of the wheel wait on the runtime of `handle`, so that they can be awaited from any executor.
     ///
-    /// By default, a timer waits on the runtime that first polls it. Once the runtime given here has ended, the wheel goes by the runtime that polls,
-    /// too.
+    /// By default, a timer waits on the runtime that first polls it. Once the runtime of `handle` has ended, that holds for this wheel too.
     ///
     /// A runtime that exists but does not run, such as a current-thread runtime between two `block_on`s, fires no timers.
     ///

@@ -13,10 +13,10 @@ use crate::{
 static GLOBAL: OnceLock<Wheel> = OnceLock::new();
 
 impl Wheel {
-    /// Returns the global wheel, on which the timers of [`tickwheel::time`](crate::time) are.
+    /// Returns the global wheel, on which the timers of [`tickwheel::time`](crate::time) wait.
     ///
     /// There is one for the process, with a part of its own in each runtime, so that no runtime waits for another, and tests with paused clocks do
-    /// not meet. It has the settings of [`Wheel::new`] unless [`Builder::build_global`] was called before its first use. It lives as long as the process.
+    /// not disturb each other. It has the settings of [`Wheel::new`] unless [`Builder::build_global`] was called before its first use. It lives as long as the process.
     ///
     /// # Examples
     ///
@@ -36,9 +36,9 @@ impl Wheel {
 }
 
 impl Builder {
-    /// Makes these the settings of the [global wheel](Wheel::global).
+    /// Builds the [global wheel](Wheel::global) with these settings.
     ///
-    /// Call this once, at the start of the program.
+    /// Call this once, at the start of the program, before the first timer of [`tickwheel::time`](crate::time).
     ///
     /// # Errors
     ///

@@ -124,8 +124,10 @@ impl Wheel {
         self.settings().name.as_deref()
     }
 
-    /// Returns the instant from which this wheel's timers would count here: that of the caller's runtime or, if the wheel was given a
-    /// [`handle`](crate::Builder::handle), of that runtime. It differs from the machine's clock only where a test has paused Tokio's.
+    /// Returns the current instant on the clock by which this wheel's timers wait.
+    ///
+    /// That is the clock of the caller's runtime or, if the wheel was given a [`handle`](crate::Builder::handle), of that runtime. It differs from the
+    /// machine's clock only where a test has paused Tokio's.
     ///
     /// # Examples
     ///
@@ -169,8 +171,7 @@ impl Wheel {
         self.settings().tick_duration
     }
 
-    /// Returns how late a timer may be at most, beyond its tick, so that it fires in company: 100 ms unless
-    /// [`Builder::slack`](crate::Builder::slack) says otherwise.
+    /// Returns the greatest slack of a timer, by which it may be late beyond its tick: 100 ms unless [`Builder::slack`](crate::Builder::slack) was called.
     ///
     /// # Examples
     ///
@@ -182,7 +183,9 @@ impl Wheel {
         self.settings().slack().most().to_duration()
     }
 
-    /// Returns the number of buckets in one level, a power of two. If it is 2 and there is more than one level, each has 4.
+    /// Returns the number of buckets in one level, a power of two.
+    ///
+    /// If it is 2 and there is more than one level, each level has 4 buckets.
     ///
     /// # Examples
     ///
@@ -206,8 +209,10 @@ impl Wheel {
         self.settings().levels
     }
 
-    /// Returns the number of shards in each runtime, a power of two: as many as the machine has cores unless
-    /// [`Builder::shards`](crate::Builder::shards) says otherwise. A runtime with fewer or more workers has as many as it has workers.
+    /// Returns the number of shards in each runtime, a power of two.
+    ///
+    /// If [`Builder::shards`](crate::Builder::shards) was not called, each runtime has as many shards as workers, rounded up to a power of two, and this
+    /// returns the number for a runtime with a worker on each core of the machine.
     ///
     /// # Examples
     ///

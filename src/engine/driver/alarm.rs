@@ -1,18 +1,19 @@
 //! `Alarm`: when the driver of an engine runs next, and what moves that.
 //!
 //! On the machine's clock, the waker of Tokio's timer makes the turn itself, at the point where Tokio would wake the task of one of its own
-//! sleeps. A task would run later. A worker that wakes it puts it where no other worker looks, so the engine stands still if that worker then
-//! blocks, and on a current-thread runtime it waits behind all tasks that are ready.
+//! sleeps. A task would run later. The worker that wakes it puts it into its LIFO slot, from which no other worker steals, so the engine would stand
+//! still if that worker then blocked. On a current-thread runtime, the task would wait behind all tasks that are ready.
 //!
 //! On a clock that a test has paused or moved, a task makes the turn, the keeper, because that clock stands still between events: other tasks that are
 //! due at the same instant, such as one that sends the value which a timeout waits for, go first.
 //!
 //! The alarm's seat owns the idle driver:
 //!
-//! 1. Who takes the driver runs it with no lock held, and gives it back. Who finds it taken has nothing to do, because `at` keeps the earliest
-//!    registration made meanwhile, and is read when the driver is given back.
-//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. It is set again and again until it is, because a thread that
-//!    does not run for a millisecond would otherwise set it to a moment that has come, which wakes nobody.
+//! 1. A thread that takes the driver runs it with no lock held, and gives it back. A thread that finds it taken has nothing to do, because `at` keeps
+//!    the earliest deadline registered meanwhile, and is read when the driver is given back.
+//! 2. While the seat owns the driver, Tokio's timer is set to `at` or earlier. Setting it is repeated until it succeeds:
+//!    a thread that is descheduled for a millisecond may set it to a moment that has come by then, and that wakes nobody, because
+//!    the engine's waker ignores a call by a thread that is setting a timer.
 //! 3. An engine that has ended has no seat.
 //! 4. Once the engine is closing, because its runtime is shutting down, Tokio's timer is always set, to the far future if to nothing else. Tokio
 //!    fires it when the runtime's timers end, before its moment, and that ends the engine. So does a timer that cannot be set any more.
@@ -54,10 +55,10 @@ pub(crate) struct Alarm {
 struct Seat {
     /// Set to the next turn.
     timer: TokioTimer,
-    /// Set to the turn after that, with a waker that does nothing, or a timer that is set in a turn would make Tokio's next `epoll_wait`
-    /// return for nothing.
+    /// Set to the turn after that, with a waker that does nothing. Without it, a timer that is set in a turn would make Tokio's next `epoll_wait` return
+    /// for nothing.
     ahead: TokioTimer,
-    /// Asked while the engine is closing.
+    /// Tells whether the runtime's timers have ended, which is asked while the engine is closing.
     probe: Probe,
     /// Makes a turn, or ends the engine.
     waker: Waker,
@@ -86,7 +87,7 @@ pub(crate) enum Next {
 
 /// What the caller of [`Alarm::give_back`] has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum Handback {
     /// Nothing: the driver waits.
     Waits,
     /// Nothing, and no shard has a timer.
@@ -131,7 +132,7 @@ impl Alarm {
             driver: Some(Driver::default()),
             at: Moment::NEVER,
         });
-        if self.clock.is_of_test() {
+        if self.clock.may_be_paused() {
             *lock(&self.runtime) = Some(runtime.clone());
         }
     }
@@ -146,18 +147,19 @@ impl Alarm {
     /// Reads the clock.
     #[inline]
     pub(crate) fn now(&self) -> Moment {
-        if self.clock.is_of_test() {
+        if self.clock.may_be_paused() {
             self.in_runtime(|| self.clock.now()).unwrap_or_else(clock::now)
         } else {
             self.clock.now()
         }
     }
 
-    /// Returns whether a timer for `when` may complete. `now` is the last reading, if there was one. On a test's clock, Tokio's timer decides.
+    /// Returns whether a timer for `when` may complete. `now` is a reading of the clock, if there was one. On a clock that a test may pause, Tokio's timer
+    /// decides.
     #[inline]
     pub(crate) fn has_come(&self, when: Moment, now: Option<Moment>) -> bool {
-        if self.clock.is_of_test() {
-            // The clock of another runtime does not tell.
+        if self.clock.may_be_paused() {
+            // The clock of the caller's runtime may be another one.
             self.in_runtime(|| tokio_timer::has_come(when)).unwrap_or(false)
         } else {
             when <= now.unwrap_or_else(|| self.clock.now())
@@ -179,7 +181,7 @@ impl Alarm {
     /// Returns whether the keeper makes the turns: on a clock that a test has paused or moved.
     pub(crate) fn keeper_turns(&self) -> bool {
         let is_moved = || self.in_runtime(|| self.clock.is_moved()) == Some(true);
-        self.clock.is_of_test() && is_moved() && !self.is_closing()
+        self.clock.may_be_paused() && is_moved() && !self.is_closing()
     }
 
     /// Returns whether the runtime has dropped the keeper.
@@ -200,12 +202,12 @@ impl Alarm {
     }
 
     /// Gives the driver back after a turn at `now`.
-    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Given {
+    pub(crate) fn give_back(&self, driver: Driver, now: Moment, next: Next) -> Handback {
         let mut guard = lock(&self.seat);
         let Some(seat) = guard.as_mut() else {
             drop(guard);
             drop(driver);
-            return Given::Waits;
+            return Handback::Waits;
         };
         seat.driver = Some(driver);
         let (next, after) = match next {
@@ -220,15 +222,15 @@ impl Alarm {
         seat.at = if planted("at_unread") { next } else { at };
         let is_idle = at == Moment::NEVER;
         match self.set(seat, after) {
-            Set::Ended => Given::Ended,
-            Set::Waits if is_idle => Given::Idle,
-            Set::Waits => Given::Waits,
+            Set::Ended => Handback::Ended,
+            Set::Waits if is_idle => Handback::Idle,
+            Set::Waits => Handback::Waits,
             // Only a runtime that shuts down fires a timer early.
-            Set::HasCome if at > now && at > self.now() => Given::Waits,
-            Set::HasCome => Given::HasCome,
+            Set::HasCome if at > now && at > self.now() => Handback::Waits,
+            Set::HasCome => Handback::HasCome,
             Set::Failed => {
                 self.keeper.notify_one();
-                Given::Waits
+                Handback::Waits
             }
         }
     }
@@ -250,7 +252,7 @@ impl Alarm {
         self.set_soon(guard.as_mut()?)
     }
 
-    /// Sets Tokio's timer to `at`, unless the driver is running. If that has come in between, the driver runs a little later.
+    /// Sets Tokio's timer to `at`, unless the driver is running. If `at` has come by then, the timer is set to a millisecond from now instead.
     fn set_soon(&self, seat: &mut Seat) -> Option<Waker> {
         seat.driver.as_ref()?;
         loop {
@@ -287,7 +289,7 @@ impl Alarm {
         // Panics if the runtime's timers have ended since.
         let set = || {
             if at == Moment::NEVER {
-                if self.clock.is_of_test() {
+                if self.clock.may_be_paused() {
                     seat.timer.unset(self.clock.past());
                 }
                 return false;

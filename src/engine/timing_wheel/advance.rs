@@ -210,22 +210,22 @@ impl<T> TimingWheel<T> {
             return;
         }
         let before = std::mem::replace(&mut self.now, now);
-        // Every horizon stays while the hand is in one bucket of the second level.
+        // Every last tick stays while the hand is in one bucket of the second level.
         if (before.0 ^ now.0) >> (self.ring_bits - 1) != 0 {
-            self.set_horizons();
+            self.set_last_ticks();
         }
         if self.levels.len() == 1 {
             self.cursor = self.levels[0].bucket(now.0).head;
         }
     }
 
-    /// Sets the horizons. A level's horizon is the end of the next bucket of the level above.
-    pub(super) fn set_horizons(&mut self) {
+    /// Sets the last tick of each level below the top, which is the end of the next bucket of the level above.
+    pub(super) fn set_last_ticks(&mut self) {
         let bits = self.ring_bits - 1;
         if let Some((_, levels)) = self.levels.split_last_mut() {
             for level in levels {
                 let span = 1 << (level.shift + bits);
-                level.horizon = Tick((self.now.0 | (span - 1)).saturating_add(span));
+                level.last_tick = Tick((self.now.0 | (span - 1)).saturating_add(span));
             }
         }
     }

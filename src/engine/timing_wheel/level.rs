@@ -19,7 +19,7 @@ pub(super) struct Level {
     pub(super) mixed: Bitmap,
     pub(super) shift: u32,
     /// The last tick whose timers belong on this level, if they belong on no finer level.
-    pub(super) horizon: Tick,
+    pub(super) last_tick: Tick,
     /// The ordinal of the first bucket, for [`Place::bucket`].
     first: u32,
 }
@@ -33,7 +33,7 @@ impl Level {
             used: Bitmap::new(len),
             mixed: Bitmap::new(len),
             shift,
-            horizon: Tick::MAX,
+            last_tick: Tick::MAX,
             first: (level * len) as u32,
         }
     }

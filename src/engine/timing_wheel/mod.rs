@@ -40,8 +40,8 @@
 //!
 //! 1. Every list is linked both ways, from its head to its tail, and each entry names the list that it is in.
 //! 2. A bucket's bit is set exactly if an entry is in the bucket. Below the top level, a bucket that is not marked as mixed is whole.
-//! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's horizon: the end of the bucket after the
-//!    hand's on the next coarser level. The coarsest level has no horizon. Entries of later rounds share its buckets.
+//! 3. On a level, an entry is in the bucket of the tick at which it is due, which is no later than the level's last tick: the end of the bucket after
+//!    the hand's on the next coarser level. The coarsest level takes every tick. Entries of later rounds share its buckets.
 //! 4. Entries on a level are due after now, except those in the current bucket on level 0, which are due now. Entries that were due when
 //!    they were inserted, or became due many rounds ago in one jump, are in `overdue`.
 //! 5. No due timer hangs in a coarse bucket: on a coarse level, every entry's bucket begins after now.
@@ -106,9 +106,11 @@ pub(crate) struct TimingWheel<T> {
     cursor: u32,
     /// The number of the last bucket of the top level whose spreading has begun.
     walked: u64,
-    /// The number of timers that have been spread ahead of time at tick `spread_at`, which made up for `steps` ticks.
+    /// The number of timers that have been spread ahead of time at tick `spread_at`.
     spread: usize,
+    /// The tick at which timers were last spread ahead of time.
     spread_at: Tick,
+    /// The number of ticks whose share was spread then, because no visit had come for some time.
     steps: usize,
 }
 
@@ -134,7 +136,7 @@ impl<T> TimingWheel<T> {
             spread_at: Tick::ZERO,
             steps: 1,
         };
-        wheel.set_horizons();
+        wheel.set_last_ticks();
         wheel
     }
 

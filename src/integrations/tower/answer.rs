@@ -15,11 +15,11 @@ use super::{
     body::{HeadOnly, LimitBody},
 };
 
-/// Answers a late request with the error, boxed.
+/// Answers a late request with the boxed error, as the layers do by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Fail;
 
-/// Answers a late request with the response that a closure returns for the error.
+/// Answers a late request with the response that the closure given to `respond_with` returns for the error.
 #[derive(Clone, Copy)]
 pub struct RespondWith<F>(pub(super) F);
 

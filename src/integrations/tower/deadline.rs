@@ -114,8 +114,8 @@ impl<D, A, L> DeadlineLayer<D, A, L> {
     /// Sets whether the deadline of a request holds for its bodies too.
     ///
     /// Without this call, it holds until the head of the response. With it, the layer wraps services of `http` requests and responses,
-    /// and gives both bodies the type [`DeadlineBody`]: each is inside the scope of its request wherever and whenever it is polled, and ends with
-    /// a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no limit, so that a setting can
+    /// and gives both bodies the type [`DeadlineBody`](super::DeadlineBody): each is inside the scope of its request wherever and whenever it is
+    /// polled, and ends with a [`BodyElapsed`](super::BodyElapsed) at the deadline. With `false`, the bodies have that type and no limit, so that a setting can
     /// decide at run time.
     ///
     /// A body elapses when it is polled. An HTTP server does not poll it while the client does not read, so a client that stops reading keeps

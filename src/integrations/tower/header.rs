@@ -149,7 +149,8 @@ impl DeadlineHeader {
 
     /// Writes the remaining time, rounded down, in place of what the headers state.
     ///
-    /// The closure of [`writer`](DeadlineHeader::writer) keeps a sooner deadline instead. A time that is too long for the header is cut to the longest that the header can state.
+    /// The closure of [`writer`](DeadlineHeader::writer) keeps a sooner deadline instead. A time that is too long for the header is cut to the longest
+    /// that the header can state.
     ///
     /// # Examples
     ///

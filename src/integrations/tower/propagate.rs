@@ -83,7 +83,7 @@ impl<W, L> PropagateLayer<W, L> {
     /// Sets whether the bodies of a request keep the scope in which the request was made.
     ///
     /// Without this call, the caller's scope reaches a body only where the caller itself polls it. With it, the layer wraps clients of
-    /// `http` requests and responses, and gives both bodies the type [`DeadlineBody`], which carries the scope along: the HTTP library that
+    /// `http` requests and responses, and gives both bodies the type [`DeadlineBody`](super::DeadlineBody), which carries the scope along: the HTTP library that
     /// polls the request body in a task of its own is inside it, and so is whoever reads the response later. At the deadline, the
     /// body ends with a [`BodyElapsed`](super::BodyElapsed). With `false`, the bodies have that type and no limit.
     ///

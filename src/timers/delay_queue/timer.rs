@@ -40,15 +40,15 @@ impl QueueTimer {
 
     /// Sets the timer. On a clock that no test controls, returns the time instead if the deadline has passed.
     pub(super) fn set(&mut self, wheel: &Wheel, deadline: Instant) -> Result<(), Instant> {
-        let is_of_test = may_be_paused();
+        let may_be_paused = may_be_paused();
         let now = Instant::now();
-        if !is_of_test && deadline <= now {
+        if !may_be_paused && deadline <= now {
             return Err(now);
         }
         // The sleep leaves the wheel first, because one that is moved to a later deadline still wakes at the old one.
         self.unset();
         let mut until = deadline;
-        if is_of_test {
+        if may_be_paused {
             until = self.whole_milliseconds(deadline);
             self.beside = Some((Handle::current().id(), Box::pin(time::sleep_until(until))));
         }

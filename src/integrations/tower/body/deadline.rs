@@ -16,7 +16,7 @@ use crate::{
     integrations::tower::BoxError,
 };
 
-/// Limits no body: the deadline of a request holds until the head of its response.
+/// Limits no body, as the layers do by default: the deadline of a request holds until the head of its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadOnly;
 
@@ -28,7 +28,9 @@ impl<Message> LimitBody<Message> for HeadOnly {
     }
 }
 
-/// Keeps the bodies of a request inside its scope: each is a [`DeadlineBody`].
+/// Keeps the bodies of a request inside its scope, as [`DeadlineLayer::bodies`] sets it: each body is a [`DeadlineBody`].
+///
+/// [`DeadlineLayer::bodies`]: crate::tower::DeadlineLayer::bodies
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InScope(Option<Budget>);
 

@@ -5,7 +5,8 @@
 //!
 //! - *Own anything but a task's memory.* So it is kept only if the timer was bound to its engine by one of Tokio's tasks, if no other task has polled it
 //!   since, and if the entry was due in about a minute at most. Other executors' wakers may own their futures, and a task of another runtime keeps that
-//!   runtime's descriptors open. One case cannot be told apart: a task that starts timers within the `enter` of another runtime.
+//!   runtime's descriptors open, which is why a wheel that is pinned to a runtime has no spares. One case cannot be told apart: a task that
+//!   starts timers within the `enter` of another runtime.
 //! - *Keep a task waking itself.* A task that starts and drops a timer at each poll would be woken by its own spare for ever. Once a spare has expired
 //!   unclaimed, the next [`WARY`] timers of its task are not kept.
 //!

@@ -410,7 +410,8 @@ impl Timer {
         }
         let delay = delay(shard, when, &mut now);
         let cancelled_last = cancelled_last && task != WakerId::UNKNOWN;
-        let may_become_spare = cancelled_last || delay < LONGEST_SPARE;
+        // A pinned wheel has timers of tasks of other runtimes, of which a spare would keep the memory and the descriptors.
+        let may_become_spare = (cancelled_last || delay < LONGEST_SPARE) && shard.pinned().is_none();
         let due = if may_become_spare && delay >= LONGEST_SPARE {
             // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, in 34 s, so that it can become a
             // spare. If the timer still waits then, it is started again for the rest.

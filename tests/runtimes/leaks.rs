@@ -284,6 +284,29 @@ fn a_pinned_wheel_keeps_no_descriptor_of_its_runtime() {
     drop(wheels);
 }
 
+/// A spare would keep the memory of a task of another runtime, and so that runtime's descriptors.
+#[test]
+fn a_pinned_wheel_keeps_no_descriptor_of_a_runtime_that_polls() {
+    if !in_own_process(a_pinned_wheel_keeps_no_descriptor_of_a_runtime_that_polls, "") {
+        return;
+    }
+    let timers = multi(1);
+    let wheel = Wheel::builder().handle(timers.handle().clone()).build().unwrap();
+    // From its first timer on, the process can tell wakers of tasks from others.
+    timers.block_on(wheel.sleep(ms(1)));
+    let before = descriptors_before();
+    let polling = current();
+    let of_task = wheel.clone();
+    let task = polling.spawn(async move {
+        for duration in [SECOND * 30, SECOND * 3_600] {
+            let _ = of_task.timeout(duration, task::yield_now()).await;
+        }
+    });
+    polling.block_on(task).unwrap();
+    drop(polling);
+    assert!(descriptors() <= before, "{before} to {}", descriptors());
+}
+
 /// A waker that is left in a wheel is dropped with its engine, also where its timer is never polled again.
 #[test]
 fn no_waker_outlives_its_engine() {

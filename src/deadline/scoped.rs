@@ -61,7 +61,7 @@ impl<T> Scoped<T> {
         *self.project().deadline = deadline;
     }
 
-    /// Polls the value with `poll`, which says whether its output was the last one.
+    /// Polls the value, until `limit`, with `poll`, which says whether its output was the last one.
     ///
     /// The error is the deadline that has elapsed. The value is polled first, so its output counts at the deadline itself. Past the
     /// deadline only its last one does: otherwise a value that is always ready, such as a file that is sent to a slow client, would
@@ -73,10 +73,11 @@ impl<T> Scoped<T> {
     pub(crate) fn poll_with<R>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
+        limit: Option<Instant>,
         poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<(R, bool)>,
     ) -> Poll<Result<R, Instant>> {
         let mut this = self.project();
-        let deadline = sooner(*this.deadline, current());
+        let deadline = sooner(limit, current());
         let had_budget = coop::has_budget_remaining();
         let polled = inside(deadline, this.shields, || {
             let value = this.value.as_mut().as_pin_mut().expect("polled after its end");
@@ -87,7 +88,7 @@ impl<T> Scoped<T> {
             polled
         });
         // A scope around the value does not limit a value that has no limit.
-        let Some(deadline) = deadline.filter(|_| this.deadline.is_some()) else {
+        let Some(deadline) = deadline.filter(|_| limit.is_some()) else {
             return polled.map(|(output, _)| Ok(output));
         };
         match polled {

@@ -308,18 +308,17 @@ impl<F: Future> Future for Within<F> {
         }
         if let Some(duration) = this.after.take() {
             *this.deadline = Some(after(Instant::now(), duration));
+            this.scoped.as_mut().set_deadline(*this.deadline);
         }
-        // One that was carried from outside all scopes has the deadline of the scope that it is polled in.
-        this.scoped.as_mut().set_deadline(this.deadline.or_else(current));
         if let Some(counted) = this.counted {
             counted.begin_poll();
         }
+        // One that was carried from outside all scopes has the deadline of the scope that it is polled in.
+        let limit = this.deadline.or_else(current);
         let last = |output| (output, true);
         let polled = this
             .scoped
-            .as_mut()
-            .poll_with(cx, |future, cx| future.poll(cx).map(last));
-        this.scoped.as_mut().set_deadline(*this.deadline);
+            .poll_with(cx, limit, |future, cx| future.poll(cx).map(last));
         if let Some((counted, deadline)) = this.counted.as_mut().zip(sooner(*this.deadline, current())) {
             counted.end_poll(&polled, || Moment::of(deadline).since(Moment::now()));
         }

@@ -664,6 +664,28 @@ async fn carried_from_no_scope_there_is_no_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_carried_future_that_has_panicked_is_dropped_in_no_scope_either() {
+    struct Panics(#[allow(dead_code)] Looks);
+    impl Future for Panics {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            panic!("on purpose")
+        }
+    }
+    let looks = Looks::default();
+    let seen = looks.0.clone();
+    let mut carried = Box::pin(deadline::carry(Panics(looks)));
+    deadline::within(SECOND, async {
+        let polled = AssertUnwindSafe(&mut carried).catch_unwind().await;
+        polled.unwrap_err();
+    })
+    .await
+    .unwrap();
+    drop(carried);
+    assert_eq!(*seen.lock().unwrap(), [None]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn branches_of_join_and_select_each_have_their_own() {
     let start = Instant::now();
     deadline::within(60 * SECOND, async {

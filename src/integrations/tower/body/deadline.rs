@@ -152,7 +152,8 @@ where
                 (next, is_last)
             })
         };
-        this.body.poll_with(cx, poll).map(|next| match next {
+        let limit = this.limit.0.map(|budget| budget.deadline);
+        this.body.poll_with(cx, limit, poll).map(|next| match next {
             Ok(next) => next.map(|frame| frame.map_err(Into::into)),
             Err(deadline) => {
                 let start = this.limit.0.map_or(deadline, |budget| budget.start);

@@ -409,7 +409,8 @@ impl Timer {
             now.get_or_insert_with(|| clock.now());
         }
         let delay = delay(shard, when, &mut now);
-        let cancelled_last = cancelled_last && task != WakerId::UNKNOWN;
+        // Others leave no spare, and would only be woken once more.
+        let cancelled_last = cancelled_last && task.is_task();
         // A pinned wheel has timers of tasks of other runtimes, of which a spare would keep the memory and the descriptors.
         let may_become_spare = (cancelled_last || delay < LONGEST_SPARE) && shard.pinned().is_none();
         let due = if may_become_spare && delay >= LONGEST_SPARE {

@@ -206,3 +206,17 @@ fn a_snapshot_while_timers_come_and_go_shows_no_more_than_ever_waited() {
         assert_eq!(quiet(&wheel).pending, waiting.len());
     });
 }
+
+/// Only a task of Tokio's leaves an entry for its next timer. Whatever else waits is woken once, at its deadline.
+#[test]
+fn a_long_timer_that_no_task_starts_is_due_at_its_deadline_whatever_was_cancelled_before() {
+    let wheel = Wheel::new();
+    threaded_runtime(1).block_on(async {
+        for _ in 0..3 {
+            let mut sleep = pin!(wheel.sleep(SECOND * 500));
+            assert!(poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx).is_pending())).await);
+            let snapshot = quiet(&wheel);
+            assert_eq!(snapshot.due_within[6], 1, "{snapshot:?}");
+        }
+    });
+}

@@ -65,7 +65,7 @@ pub(crate) struct Bound {
     pub(crate) shard: Arc<Shard>,
     /// A spare in that shard.
     pub(crate) spare: Option<SpareEntry>,
-    /// Whether the same task was the last to cancel a timer on this thread.
+    /// Whether the same task was the last to cancel a timer on this thread, soon after it was started.
     pub(crate) cancelled_last: bool,
 }
 
@@ -78,8 +78,10 @@ pub(crate) struct Thread {
     /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
-    /// The task that cancelled a timer here last, whether or not that left a spare.
+    /// The task that was the last to cancel a timer here soon after it was started, whether or not that left a spare.
     canceller: Cell<WakerId>,
+    /// The task that was the last to start a timer here that leaves no spare, and when.
+    starter: Cell<(WakerId, Moment)>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
     /// The shard whose spares `counts` counts.
@@ -96,6 +98,7 @@ thread_local! {
             shards: [const { Cell::new(None) }; SHARDS],
             spare: Cell::new(None),
             canceller: Cell::new(WakerId::UNKNOWN),
+            starter: Cell::new((WakerId::UNKNOWN, Moment::ZERO)),
             counts: OnceCell::new(),
             about: Cell::new(ptr::null()),
             wary: Cell::new((WakerId::UNKNOWN, 0)),
@@ -343,16 +346,25 @@ impl Thread {
         drop(last.replace(Some(shard)));
     }
 
-    /// Remembers whose timer was cancelled here. A task that cancels one will hardly wait for its next one.
-    #[inline]
-    pub(crate) fn note_cancelled(&self, task: WakerId) {
-        self.canceller.set(task);
+    /// Remembers which task has started a timer that leaves no spare.
+    pub(crate) fn note_started(&self, task: WakerId, now: Moment) {
+        self.starter.set((task, now));
+    }
+
+    /// Remembers whether a task has cancelled such a timer soon. One that does will hardly wait for its next one.
+    pub(crate) fn note_cancelled(&self, task: WakerId, is_soon: impl FnOnce(Moment) -> bool) {
+        let (starter, at) = self.starter.get();
+        if starter == task && is_soon(at) {
+            self.canceller.set(task);
+        } else if self.canceller.get() == task {
+            self.canceller.set(WakerId::UNKNOWN);
+        }
     }
 
     /// Keeps the entry of a timer that is cancelled, in place of another one.
     #[inline]
     pub(crate) fn keep(&self, spare: Spare) {
-        self.note_cancelled(spare.task);
+        self.canceller.set(spare.task);
         let (task, left) = self.wary.get();
         if task == spare.task && left > 0 {
             self.wary.set((task, left - 1));

@@ -425,6 +425,10 @@ impl Timer {
         } else {
             Admission::First
         });
+        if !may_become_spare && delay >= LONGEST_SPARE && !is_bound && task.is_task() {
+            let now = now.unwrap_or_else(|| shard.horizon());
+            thread::with(|thread| thread.note_started(task, now));
+        }
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
@@ -572,7 +576,17 @@ impl Timer {
     #[cold]
     fn cancel(&mut self) {
         self.remove();
-        thread::with(|thread| thread.note_cancelled(self.task));
+        if let Some(shard) = &self.shard {
+            thread::with(|thread| self.note_cancelled(thread, shard));
+        }
+    }
+
+    fn note_cancelled(&self, thread: &Thread, shard: &Shard) {
+        if self.task.is_task() {
+            thread.note_cancelled(self.task, |start| {
+                shard.clock.now().since(start) < Nanos(LONGEST_SPARE.0 / 2)
+            });
+        }
     }
 
     fn leaves_a_spare(&self) -> bool {
@@ -596,7 +610,7 @@ impl Timer {
         } else {
             shard.remove(key, self.validity());
             thread::with(|thread| {
-                thread.note_cancelled(self.task);
+                self.note_cancelled(thread, &shard);
                 thread.return_shard(shard);
             });
         }

@@ -71,7 +71,8 @@ impl Wheel {
 /// ```
 #[derive(Debug, Default)]
 pub struct Unprocessed {
-    /// The number of pending timers that were ended: those of `try_sleep`, `try_timeout` and `periodic`.
+    /// The number of pending timers that were ended: those of `try_sleep`, `try_timeout` and `periodic`. That of a task which another thread is
+    /// just scheduling may be among them.
     pub timers: usize,
     /// The scheduled tasks that had not started.
     pub tasks: Vec<ScheduledTask>,

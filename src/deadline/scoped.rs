@@ -89,6 +89,8 @@ impl<T> Scoped<T> {
         });
         // A scope around the value does not limit a value that has no limit.
         let Some(deadline) = deadline.filter(|_| limit.is_some()) else {
+            // That of a scope in which it was polled before.
+            *this.timer = None;
             return polled.map(|(output, _)| Ok(output));
         };
         match polled {

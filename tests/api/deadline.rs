@@ -685,6 +685,30 @@ async fn a_carried_future_that_has_panicked_is_dropped_in_no_scope_either() {
     assert_eq!(*seen.lock().unwrap(), [None]);
 }
 
+/// In a process of its own, because others use the global wheel too.
+#[tokio::test(start_paused = true)]
+async fn a_carried_future_leaves_no_timer_of_a_scope_that_it_has_left() {
+    if !in_own_process(a_carried_future_leaves_no_timer_of_a_scope_that_it_has_left, "") {
+        return;
+    }
+    for ends in [false, true] {
+        let mut carried = Box::pin(deadline::carry(async {
+            yield_now().await;
+            if !ends {
+                pending::<()>().await;
+            }
+        }));
+        deadline::within(SECOND, async {
+            assert!(futures::poll!(&mut carried).is_pending());
+        })
+        .await
+        .unwrap();
+        assert_eq!(futures::poll!(&mut carried).is_ready(), ends);
+        assert_eq!(Wheel::global().pending(), 0);
+        drop(carried);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn branches_of_join_and_select_each_have_their_own() {
     let start = Instant::now();

@@ -27,7 +27,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{
     engines::{Engine, engine_for},
-    moment::Moment,
+    moment::{Moment, Nanos},
     number,
     shard::{Home, Shard, SpareEntry, shared_of},
     shared::WheelId,
@@ -40,6 +40,9 @@ use super::{
 /// Once a spare has expired unclaimed, so many of the next timers of its task leave no spare. The number is greater than that of the timers which a task
 /// starts in one poll, but not by much, so that a task which has been idle once is soon fast again.
 const WARY: u32 = 64;
+
+/// A task that cancels a timer within this time, which is 34 s, will hardly wait for its next one.
+pub(crate) const SOON: Nanos = Nanos(1 << 35);
 
 /// The number of wheels for which a thread remembers its shard. For others, the shard is looked up in the table of engines.
 const SHARDS: usize = 4;
@@ -80,7 +83,7 @@ pub(crate) struct Thread {
     spare: Cell<Option<Spare>>,
     /// The task that was the last to cancel a timer here soon after it was started, whether or not that left a spare.
     canceller: Cell<WakerId>,
-    /// The task that was the last to start a timer here that leaves no spare, and when.
+    /// The task that was the last to start a timer here that is too long for a spare, and when, until it cancels one.
     starter: Cell<(WakerId, Moment)>,
     /// The counts of this thread's spares, which other threads read.
     counts: OnceCell<Arc<SpareCounts>>,
@@ -346,17 +349,25 @@ impl Thread {
         drop(last.replace(Some(shard)));
     }
 
-    /// Remembers which task has started a timer that leaves no spare.
+    /// Remembers which task has started a timer that is too long for a spare.
     pub(crate) fn note_started(&self, task: WakerId, now: Moment) {
         self.starter.set((task, now));
     }
 
-    /// Remembers whether a task has cancelled such a timer soon. One that does will hardly wait for its next one.
-    pub(crate) fn note_cancelled(&self, task: WakerId, is_soon: impl FnOnce(Moment) -> bool) {
+    /// Remembers that a task has cancelled such a timer, if that was soon after it was started. The clock is read for the last one started alone.
+    pub(crate) fn note_cancelled(&self, task: WakerId, now: impl FnOnce() -> Moment) {
         let (starter, at) = self.starter.get();
-        if starter == task && is_soon(at) {
-            self.canceller.set(task);
-        } else if self.canceller.get() == task {
+        if starter == task && task.is_task() {
+            self.starter.set((WakerId::UNKNOWN, Moment::ZERO));
+            if now().since(at) < SOON {
+                self.canceller.set(task);
+            }
+        }
+    }
+
+    /// Forgets that a task cancels its timers soon, because it still waits for one whose entry has expired.
+    pub(crate) fn note_waits(&self, task: WakerId) {
+        if self.canceller.get() == task {
             self.canceller.set(WakerId::UNKNOWN);
         }
     }

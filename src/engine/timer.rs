@@ -13,7 +13,7 @@ use super::{
     shard::{Admission, Home, Shard, Started, Validity, shared_of},
     shared::{Refusal, Shared},
     sync::{Arc, planted},
-    thread::{self, Spare, Thread},
+    thread::{self, SOON, Spare, Thread},
     timing_wheel::Key,
     waker_id::WakerId,
 };
@@ -412,23 +412,26 @@ impl Timer {
         // Others leave no spare, and would only be woken once more.
         let cancelled_last = cancelled_last && task.is_task();
         // A pinned wheel has timers of tasks of other runtimes, of which a spare would keep the memory and the descriptors.
-        let may_become_spare = (cancelled_last || delay < LONGEST_SPARE) && shard.pinned().is_none();
-        let due = if may_become_spare && delay >= LONGEST_SPARE {
-            // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, in 34 s, so that it can become a
-            // spare. If the timer still waits then, it is started again for the rest.
-            clock.due(when.before(Nanos(delay.0 - LONGEST_SPARE.0 / 2)), 1)
+        let is_long = delay >= LONGEST_SPARE;
+        let may_become_spare = (cancelled_last || !is_long) && shard.pinned().is_none();
+        let due = if may_become_spare && is_long {
+            // This task cancels one timer after the other, so it will probably cancel this one. Its entry is due early, so that it can become a spare. If
+            // the timer still waits then, it is started again for the rest.
+            clock.due(when.before(Nanos(delay.0 - SOON.0)), 1)
         } else {
             clock.due(when, clock.resolution(wait.unwrap_or(delay)))
         };
+        if is_long && !is_bound && !may_become_spare && task.is_task() {
+            let now = now.unwrap_or_else(|| shard.horizon());
+            thread::with(|thread| thread.note_started(task, now));
+        } else if is_bound && self.may_become_spare {
+            thread::with(|thread| thread.note_waits(self.task));
+        }
         let admission = self.may_be_refused.then_some(if self.was_admitted {
             Admission::Again
         } else {
             Admission::First
         });
-        if !may_become_spare && delay >= LONGEST_SPARE && !is_bound && task.is_task() {
-            let now = now.unwrap_or_else(|| shard.horizon());
-            thread::with(|thread| thread.note_started(task, now));
-        }
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
@@ -577,15 +580,7 @@ impl Timer {
     fn cancel(&mut self) {
         self.remove();
         if let Some(shard) = &self.shard {
-            thread::with(|thread| self.note_cancelled(thread, shard));
-        }
-    }
-
-    fn note_cancelled(&self, thread: &Thread, shard: &Shard) {
-        if self.task.is_task() {
-            thread.note_cancelled(self.task, |start| {
-                shard.clock.now().since(start) < Nanos(LONGEST_SPARE.0 / 2)
-            });
+            thread::with(|thread| thread.note_cancelled(self.task, || shard.clock.now()));
         }
     }
 
@@ -610,7 +605,7 @@ impl Timer {
         } else {
             shard.remove(key, self.validity());
             thread::with(|thread| {
-                self.note_cancelled(thread, &shard);
+                thread.note_cancelled(self.task, || shard.clock.now());
                 thread.return_shard(shard);
             });
         }

@@ -2,7 +2,7 @@
 
 use std::{
     ops::RangeInclusive,
-    process::{Child, Command},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -12,18 +12,13 @@ use redis::{Client, ProtocolVersion, Value, cluster::ClusterClient, cluster_asyn
 use super::{
     PATIENCE,
     folder::Folder,
-    server::{command, free_port, redis_server, signal, start, wait_for_answer},
+    server::{Node, command, free_port, redis_server, signal},
 };
 
 pub struct Cluster {
     nodes: Vec<Node>,
     folder: Folder,
     arguments: Vec<String>,
-}
-
-struct Node {
-    port: u16,
-    child: Option<Child>,
 }
 
 impl Cluster {
@@ -59,15 +54,12 @@ impl Cluster {
         for place in 0..6 {
             // The bus listens 10,000 above.
             let port = (0..1000).map(|_| free_port()).find(|port| *port < 55_000)?;
-            let mut child = start(redis_server(port, &folder, &format!("node{place}"), &arguments));
-            let answers = wait_for_answer(port, &mut child);
-            nodes.push(Node {
-                port,
-                child: Some(child),
-            });
-            if !answers {
+            let mut node = Node::new(port);
+            node.start(redis_server(port, &folder, &format!("node{place}"), &arguments));
+            if !node.answers() {
                 return None;
             }
+            nodes.push(node);
         }
         let cluster = Cluster {
             nodes,
@@ -150,15 +142,9 @@ impl Cluster {
     /// Starts a node that was killed, on the same port and files. Returns when every node sees a whole cluster again.
     pub fn restart(&mut self, port: u16) {
         let place = self.place_of(port);
-        let mut child = start(redis_server(
-            port,
-            &self.folder,
-            &format!("node{place}"),
-            &self.arguments,
-        ));
-        let answers = wait_for_answer(port, &mut child);
-        self.nodes[place].child = Some(child);
-        assert!(answers, "the node does not start again");
+        let command = redis_server(port, &self.folder, &format!("node{place}"), &self.arguments);
+        self.nodes[place].start(command);
+        assert!(self.nodes[place].answers(), "the node does not start again");
         let deadline = Instant::now() + PATIENCE;
         while !self.is_ready() {
             assert!(
@@ -202,7 +188,7 @@ impl Cluster {
     }
 
     fn any(&self) -> Client {
-        let node = self.nodes.iter().find(|node| node.child.is_some()).unwrap();
+        let node = self.nodes.iter().find(|node| node.is_running()).unwrap();
         node.client()
     }
 
@@ -216,7 +202,7 @@ impl Cluster {
 
     /// `kill -9` of a node; its replica takes over after the node timeout.
     pub fn kill(&mut self, port: u16) {
-        self.node_mut(port).end();
+        self.node_mut(port).kill();
     }
 
     /// A master hands over to its replica when that has everything. Returns when it has.
@@ -251,7 +237,7 @@ impl Cluster {
 
     fn pid(&self, port: u16) -> u32 {
         let node = self.nodes.iter().find(|node| node.port == port).unwrap();
-        node.child.as_ref().expect("a running node").id()
+        node.pid()
     }
 
     /// What a node that was killed had written to its file, read by a server that is no part of the cluster.
@@ -260,17 +246,15 @@ impl Cluster {
         let arguments = ["--appendonly", "yes"].map(str::to_owned);
         for _ in 0..20 {
             let port = free_port();
-            let mut child = start(redis_server(
+            let mut node = Node::new(port);
+            node.start(redis_server(
                 port,
                 &self.folder,
                 &format!("node{place}"),
                 &arguments,
             ));
-            let answers = wait_for_answer(port, &mut child);
-            self.nodes[place] = Node {
-                port,
-                child: Some(child),
-            };
+            let answers = node.answers();
+            self.nodes[place] = node;
             if answers {
                 return self.nodes[place].client();
             }
@@ -284,23 +268,4 @@ struct Range {
     slots: RangeInclusive<i64>,
     master: u16,
     replica: u16,
-}
-
-impl Node {
-    fn client(&self) -> Client {
-        Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap()
-    }
-
-    fn end(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.end();
-    }
 }

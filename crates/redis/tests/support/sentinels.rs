@@ -2,20 +2,20 @@
 
 use std::{
     fs,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use redis::{
-    Client, Value,
+    Client, RedisResult, Value,
     sentinel::{SentinelClient, SentinelServerType},
 };
 
 use super::{
     PATIENCE,
     folder::Folder,
-    server::{command, free_port, redis_server, server_program, signal, start, wait_for_answer},
+    server::{Node, command, free_port, redis_server, server_program, signal, try_command},
 };
 
 const NAME: &str = "mymaster";
@@ -24,12 +24,6 @@ pub struct Sentinels {
     servers: Vec<Node>,
     sentinels: Vec<Node>,
     folder: Folder,
-}
-
-struct Node {
-    name: String,
-    port: u16,
-    child: Option<Child>,
 }
 
 impl Sentinels {
@@ -60,14 +54,19 @@ impl Sentinels {
                     master.port.to_string(),
                 ]);
             }
-            let name = format!("server{n}");
-            let child = start(redis_server(port, &self.folder, &name, &arguments));
-            self.servers.push(Node::new(name, port, child));
+            let mut server = Node::new(port);
+            server.start(redis_server(
+                port,
+                &self.folder,
+                &format!("server{n}"),
+                &arguments,
+            ));
+            self.servers.push(server);
         }
         for n in 0..3 {
-            let (name, port) = (format!("sentinel{n}"), free_port());
-            let child = start(self.sentinel(&name, port));
-            self.sentinels.push(Node::new(name, port, child));
+            let mut sentinel = Node::new(free_port());
+            sentinel.start(self.sentinel(&format!("sentinel{n}"), sentinel.port));
+            self.sentinels.push(sentinel);
         }
         let mut all = self.servers.iter_mut().chain(&mut self.sentinels);
         all.all(Node::answers) && self.becomes(Sentinels::is_whole)
@@ -188,13 +187,13 @@ impl Sentinels {
 
     fn sentinel_that_lives(&self) -> Client {
         let mut sentinels = self.sentinels.iter();
-        let lives = sentinels.find(|sentinel| sentinel.child.is_some());
+        let lives = sentinels.find(|sentinel| sentinel.is_running());
         lives.expect("a sentinel").client()
     }
 
     pub fn kill(&mut self, port: u16) {
         let mut nodes = self.servers.iter_mut().chain(&mut self.sentinels);
-        nodes.find(|node| node.port == port).unwrap().end();
+        nodes.find(|node| node.port == port).unwrap().kill();
     }
 
     pub fn stop(&self, port: u16) {
@@ -216,51 +215,8 @@ impl Sentinels {
     }
 }
 
+/// What a server says of its replication: nothing while it changes its role.
 fn replication(client: &Client) -> String {
-    let state: Value = command(client, &["INFO", "replication"]);
-    redis::from_redis_value(state).unwrap()
-}
-
-impl Node {
-    fn new(name: String, port: u16, child: Child) -> Node {
-        Node {
-            name,
-            port,
-            child: Some(child),
-        }
-    }
-
-    fn answers(&mut self) -> bool {
-        let child = self.child.as_mut().expect("a process that was started");
-        let answers = wait_for_answer(self.port, child);
-        if !answers {
-            eprintln!("{} does not start on port {}", self.name, self.port);
-        }
-        answers
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
-    }
-
-    fn client(&self) -> Client {
-        Client::open(self.url()).unwrap()
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.as_ref().expect("a running process").id()
-    }
-
-    fn end(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.end();
-    }
+    let state: RedisResult<Value> = try_command(client, &["INFO", "replication"]);
+    state.map_or(String::new(), |state| redis::from_redis_value(state).unwrap())
 }

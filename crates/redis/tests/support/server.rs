@@ -13,11 +13,64 @@ use redis::Client;
 
 use super::{PATIENCE, folder::Folder};
 
+/// One server's process on a port of its own, which is killed when this is dropped.
+pub struct Node {
+    pub port: u16,
+    child: Option<Child>,
+}
+
+impl Node {
+    /// A server that is yet to be started.
+    pub fn new(port: u16) -> Node {
+        Node { port, child: None }
+    }
+
+    pub fn start(&mut self, command: Command) {
+        self.child = Some(start(command));
+    }
+
+    /// Whether it answers to a PING; false when it has ended.
+    pub fn answers(&mut self) -> bool {
+        let child = self.child.as_mut().expect("a server that was started");
+        wait_for_answer(self.port, child)
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::open(self.url()).unwrap()
+    }
+
+    /// Its process, which may be sent signals.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running server").id()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 pub struct Server {
-    port: u16,
+    node: Node,
     arguments: Vec<String>,
     own_clock: bool,
-    child: Option<Child>,
     folder: Folder,
 }
 
@@ -45,10 +98,9 @@ impl Server {
         // The port is free now; another process may take it before the server does.
         for _ in 0..20 {
             let mut server = Server {
-                port: free_port(),
+                node: Node::new(free_port()),
                 arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
                 own_clock,
-                child: None,
                 folder: Folder::new(),
             };
             if own_clock {
@@ -63,29 +115,26 @@ impl Server {
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.node.port
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        self.node.url()
     }
 
     pub fn client(&self) -> Client {
-        Client::open(self.url()).unwrap()
+        self.node.client()
     }
 
     /// Its process, which may be sent signals.
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().expect("a running server").id()
+        self.node.pid()
     }
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-            let _ = fs::remove_file(self.pid_file());
-        }
+        self.node.kill();
+        let _ = fs::remove_file(self.pid_file());
     }
 
     /// Starts a server that was killed, on the same port and files.
@@ -145,15 +194,14 @@ impl Server {
     }
 
     fn run(&mut self) -> bool {
-        let mut command = redis_server(self.port, &self.folder, "server", &self.arguments);
+        let mut command = redis_server(self.port(), &self.folder, "server", &self.arguments);
         if self.own_clock {
             command
                 .env("LD_PRELOAD", self.folder.path().join("clock.so"))
                 .env("CLOCK_OFFSET", self.clock_file());
         }
-        let mut child = start(command);
-        let answers = wait_for_answer(self.port, &mut child);
-        self.child = Some(child);
+        self.node.start(command);
+        let answers = self.node.answers();
         if !answers {
             self.kill();
         }
@@ -179,11 +227,13 @@ fn compile_clock(folder: &Path) {
 }
 
 pub fn command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> T {
-    let mut connection = client.get_connection().unwrap();
-    redis::cmd(words[0])
-        .arg(&words[1..])
-        .query(&mut connection)
-        .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    try_command(client, words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+/// For a server that may be about to end or to change its role, when it closes its connections.
+pub fn try_command<T: redis::FromRedisValue>(client: &Client, words: &[&str]) -> redis::RedisResult<T> {
+    let mut connection = client.get_connection()?;
+    redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
 }
 
 /// A script that keeps a server busy, which was started with a low `busy-reply-threshold`.
@@ -263,7 +313,7 @@ pub fn redis_server(port: u16, folder: &Folder, name: &str, arguments: &[String]
     command
 }
 
-pub fn start(mut redis_server: Command) -> Child {
+fn start(mut redis_server: Command) -> Child {
     redis_server.spawn().unwrap_or_else(|error| {
         let program = server_program();
         panic!(
@@ -273,7 +323,7 @@ pub fn start(mut redis_server: Command) -> Child {
 }
 
 /// Whether it answers to a PING; false when it has ended.
-pub fn wait_for_answer(port: u16, child: &mut Child) -> bool {
+fn wait_for_answer(port: u16, child: &mut Child) -> bool {
     let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {

@@ -84,6 +84,7 @@ async fn renew(
     for ((lease, _), moved) in held.into_iter().zip(moved.bytes()) {
         if moved == b'1' {
             lease.validity.extend(valid_until(&queue.wheel, sent, duration));
+            queue.workers.stats.renewals.renewed.increment();
         }
     }
     Ok(())

@@ -52,6 +52,7 @@ pub(crate) struct Engine {
     runtime: Id,
     shared: Arc<Shared>,
     alarm: Arc<Alarm>,
+    /// For each number of a thread or worker two, of which the second is for timers that the wheel may refuse.
     pub(crate) shards: Box<[Arc<Shard>]>,
     /// Whether Tokio's timers end before the runtime's tasks.
     has_alternative_timer: bool,
@@ -203,19 +204,24 @@ impl Engine {
         let shards = settings.shards.unwrap_or_else(|| runtime.metrics().num_workers());
         let shards = shards.next_power_of_two();
         let id = Some(runtime.id());
-        let shard = |index| Arc::new(Shard::new(shared.clone(), alarm.clone(), id, index, shards));
+        let pair = |index| {
+            [false, true].map(|may_refuse| {
+                let place = (index, shards);
+                Arc::new(Shard::new(shared.clone(), alarm.clone(), id, place, may_refuse))
+            })
+        };
         Arc::new(Engine {
             runtime: runtime.id(),
             shared: shared.clone(),
-            shards: (0..shards).map(shard).collect(),
+            shards: (0..shards).flat_map(pair).collect(),
             alarm,
             has_alternative_timer: is_alternative(),
         })
     }
 
-    /// Returns the shard of worker or thread `number`.
-    pub(crate) fn shard(&self, number: usize) -> Arc<Shard> {
-        self.shards[number & (self.shards.len() - 1)].clone()
+    /// Returns the shard of worker or thread `number` for timers that the wheel may refuse, or may not.
+    pub(crate) fn shard(&self, number: usize, may_refuse: bool) -> Arc<Shard> {
+        self.shards[2 * number + usize::from(may_refuse) & (self.shards.len() - 1)].clone()
     }
 
     /// Makes turns until the driver waits, unless another thread does so. Returns whether it has more to do once other tasks have run.
@@ -276,11 +282,11 @@ impl Engine {
         entries == 0 || entries == spare_counts::sums(is_own).kept.len()
     }
 
-    /// Takes out the timers that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
-    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
-        let taken = self.shards.iter().map(|shard| shard.shut_down(wakers)).sum();
+    /// Ends the shards of timers that may be refused, because the wheel has been shut down. The caller wakes them.
+    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) {
+        let refusable = self.shards.iter().filter(|shard| shard.may_refuse());
+        refusable.for_each(|shard| shard.end(wakers));
         self.may_be_idle();
-        taken
     }
 
     /// Ends the engine, with no lock held, unless it has ended. Its pending futures are woken, and bound anew when they are polled next.

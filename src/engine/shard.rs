@@ -8,8 +8,7 @@
 //! 2. Without the lock, a poll may read an earlier horizon than the one stored last, and return `Pending` for a timer that has expired. No
 //!    wake-up is lost: the driver wakes the task after it has stored the horizon, and the poll that follows reads the new one.
 //! 3. The horizon of an engine that has ended is [`Moment::NEVER`], so all keys are void.
-//! 4. An entry that may be refused is also void once the wheel has been shut down, which is stored under the lock as well. Its timer therefore
-//!    takes the lock at each poll.
+//! 4. Timers that the wheel may refuse have shards of their own, which a shutdown of the wheel ends as the end of an engine does.
 //! 5. No user code runs under a lock: wakers are cloned before, and woken or dropped after. What takes long to free is freed after.
 
 use std::{fmt, mem, task::Waker};
@@ -21,7 +20,7 @@ use super::{
     counts::Tally,
     driver::alarm::Alarm,
     moment::Moment,
-    shared::{Refusal, Shared, WheelId},
+    shared::{Admission, Refusal, Shared, WheelId},
     sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock, planted, try_lock},
     timing_wheel::{Advanced, Key, Site, Tick, TimingWheel},
 };
@@ -49,11 +48,13 @@ pub(crate) struct Shard {
     pub(crate) wheel: WheelId,
     /// Whether a runtime was given to the builder.
     is_pinned: bool,
+    /// Whether the wheel may refuse the timers of this shard.
+    may_refuse: bool,
     /// The engine's runtime. `None` for a shard of no engine, which stands for the wheel in a timer that is not bound yet.
     runtime: Option<Id>,
     /// The index among the shards of the engine.
     index: usize,
-    /// The number of shards of the engine, a power of two, less one.
+    /// The number of shards of the engine, a power of two, less one. Those of timers that may be refused are counted apart.
     mask: usize,
 }
 
@@ -72,20 +73,9 @@ pub(crate) fn shared_of(home: &Home) -> &Arc<Shared> {
 pub(crate) struct State {
     /// From the first timer on, until the engine ends.
     wheel: Option<TimingWheel<Waker>>,
-    /// The horizon as the engine ended.
+    /// The horizon as the shard ended.
     ended_at: Option<Moment>,
-    /// The horizon as the entries that may be refused were taken out, because the wheel was shut down.
-    shutdown_at: Option<Moment>,
     tally: Tally,
-}
-
-/// The properties of an entry by which the shard tells whether it is still there, so that its key is valid.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Validity {
-    /// When the entry is due.
-    pub(crate) until: Moment,
-    /// Whether the wheel may refuse the timer.
-    pub(crate) may_be_refused: bool,
 }
 
 /// What became of an attempt to start a timer.
@@ -94,7 +84,7 @@ pub(crate) enum Started {
     /// It is due already.
     HasCome,
     Refused(Refusal),
-    /// The engine has ended.
+    /// The shard has ended.
     Ended(Waker),
 }
 
@@ -109,24 +99,23 @@ impl Shard {
     pub(crate) fn unbound(shared: Arc<Shared>) -> Shard {
         let settings = &shared.settings;
         let clock = Clock::of_machine(Moment::ZERO, settings.tick_duration, settings.slack());
-        let shard = Shard::new(shared, Arc::new(Alarm::new(clock)), None, 0, 1);
+        let shard = Shard::new(shared, Arc::new(Alarm::new(clock)), None, (0, 1), false);
         shard.end(&mut Vec::new());
         shard
     }
 
-    /// Creates shard `index` of an engine whose shards number a power of two.
+    /// Creates one of the shards of an engine, by its index and their number, which is a power of two.
     pub(crate) fn new(
         shared: Arc<Shared>,
         alarm: Arc<Alarm>,
         runtime: Option<Id>,
-        index: usize,
-        shards: usize,
+        (index, shards): (usize, usize),
+        may_refuse: bool,
     ) -> Shard {
         Shard {
             state: Mutex::new(State {
                 wheel: None,
                 ended_at: None,
-                shutdown_at: None,
                 tally: Tally::default(),
             }),
             horizon: AtomicU64::new(alarm.clock.start_of(Tick::ZERO).0),
@@ -137,6 +126,7 @@ impl Shard {
             clock: alarm.clock,
             shared,
             alarm,
+            may_refuse,
             runtime,
             index,
             mask: shards - 1,
@@ -157,10 +147,21 @@ impl Shard {
         }
     }
 
-    /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, which has not ended.
+    /// Returns whether this is the shard of thread or worker `number` in a runtime's engine, and has not ended.
     #[inline]
     pub(crate) fn serves(&self, runtime: Id, number: usize) -> bool {
         self.runtime == Some(runtime) && self.index == number & self.mask && !self.has_ended()
+    }
+
+    /// Returns whether this shard has timers of this wheel, and those that it may refuse or those that it may not.
+    #[inline]
+    pub(crate) fn is_of(&self, wheel: WheelId, may_refuse: bool) -> bool {
+        self.wheel == wheel && self.may_refuse == may_refuse
+    }
+
+    #[inline]
+    pub(crate) fn may_refuse(&self) -> bool {
+        self.may_refuse
     }
 
     #[inline]
@@ -168,13 +169,13 @@ impl Shard {
         Moment(self.horizon.load(Relaxed))
     }
 
-    /// Returns the horizon of entries that may be refused, which a shutdown leaves where it is.
-    pub(crate) fn horizon_of_refusable(&self) -> Moment {
-        if !self.shared.limit.is_shutdown() {
-            return self.horizon();
+    /// Returns the horizon or, of a shard that has ended, that up to which entries have expired.
+    pub(crate) fn last_horizon(&self) -> Moment {
+        let horizon = self.horizon();
+        if horizon != Moment::NEVER {
+            return horizon;
         }
-        let shutdown_at = lock(&self.state).shutdown_at;
-        shutdown_at.unwrap_or_else(|| self.horizon())
+        lock(&self.state).ended_at.unwrap_or(Moment::ZERO)
     }
 
     #[inline]
@@ -192,20 +193,15 @@ impl Shard {
         }
     }
 
-    /// Returns whether the engine has ended, as far as this thread knows.
+    /// Returns whether the shard has ended, as far as this thread knows.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.horizon() == Moment::NEVER
     }
 
-    /// Returns whether an entry has expired that was due at `until`. Otherwise it is there, or was as the engine ended.
+    /// Returns whether an entry has expired that was due at `until`. Otherwise it is there, or was as the shard ended.
     pub(crate) fn has_expired(&self, until: Moment) -> bool {
-        let horizon = self.horizon();
-        if horizon != Moment::NEVER {
-            return until <= horizon;
-        }
-        let ended_at = lock(&self.state).ended_at;
-        ended_at.is_some_and(|horizon| until <= horizon)
+        until <= self.last_horizon()
     }
 
     /// Starts a timer whose entry is due at tick `due`, which begins at `until`. A `spare` in this shard gives up its cell, or is reused.
@@ -216,7 +212,7 @@ impl Shard {
         waker: Waker,
         (due, until): (Tick, Moment),
         spare: Option<SpareEntry>,
-        admission: Option<Admission>,
+        admission: Admission,
         has_come: bool,
     ) -> Started {
         let mut guard = self.lock_noticing();
@@ -225,17 +221,19 @@ impl Shard {
         if state.ended_at.is_some() && !planted("end_unseen") {
             drop(guard);
             spare.into_iter().for_each(|spare| self.count_spare(spare.until));
-            return Started::Ended(waker);
+            return if self.may_refuse && self.shared.limit.is_shutdown() {
+                Started::Refused(Refusal::Shutdown)
+            } else {
+                Started::Ended(waker)
+            };
         }
         let wheel = state.wheel.get_or_insert_with(|| self.new_wheel());
         state.tally.cancelled += u64::from(spare.is_some());
         let spare = spare.filter(|spare| spare.until > horizon || planted("void_spare"));
         let outcome = if until <= horizon || has_come {
             Err(Started::HasCome)
-        } else if let Some(Err(refusal)) =
-            admission.map(|admission| self.admit(admission, state.shutdown_at.is_some()))
-        {
-            Err(Started::Refused(refusal))
+        } else if self.may_refuse {
+            self.shared.limit.admit(admission).map_err(Started::Refused)
         } else {
             Ok(())
         };
@@ -253,9 +251,6 @@ impl Shard {
             }
             None => (wheel.insert(due, waker), None),
         };
-        if admission.is_some() {
-            wheel.mark(&key);
-        }
         if until < self.wake_at() && !planted("wake_at") {
             let ended = self.unlock_and_wake_by(guard, until);
             ended.into_iter().for_each(Waker::wake);
@@ -279,13 +274,6 @@ impl Shard {
         self.shared.settings.capacity.div_ceil(self.mask + 1)
     }
 
-    fn admit(&self, admission: Admission, is_shutdown: bool) -> Result<(), Refusal> {
-        if is_shutdown {
-            return Err(Refusal::Shutdown);
-        }
-        self.shared.limit.admit(admission == Admission::Again)
-    }
-
     /// Locks the shard. A thread that meets another one here, time and again, uses another shard.
     #[inline]
     fn lock_noticing(&self) -> MutexGuard<'_, State> {
@@ -303,26 +291,24 @@ impl Shard {
         self.alarm.wake_by(until).filter(|_| !planted("end_unheard"))
     }
 
-    /// Returns the wheel if an entry is there, so that its key is valid. The caller holds the lock.
+    /// Returns the wheel if the entry is there that is due at `until`, so that its key is valid. The caller holds the lock.
     #[inline]
-    fn wheel_of<'a>(&self, state: &'a mut State, validity: Validity) -> Option<&'a mut TimingWheel<Waker>> {
-        let has_expired = validity.until <= self.horizon() && !planted("expired_key");
-        let was_shut_down =
-            validity.may_be_refused && state.shutdown_at.is_some() && !planted("shut_down_key");
-        state.wheel.as_mut().filter(|_| !has_expired && !was_shut_down)
+    fn wheel_of<'a>(&self, state: &'a mut State, until: Moment) -> Option<&'a mut TimingWheel<Waker>> {
+        let has_expired = until <= self.horizon() && !planted("expired_key");
+        state.wheel.as_mut().filter(|_| !has_expired)
     }
 
     /// Returns whether an entry wakes the task of `waker`, or `None` if it is not there any more.
-    pub(crate) fn wakes(&self, key: &Key, validity: Validity, waker: &Waker) -> Option<bool> {
+    pub(crate) fn wakes(&self, key: &Key, until: Moment, waker: &Waker) -> Option<bool> {
         let mut state = lock(&self.state);
-        let wheel = self.wheel_of(&mut state, validity)?;
+        let wheel = self.wheel_of(&mut state, until)?;
         Some(wheel.value(key).will_wake(waker))
     }
 
     /// Has an entry wake another task. Returns `false` if it is not there any more.
-    pub(crate) fn replace(&self, key: &Key, validity: Validity, waker: Waker) -> bool {
+    pub(crate) fn replace(&self, key: &Key, until: Moment, waker: Waker) -> bool {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, validity) else {
+        let Some(wheel) = self.wheel_of(&mut state, until) else {
             return false;
         };
         let former = wheel.replace(key, waker);
@@ -332,43 +318,41 @@ impl Shard {
     }
 
     /// Moves an entry to an earlier tick, if it is still there. Returns whether it is and a waker that the caller wakes with no lock held.
-    pub(crate) fn bring_forward(&self, key: &Key, validity: Validity, due: Tick) -> (bool, Option<Waker>) {
+    pub(crate) fn bring_forward(&self, key: &Key, until: Moment, due: Tick) -> (bool, Option<Waker>) {
         let mut state = lock(&self.state);
-        let Some(wheel) = self.wheel_of(&mut state, validity) else {
+        let Some(wheel) = self.wheel_of(&mut state, until) else {
             return (false, None);
         };
         wheel.bring_forward(key, due);
-        let until = self.clock.start_of(due);
-        if until < self.wake_at() {
-            (true, self.unlock_and_wake_by(state, until))
+        let sooner = self.clock.start_of(due);
+        if sooner < self.wake_at() {
+            (true, self.unlock_and_wake_by(state, sooner))
         } else {
             (true, None)
         }
     }
 
     /// Cancels an entry, unless it is not there any more. Returns its waker.
-    pub(crate) fn remove(&self, key: Key, validity: Validity) -> Option<Waker> {
-        self.take_out(key, validity, |tally| tally.cancelled += 1)
+    pub(crate) fn remove(&self, key: Key, until: Moment) -> Option<Waker> {
+        self.take_out(key, until, |tally| tally.cancelled += 1)
     }
 
     /// Expires an entry whose deadline has passed before the driver knows, unless it is not there any more. Returns its waker.
-    pub(crate) fn expire(&self, key: Key, validity: Validity) -> Option<Waker> {
+    pub(crate) fn expire(&self, key: Key, until: Moment) -> Option<Waker> {
         // Expiries are what is left of registrations.
-        self.take_out(key, validity, |_| {})
+        self.take_out(key, until, |_| {})
     }
 
-    fn take_out(&self, key: Key, validity: Validity, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
+    fn take_out(&self, key: Key, until: Moment, count: impl FnOnce(&mut Tally)) -> Option<Waker> {
         let mut guard = lock(&self.state);
-        let wheel = self.wheel_of(&mut guard, validity)?;
+        let wheel = self.wheel_of(&mut guard, until)?;
         let waker = wheel.remove(key);
         let arena = wheel.release_arena(RETAINED.max(self.capacity()));
-        self.notice_gone(validity.until);
+        self.notice_gone(until);
         count(&mut guard.tally);
         drop(guard);
         drop(arena);
-        if validity.may_be_refused {
-            self.shared.limit.release(1);
-        }
+        self.release(1);
         if self.shared.has_no_handle() {
             self.alarm.keeper.notify_one();
         }
@@ -397,11 +381,7 @@ impl Shard {
 
     /// Removes the entry of a spare, whose timer has been cancelled.
     pub(crate) fn remove_spare(&self, key: Key, until: Moment) {
-        let validity = Validity {
-            until,
-            may_be_refused: false,
-        };
-        if self.remove(key, validity).is_none() {
+        if self.remove(key, until).is_none() {
             self.count_spare(until);
         }
     }
@@ -462,7 +442,7 @@ impl Shard {
             self.horizon.store(now.0, Relaxed);
         }
         let advanced = wheel.advance(tick, batch, due);
-        self.shared.limit.release(advanced.marked);
+        self.release(advanced.expired);
         if advanced.more {
             return advanced;
         }
@@ -482,46 +462,34 @@ impl Shard {
         advanced
     }
 
-    /// Takes out the entries that may be refused, because the wheel has been shut down. Returns how many there were. The caller wakes them.
-    pub(crate) fn shut_down(&self, wakers: &mut Vec<Waker>) -> usize {
-        let mut state = lock(&self.state);
-        state.shutdown_at = Some(self.horizon());
-        let Some(wheel) = &mut state.wheel else { return 0 };
-        let marked = wheel.take_marked();
-        let taken = marked.len();
-        self.notice_gone(Moment::ZERO);
-        self.shared.limit.release(taken);
-        state.tally.cancelled += taken as u64;
-        wakers.extend(marked);
-        taken
+    /// Gives up the places of timers that have left the wheel, if a limit concerns them.
+    fn release(&self, timers: usize) {
+        if self.may_refuse {
+            self.shared.limit.release(timers);
+        }
     }
 
-    /// Ends the engine's part here. The caller wakes every pending future, so that it goes on elsewhere.
+    /// Ends the shard, because its engine ends, or the wheel has been shut down and may refuse its timers. The caller wakes every pending future, so
+    /// that it goes on elsewhere or fails.
     pub(crate) fn end(&self, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
+        if state.ended_at.is_some() {
+            return;
+        }
         let horizon = self.horizon();
         self.horizon.store(Moment::NEVER.0, Relaxed);
         planted("open_end").then(|| self.horizon.store(horizon.0, Relaxed));
         self.wake_at.store(Moment::NEVER.0, Relaxed);
         state.ended_at = Some(horizon);
         let wheel = state.wheel.take();
-        if let Some(wheel) = &wheel {
-            state.tally.cancelled += wheel.len() as u64;
-            if self.shared.settings.max_pending.is_some() {
-                self.shared.limit.release(wheel.marked());
-            }
-        }
+        let taken = wheel.as_ref().map_or(0, TimingWheel::len);
+        state.tally.cancelled += taken as u64;
+        self.release(taken);
         self.shared.add_ended(mem::take(&mut state.tally));
+        self.notice_gone(Moment::ZERO);
         drop(state);
         wakers.extend(wheel.into_iter().flat_map(TimingWheel::into_values));
     }
-}
-
-/// Whether a timer that may be refused was admitted before, in which case the limit concerns it no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
-    First,
-    Again,
 }
 
 /// What a shard holds.

@@ -202,6 +202,13 @@ pub(crate) enum Refusal {
     Shutdown,
 }
 
+/// Whether a timer that may be refused was admitted before, in which case the limit concerns it no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    First,
+    Again,
+}
+
 /// Counts the pending timers that may be refused, if a limit was given, and knows whether the wheel was shut down.
 pub(crate) struct Limit {
     most: Option<usize>,
@@ -221,12 +228,12 @@ impl Limit {
     }
 
     /// Takes a place for a timer. One that was admitted before is admitted again, even beyond the limit.
-    pub(in crate::engine) fn admit(&self, was_admitted: bool) -> Result<(), Refusal> {
+    pub(in crate::engine) fn admit(&self, admission: Admission) -> Result<(), Refusal> {
         if self.is_shutdown() {
             return Err(Refusal::Shutdown);
         }
         let Some(most) = self.most else { return Ok(()) };
-        let more = |pending: usize| (was_admitted || pending < most).then_some(pending + 1);
+        let more = |pending: usize| (admission == Admission::Again || pending < most).then_some(pending + 1);
         let admitted = self
             .pending
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);

@@ -44,8 +44,8 @@ const WARY: u32 = 64;
 /// A task that cancels a timer within this time, which is 34 s, will hardly wait for its next one.
 pub(crate) const SOON: Nanos = Nanos(1 << 35);
 
-/// The number of wheels for which a thread remembers its shard. For others, the shard is looked up in the table of engines.
-const SHARDS: usize = 4;
+/// The number of shards that a thread remembers, two for a wheel. Others are looked up in the table of engines.
+const SHARDS: usize = 8;
 
 /// The entry of a cancelled timer, with the task that its waker wakes.
 pub(crate) struct Spare {
@@ -77,7 +77,7 @@ pub(crate) struct Thread {
     worker: Cell<Option<(Id, usize)>>,
     /// Held by the probe that is under way for this thread.
     probe: Cell<Weak<()>>,
-    /// The shards that this thread used last, by wheel. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of
+    /// The shards that this thread used last, by wheel and by whether it may refuse their timers. They are handed from one timer to the next, because to clone and drop an `Arc` would be most of
     /// the cost of a timeout around a ready future.
     shards: [Cell<Option<Arc<Shard>>>; SHARDS],
     spare: Cell<Option<Spare>>,
@@ -139,9 +139,9 @@ pub(super) fn worker_index() -> Option<usize> {
 /// Panics as [`Thread::bind`] does.
 #[cold]
 #[track_caller]
-pub(crate) fn bind_without_locals(home: &Home) -> Bound {
+pub(crate) fn bind_without_locals(home: &Home, may_be_refused: bool) -> Bound {
     Bound {
-        shard: engine_of(home, None).shard(0),
+        shard: engine_of(home, None).shard(0, may_be_refused),
         spare: None,
         cancelled_last: false,
     }
@@ -229,7 +229,7 @@ impl Thread {
         Some((runtime, index.unwrap_or_else(number::get)))
     }
 
-    /// Returns this thread's shard of a wheel, that of `home` or the global one, in the runtime that the caller is in.
+    /// Returns this thread's shard of a wheel, that of `home` or the global one, in the runtime that the caller is in, for a timer that may be refused or not.
     ///
     /// A spare in that shard is handed over, so that one lock serves two timers.
     ///
@@ -237,15 +237,15 @@ impl Thread {
     ///
     /// Panics in Tokio's words outside a runtime, and in one whose timers have ended. What was passed is then as it was.
     #[track_caller]
-    pub(crate) fn bind(&self, home: &mut Home, task: WakerId) -> Bound {
+    pub(crate) fn bind(&self, home: &mut Home, may_be_refused: bool, task: WakerId) -> Bound {
         let pinned = home.as_ref().and_then(|shard| shard.pinned());
         let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
         let whereabouts = self.whereabouts(pinned, task);
         let serves = |shard: &Arc<Shard>| {
-            let serves = |(runtime, number)| shard.wheel == wheel && shard.serves(runtime, number);
+            let serves = |(runtime, number)| shard.is_of(wheel, may_be_refused) && shard.serves(runtime, number);
             whereabouts.is_some_and(serves)
         };
-        let last = &self.shards[wheel.place(SHARDS)];
+        let last = self.last_shard(wheel, may_be_refused);
         let spare = self.spare.take();
         let cancelled_last = self.canceller.get() == task;
         if let Some(spare) = spare {
@@ -274,7 +274,7 @@ impl Thread {
             kept
         } else {
             let number = whereabouts.map_or(0, |(_, number)| number);
-            engine_of(home, whereabouts.map(|(runtime, _)| runtime)).shard(number)
+            engine_of(home, whereabouts.map(|(runtime, _)| runtime)).shard(number, may_be_refused)
         };
         let kept = last.take().or_else(|| Some(shard.clone()));
         last.set(kept);
@@ -330,10 +330,17 @@ impl Thread {
         }
     }
 
-    /// Takes out the shard of a wheel that this thread used last.
+    /// Returns the place of the last shard of a wheel, where another wheel's may be.
     #[inline]
-    pub(crate) fn take_shard(&self, wheel: WheelId) -> Option<Arc<Shard>> {
-        let last = &self.shards[wheel.place(SHARDS)];
+    fn last_shard(&self, wheel: WheelId, may_refuse: bool) -> &Cell<Option<Arc<Shard>>> {
+        let wheel = wheel.place(SHARDS / 2);
+        &self.shards[2 * wheel + usize::from(may_refuse)]
+    }
+
+    /// Takes out the shard that this thread used last for timers of a wheel that may be refused, or may not.
+    #[inline]
+    pub(crate) fn take_shard(&self, wheel: WheelId, may_be_refused: bool) -> Option<Arc<Shard>> {
+        let last = self.last_shard(wheel, may_be_refused);
         let shard = last.take();
         if shard.as_ref().is_some_and(|shard| shard.wheel == wheel) {
             return shard;
@@ -342,10 +349,18 @@ impl Thread {
         None
     }
 
+    /// Has the shard that this thread used last for timers of a wheel that may be refused stand for that wheel, where there is one.
+    pub(crate) fn exchange_home(&self, home: &mut Home) {
+        let wheel = home.as_ref().map_or(WheelId::GLOBAL, |shard| shard.wheel);
+        if let Some(last) = self.take_shard(wheel, true) {
+            home.replace(last).into_iter().for_each(|former| self.return_shard(former));
+        }
+    }
+
     /// Remembers the shard of a timer that is gone.
     #[inline]
     pub(crate) fn return_shard(&self, shard: Arc<Shard>) {
-        let last = &self.shards[shard.wheel.place(SHARDS)];
+        let last = self.last_shard(shard.wheel, shard.may_refuse());
         drop(last.replace(Some(shard)));
     }
 

@@ -10,8 +10,8 @@ use super::{
     clock::may_be_paused,
     driver::tokio_timer::has_come,
     moment::{Moment, Nanos},
-    shard::{Admission, Home, Shard, Started, Validity, shared_of},
-    shared::{Refusal, Shared},
+    shard::{Home, Shard, Started, shared_of},
+    shared::{Admission, Refusal, Shared},
     sync::{Arc, planted},
     thread::{self, SOON, Spare, Thread},
     timing_wheel::Key,
@@ -106,9 +106,10 @@ impl Timer {
         Timer::new(home, now.after(Nanos::of(duration)).0, state)
     }
 
-    /// Lets the wheel refuse the timer.
+    /// Lets the wheel refuse the timer, which has not been polled.
     pub(crate) fn let_refuse(&mut self) {
         self.may_be_refused = true;
+        thread::with(|thread| thread.exchange_home(&mut self.shard));
     }
 
     /// Returns what the engines of this timer's wheel share.
@@ -151,18 +152,11 @@ impl Timer {
         }
     }
 
-    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it. An entry that a shutdown took out has not
-    /// expired.
+    /// Returns whether the entry has expired, and the deadline that the timer has now has passed with it.
     fn has_expired(&self) -> bool {
-        let Some(shard) = self.shard.as_ref().filter(|_| self.state == State::Waiting) else {
-            return false;
-        };
-        let horizon = if self.may_be_refused {
-            shard.horizon_of_refusable()
-        } else {
-            shard.horizon()
-        };
-        horizon != Moment::NEVER && self.until <= horizon && Moment(self.when) <= horizon
+        let last = self.until.max(Moment(self.when));
+        let shard = self.shard.as_ref().filter(|_| self.state == State::Waiting);
+        shard.is_some_and(|shard| shard.has_expired(last))
     }
 
     /// Returns whether the entry has expired and the timer, which has been reset since and not been polled, is due again.
@@ -200,14 +194,6 @@ impl Timer {
         self.shard.as_ref().map_or(Moment::ZERO, |shard| shard.horizon())
     }
 
-    /// Returns what the shard needs to tell whether the entry is still there.
-    fn validity(&self) -> Validity {
-        Validity {
-            until: self.until,
-            may_be_refused: self.may_be_refused,
-        }
-    }
-
     /// Polls the timer. Returns as soon as it is known to wait, and to wake this task.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Polled {
@@ -240,19 +226,19 @@ impl Timer {
         if self.state != State::Waiting {
             return self.first_poll(waker);
         }
-        let when = Moment(self.when);
-        let horizon = self.horizon();
-        if self.until <= horizon {
-            if horizon >= when && horizon != Moment::NEVER {
+        if self.has_expired() {
+            return self.elapse();
+        }
+        if self.until > self.horizon() {
+            if self.has_come_in_test() {
+                self.expire();
                 return self.elapse();
             }
-        } else if self.has_come_in_test() {
-            self.expire();
-            return self.elapse();
-        } else if self.wakes_by_now(waker) {
-            return Poll::Pending;
+            if self.wakes_by_now(waker) {
+                return Poll::Pending;
+            }
         }
-        self.start(waker, when, None)
+        self.start(waker, Moment(self.when), None)
     }
 
     /// Returns whether the deadline has passed on a clock that a test has moved, before the driver knows: the task that calls Tokio's `advance` is
@@ -268,12 +254,12 @@ impl Timer {
         let (Some(shard), Some(key)) = (&self.shard, &self.key) else {
             return false;
         };
-        let task = match shard.wakes(key, self.validity(), waker) {
+        let task = match shard.wakes(key, self.until, waker) {
             None => return false,
             Some(true) => WakerId::if_known(waker),
             Some(false) => {
                 let (waker, task) = self.identified(waker);
-                if !shard.replace(key, self.validity(), waker) {
+                if !shard.replace(key, self.until, waker) {
                     return false;
                 }
                 // It may be a task of another runtime, of which a spare would keep the memory and the descriptors.
@@ -354,14 +340,11 @@ impl Timer {
         }
     }
 
-    /// Returns what the timer may remember of its task. Where each poll has to take the lock, nothing: on a clock that a test moves, because its
-    /// deadline may have passed, and in a timer that may be refused, because the wheel may have been shut down.
+    /// Returns what the timer may remember of its task: nothing on a clock that a test moves, where each poll has to look whether the deadline has
+    /// passed.
     fn known(&self, task: WakerId) -> WakerId {
-        let may_be_paused = self
-            .shard
-            .as_ref()
-            .is_some_and(|shard| shard.clock.may_be_paused());
-        if may_be_paused || self.may_be_refused {
+        let shard = self.shard.as_ref();
+        if shard.is_some_and(|shard| shard.clock.may_be_paused()) {
             WakerId::UNKNOWN
         } else {
             task
@@ -389,8 +372,8 @@ impl Timer {
         let is_bound = self.state == State::Waiting && !self.has_lost_engine();
         let (mut spare, mut cancelled_last) = (None, false);
         if !is_bound {
-            let bound = thread::with(|thread| thread.bind(&mut self.shard, task))
-                .unwrap_or_else(|| thread::bind_without_locals(&self.shard));
+            let bound = thread::with(|thread| thread.bind(&mut self.shard, self.may_be_refused, task))
+                .unwrap_or_else(|| thread::bind_without_locals(&self.shard, self.may_be_refused));
             (spare, cancelled_last) = (bound.spare, bound.cancelled_last);
             self.shard = Some(bound.shard);
             self.when = when.0;
@@ -427,11 +410,11 @@ impl Timer {
         } else if is_bound && self.may_become_spare {
             thread::with(|thread| thread.note_waits(self.task));
         }
-        let admission = self.may_be_refused.then_some(if self.was_admitted {
+        let admission = if self.was_admitted {
             Admission::Again
         } else {
             Admission::First
-        });
+        };
         let until = clock.start_of(due);
         // Tokio's timer cannot be set to a moment that has passed, so this is asked wherever it may be set.
         let may_have_come = clock.may_be_paused() || now.is_some() || until < shard.wake_at();
@@ -525,7 +508,7 @@ impl Timer {
         if until >= self.until {
             return None;
         }
-        let (is_there, ended) = shard.bring_forward(key, self.validity(), due);
+        let (is_there, ended) = shard.bring_forward(key, self.until, due);
         if is_there {
             self.until = until;
         }
@@ -555,14 +538,14 @@ impl Timer {
         self.take_out(Shard::expire)
     }
 
-    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Validity) -> Option<Waker>) -> Option<Waker> {
+    fn take_out(&mut self, take_out: impl FnOnce(&Shard, Key, Moment) -> Option<Waker>) -> Option<Waker> {
         if self.state != State::Waiting {
             return None;
         }
         self.state = State::New;
         let key = self.key.take()?;
         let shard = self.shard.as_ref()?;
-        let waker = take_out(shard, key, self.validity());
+        let waker = take_out(shard, key, self.until);
         self.until = Moment::ZERO;
         waker
     }
@@ -603,7 +586,7 @@ impl Timer {
             thread::with(|thread| spare.take().map(|spare| thread.keep(spare)));
             spare.map(Spare::free);
         } else {
-            shard.remove(key, self.validity());
+            shard.remove(key, self.until);
             thread::with(|thread| {
                 thread.note_cancelled(self.task, || shard.clock.now());
                 thread.return_shard(shard);

@@ -1,6 +1,6 @@
 //! The state of a wheel as [`Wheel::snapshot`](crate::Wheel::snapshot) returns it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     engine::{
@@ -125,10 +125,14 @@ impl Wheel {
         // Spares are entries that are not pending.
         let spares = spare_counts::sums(|shard| shard.wheel == shared.wheel).kept;
         for (engine, parts) in engines::of_wheel(shared.wheel).iter().enumerate() {
-            for shard in &parts.shards {
-                let here = spares.iter().filter(|(of, _)| std::ptr::eq(&**of, &**shard));
-                let due = here.map(|(_, until)| shard.clock.tick_at(*until));
-                let pending = counts.add(shard, due.collect());
+            // Timers that may be refused have shards of their own.
+            for pair in parts.shards.chunks(2) {
+                let add = |shard: &Arc<Shard>| {
+                    let here = spares.iter().filter(|(of, _)| Arc::ptr_eq(of, shard));
+                    let due = here.map(|(_, until)| shard.clock.tick_at(*until));
+                    counts.add(shard, due.collect())
+                };
+                let pending = pair.iter().map(add).sum();
                 snapshot.shards.push(ShardSnapshot { engine, pending });
                 snapshot.pending += pending;
             }

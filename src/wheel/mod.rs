@@ -291,7 +291,7 @@ impl Wheel {
     /// Returns what stands for this wheel in a new timer: the shard that this thread used last, which is probably where it will wait.
     #[inline]
     pub(crate) fn home(&self) -> Home {
-        let last = thread::with(|thread| thread.take_shard(self.0.shared.wheel)).flatten();
+        let last = thread::with(|thread| thread.take_shard(self.0.shared.wheel, false)).flatten();
         last.or_else(|| self.0.unbound.clone())
     }
 

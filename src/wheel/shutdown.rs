@@ -49,8 +49,9 @@ impl Wheel {
                 unprocessed.tasks.extend(task.hand_back(&mut joiners));
             }
             for engine in engines::of_wheel(self.shared().wheel) {
-                unprocessed.timers += engine.shut_down(&mut wakers);
+                engine.shut_down(&mut wakers);
             }
+            unprocessed.timers = wakers.len();
         }
         // With no lock held, because a waker may shut the wheel down.
         wake_all(&mut wakers, self.shared());

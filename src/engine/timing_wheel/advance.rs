@@ -11,8 +11,6 @@ use super::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Advanced {
     pub(crate) expired: usize,
-    /// How many of the expired timers were marked.
-    pub(crate) marked: usize,
     pub(crate) cascaded: usize,
     /// Whether the limit was reached, so that there are more due timers, or more timers to be spread in this tick. Repeating the
     /// call continues.
@@ -47,7 +45,6 @@ impl<T> TimingWheel<T> {
                     limit -= 1;
                     let entry = &self.entries[due as usize];
                     if entry.due <= self.now {
-                        done.marked += usize::from(entry.marked);
                         expired.push(self.take(due));
                         done.expired += 1;
                     } else {
@@ -87,7 +84,6 @@ impl<T> TimingWheel<T> {
         let (mut next, mut taken) = (level.buckets[at].head, 0);
         while taken < limit && next != NIL {
             let entry = self.entries.remove(next as usize);
-            done.marked += usize::from(entry.marked);
             expired.push(entry.value);
             next = entry.next;
             taken += 1;

@@ -57,8 +57,6 @@ pub(crate) struct Entry<T> {
     pub(super) prev: u32,
     pub(super) next: u32,
     pub(super) place: Place,
-    /// Whether the owner counts this entry. It takes what would be padding.
-    pub(super) marked: bool,
 }
 
 /// A list of entries, oldest first.

@@ -162,15 +162,9 @@ impl<T> TimingWheel<T> {
             prev: NIL,
             next: NIL,
             place: Place::OVERDUE,
-            marked: false,
         });
         self.link(key.index(), due);
         key
-    }
-
-    /// Marks a timer. [`TimingWheel::advance`] counts marked timers as they expire, and [`TimingWheel::take_marked`] ends them.
-    pub(crate) fn mark(&mut self, key: &Key) {
-        self.entries[key.index() as usize].marked = true;
     }
 
     /// Gives a timer another value. Returns the former one.
@@ -225,20 +219,6 @@ impl<T> TimingWheel<T> {
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> T {
         self.take(key.index())
-    }
-
-    /// Ends every marked timer and returns its value, in no particular order.
-    pub(crate) fn take_marked(&mut self) -> Vec<T> {
-        let entries = self.entries.iter();
-        let marked: Vec<_> = entries
-            .filter_map(|(index, entry)| entry.marked.then_some(index as u32))
-            .collect();
-        marked.into_iter().map(|index| self.take(index)).collect()
-    }
-
-    /// Returns the number of marked timers. This looks at every entry.
-    pub(crate) fn marked(&self) -> usize {
-        self.entries.iter().filter(|(_, entry)| entry.marked).count()
     }
 
     /// Ends every timer and returns its value, in no particular order.

@@ -30,8 +30,6 @@ pub(crate) enum Op {
     Reinsert { timer: u8, due: When },
     BringForward { timer: u8, due: When },
     Replace { timer: u8 },
-    Mark { timer: u8 },
-    TakeMarked,
     Remove { timer: u8 },
     Advance { to: When, limit: u8, calls: u8 },
     ReleaseArena,
@@ -74,7 +72,6 @@ struct Timer {
     due: Tick,
     /// Its place in the model.
     place: (Tick, u64),
-    is_marked: bool,
 }
 
 impl Model {
@@ -93,27 +90,7 @@ impl Model {
                     value,
                     due,
                     place,
-                    is_marked: false,
                 });
-            }
-            Op::Mark { timer } => {
-                let Some(index) = self.pick(timer) else { return };
-                self.wheel.mark(&self.timers[index].key);
-                self.timers[index].is_marked = true;
-            }
-            Op::TakeMarked => {
-                let mut taken = self.wheel.take_marked();
-                let (marked, rest) = mem::take(&mut self.timers)
-                    .into_iter()
-                    .partition::<Vec<_>, _>(|timer| timer.is_marked);
-                self.timers = rest;
-                let mut expected: Vec<_> = marked.iter().map(|timer| timer.value).collect();
-                for timer in &marked {
-                    self.due.remove(&timer.place);
-                }
-                taken.sort_unstable();
-                expected.sort_unstable();
-                assert_eq!(taken, expected);
             }
             Op::Reinsert { timer, due } => {
                 let Some(index) = self.pick(timer) else { return };
@@ -191,11 +168,6 @@ impl Model {
             advanced.expired + advanced.cascaded <= limit,
             "{advanced:?} passes the limit of {limit}"
         );
-        let is_marked = |value: &&u64| {
-            let timer = self.timers.iter().find(|timer| timer.value == **value);
-            timer.is_some_and(|timer| timer.is_marked)
-        };
-        assert_eq!(advanced.marked, expired.iter().filter(is_marked).count());
         for value in expired {
             let ((due, _), next) = self.due.pop_first().expect("nothing was left to expire");
             assert_eq!(value, next, "expired out of order");
@@ -223,8 +195,6 @@ impl Model {
     fn check(&self) {
         self.wheel.assert_consistent();
         assert_eq!(self.wheel.len(), self.due.len());
-        let marked = self.timers.iter().filter(|timer| timer.is_marked);
-        assert_eq!(self.wheel.marked(), marked.count());
         self.check_order();
         let (now, next) = (self.wheel.now, self.wheel.next_deadline());
         match self.due.keys().next() {

@@ -85,8 +85,6 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (any::<u8>(), when()).prop_map(|(timer, due)| Op::Reinsert { timer, due }),
         3 => (any::<u8>(), when()).prop_map(|(timer, due)| Op::BringForward { timer, due }),
         1 => any::<u8>().prop_map(|timer| Op::Replace { timer }),
-        2 => any::<u8>().prop_map(|timer| Op::Mark { timer }),
-        1 => Just(Op::TakeMarked),
         5 => any::<u8>().prop_map(|timer| Op::Remove { timer }),
         6 => small_step,
         4 => step,
@@ -197,7 +195,6 @@ fn the_worked_example_of_the_essay() {
             advanced,
             Advanced {
                 expired: names.len(),
-                marked: 0,
                 cascaded,
                 more: false
             }
@@ -583,7 +580,6 @@ fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
     }
     let advanced = |expired, cascaded| Advanced {
         expired,
-        marked: 0,
         cascaded,
         more: true,
     };
@@ -596,7 +592,6 @@ fn the_limit_bounds_one_call_and_more_tells_that_it_did() {
         wheel.advance(Tick(6), 2, &mut expired),
         Advanced {
             expired: 1,
-            marked: 0,
             cascaded: 1,
             more: false
         }

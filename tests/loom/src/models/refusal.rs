@@ -1,4 +1,4 @@
-//! Timers that may be refused: a shutdown takes their entries out, whose keys are then void, and a limit counts them.
+//! Timers that may be refused: a shutdown ends their shard, and a limit counts them.
 
 use std::task::{Poll, Waker};
 
@@ -19,8 +19,8 @@ use crate::engine::{
 fn shut_down(shards: &Shards) -> usize {
     let mut wakers = Vec::new();
     assert!(shards.shared().limit.shut_down());
-    let taken = shards.shard().shut_down(&mut wakers);
-    assert_eq!(wakers.len(), taken);
+    shards.refusable().end(&mut wakers);
+    let taken = wakers.len();
     wake_all(&mut wakers, shards.shared());
     taken
 }
@@ -34,7 +34,7 @@ fn drive_beside_a_shutdown(shards: &Shards, ticks: u64) {
 }
 
 fn refusable(shards: &Shards, tick: u64) -> Timer {
-    let mut timer = shards.timer(tick);
+    let mut timer = Timer::at(Some(shards.refusable().clone()), moment(tick));
     timer.let_refuse();
     timer
 }

@@ -90,12 +90,16 @@ impl Shards {
         let shared = Arc::new(Shared::new(WheelId::next(), settings, None));
         let clock = Clock::of_machine(moment(0), shared.settings.tick_duration, Slack::DEFAULT);
         let alarm = Arc::new(Alarm::new(clock));
-        let shard = Shard::new(shared.clone(), alarm.clone(), Some(runtime.id()), 0, 1);
+        let shard = |may_refuse| {
+            let id = Some(runtime.id());
+            Arc::new(Shard::new(shared.clone(), alarm.clone(), id, (0, 1), may_refuse))
+        };
+        let shards = vec![shard(false), shard(true)];
         Shards(Arc::new(Inner {
             runtime,
             shared,
             alarm,
-            shards: vec![Arc::new(shard)],
+            shards,
             bell: Bell::new(),
             sleepers: AtomicUsize::new(0),
         }))
@@ -107,6 +111,11 @@ impl Shards {
 
     pub(super) fn shard(&self) -> &Arc<Shard> {
         &self.0.shards[0]
+    }
+
+    /// Returns the shard of timers that may be refused.
+    pub(super) fn refusable(&self) -> &Arc<Shard> {
+        &self.0.shards[1]
     }
 
     /// Lets the model's own thread start timers.
@@ -185,8 +194,8 @@ impl Shards {
 
     /// Asserts that no entry is left behind, and that all timers are counted.
     pub(super) fn assert_vacant(&self) {
-        let usage = self.shard().usage();
-        assert_eq!(usage.entries, 0, "an entry is lost");
+        let entries: usize = self.0.shards.iter().map(|shard| shard.usage().entries).sum();
+        assert_eq!(entries, 0, "an entry is lost");
     }
 }
 
